@@ -8,7 +8,7 @@ from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-NATIVE = "rnnsearch/kernels/native"
+NATIVE = "rnnsearch/ops/native"
 spec = importlib.util.spec_from_file_location("building", Path(__file__).parent / "src" / NATIVE / "building.py")
 assert spec is not None and spec.loader is not None
 building = importlib.util.module_from_spec(spec)

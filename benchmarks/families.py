@@ -1,10 +1,10 @@
-"""Training and search of every family: in native code, by PyTorch alone, and beside another program.
+"""Training and search speed of every family: in native code, in PyTorch only, and next to a busy process.
 
 Run it as `python -m benchmarks.families`; `--output FILE` also writes the table. Sizes are those of the speed benchmark
-(256 units of embedding, 512 of the decoder, 8,000 symbols a side), batches of 64 made-up pairs of some 13 symbols,
-models untrained, so that search goes on to a limit of 20 symbols. A ratio is of two times of one run, each the best of
-its rounds of half a second or more. The neighbour is a process that computes for ever, at the usual priority or the
-lowest (nice 19).
+(embeddings of 256, decoders of 512 units, vocabularies of 8,000 tokens), with batches of 64 synthetic pairs of about 13
+tokens. The models are untrained, so that search continues up to the limit of 20 tokens. Ratios compare two times of one
+run, each the best of several rounds of at least half a second. The busy process never sleeps and runs at normal
+priority (nice 0) or the lowest (nice 19).
 """
 
 from __future__ import annotations
@@ -18,34 +18,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from benchmarks.harness import Row, machine_line, network, parsed, parser, publish, seconds_of, table
+from benchmarks.harness import (
+    Row,
+    argument_parser,
+    best_seconds,
+    build_model,
+    machine_line,
+    parse_arguments,
+    publish,
+    table,
+)
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.model_scorer import fastest
 
-SYMBOLS, PAIRS, LIMIT = 8000, 64, 20
-LEAST = 0.5
-"""Seconds of a round: the first updates of a process are slower."""
+VOCABULARY_SIZE = 8000
+PAIRS = 64
+MAX_LENGTH = 20
+MIN_ROUND_SECONDS = 0.5  # long, because the first updates of a process are slower
 GRU = {"type": "bidirectional", "cell": "gru", "size": 256}
 BOTH = {"type": "stacked", "cell": "lstm", "size": 256, "layers": 2, "direction": "both"}
 ADDITIVE = {"score": "additive", "size": 512}
 GENERAL = {"score": "general"}
 STACK = {"cell": "lstm", "layers": 2, "bridge": "learned"}
-"""Of `[model.decoder]`: two layers of LSTMs."""
 
 
 def model(encoder: Row, decoder: Row, attention: Row | None = None) -> Row:
-    """`[model]` of these parts; the decoder's table needs what sets it apart."""
-    attends = {"attention": attention} if attention else {}
-    dropout = {"embedding": 0.2, "readout": 0.2}
-    own = {"cell": "gru", "size": 512, **decoder}
-    return {"embedding": 256, "encoder": encoder, **attends, "decoder": own, "dropout": dropout}
+    """Return a `[model]` table. The decoder is a GRU of 512 units unless its table says otherwise."""
+    options: Row = {
+        "embedding": 256,
+        "encoder": encoder,
+        "decoder": {"cell": "gru", "size": 512, **decoder},
+        "dropout": {"embedding": 0.2, "readout": 0.2},
+    }
+    if attention:
+        options["attention"] = attention
+    return options
 
 
 FAMILIES: dict[str, Row] = {
@@ -75,19 +88,23 @@ FAMILIES: dict[str, Row] = {
 }
 
 
-def pairs() -> list[tuple[list[int], list[int]]]:
-    """Made-up pairs, the same always."""
-    draw = random.Random(3)
-    lengths = [draw.randrange(11, 14) for _ in range(PAIRS)]
-    return [tuple([draw.randrange(4, SYMBOLS) for _ in range(n)] for _ in range(2)) for n in lengths]  # type: ignore[misc]
+def synthetic_pairs() -> list[tuple[list[int], list[int]]]:
+    """Return random sentence pairs, the same on every call."""
+    rng = random.Random(3)
+    pairs = []
+    for length in [rng.randrange(11, 14) for _ in range(PAIRS)]:
+        source, target = ([rng.randrange(4, VOCABULARY_SIZE) for _ in range(length)] for _ in range(2))
+        pairs.append((source, target))
+    return pairs
 
 
-def update_of(model: TranslationModel, precision: str) -> Callable[[], object]:
-    """One update of training."""
-    import torch  # after rnnsearch, which says how its threads wait
+def make_update(model: TranslationModel, precision: str) -> Callable[[], object]:
+    """Return a function that performs one training update."""
+    import torch  # after rnnsearch, which configures how torch's threads wait
 
-    optimiser, loss = torch.optim.Adam(model.parameters(), fused=True), Likelihood(0.0, ())
-    batch = make_batch(pairs(), range(PAIRS))
+    optimiser = torch.optim.Adam(model.parameters(), fused=True)
+    loss = Likelihood(0.0, ())
+    batch = make_batch(synthetic_pairs(), range(PAIRS))
 
     def update() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
@@ -99,19 +116,20 @@ def update_of(model: TranslationModel, precision: str) -> Callable[[], object]:
     return update
 
 
-def search_of(model: TranslationModel, width: int, count: int) -> Callable[[], object]:
-    """The translation of some sentences by the model's fastest way, from laid-out weights."""
+def make_search(model: TranslationModel, beam_size: int, num_sentences: int) -> Callable[[], object]:
+    """Return a function that translates sentences with the model's fastest scorer; its weights are packed already."""
     import torch
 
-    scorer, ids = fastest(model).scorer, [pair[0] for pair in pairs()[:count]]
-    options = SearchOptions(beam=width, n_best=1, max_ratio=0.0, max_extra=LIMIT)
+    scorer = fastest(model).scorer
+    ids = [source for source, _ in synthetic_pairs()[:num_sentences]]
+    options = SearchOptions(beam=beam_size, n_best=1, max_ratio=0.0, max_extra=MAX_LENGTH)
     sources = make_sources(ids, torch.device("cpu"))
-    return lambda: (greedy if width == 1 else beam)(scorer, sources, options)
+    return lambda: (greedy if beam_size == 1 else beam)(scorer, sources, options)
 
 
 @contextmanager
-def neighbour(nice: int) -> Iterator[None]:
-    """Another program that computes for ever."""
+def busy_process(nice: int) -> Iterator[None]:
+    """Run a process that uses as much CPU time as it gets."""
     command = ["nice", "-n", str(nice), sys.executable, "-c", "while True: pass"]
     process = subprocess.Popen(command)
     try:
@@ -121,45 +139,48 @@ def neighbour(nice: int) -> Iterator[None]:
         process.wait()
 
 
-def works(config: Row, precision: str) -> list[Callable[[], object]]:
-    """What is measured of a family: an update, greedy search and beam 5 of a batch, greedy search of one sentence. What
-    searches is not what learns."""
-    model = network(config, SYMBOLS).eval()
-    search = [search_of(model, width, count) for width, count in ((1, PAIRS), (5, PAIRS), (1, 1))]
-    return [update_of(network(config, SYMBOLS), precision), *search]
+def make_tasks(config: Row, precision: str) -> list[Callable[[], object]]:
+    """Return the measured functions: an update, greedy search and beam 5 of a batch, greedy search of one sentence.
+
+    Training and search use separate models.
+    """
+    model = build_model(config, VOCABULARY_SIZE).eval()
+    searches = [make_search(model, beam_size, count) for beam_size, count in ((1, PAIRS), (5, PAIRS), (1, 1))]
+    return [make_update(build_model(config, VOCABULARY_SIZE), precision), *searches]
 
 
-def rows(given: Namespace) -> Iterator[list[object]]:
-    """A family's times, natively and without, and its quiet speed's share beside a neighbour."""
-    for name in given.families:
+def rows(args: Namespace) -> Iterator[list[object]]:
+    """Yield per family the times, the speed-up over PyTorch and the relative speed next to a busy process."""
+    for name in args.families:
         config = FAMILIES[name]
-        own = works(config, given.precision)
-        native = [seconds_of(work, given.rounds, LEAST) for work in own]
-        beside = []
+        tasks = make_tasks(config, args.precision)
+        native = [best_seconds(task, args.rounds, MIN_ROUND_SECONDS) for task in tasks]
+        fractions = []
         for nice in (0, 19):
-            with neighbour(nice):
-                slower = [seconds_of(work, given.rounds, LEAST) for work in own[:2]]
-                beside += [quiet / slow for quiet, slow in zip(native, slower, strict=False)]
+            with busy_process(nice):
+                slowed = [best_seconds(task, args.rounds, MIN_ROUND_SECONDS) for task in tasks[:2]]
+                fractions += [quiet / slow for quiet, slow in zip(native, slowed, strict=False)]
         with patch.dict(os.environ, {"RNNSEARCH_NATIVE": "0"}):
-            without = [seconds_of(work, given.rounds, LEAST) for work in works(config, given.precision)]
+            torch_tasks = make_tasks(config, args.precision)
+            pytorch = [best_seconds(task, args.rounds, MIN_ROUND_SECONDS) for task in torch_tasks]
         times = [1000 * seconds for seconds in native]
-        yield [name, *times, *(slow / fast for slow, fast in zip(without, native, strict=True)), *beside]
+        yield [name, *times, *(slow / fast for slow, fast in zip(pytorch, native, strict=True)), *fractions]
 
 
 def main() -> None:
     """Measure and print."""
-    made = parser(__doc__)
-    made.add_argument("--families", nargs="+", choices=[*FAMILIES], default=[*FAMILIES])
-    made.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of training")
-    made.add_argument("--rounds", type=int, default=3)
-    given = parsed(made)
-    what = ("update", "greedy b64", "beam 5 b64", "one sentence")
-    times = " | ".join(f"{name}, ms {{:,.1f}}" for name in what)
-    ratios = " | ".join(f"{name} to PyTorch alone {{:.1f}}x" for name in what)
-    shares = " | ".join(f"{name} beside nice {nice} {{:.0%}}" for nice in (0, 19) for name in what[:2])
-    head = f"family | {times} | {ratios} | {shares}"
-    title = f"Training in {given.precision}, search in the fastest precision here."
-    publish([f"{title} {machine_line()}", "", *table(head, rows(given))], given.output)
+    parser = argument_parser(__doc__)
+    parser.add_argument("--families", nargs="+", choices=[*FAMILIES], default=[*FAMILIES])
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="precision of training")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of which the best counts")
+    args = parse_arguments(parser)
+    tasks = ("update", "greedy b64", "beam 5 b64", "one sentence")
+    times = " | ".join(f"{name}, ms {{:,.1f}}" for name in tasks)
+    ratios = " | ".join(f"{name}, speed-up over PyTorch {{:.1f}}x" for name in tasks)
+    fractions = " | ".join(f"{name}, speed next to nice {nice} {{:.0%}}" for nice in (0, 19) for name in tasks[:2])
+    head = f"family | {times} | {ratios} | {fractions}"
+    title = f"Training in {args.precision}, search in the fastest precision on this machine."
+    publish([f"{title} {machine_line()}", "", *table(head, rows(args))], args.output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks are made of: clocks, commands and their memory, the machine, options, tables and result files."""
+"""Shared tools of the benchmarks: timing, child processes, machine facts, options, tables and result files."""
 
 from __future__ import annotations
 
@@ -18,53 +18,58 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from rnnsearch.models.translation_model import TranslationModel
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Item = TypeVar("Item")
 Row = dict[str, Any]
-"""What one measurement found, as JSON has it."""
+"""The results of one measurement, as they are stored in JSON."""
 
 
-def seconds_of(work: Callable[[], object], rounds: int, least: float = 0.02) -> float:
-    """The best round's mean time of a call; a round lasts at least `least` seconds. Of no rounds: the time of one call,
-    which otherwise comes before them, to warm up."""
-    _, best, _ = timed(work)
+def best_seconds(function: Callable[[], object], rounds: int, min_round_seconds: float = 0.02) -> float:
+    """Return the mean time per call in the fastest round.
+
+    Each round lasts at least `min_round_seconds`. One call before the rounds warms up; with zero rounds, its time is
+    returned.
+    """
+    _, best, _ = time_call(function)
     for _ in range(rounds):
-        began, count = time.perf_counter(), 0
-        while (spent := time.perf_counter() - began) < least:
-            work()
+        start = time.perf_counter()
+        count = 0
+        while (elapsed := time.perf_counter() - start) < min_round_seconds:
+            function()
             count += 1
-        best = min(best, spent / count)
+        best = min(best, elapsed / count)
     return best
 
 
-def timed(work: Callable[[], Found]) -> tuple[Found, float, float]:
-    """What it gives, and the wall and processor seconds that it takes."""
-    began, used = time.perf_counter(), time.process_time()
-    found = work()
-    return found, time.perf_counter() - began, time.process_time() - used
+def time_call(function: Callable[[], Result]) -> tuple[Result, float, float]:
+    """Call a function and return its result, the wall time and the CPU time in seconds."""
+    wall_start = time.perf_counter()
+    cpu_start = time.process_time()
+    result = function()
+    return result, time.perf_counter() - wall_start, time.process_time() - cpu_start
 
 
-def milliseconds_of_each(work: Callable[[Item], object], items: Iterable[Item]) -> list[float]:
-    """The time of each item by itself."""
-    return [1000 * timed(lambda item=item: work(item))[1] for item in items]  # type: ignore[misc]
+def milliseconds_per_item(function: Callable[[Item], object], items: Iterable[Item]) -> list[float]:
+    """Call a function on each item and return the wall time of each call in milliseconds."""
+    return [1000 * time_call(lambda item=item: function(item))[1] for item in items]  # type: ignore[misc]
 
 
-def spread(milliseconds: Sequence[float]) -> Row:
-    """Mean, median and 99th percentile."""
-    parts = (
-        statistics.quantiles(milliseconds, n=100, method="inclusive") if len(milliseconds) > 1 else [*milliseconds] * 99
-    )
-    return {"mean_ms": statistics.fmean(milliseconds), "p50_ms": parts[49], "p99_ms": parts[98]}
+def latency_summary(milliseconds: Sequence[float]) -> Row:
+    """Return the mean, the median and the 99th percentile."""
+    percentiles = [*milliseconds] * 99
+    if len(milliseconds) > 1:
+        percentiles = statistics.quantiles(milliseconds, n=100, method="inclusive")
+    return {"mean_ms": statistics.fmean(milliseconds), "p50_ms": percentiles[49], "p99_ms": percentiles[98]}
 
 
-def say(text: str) -> None:
-    """A message, on stderr."""
+def log(text: str) -> None:
+    """Print a message with the time to stderr."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
 
 
-def busy_seconds() -> float:
-    """Seconds that the machine's processors have worked, for anyone; 0 where the system does not say."""
+def system_cpu_seconds() -> float:
+    """Return the CPU time used by all processes of the machine since it started, or 0 if that is unknown."""
     try:
         with Path("/proc/stat").open(encoding="ascii") as file:
             user, nice, system, _, _, irq, softirq = (int(part) for part in file.readline().split()[1:8])
@@ -73,26 +78,34 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def own_seconds() -> float:
-    """Processor seconds of this process and of its ended children."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+def process_cpu_seconds() -> float:
+    """Return the CPU time of this process and of its finished children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-class Ended(NamedTuple):
-    """A command that ended: wall seconds, processor seconds (of all it started), peak memory in MiB (of its largest
-    process), and what it wrote on stdout."""
+class CompletedCommand(NamedTuple):
+    """Resources and output of a command that has finished.
+
+    CPU time includes the processes that the command started; peak memory is that of the largest one.
+    """
 
     seconds: float
-    core_seconds: float
+    cpu_seconds: float
     peak_mib: float
     output: str
 
 
-def run(command: list[str], log: Path, environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> Ended:
-    """Run a command; its stderr goes to `log`. Errors: RuntimeError with the log's end where it fails."""
-    began = time.monotonic()
-    with log.open("w", encoding="utf-8") as errors:
+def run(
+    command: list[str], log_file: Path, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> CompletedCommand:
+    """Run a command and return its resources and its stdout; its stderr goes to `log_file`.
+
+    Raises:
+        RuntimeError: The command failed. The message contains the end of the log.
+    """
+    start = time.monotonic()
+    with log_file.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=cwd, encoding="utf-8"
         )
@@ -101,24 +114,24 @@ def run(command: list[str], log: Path, environment: Mapping[str, str] | None = N
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     if process.returncode != 0:
-        end = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-        raise RuntimeError(f"{' '.join(command)} must end without an error; got {process.returncode}:\n{end}")
-    return Ended(seconds, usage.ru_utime + usage.ru_stime, peak_mib(usage), output)
+        end = log_file.read_text(encoding="utf-8", errors="replace")[-2000:]
+        raise RuntimeError(f"{' '.join(command)} failed with exit status {process.returncode}:\n{end}")
+    return CompletedCommand(seconds, usage.ru_utime + usage.ru_stime, peak_mib(usage), output)
 
 
 def peak_mib(usage: resource.struct_rusage | None = None) -> float:
-    """The most memory that a process has held; by default, this one."""
+    """Return the peak memory in MiB of a usage record, by default that of this process."""
     usage = usage or resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**20
 
 
-def machine() -> Row:
-    """What the figures depend on: processor, cores, versions."""
+def machine_facts() -> Row:
+    """Return the facts that results depend on: processor, cores, threads and versions."""
     import torch
 
-    from rnnsearch.kernels.native.choice import processor_name
+    from rnnsearch.ops.autotune import processor_name
 
     return {
         "processor": processor_name(),
@@ -132,79 +145,88 @@ def machine() -> Row:
 
 
 def instructions() -> str:
-    """The widest vectors or tiles that are in use here: what the processor has, or what torch is held to."""
+    """Return the widest instruction set in use: that of the processor, unless torch is restricted to a narrower one."""
     import torch
 
-    from rnnsearch.kernels.native.choice import processor_name
+    from rnnsearch.ops.autotune import processor_name
 
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "AVX2"
-    held = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT")
-    if torch.cpu.get_capabilities().get("amx_tile") and (held in ("DEFAULT", "ALL") or "AMX" in held):
+    max_isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+    if torch.cpu.get_capabilities().get("amx_tile") and (max_isa in ("DEFAULT", "ALL") or "AMX" in max_isa):
         return "AMX"
     return "AVX-512 of AMD" if "AMD" in processor_name() else "AVX-512"
 
 
-def machine_line(found: Row | None = None) -> str:
-    """The same in a sentence."""
-    said = found or machine()
+def machine_line(facts: Row | None = None) -> str:
+    """Return the machine facts as a sentence."""
+    facts = facts or machine_facts()
     return (
-        f"{said['cores']} cores of {said['processor']}, {said['instructions']}, {said['threads']} threads, "
-        f"torch {said['torch']}, Python {said['python']}, {said['date']}."
+        f"{facts['cores']} cores of {facts['processor']}, {facts['instructions']}, {facts['threads']} threads, "
+        f"torch {facts['torch']}, Python {facts['python']}, {facts['date']}."
     )
 
 
-def network(model: Row, source: int, target: int | None = None) -> TranslationModel:
-    """The model of a `[model]`, for so many symbols a side (as many on both if one is told)."""
+def build_model(options: Row, source_size: int, target_size: int | None = None) -> TranslationModel:
+    """Build a model from a `[model]` table. The target vocabulary is as large as the source's by default."""
     from rnnsearch.config import resolve
-    from rnnsearch.systems.build import build
+    from rnnsearch.systems.translation import build
 
     data = {"source": "en", "target": "de", "corpus": "none"}
     training = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}
-    config = resolve({"data": data, "model": model, "training": training}).model
-    return build(config, source, source if target is None else target, seed=1)
+    config = resolve({"data": data, "model": options, "training": training}).model
+    return build(config, source_size, source_size if target_size is None else target_size, seed=1)
 
 
 def table(head: str, rows: Iterable[Sequence[object]]) -> list[str]:
-    """A Markdown table; nothing without rows. All columns but the first are numbers.
+    """Return the lines of a Markdown table, or none if there are no rows. The first column is left-aligned.
 
-    A column of `head` is a title and how its values are shown, as in `"device | tokens/s {:,.0f} | share {:.0%}"`. Text
-    stands as it is, None as an empty cell.
+    Args:
+        head: Column titles with optional formats, such as `"device | tokens/s {:,.0f} | share {:.0%}"`.
+        rows: Cells per column. Strings are copied unchanged, None is an empty cell.
     """
     columns = [column.partition(" {") for column in head.split(" | ")]
-    lines = [[title for title, _, _ in columns]]
-    for row in rows:
-        shown = zip(row, (mark.strip() + form or "{}" for _, mark, form in columns), strict=True)
-        lines.append(["" if v is None else v if isinstance(v, str) else form.format(v) for v, form in shown])
-    written = [f"| {' | '.join(line)} |" for line in lines]
-    return [written[0], f"|---|{'---:|' * (len(columns) - 1)}", *written[1:], ""] if written[1:] else []
+    titles = [title for title, _, _ in columns]
+    formats = [brace.strip() + rest or "{}" for _, brace, rest in columns]
+    lines = [f"| {' | '.join(cells)} |" for cells in (_format_row(row, formats) for row in rows)]
+    return [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(columns) - 1)}", *lines, ""] if lines else []
+
+
+def _format_row(row: Sequence[object], formats: Sequence[str]) -> list[str]:
+    cells = []
+    for value, form in zip(row, formats, strict=True):
+        if value is None:
+            cells.append("")
+        else:
+            cells.append(value if isinstance(value, str) else form.format(value))
+    return cells
 
 
 def section(title: str, *parts: Sequence[str]) -> list[str]:
-    """A heading and what stands under it; nothing where there is nothing."""
+    """Return a heading followed by the lines of all parts, or no lines if the parts are empty."""
     lines = [line for part in parts for line in part]
     return [f"## {title}", "", *lines] if lines else []
 
 
-def parser(doc: str) -> argparse.ArgumentParser:
-    """A parser with the options that benchmarks have in common, to be read by `parsed`."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads")
-    made.add_argument("--output", type=Path, help="also write the page here, as Markdown")
-    return made
+def argument_parser(doc: str) -> argparse.ArgumentParser:
+    """Create a parser with the options common to all benchmarks; pass it to `parse_arguments`."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="number of CPU threads")
+    parser.add_argument("--output", type=Path, help="also write the page to this Markdown file")
+    return parser
 
 
-def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options; torch computes on so many threads as they say."""
+def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the command line and set torch's number of threads."""
     import torch
 
-    options = made.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     return options
 
 
 def publish(lines: Iterable[str], output: Path | None, rows: object = None) -> None:
-    """Print a page and, where asked for, write it, with its rows as JSON beside it."""
+    """Print a page and, with `output`, also write it there, with its rows in a JSON file next to it."""
     page = "\n".join(lines).rstrip() + "\n"
     print(page, end="")
     if output is not None:

@@ -1,10 +1,10 @@
-"""GFLOP/s of every native kernel, in every variant that this processor can run and under compilers' tunings.
+"""GFLOP/s of every native kernel, in every variant that this processor supports and with several compiler tunings.
 
 Run it as `python benchmarks/kernels.py`; `--output docs/results/kernels.md` also writes the page. The cases are those
-that choose between native code and the library (`rnnsearch inspect --machine`). Beside each stands what the library
-does, and the share of the machine's own limit, the best product of the same type that was measured by whatever way.
-Each variant is built as it is shipped, with a generic tuning, and under each of `--tunings` that the compiler knows: no
-kernel should lose more than a fifth to another tuning.
+that decide between native code and the library (`rnnsearch inspect --machine`). Each is compared with the library and
+with the limit of the machine, the fastest measured matrix product of the same type. Each variant is built with the
+generic tuning, as it is shipped, and with each of `--tunings` that the compiler knows; no kernel should be more than
+20% slower than with another tuning.
 """
 
 from __future__ import annotations
@@ -17,139 +17,145 @@ from ctypes import CDLL
 from functools import partial
 from unittest.mock import patch
 
-from harness import machine_line, parsed, parser, publish, say, section, table
+from harness import argument_parser, log, machine_line, parse_arguments, publish, section, table
 
-from rnnsearch.kernels.native import choice, library, places
-from rnnsearch.kernels.native.building import Variant, compiler
-from rnnsearch.kernels.native.cases import cases
-from rnnsearch.kernels.native.choice import NATIVE, Case, Run, Timed
+from rnnsearch.ops import autotune
+from rnnsearch.ops.autotune import NATIVE, Case, Run, Timed
+from rnnsearch.ops.autotune_cases import cases
+from rnnsearch.ops.native import building, library
+from rnnsearch.ops.native.building import Variant, compiler
 
-SHIPPED = "generic"
-LOSS = 0.2
-"""That a kernel may lose to another tuning."""
-Place = tuple[str, str, str]
-"""Kernel, type, sizes."""
-Speeds = dict[Place, float]
+SHIPPED_TUNING = "generic"
+MAX_LOSS = 0.2  # tolerated slowdown relative to the best tuning
+Key = tuple[str, str, str]
+"""Kernel, type and sizes of a case."""
+Speeds = dict[Key, float]
 
 
-def place(case: Timed) -> Place:
-    """Of a case."""
+def key_of(case: Timed) -> Key:
+    """Return the key of a case."""
     return case.kernel, case.kind, case.sizes
 
 
 @contextmanager
-def serving(variant: Variant, found: CDLL) -> Iterator[None]:
-    """Native code is this library."""
-    with patch.dict(os.environ, {library.SWITCH: variant.name}), patch.object(library, "_library", lambda _: found):
+def native_library(variant: Variant, loaded: CDLL) -> Iterator[None]:
+    """Use this library for native code."""
+    with patch.dict(os.environ, {library.SWITCH: variant.name}), patch.object(library, "_library", lambda _: loaded):
         yield
 
 
-def tuned(variant: Variant, tuning: str) -> CDLL | None:
-    """The library under a tuning; None where the compiler does not know it."""
+def build(variant: Variant, tuning: str) -> CDLL | None:
+    """Build and load the library with a tuning; return None if the compiler does not know the tuning."""
     command = compiler()
     assert command is not None
     try:
-        return library.load(places.built(variant, command, () if tuning == SHIPPED else (f"-mtune={tuning}",)))
+        return library.load(building.built(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",)))
     except subprocess.CalledProcessError:
         return None
 
 
-def cases_of(variant: Variant, found: CDLL) -> Iterator[Case]:
-    """Every case, made where native code is this library."""
-    left = cases()
+def cases_of(variant: Variant, loaded: CDLL) -> Iterator[Case]:
+    """Yield every case, created while this library is used for native code."""
+    remaining = cases()
     while True:
-        with serving(variant, found):
-            case = next(left, None)
+        with native_library(variant, loaded):
+            case = next(remaining, None)
         if case is None:
             return
         yield case
 
 
-def timed(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timed]:
-    """Every case by native code under each tuning, which take turns, and by the library."""
-    for each in zip(*(cases_of(variant, found) for found in tunings.values()), strict=True):
-        first = each[0]
+def time_cases(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timed]:
+    """Time every case in native code with each tuning, in turns, and in the library."""
+    for same_cases in zip(*(cases_of(variant, loaded) for loaded in tunings.values()), strict=True):
+        first = same_cases[0]
         ways = {way: run for way, run in first.ways.items() if way != NATIVE}
-        for (tuning, found), case in zip(tunings.items(), each, strict=True):
+        for (tuning, loaded), case in zip(tunings.items(), same_cases, strict=True):
             run = case.ways.get(NATIVE)
             if run is None:
                 break
-            # a packed product holds its library, and is too short for anything more to be timed with it
-            ways[tuning] = run if case.kernel == choice.PACKED else partial(under, variant, found, run)
+            # A packed product refers to its library already, and is too short to be timed with a context manager.
+            ways[tuning] = run if case.kernel == autotune.PACKED else partial(run_with, variant, loaded, run)
         else:
-            yield choice.times(first._replace(ways=ways), seconds)
+            yield autotune.times(first._replace(ways=ways), seconds)
 
 
-def under(variant: Variant, found: CDLL, run: Run, repetition: int) -> None:
-    """A repetition where native code is this library."""
-    with serving(variant, found):
+def run_with(variant: Variant, loaded: CDLL, run: Run, repetition: int) -> None:
+    """Run a repetition with this library as native code."""
+    with native_library(variant, loaded):
         run(repetition)
 
 
 def losses(tunings: dict[str, Speeds]) -> list[str]:
-    """What is lost to the best tuning, where it is more than a fifth."""
-    found = []
-    for at in tunings[SHIPPED]:
-        best = max(tunings, key=lambda tuning: tunings[tuning][at])
+    """List the cases and tunings that are slower than the best tuning by more than MAX_LOSS."""
+    lines = []
+    for key in tunings[SHIPPED_TUNING]:
+        best = max(tunings, key=lambda tuning: tunings[tuning][key])
         for tuning, speeds in tunings.items():
-            if speeds[at] < (1 - LOSS) * tunings[best][at]:
-                share = 1 - speeds[at] / tunings[best][at]
-                found.append(f"- {', '.join(at)}: under {tuning} {share:.0%} slower than under {best}")
-    return found
+            if speeds[key] < (1 - MAX_LOSS) * tunings[best][key]:
+                loss = 1 - speeds[key] / tunings[best][key]
+                lines.append(f"- {', '.join(key)}: {loss:.0%} slower with {tuning} than with {best}")
+    return lines
 
 
 def page(variants: dict[str, dict[str, Speeds]], library_speeds: Speeds, limits: dict[str, float]) -> Iterator[str]:
-    """A section a variant."""
+    """Yield a section per variant."""
     for name, tunings in variants.items():
         names = [*tunings]
-        rows = (
-            [
-                *at,
-                *(tunings[tuning][at] for tuning in names),
-                library_speeds.get(at),
-                None if at[0] == choice.SOFTMAX else tunings[SHIPPED][at] / limits[at[1]],
-            ]
-            for at in tunings[SHIPPED]
-        )
+        rows = []
+        for key, speed in tunings[SHIPPED_TUNING].items():
+            # The softmax is not a matrix product.
+            fraction = None if key[0] == autotune.SOFTMAX else speed / limits[key[1]]
+            rows.append([*key, *(tunings[tuning][key] for tuning in names), library_speeds.get(key), fraction])
         columns = [f"{tuning} {{:,.1f}}" for tuning in names]
         head = " | ".join(["kernel", "type", "sizes", *columns, "library {:,.1f}", "of the limit {:.0%}"])
-        lost = losses(tunings)
-        said = ["More than a fifth is lost to another tuning:", "", *lost, ""] if lost else []
-        none = ["No kernel loses more than a fifth to another tuning.", ""] if len(names) > 1 and not lost else []
-        yield from section(name, table(head, rows), said, none)
+        notes = []
+        if lines := losses(tunings):
+            notes = [f"More than {MAX_LOSS:.0%} slower than with another tuning:", "", *lines, ""]
+        elif len(names) > 1:
+            notes = [f"No kernel is more than {MAX_LOSS:.0%} slower than with another tuning.", ""]
+        yield from section(name, table(head, rows), notes)
 
 
 def main() -> None:
     """Measure and print."""
-    made = parser(__doc__)
-    made.add_argument("--variants", nargs="+", default=[variant.name for variant in library.runnable()])
-    made.add_argument("--tunings", nargs="*", default=["znver4", "icelake-server", "sapphirerapids"])
-    made.add_argument("--note", default="", help="Printed under the title.")
-    made.add_argument("--seconds", type=float, default=0.5, help="For each case.")
-    given = parsed(made)
-    choice.time_at_first_use(cases)
-    found: dict[str, dict[str, Speeds]] = {}
-    best: Speeds = {}
-    everything, unknown = [], []
+    parser = argument_parser(__doc__)
+    parser.add_argument("--variants", nargs="+", default=[variant.name for variant in library.runnable()])
+    parser.add_argument("--tunings", nargs="*", default=["znver4", "icelake-server", "sapphirerapids"])
+    parser.add_argument("--note", default="", help="text to print under the title")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds per case")
+    args = parse_arguments(parser)
+    autotune.time_at_first_use(cases)
+    speeds: dict[str, dict[str, Speeds]] = {}
+    library_speeds: Speeds = {}
+    timings = []
+    unknown_tunings: list[str] = []
     for variant in library.runnable():
-        if variant.name not in given.variants:
+        if variant.name not in args.variants:
             continue
-        built = {tuning: tuned(variant, tuning) for tuning in dict.fromkeys((SHIPPED, *given.tunings))}
-        unknown += [tuning for tuning, loaded in built.items() if loaded is None]
-        loaded = {tuning: each for tuning, each in built.items() if each is not None}
-        say(variant.name)
-        times = list(timed(variant, loaded, given.seconds))
-        everything.append(choice.Table({}, times))
-        found[variant.name] = {tuning: {place(case): case.speed(tuning) for case in times} for tuning in loaded}
-        for case in times:
-            by_library = max(case.speed(way) for way in case.seconds if way not in loaded)
-            best[place(case)] = max(by_library, best.get(place(case), 0.0))
-    limits = {kind: max(each.limit(kind) for each in everything) for kind in ("fp32", "bf16", "int8")}
-    said = ", ".join(f"{kind} {limit:,.0f}" for kind, limit in limits.items() if limit)
-    left = [f"The compiler does not know {', '.join(dict.fromkeys(unknown))}.", ""] if unknown else []
-    about = f"GFLOP/s. The limit, the best product measured: {said}. {machine_line()} {given.note}".rstrip()
-    head = ["# Kernels", "", about, "", *left]
-    publish([*head, *page(found, best, limits)], given.output)
+        tunings: dict[str, CDLL] = {}
+        for tuning in dict.fromkeys((SHIPPED_TUNING, *args.tunings)):
+            loaded = build(variant, tuning)
+            if loaded is None:
+                unknown_tunings.append(tuning)
+            else:
+                tunings[tuning] = loaded
+        log(variant.name)
+        timed_cases = list(time_cases(variant, tunings, args.seconds))
+        timings.append(autotune.Table({}, timed_cases))
+        speeds[variant.name] = {
+            tuning: {key_of(case): case.speed(tuning) for case in timed_cases} for tuning in tunings
+        }
+        for case in timed_cases:
+            library_speed = max(case.speed(way) for way in case.seconds if way not in tunings)
+            library_speeds[key_of(case)] = max(library_speed, library_speeds.get(key_of(case), 0.0))
+    limits = {dtype: max(timing.limit(dtype) for timing in timings) for dtype in ("fp32", "bf16", "int8")}
+    limit_text = ", ".join(f"{dtype} {limit:,.0f}" for dtype, limit in limits.items() if limit)
+    about = f"GFLOP/s. The limit, the fastest matrix product measured: {limit_text}. {machine_line()} {args.note}"
+    head = ["# Kernels", "", about.rstrip(), ""]
+    if unknown_tunings:
+        head += [f"The compiler does not know {', '.join(dict.fromkeys(unknown_tunings))}.", ""]
+    publish([*head, *page(speeds, library_speeds, limits)], args.output)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What training on a corpus of WMT14's size costs, from what was measured: docs/cost.md says how it is reckoned.
+"""Estimate the cost of training on a corpus of WMT14's size from measurements; docs/cost.md explains the method.
 
 Run it as `python -m benchmarks.predict`. It reads `docs/results/prepare.json` (`python -m benchmarks.prepare`) and
-`docs/results/speed.json` (`python -m benchmarks.speed`, with `--device cuda` for rows of a GPU), counts the model's
-products and what its forward pass keeps, and prints the page's tables.
+`docs/results/speed.json` (`python -m benchmarks.speed`, with `--device cuda` for the rows of a GPU), counts the model's
+matrix products and the activations saved by its forward pass, and prints the tables of the page.
 """
 
 from __future__ import annotations
@@ -20,48 +20,52 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
-from benchmarks.harness import Row, parsed, parser, publish, table
+from benchmarks.harness import Row, argument_parser, parse_arguments, publish, table
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import PAPER
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.kernels.native import library
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
+from rnnsearch.ops.native import library
+from rnnsearch.systems.translation import build
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-WEIGHT, GRADIENT, ADAM, BUCKET = 4, 4, 8, 4
-"""Bytes a parameter, in fp32; buckets of summed gradients are there with several processes alone."""
+# Bytes per parameter in fp32. Buckets for summing gradients exist only with several processes.
+WEIGHT_BYTES = 4
+GRADIENT_BYTES = 4
+ADAM_BYTES = 8
+BUCKET_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is assumed of a run. symbols: target symbols a pair; bandwidth: bytes a second that one GPU sends while all
-    do, of which the sum of gradients is made."""
+    """Assumptions about a training run."""
 
     pairs: int = 36_000_000
-    symbols: float = 25.0
+    target_length: float = 25.0
+    """Target tokens per sentence pair."""
     epochs: float = 5.0
     cores: int = 16
     bandwidth: float = 200e9
-    products: float = 400e12
-    """Multiplications and additions a second of a GPU that does nothing but this model's products in bf16."""
+    """Bytes per second that each GPU sends during the all-reduce of gradients."""
+    flops_per_second: float = 400e12
+    """Speed of a GPU that computes only this model's matrix products in bf16."""
 
 
-def configuration(preset: str) -> RunConfig:
-    """A preset's, with its own vocabulary on both sides."""
+def load_preset(preset: str) -> RunConfig:
+    """Resolve a preset."""
     return resolve({"preset": preset, "data": {"source": "en", "target": "fr", "train": ["none"]}})
 
 
-def parameters(config: RunConfig) -> int:
-    """Of the model."""
+def num_parameters(config: RunConfig) -> int:
+    """Return the number of parameters of the model with its full vocabularies."""
     size = config.text.vocabulary
     return sum(p.numel() for p in build(config.model, size, size, seed=1).parameters())
 
 
 @contextmanager
 def without_native_code() -> Iterator[None]:
-    """The functions in here that run on a GPU; and native code must not be given tensors without numbers."""
+    """Disable native code, because it does not run on a GPU and cannot read fake tensors."""
     library._library.cache_clear()
     try:
         with patch.dict(os.environ, {library.SWITCH: "0"}):
@@ -70,133 +74,149 @@ def without_native_code() -> Iterator[None]:
         library._library.cache_clear()
 
 
-def kept_bytes(config: RunConfig, sentences: int, length: int) -> int:
-    """What a forward pass in bf16 keeps for the backward pass, the weights themselves not counted: of every tensor that
-    autograd saves, without numbers in any."""
+def saved_activation_bytes(config: RunConfig, sentences: int, length: int) -> int:
+    """Return the bytes that a forward pass in bf16 saves for the backward pass, without the parameters.
+
+    The forward pass runs on fake tensors; counted is every storage that autograd saves.
+    """
     rows = [[0] * (length - 1)] * sentences
     batch = make_batch(list(zip(rows, rows, strict=True)), range(sentences))
     size = config.text.vocabulary
     with without_native_code(), FakeTensorMode(allow_non_fake_inputs=True):
         model = build(config.model, size, size, seed=1)
-        own = {p.untyped_storage()._cdata for p in model.parameters()}
+        parameters = {p.untyped_storage()._cdata for p in model.parameters()}
         saved = {}
 
-        def note(tensor: Tensor) -> Tensor:
+        def record(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             saved[storage._cdata] = storage
             return tensor
 
-        with torch.autocast("cpu", torch.bfloat16), saved_tensors_hooks(note, lambda tensor: tensor):
+        with torch.autocast("cpu", torch.bfloat16), saved_tensors_hooks(record, lambda tensor: tensor):
             Likelihood()(model, batch, None)
-        return sum(storage.nbytes() for data, storage in saved.items() if data not in own)
+        return sum(storage.nbytes() for data, storage in saved.items() if data not in parameters)
 
 
-def flops_per_symbol(sentences: int, length: int) -> float:
-    """Multiplications and additions of RNNsearch-50's products a target symbol, forward and backward; both sides are
-    as long."""
-    symbols = sentences * length
-    counts = Counts(sentences, symbols, symbols, symbols * length)
-    vocabulary = configuration("rnnsearch-50").text.vocabulary
-    return flops(products(PAPER, vocabulary, counts)) / symbols
+def flops_per_token(sentences: int, length: int) -> float:
+    """Return RNNsearch-50's FLOP in matrix products per target token, forward and backward.
+
+    Source and target sentences have the same length.
+    """
+    tokens = sentences * length
+    counts = Counts(sentences, tokens, tokens, tokens * length)
+    vocabulary = load_preset("rnnsearch-50").text.vocabulary
+    return flops(products(PAPER, vocabulary, counts)) / tokens
 
 
-def sum_seconds(count: int, gpus: int, bandwidth: float, number_bytes: int = 4) -> float:
-    """Of the gradients of `count` parameters over some GPUs: each sends and receives 2 (n - 1) / n of them."""
-    return 2 * (gpus - 1) / gpus * count * number_bytes / bandwidth
+def all_reduce_seconds(parameters: int, gpus: int, bandwidth: float, element_bytes: int = 4) -> float:
+    """Return the time to sum gradients over n GPUs, each of which sends and receives 2 (n - 1) / n of them."""
+    return 2 * (gpus - 1) / gpus * parameters * element_bytes / bandwidth
 
 
-def training_hours(run: Run, tokens_per_second: float, batch_tokens: float, count: int, gpus: int) -> float:
-    """Each GPU works on batches as large as the measured one; the sum of gradients is counted as if nothing hid it."""
-    update = batch_tokens / tokens_per_second + (sum_seconds(count, gpus, run.bandwidth) if gpus > 1 else 0.0)
-    updates = run.pairs * run.symbols * run.epochs / (batch_tokens * gpus)
-    return updates * update / 3600
+def training_hours(run: Run, tokens_per_second: float, batch_tokens: float, parameters: int, gpus: int) -> float:
+    """Return the training time if each GPU uses batches of the measured size and the all-reduce is not overlapped."""
+    update_seconds = batch_tokens / tokens_per_second
+    if gpus > 1:
+        update_seconds += all_reduce_seconds(parameters, gpus, run.bandwidth)
+    updates = run.pairs * run.target_length * run.epochs / (batch_tokens * gpus)
+    return updates * update_seconds / 3600
 
 
-def fixed_bytes(count: int, gpus: int) -> int:
-    """Of weights, gradients and Adam's moments on each GPU."""
-    return count * (WEIGHT + GRADIENT + ADAM + (BUCKET if gpus > 1 else 0))
+def fixed_bytes(parameters: int, gpus: int) -> int:
+    """Return the bytes of weights, gradients and Adam's moments on each GPU."""
+    return parameters * (WEIGHT_BYTES + GRADIENT_BYTES + ADAM_BYTES + (BUCKET_BYTES if gpus > 1 else 0))
 
 
 def data_facts(run: Run, rows: list[Row]) -> dict[str, str]:
-    """What the corpus costs, from the largest one measured."""
-    first, row = rows[0], max(rows, key=lambda row: row["pairs"])
-    core = row["pairs_per_core_second"]
+    """Return the costs of the corpus, extrapolated from the largest measured one."""
+    first = rows[0]
+    row = max(rows, key=lambda row: row["pairs"])
+    core_speed = row["pairs_per_core_second"]
     growth = (rows[-1]["training_bytes"] - first["training_bytes"]) / max(1, rows[-1]["pairs"] - first["pairs"])
     return {
-        f"measured on {row['pairs']:,} pairs": f"{core:,.0f} pairs a second of a core",
-        f"preparing {run.pairs:,} pairs on {run.cores} cores": f"{run.pairs / core / run.cores / 60:.0f} min",
+        f"measured on {row['pairs']:,} pairs": f"{core_speed:,.0f} pairs per core and second",
+        f"preparing {run.pairs:,} pairs on {run.cores} cores": f"{run.pairs / core_speed / run.cores / 60:.0f} min",
         "text on disk": f"{run.pairs * row['text_bytes'] / row['pairs'] / 1e9:.1f} GB",
-        "memory of an epoch's order, 4 bytes a pair": f"{4 * run.pairs / 2**20:,.0f} MiB",
-        "growth of memory in training that was measured": f"{max(0.0, growth):.1f} bytes a pair",
+        "memory for the order of an epoch, 4 bytes per pair": f"{4 * run.pairs / 2**20:,.0f} MiB",
+        "measured growth of training memory": f"{max(0.0, growth):.1f} bytes per pair",
     }
 
 
-def model_facts(run: Run, config: RunConfig, count: int) -> dict[str, str]:
-    """Memory of weights, gradients, moments and of what a forward pass keeps; work and what is sent."""
-    length = round(run.symbols)
-    facts = {"parameters of RNNsearch-50": f"{count:,}"}
-    for gpus, name in ((1, "one GPU"), (8, "each of eight")):
-        facts[f"weights, gradients, Adam on {name}"] = f"{fixed_bytes(count, gpus) / 2**30:.2f} GiB"
+def model_facts(run: Run, config: RunConfig, parameters: int) -> dict[str, str]:
+    """Return the memory of the training state and of saved activations, the computation and the communication."""
+    length = round(run.target_length)
+    facts = {"parameters of RNNsearch-50": f"{parameters:,}"}
+    for gpus, name in ((1, "one GPU"), (8, "each of eight GPUs")):
+        facts[f"weights, gradients, Adam on {name}"] = f"{fixed_bytes(parameters, gpus) / 2**30:.2f} GiB"
     for sentences in (80, 512):
-        kept = kept_bytes(config, sentences, length) / 2**30
-        facts[f"kept by a forward pass of {sentences} sentences of {length} symbols"] = f"{kept:.2f} GiB"
-    work = f"{flops_per_symbol(512, length) / 1e6:,.0f} million"
-    facts["multiplications and additions a target symbol, forward and backward"] = work
-    for kind, size in (("fp32", 4), ("bf16", 2)):
-        seconds = sum_seconds(count, 8, run.bandwidth, size)
-        facts[f"summing gradients over eight in {kind}"] = f"{1000 * seconds:.1f} ms an update"
+        saved = saved_activation_bytes(config, sentences, length) / 2**30
+        facts[f"saved by a forward pass of {sentences} sentences of {length} tokens"] = f"{saved:.2f} GiB"
+    mega_flops = flops_per_token(512, length) / 1e6
+    facts["multiplications and additions per target token, forward and backward"] = f"{mega_flops:,.0f} million"
+    for dtype, element_bytes in (("fp32", 4), ("bf16", 2)):
+        seconds = all_reduce_seconds(parameters, 8, run.bandwidth, element_bytes)
+        facts[f"summing gradients over eight GPUs in {dtype}"] = f"{1000 * seconds:.1f} ms per update"
     return facts
 
 
 COLUMNS = "target tokens/s {:,.0f} | one GPU {:.1f} h | eight GPUs {:.1f} h"
 
 
-def _hours(run: Run, speed: float, batch_tokens: float, count: int) -> list[float]:
-    """Cells of a row: target tokens a second of a GPU, hours on one, on eight."""
-    return [speed, *(training_hours(run, speed, batch_tokens, count, gpus) for gpus in (1, 8))]
+def _cells(run: Run, speed: float, batch_tokens: float, parameters: int) -> list[float]:
+    """Return the cells of COLUMNS: target tokens per second of a GPU, hours on one GPU and on eight."""
+    return [speed, *(training_hours(run, speed, batch_tokens, parameters, gpus) for gpus in (1, 8))]
 
 
-def training_table(run: Run, rows: list[Row]) -> list[str]:
-    """Hours on one GPU and on eight."""
-    hours = [_hours(run, r["tokens_per_second"], r["batch"] * run.symbols, r["parameters"]) for r in rows]
-    cells = [[row["device"], row["batch"], *each] for row, each in zip(rows, hours, strict=True)]
-    return table(f"device | sentences a batch | {COLUMNS}", cells)
+def measured_table(run: Run, rows: list[Row]) -> list[str]:
+    """Return a table of training hours at the speeds measured on GPUs."""
+    lines = []
+    for row in rows:
+        batch_tokens = row["batch"] * run.target_length
+        cells = _cells(run, row["tokens_per_second"], batch_tokens, row["parameters"])
+        lines.append([row["device"], row["batch"], *cells])
+    return table(f"device | sentences per batch | {COLUMNS}", lines)
 
 
-def full_size(results: Path) -> list[Row]:
-    """RNNsearch-50 on a GPU, where it was measured."""
+def paper_size_rows(results: Path) -> list[Row]:
+    """Return the measurements of RNNsearch-50 on a GPU, if there are any."""
     rows = json.loads(results.read_text("utf-8"))["gpu"] if results.is_file() else []
     return [row for row in rows if row["scale"] == "paper" and row["recorded"]]
 
 
-def shares(found: Row) -> dict[str, float]:
-    """The share of its products' limit that each way of training in bf16 reached on the measured machine."""
-    limit = found["limit"]["bf16"]["tokens_per_second"]
-    return {title: row["tokens_per_second"] / limit for title, kind, row in found["trainings"] if kind == "bf16"}
+def limit_fractions(results: Row) -> dict[str, float]:
+    """Return the fraction of the matrix product limit that each bf16 training setting reached on the CPU."""
+    limit = results["limit"]["bf16"]["tokens_per_second"]
+    rows = [(title, row) for title, precision, row in results["trainings"] if precision == "bf16"]
+    return {title: row["tokens_per_second"] / limit for title, row in rows}
 
 
-def reckoned_table(run: Run, count: int, reached: dict[str, float], sentences: int = 512) -> list[str]:
-    """Hours on one GPU and on eight if the share of the limit were that of a way of training measured elsewhere."""
-    length = round(run.symbols)
-    limit = run.products / flops_per_symbol(sentences, length)
-    cases = {"10%": 0.1, **{f"{share:.0%}, as {title} on the CPU": share for title, share in reached.items()}}
-    ordered = sorted(cases.items(), key=lambda case: case[1])
-    rows = [[name, *_hours(run, share * limit, sentences * length, count)] for name, share in ordered]
-    return table(f"share of the products' limit | {COLUMNS}", rows)
+def estimated_table(run: Run, parameters: int, reached: dict[str, float], sentences: int = 512) -> list[str]:
+    """Return a table of training hours for 10% of the limit and for the fractions reached on the CPU."""
+    length = round(run.target_length)
+    limit = run.flops_per_second / flops_per_token(sentences, length)
+    cases = {"10%": 0.1}
+    for title, fraction in reached.items():
+        cases[f"{fraction:.0%}, as {title} on the CPU"] = fraction
+    rows = []
+    for name, fraction in sorted(cases.items(), key=lambda case: case[1]):
+        rows.append([name, *_cells(run, fraction * limit, sentences * length, parameters)])
+    return table(f"fraction of the matrix product limit | {COLUMNS}", rows)
 
 
 def main() -> None:
-    """Print what can be reckoned from what was measured."""
-    made = parser(__doc__)
-    made.add_argument("--results", type=Path, default=RESULTS, help="folder of prepare.json and speed.json")
-    given = parsed(made)
-    run, config = Run(), configuration("rnnsearch-50")
-    count = parameters(config)
-    prepared, measured = (json.loads((given.results / f"{n}.json").read_text("utf-8")) for n in ("prepare", "speed"))
-    facts = {**data_facts(run, prepared), **model_facts(run, config, count)}
-    lines = ["| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
-    lines += reckoned_table(run, count, shares(measured))
-    publish([*lines, *training_table(run, full_size(given.results / "speed-gpu.json"))], given.output)
+    """Print the tables of docs/cost.md."""
+    parser = argument_parser(__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of prepare.json and speed.json")
+    args = parse_arguments(parser)
+    run = Run()
+    config = load_preset("rnnsearch-50")
+    parameters = num_parameters(config)
+    prepared = json.loads((args.results / "prepare.json").read_text("utf-8"))
+    speed = json.loads((args.results / "speed.json").read_text("utf-8"))
+    facts = {**data_facts(run, prepared), **model_facts(run, config, parameters)}
+    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items()), ""]
+    lines += estimated_table(run, parameters, limit_fractions(speed))
+    publish([*lines, *measured_table(run, paper_size_rows(args.results / "speed-gpu.json"))], args.output)
 
 
 if __name__ == "__main__":

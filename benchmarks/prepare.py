@@ -1,10 +1,9 @@
-"""Preparing a big corpus and beginning to train on it: pairs a second, memory against the corpus's size, time to the
-first update, and the tokenizer alone in the same run.
+"""Prepare large corpora and start to train on them: speed, memory by corpus size, and time to the first update.
 
-Run it as `python -m benchmarks.prepare --source TEXT.en --target TEXT.de --pairs 10000000`. The corpus is made of a
-given one, repeated; in every repetition but the first, a fifth of the words are others of the same language, and some
-of these numbers, so that pairs are different and new words keep coming, as in real text. `--output FILE` writes the
-page.
+Run it as `python -m benchmarks.prepare --source TEXT.en --target TEXT.de --pairs 10000000`. The corpora repeat the
+given texts. In each repetition except the first, a fifth of the words are replaced by others of the same language and
+some of these by numbers, so that pairs differ and new words keep appearing, as in real text. The speed of the tokenizer
+by itself is measured in the same run. `--output FILE` writes the page.
 """
 
 from __future__ import annotations
@@ -21,12 +20,22 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Ended, Row, machine_line, parsed, parser, publish, run, table, timed
+from benchmarks.harness import (
+    CompletedCommand,
+    Row,
+    argument_parser,
+    machine_line,
+    parse_arguments,
+    publish,
+    run,
+    table,
+    time_call,
+)
 from benchmarks.speed.child import start
 
-CHANGED, NUMBERS = 0.2, 0.02
-"""Shares of words that are exchanged, and of these that become numbers."""
-RUN = """
+REPLACED_FRACTION = 0.2  # of all words
+NUMBER_FRACTION = 0.02  # of the replaced words
+RUN_FILE = """
 preset = "small"
 folder = "run"
 
@@ -48,41 +57,43 @@ device = "cpu"
 """
 
 
-def repeated(path: Path, pairs: int, seed: int) -> Iterator[list[str]]:
-    """Lines of a text, repeated and changed, until there are so many; the same seed gives the same lines."""
+def repeat_lines(path: Path, count: int, seed: int) -> Iterator[list[str]]:
+    """Yield blocks of lines of a text, repeated with changes, `count` lines in all. They depend only on the seed."""
     rng = np.random.default_rng(seed)
     rows = [line.split(" ") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-    stream = np.array([word for row in rows for word in row], dtype=object)
+    all_words = np.array([word for row in rows for word in row], dtype=object)
     ends = np.cumsum([len(row) for row in rows]).tolist()
-    made = 0
-    while made < pairs:
-        words = stream.copy()
-        if made:
-            changed = np.flatnonzero(rng.random(len(words)) < CHANGED)
-            words[changed] = stream[rng.integers(0, len(stream), len(changed))]
-            numbers = changed[rng.random(len(changed)) < NUMBERS]
+    num_lines = 0
+    while num_lines < count:
+        words = all_words.copy()
+        if num_lines:
+            replaced = np.flatnonzero(rng.random(len(words)) < REPLACED_FRACTION)
+            words[replaced] = all_words[rng.integers(0, len(all_words), len(replaced))]
+            numbers = replaced[rng.random(len(replaced)) < NUMBER_FRACTION]
             words[numbers] = [str(n) for n in rng.integers(0, 1_000_000, len(numbers)).tolist()]
-        everything, begin, lines = words.tolist(), 0, []
-        for end in ends[: pairs - made]:
-            lines.append(" ".join(everything[begin:end]))
-            begin = end
-        made += len(lines)
+        word_list = words.tolist()
+        lines = []
+        start = 0
+        for end in ends[: count - num_lines]:
+            lines.append(" ".join(word_list[start:end]))
+            start = end
+        num_lines += len(lines)
         yield lines
 
 
 def make_corpus(folder: Path, source: Path, target: Path, pairs: int) -> int:
-    """Write `train.en`, `train.de` and `run.toml`; returns the bytes of text."""
+    """Write `train.en`, `train.de` and `run.toml`; return the bytes of text."""
     folder.mkdir(parents=True)
     for seed, (language, path) in enumerate((("en", source), ("de", target))):
         with (folder / f"train.{language}").open("w", encoding="utf-8") as file:
-            for lines in repeated(path, pairs, seed):
+            for lines in repeat_lines(path, pairs, seed):
                 file.write("\n".join(lines) + "\n")
-    (folder / "run.toml").write_text(RUN, encoding="utf-8")
+    (folder / "run.toml").write_text(RUN_FILE, encoding="utf-8")
     return sum(path.stat().st_size for path in folder.glob("train.*"))
 
 
-def memory() -> int:
-    """Bytes of memory that the processes we started, and those they started, hold, without files they have mapped."""
+def descendants_memory() -> int:
+    """Return the bytes of memory of all descendants of this process, without mapped files."""
     anonymous, parents = {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -93,51 +104,56 @@ def memory() -> int:
             anonymous[int(entry.name)] = 1024 * int(status["RssAnon"].split()[0])
             parents[int(entry.name)] = int(status["PPid"])
     family = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
+    while children := {child for child, parent in parents.items() if parent in family} - family:
+        family |= children
     return sum(anonymous.get(process, 0) for process in family - {os.getpid()})
 
 
-def measured(command: list[str], folder: Path) -> tuple[Ended, int]:
-    """Run a command; also the most memory that it and what it started held together."""
-    peak, ended = 0, threading.Event()
+def run_with_peak(command: list[str], folder: Path) -> tuple[CompletedCommand, int]:
+    """Run a command; also return the peak of the total memory of all its processes."""
+    peak = 0
+    finished = threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        while not ended.wait(0.05):
-            peak = max(peak, memory())
+        while not finished.wait(0.05):
+            peak = max(peak, descendants_memory())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        found = run(command, folder / "log", cwd=folder)
+        completed = run(command, folder / "log", cwd=folder)
     finally:
-        ended.set()
+        finished.set()
         watcher.join()
-    return found, peak
+    return completed, peak
 
 
-def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
-    """Pairs a second, and a second of a core, of the tokenizer's library alone, on all cores, over the corpus's first
-    lines."""
+def tokenizer_speed(folder: Path, pairs: int) -> tuple[float, float]:
+    """Return the speed of the tokenizer library by itself on the first lines of the corpus.
+
+    Returns:
+        Pairs per second on all cores, and pairs per core and second.
+    """
     from rnnsearch.data.prepared import Prepared
 
     tokenizers = Prepared.open(folder / "run" / "data").tokenizers.values()
-    seconds = used = 0.0
+    wall_seconds = cpu_seconds = 0.0
     for tokenizer, name in zip(tokenizers, ("train.en", "train.de"), strict=True):
         with (folder / name).open(encoding="utf-8") as file:
             for _ in range(0, pairs, 20_000):
                 lines = [line.rstrip("\n") for line in islice(file, min(20_000, pairs))]
-                _, wall, cores = timed(partial(tokenizer.ids, lines))
-                seconds, used = seconds + wall, used + cores
-    return pairs / seconds, pairs / used
+                _, wall, cpu = time_call(partial(tokenizer.ids, lines))
+                wall_seconds += wall
+                cpu_seconds += cpu
+    return pairs / wall_seconds, pairs / cpu_seconds
 
 
-def row(folder: Path, source: Path, target: Path, pairs: int) -> Row:
-    """Everything measured of a corpus of one size, in the order of the page."""
+def measure(folder: Path, source: Path, target: Path, pairs: int) -> Row:
+    """Measure a corpus of one size. The order of the entries is that of the page's columns."""
     size = make_corpus(folder, source, target, pairs)
-    prepared, peak = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
-    alone, alone_core = tokenizer_alone(folder, min(pairs, 500_000))
+    prepared, peak = run_with_peak([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
+    tokenizer_pairs, tokenizer_core_pairs = tokenizer_speed(folder, min(pairs, 500_000))
     training = {"settings": [], "threads": 1, "skip": 1, "memory_after": [1]}
     trained = start(
         "train", "run", {"run": str(folder / "run.toml"), "folder": str(folder / "run"), **training}, folder
@@ -149,9 +165,9 @@ def row(folder: Path, source: Path, target: Path, pairs: int) -> Row:
         "kept": facts["pairs"],
         "seconds": prepared.seconds,
         "pairs_per_second": pairs / prepared.seconds,
-        "pairs_per_core_second": pairs / prepared.core_seconds,
-        "tokenizer_pairs_per_second": alone,
-        "tokenizer_pairs_per_core_second": alone_core,
+        "pairs_per_core_second": pairs / prepared.cpu_seconds,
+        "tokenizer_pairs_per_second": tokenizer_pairs,
+        "tokenizer_pairs_per_core_second": tokenizer_core_pairs,
         "peak_bytes": peak,
         "first_update_seconds": trained["first_update_seconds"],
         "training_bytes": round(trained["own_mib"]["1"] * 2**20),
@@ -160,29 +176,31 @@ def row(folder: Path, source: Path, target: Path, pairs: int) -> Row:
 
 
 def main() -> None:
-    """Measure sizes up to `--pairs`, each a tenth of the next, and print the table."""
-    made = parser(__doc__)
-    made.add_argument("--source", type=Path, required=True)
-    made.add_argument("--target", type=Path, required=True)
-    made.add_argument("--pairs", type=int, default=1_000_000)
-    made.add_argument("--folder", type=Path, help="where the corpora go for the while (6 GB for 10 million pairs)")
-    given = parsed(made)
-    rows, before = [], os.getloadavg()[0]
-    for pairs in (given.pairs // 100, given.pairs // 10, given.pairs):
+    """Measure three corpus sizes up to `--pairs`, each ten times the previous one, and print the table."""
+    parser = argument_parser(__doc__)
+    parser.add_argument("--source", type=Path, required=True, help="source text to repeat")
+    parser.add_argument("--target", type=Path, required=True, help="target text to repeat")
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="size of the largest corpus")
+    parser.add_argument("--folder", type=Path, help="folder for temporary corpora (6 GB for 10 million pairs)")
+    args = parse_arguments(parser)
+    rows = []
+    load_before = os.getloadavg()[0]
+    for pairs in (args.pairs // 100, args.pairs // 10, args.pairs):
         if pairs >= 10_000:
-            with tempfile.TemporaryDirectory(dir=given.folder) as place:
-                rows.append(row(Path(place).resolve() / "corpus", given.source, given.target, pairs))
+            with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+                rows.append(measure(Path(folder).resolve() / "corpus", args.source, args.target, pairs))
             print(json.dumps(rows[-1]), flush=True)
-    load = f"Load average {before:.1f} before, {os.getloadavg()[0]:.1f} after."
-    publish([f"{machine_line()} {load}", "", *page(rows)], given.output, rows)
+    load = f"Load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after."
+    publish([f"{machine_line()} {load}", "", *page(rows)], args.output, rows)
 
 
 def page(rows: Sequence[Row]) -> list[str]:
-    """A line for each size."""
+    """Return a table with a row per corpus size."""
     head = (
-        "pairs {:,.0f} | text {:,.0f} MB | prepared in {:.1f} s | pairs/s {:,.0f} | a core {:,.0f}"
-        " | tokenizer alone, pairs/s {:,.0f} | a core of it {:,.0f} | peak memory, all processes {:,.0f} MiB"
-        " | first update after {:.1f} s | memory in training {:,.0f} MiB | waiting for data {:.2%}"
+        "pairs {:,.0f} | text {:,.0f} MB | prepared in {:.1f} s | pairs/s {:,.0f} | pairs/s per core {:,.0f}"
+        " | tokenizer only, pairs/s {:,.0f} | tokenizer only, pairs/s per core {:,.0f}"
+        " | peak memory, all processes {:,.0f} MiB | first update after {:.1f} s"
+        " | memory in training {:,.0f} MiB | waiting for data {:.2%}"
     )
     units = {"text_bytes": 1e6, "peak_bytes": 2**20, "training_bytes": 2**20}
     return table(head, [[r[key] / units.get(key, 1) for key in r if key != "kept"] for r in rows])

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 OLD, NEW = "rnnsearch", "rnnsearch_runtime"
 BEGIN = "rnnsearch.runtime"
-NATIVE = "kernels/native"
+NATIVE = "ops/native"
 CODE = ("decoding.cpp", "matrix.cpp", "pool.cpp", "search.cpp")
 """Of the C++, what the engine calls; headers go along."""
 PYPROJECT = """\

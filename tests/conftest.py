@@ -89,21 +89,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def faults() -> Callable[..., list[str]]:
-    """Every fault of a run file's tables, of options and of combinations; what is not given is of no account."""
+def problems() -> Callable[..., list[str]]:
+    """Return a function that lists every problem of a run file's tables, which may omit `[data]` and `[training]`."""
     from rnnsearch.config import resolve
     from rnnsearch.errors import ConfigError
-    from rnnsearch.systems.checks import check
+    from rnnsearch.systems.validation import check
 
-    plain = {
+    defaults = {
         "data": {"source": "en", "target": "de", "corpus": "x"},
         "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }
 
-    def found(tables: dict[str, Any], *settings: str) -> list[str]:
+    def check_tables(tables: dict[str, Any], *settings: str) -> list[str]:
         try:
-            return check(resolve({**plain, **tables} if "preset" not in tables else tables, settings))
+            return check(resolve({**defaults, **tables} if "preset" not in tables else tables, settings))
         except ConfigError as error:
             return error.faults
 
-    return found
+    return check_tables

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.library import library
-from rnnsearch.kernels.native.places import web_engine
+from rnnsearch.ops.native.building import web_engine
+from rnnsearch.ops.native.library import library
 
 
 def require_native_code() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.data import catalog, download
-from rnnsearch.data.catalog import CORPORA
-from rnnsearch.data.download import PipSettings
+from rnnsearch.data.corpora import catalog, download
+from rnnsearch.data.corpora.catalog import CORPORA
+from rnnsearch.data.corpora.download import PipSettings
 
 
 def row(number: int, en: str, de: str) -> str:

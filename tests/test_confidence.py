@@ -6,10 +6,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rnnsearch.confidence import FEATURES, came_true, features, repeats, right_words, warnings
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.calibration import expected_calibration_error
-from rnnsearch.translate import Translator
+from rnnsearch.translator.confidence import FEATURES, came_true, features, repeats, right_words, warnings
+from rnnsearch.translator.translator import Translator
 from tests.translations import told
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, untrained
 

@@ -1,4 +1,4 @@
-"""The run file: presets, overrides, and every fault at once with its dotted path."""
+"""Run files: presets, overrides and error messages."""
 
 import tomllib
 
@@ -10,17 +10,17 @@ from rnnsearch.errors import ConfigError
 
 DATA = {"source": "en", "target": "de", "corpus": "x"}
 SMALL = {"preset": "small", "data": DATA}
-PLAIN = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}
+TRAINING = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}
 
 
-def faults(tables, *settings):
+def problems(tables, *settings):
     with pytest.raises(ConfigError) as error:
         resolve(tables, settings)
     assert str(error.value) == "\n".join(error.value.faults)
     return error.value.faults
 
 
-def test_every_fault_at_once_with_its_path():
+def test_all_problems_are_reported_with_their_paths():
     tables = {
         "preset": "small",
         "trainig": {},
@@ -37,14 +37,14 @@ def test_every_fault_at_once_with_its_path():
         },
         "search": {"beam": 5.0},
     }
-    assert faults(tables) == [
+    assert problems(tables) == [
         "data.source: must be a language code such as en, de or pt-BR; got 'English'",
-        'data.dev_siz: there is no such option (did you mean "dev_size"?)',
+        'data.dev_siz: unknown option (did you mean "dev_size"?)',
         'text.type: must be one of words, bpe, unigram, characters; got "bpf" (did you mean "bpe"?)',
         "text.vocabulary: must be greater than or equal to 8; got 7",
         "model.embedding: must be a valid integer; got '256'",
-        'model.encoder.sise: there is no such option (did you mean "size"?)',
-        'model.attention.scor: there is no such option (did you mean "score"?)',
+        'model.encoder.sise: unknown option (did you mean "size"?)',
+        'model.attention.scor: unknown option (did you mean "score"?)',
         'model.tie: must be one of none, target, all; got "both"',
         "training.batch.tokens: must be greater than or equal to 1; got 0",
         "training.optimiser: must be a table; got 3",
@@ -53,36 +53,36 @@ def test_every_fault_at_once_with_its_path():
         "training.clip_norm: must be greater than 0; got -1",
         "training.dev_bleu: must be a valid boolean; got 'yes'",
         "search.beam: must be a valid integer; got 5.0",
-        'trainig: there is no such option (did you mean "training"?)',
+        'trainig: unknown option (did you mean "training"?)',
     ]
 
 
-def test_what_must_be_given():
-    assert faults({}) == ["data: must be given", "model: must be given", "training: must be given"]
-    assert faults({"preset": "small"}) == ["data: must be given"]
-    assert faults({"preset": "small", "data": {"source": "en", "target": "de"}}) == [
-        "data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)"
+def test_missing_options():
+    assert problems({}) == ["data: must be given", "model: must be given", "training: must be given"]
+    assert problems({"preset": "small"}) == ["data: must be given"]
+    assert problems({"preset": "small", "data": {"source": "en", "target": "de"}}) == [
+        "data: must have exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)"
     ]
-    assert faults({**SMALL, "model": {"decoder": {"type": "cho", "size": 9}}}) == [
+    assert problems({**SMALL, "model": {"decoder": {"type": "cho", "size": 9}}}) == [
         "model.decoder.maxout: must be given for the cho decoder"
     ]
 
 
 @pytest.mark.parametrize(
-    ("setting", "fault"),
+    ("setting", "problem"),
     [
         (
             "data={source='en', target='de', corpus='x', train=['a|b']}",
-            "data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)",
+            "data: must have exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)",
         ),
         (
             "data.dev=a|b",
-            "data: `dev` and `test` have no effect with `corpus`: a listed corpus brings its own split",
+            "data: `dev` and `test` have no effect with `corpus`: a listed corpus has its own split",
         ),
         ("data.target=en", "data: source and target must be two languages; got en twice"),
         (
             "training.batch={tokens=1, sentences=1}",
-            "training.batch: must give exactly one of `tokens` and `sentences`",
+            "training.batch: must have exactly one of `tokens` and `sentences`",
         ),
         ("training.batch={}", None),
         (
@@ -91,17 +91,17 @@ def test_what_must_be_given():
         ),
     ],
 )
-def test_tables_that_contradict_themselves(setting, fault):
-    tables = {"data": DATA, "model": config.preset("small")["model"], "training": PLAIN}
-    if fault is None:
+def test_contradictory_options_are_rejected(setting, problem):
+    tables = {"data": DATA, "model": config.preset("small")["model"], "training": TRAINING}
+    if problem is None:
         assert resolve(merge(tables, {"training": {"batch": {"tokens": 1}}}), [setting]).training.batch.tokens == 1
     else:
-        assert faults(tables, setting) == [fault]
+        assert problems(tables, setting) == [problem]
 
 
-def test_training_must_end():
-    tables = {"data": DATA, "model": config.preset("small")["model"], "training": {**PLAIN, "max_epochs": None}}
-    assert faults(tables) == ["training: must say when to stop: max_epochs, max_updates, max_minutes or patience"]
+def test_training_needs_a_limit():
+    tables = {"data": DATA, "model": config.preset("small")["model"], "training": {**TRAINING, "max_epochs": None}}
+    assert problems(tables) == ["training: must have a limit: give max_epochs, max_updates, max_minutes or patience"]
     for stop in ("max_epochs", "max_updates", "max_minutes", "patience"):
         assert getattr(resolve(tables, [f"training.{stop}=3"]).training, stop) == 3
 
@@ -128,13 +128,13 @@ def test_parse_setting(setting, expected):
 
 
 @pytest.mark.parametrize("setting", ["training.seed", "=2", ".seed=2", "training.=2", "a..b=1", ""])
-def test_settings_without_key_or_value(setting):
+def test_parse_setting_rejects_missing_key_or_value(setting):
     with pytest.raises(ConfigError) as error:
         parse_setting(setting)
     assert error.value.faults == [f'--set must be key=value, such as training.seed=2; got "{setting}"']
 
 
-def test_settings_win_over_the_file_and_the_file_over_the_preset():
+def test_settings_override_file_and_file_overrides_preset():
     tables = {**SMALL, "model": {"embedding": 100}, "training": {"seed": 5}}
     assert resolve(SMALL).model.embedding == 256
     assert resolve(tables).model.embedding == 100
@@ -143,25 +143,24 @@ def test_settings_win_over_the_file_and_the_file_over_the_preset():
     assert resolved.model.encoder == resolve(SMALL).model.encoder
 
 
-def test_a_changed_type_drops_the_presets_other_options_of_that_table():
+def test_changed_type_drops_the_presets_options_of_the_table():
     optimiser = resolve(SMALL, ["training.optimiser={type='sgd', learning_rate=1.0}"]).training.optimiser
     assert optimiser.model_dump(exclude_none=True) == {"type": "sgd", "learning_rate": 1.0, "momentum": 0.0}
-    kept = resolve(SMALL, ["training.schedule={type='plateau', patience=3}"]).training.schedule
-    assert kept.model_dump(exclude_none=True) == {"type": "plateau", "patience": 3, "factor": 0.5, "warmup": 200}
-    assert resolve(SMALL, ["training.schedule.patience=3"]).training.schedule == kept
+    plateau = resolve(SMALL, ["training.schedule={type='plateau', patience=3}"]).training.schedule
+    assert plateau.model_dump(exclude_none=True) == {"type": "plateau", "patience": 3, "factor": 0.5, "warmup": 200}
+    assert resolve(SMALL, ["training.schedule.patience=3"]).training.schedule == plateau
     assert resolve(SMALL, ["text.type=words"]).text == TextConfig(type="words")
 
 
-@pytest.mark.parametrize("turn", [1, -1])
-def test_the_order_of_settings_of_one_table_makes_no_difference(turn):
-    """Neither in the run file's tables, whose type they change, nor in the preset's."""
+@pytest.mark.parametrize("order", [1, -1])
+def test_order_of_settings_does_not_matter(order):
     settings = ["training.optimiser.type=sgd", "training.optimiser.momentum=0.9", "training.optimiser.learning_rate=1"]
     for tables in (SMALL, {**SMALL, "training": {"optimiser": {"type": "adam", "beta1": 0.8}}}):
-        optimiser = resolve(tables, settings[::turn]).training.optimiser
+        optimiser = resolve(tables, settings[::order]).training.optimiser
         assert optimiser.model_dump(exclude_none=True) == {"type": "sgd", "momentum": 0.9, "learning_rate": 1.0}
 
 
-def test_alternatives_push_each_other_out():
+def test_exclusive_options_replace_each_other():
     assert resolve(SMALL).training.batch.tokens
     batch = resolve(SMALL, ["training.batch.sentences=80"]).training.batch
     assert (batch.tokens, batch.sentences) == (None, 80)
@@ -173,7 +172,7 @@ def test_alternatives_push_each_other_out():
     assert (data.corpus, data.train) == (None, ["a.tsv"])
 
 
-def test_merge_changes_neither_side():
+def test_merge_does_not_change_its_arguments():
     base, over = {"a": {"b": 1, "type": "x"}, "c": 2}, {"a": {"type": "y"}, "d": {"e": 3}}
     assert merge(base, over) == {"a": {"type": "y"}, "c": 2, "d": {"e": 3}}
     assert base == {"a": {"b": 1, "type": "x"}, "c": 2}
@@ -184,18 +183,18 @@ def test_merge_changes_neither_side():
 
 def test_unknown_preset():
     known = ", ".join(config.preset_names())
-    assert faults({"preset": "smal"}) == [f'preset must be one of {known}; got "smal" (did you mean "small"?)']
-    assert faults(SMALL, "preset=rnnsearch-3") == [
+    assert problems({"preset": "smal"}) == [f'preset must be one of {known}; got "smal" (did you mean "small"?)']
+    assert problems(SMALL, "preset=rnnsearch-3") == [
         f'preset must be one of {known}; got "rnnsearch-3" (did you mean "rnnsearch-30"?)'
     ]
 
 
-def test_a_fault_is_one_line_whatever_was_given():
-    given = SMALL | {"training": PLAIN | {"normalise": "tok\n]s\x1b[31m"}}
-    assert faults(given) == [r'training.normalise: must be one of sentences, tokens; got "tok\n]s\x1b[31m"']
+def test_control_characters_are_escaped_in_messages():
+    tables = SMALL | {"training": TRAINING | {"normalise": "tok\n]s\x1b[31m"}}
+    assert problems(tables) == [r'training.normalise: must be one of sentences, tokens; got "tok\n]s\x1b[31m"']
 
 
-def test_load_and_its_errors(tmp_path):
+def test_load_errors_name_the_file(tmp_path):
     path = tmp_path / "run.toml"
     with pytest.raises(ConfigError, match=r"run\.toml: no such run file"):
         config.load(path)
@@ -217,7 +216,7 @@ def test_load_and_its_errors(tmp_path):
     assert (loaded.base, loaded.training.seed) == (tmp_path, 9)
 
 
-def test_dump_is_read_back_whole_numbers_text_and_all():
+def test_dump_and_resolve_are_inverse():
     settings = ["name='ein \"Name\"'", "training.clip_norm=1", "training.optimiser.epsilon=1e-12"]
     before = resolve({**SMALL, "data": {**DATA, "target": "pt-BR"}}, settings)
     text = config.dump(before)
@@ -226,21 +225,21 @@ def test_dump_is_read_back_whole_numbers_text_and_all():
     assert before.training.optimiser.epsilon == 1e-12
 
 
-def test_a_config_cannot_be_changed():
+def test_config_is_immutable():
     resolved = resolve(SMALL)
     with pytest.raises(ValueError, match="frozen"):
         resolved.model.embedding = 3
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"[model]\nembedding = " + b"9" * 5000, "cannot be read"),
         (b"a = " + b"[" * 100_000, "must be nested less deeply"),
         (b"a." * 2000 + b"a = 1", "must be nested less deeply"),
         (b'["a\\"" . ' + b"'b' . " * 40 + b"a]", "must be nested less deeply"),
         (b"a = " + (b"{" + b"a." * 30 + b"a = ") * 90 + b"1" + b"}" * 90, "must be nested less deeply"),
-        (b'a = "' + b"a." * 20 + b'a"', "a: there is no such option"),
+        (b'a = "' + b"a." * 20 + b'a"', "a: unknown option"),
         (b"[model]\nembedding = 99999999999", "model.embedding: must be less than or equal to 16777216"),
         (b'[model.encoder]\ntype = "stacked"\nlayers = 1000000', "layers: must be less than or equal to 100"),
         (b'[model.decoder]\ncell = ""', "model.decoder"),
@@ -248,21 +247,21 @@ def test_a_config_cannot_be_changed():
         (b"\xff\xfe", "cannot be read"),
     ],
 )
-def test_run_files_that_nobody_writes(tmp_path, text, said):
+def test_malicious_run_files_are_rejected(tmp_path, text, message):
     path = tmp_path / "run.toml"
     path.write_bytes(text)
     with pytest.raises(ConfigError) as error:
         config.load(path)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_byte_order_mark_is_not_text(tmp_path):
+def test_byte_order_mark_is_ignored(tmp_path):
     path = tmp_path / "run.toml"
     text = 'preset = "small"\n[data]\nsource = "en"\ntarget = "de"\ncorpus = "x"\n'
     path.write_text(text, encoding="utf-8-sig")
     assert config.load(path).data.target == "de"
 
 
-def test_nul_in_a_path(tmp_path):
+def test_nul_in_path_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError):
         config.load(tmp_path / "a\0b.toml")

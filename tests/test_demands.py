@@ -7,7 +7,7 @@ import pytest
 import rnnsearch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.banned import BannedPhrases
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 ENGLISH = TEXT["en"]

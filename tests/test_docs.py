@@ -32,7 +32,7 @@ import pytest
 import tomli_w
 
 from rnnsearch import config as run_config
-from scripts.configuration_page import made_anew
+from scripts.configuration_page import regenerate
 from tests.command_line import run
 from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
@@ -135,7 +135,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
 
 def write_cache(folder: Path, corpus: Path) -> None:
     """A downloaded corpus as `rnnsearch data get` keeps it, so that no page needs a network."""
-    from rnnsearch.data import catalog
+    from rnnsearch.data.corpora import catalog
 
     entry = catalog.find("tatoeba-en-de")
     target = folder / "corpora" / entry.name
@@ -185,12 +185,12 @@ def place(template: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def tables_restored() -> Iterator[None]:
     """Classes that a page adds to the tables leave them again."""
-    from rnnsearch.config import attention, optimisers
+    from rnnsearch.config import attention, training
     from rnnsearch.models.attention.scores import SCORES
     from rnnsearch.models.cells import CELLS
     from rnnsearch.training.optimisers import OPTIMISERS
 
-    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS, attention.SCORES, optimisers.OPTIMISERS)
+    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS, attention.SCORES, training.OPTIMISERS)
     before = [dict(table) for table in tables]
     yield
     for table, rows in zip(tables, before, strict=True):
@@ -271,11 +271,11 @@ def run_console(block: Block, where: str) -> None:
 
 def test_configuration_page_is_what_its_script_makes():
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    assert made_anew(text) == text, "run python scripts/configuration_page.py"
+    assert regenerate(text) == text, "run python scripts/configuration_page.py"
     for path in ("data.cleaning", "model.attention", "training.schedule", "objective.reinforce", "search"):
         assert f"### `[{path}]`" in text
-    assert "| `width` | whole number, at least 1 | must be given | D of the window" in text
-    assert text.count("needed by `local-m`, `local-p` |") == 1
+    assert "| `width` | integer, at least 1 | required | D of the window" in text
+    assert text.count("required for `local-m`, `local-p` |") == 1
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.errors import ModelError
+from rnnsearch.systems.ensemble_folder import gather
 from rnnsearch.systems.folder import load_system, save_system
-from rnnsearch.systems.gathered import gather
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
@@ -225,7 +225,7 @@ def test_snapshots_of_one_run(folders, tmp_path):
     assert (few.code, "must have kept the weights of 4 checkpoints; it has 3" in few.err) == (1, True)
 
 
-def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, faults):
+def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, problems):
     assert run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "both").code == 0
     path = tmp_path / "both" / "config.toml"
     path.write_text(path.read_text().replace('"ensemble/2"', f'"{folders["two"]}"'))
@@ -233,6 +233,6 @@ def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, faults):
         rnnsearch.load(tmp_path / "both")
     tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
     tables["search"] = {"ensemble": {"members": ["a"], "weights": [1.0, 1.0]}}
-    assert faults(tables) == [
-        "search.ensemble: belongs into the folder of a trained model, where `rnnsearch ensemble` puts it; remove it"
+    assert problems(tables) == [
+        "search.ensemble: cannot be set in a run file; `rnnsearch ensemble` writes it to a model folder; remove it"
     ]

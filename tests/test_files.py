@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import atomic_file, atomic_folder, locked, recover, remove_temporaries, write_text
+from rnnsearch.utils.files import atomic_file, atomic_folder, locked, recover, remove_temporaries, write_text
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FAILURES = [
@@ -243,7 +243,7 @@ def test_a_link_to_a_folder_is_followed(tmp_path):
 HOLDS = """
 import sys, time
 from pathlib import Path
-from rnnsearch.files import locked
+from rnnsearch.utils.files import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)

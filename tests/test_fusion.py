@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch import load, load_text_model
-from rnnsearch.config import laid_on, resolve
+from rnnsearch.config import override_search, resolve
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.systems.folder import load_system, save_system
@@ -95,7 +95,7 @@ def test_a_folder_may_bring_its_own(folders, tmp_path):
     language(own / "language-model")
     system = load_system(own)
     given = {"language_model": "language-model", "language_model_weight": 0.4}
-    config = system.config.model_copy(update={"search": laid_on(system.config.search, given)})
+    config = system.config.model_copy(update={"search": override_search(system.config.search, given)})
     save_system(own, type(system)(system.model, config, system.tokenizers))
     scored, alone = load(own).score(ENGLISH, GERMAN), load(folders["model"]).score(ENGLISH, GERMAN)
     with_it = load(folders["model"], language_model=folders["lm"], language_model_weight=0.4).score(ENGLISH, GERMAN)
@@ -110,7 +110,7 @@ def test_a_folder_may_bring_its_own(folders, tmp_path):
         (own / "config.toml").write_text(text.replace(f'"{foreign}"', '"language-model"'))
 
 
-def test_what_does_not_go_together_is_refused(folders, tmp_path, faults):
+def test_what_does_not_go_together_is_refused(folders, tmp_path, problems):
     with pytest.raises(ModelError, match=r"must have the target vocabulary .* \(train it with text.tokenizers"):
         load(folders["model"], language_model=folders["other lm"])
     with pytest.raises(ModelError, match="fusion needs a language model; got a translation model"):
@@ -123,8 +123,8 @@ def test_what_does_not_go_together_is_refused(folders, tmp_path, faults):
         with pytest.raises(ConfigError, match="language_model_weight"):
             load(folders["model"], language_model=folders["lm"], language_model_weight=weight)
     tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
-    assert faults(tables, "search.language_model=lm") == [
-        "search.language_model: belongs into the folder of a trained model, where `rnnsearch tune` puts it; remove it"
+    assert problems(tables, "search.language_model=lm") == [
+        "search.language_model: cannot be set in a run file; `rnnsearch tune` writes it to a model folder; remove it"
     ]
 
 

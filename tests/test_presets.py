@@ -1,4 +1,4 @@
-"""The presets: all sound, and the papers' with the papers' settings."""
+"""Presets: valid, trainable, and equal to the papers' settings."""
 
 import tomllib
 from functools import reduce
@@ -9,13 +9,12 @@ import torch
 from rnnsearch import config
 from rnnsearch.config import ModelConfig, merge, preset_names, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.spelling import Characters
-from rnnsearch.data.spellings import Spellings
-from rnnsearch.models.draws import Draws
+from rnnsearch.data.characters import Characters, Spellings
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
-from rnnsearch.systems.checks import check
+from rnnsearch.systems.translation import build
+from rnnsearch.systems.validation import check
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
@@ -26,7 +25,7 @@ BAHDANAU = {
     "text": {"type": "words", "vocabulary": 30_004},
     "model": {"embedding": 620, "encoder.cell": "gru", "encoder.size": 1000, "init.type": "normal", "init.scale": 0.01}
     | {"decoder.cell": "gru", "decoder.size": 1000, "decoder.maxout": 500, "decoder.first": "zero", "tie": "none"}
-    | dict.fromkeys([f"dropout.{place}" for place in ("embedding", "annotations", "readout", "word")], 0.0),
+    | dict.fromkeys([f"dropout.{name}" for name in ("embedding", "annotations", "readout", "word")], 0.0),
     "data": {"cleaning.drop_duplicates": False, "cleaning.drop_identical": False, "cleaning.max_words": 1_000_000},
     "training": {"batch.sentences": 80, "batch.sort_batches": 20, "clip_norm": 1.0, "normalise": "sentences"}
     | {"batch.shuffle": "once"}
@@ -134,33 +133,36 @@ PAPERS = {
         },
     ],
 }
-"""What the papers say, in dotted paths below a table; later tables win. (Bahdanau et al. 2015, sections 4.1-4.2 and
-appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014, section 3.4.)"""
+"""The settings of the papers, by dotted path below a table; later entries override earlier ones.
+
+Bahdanau et al. 2015, sections 4.1-4.2 and appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014,
+section 3.4.
+"""
 
 
 def resolved(name, *settings):
-    sides = {"target": "fr"} if name.startswith("lm-") else {"source": "en", "target": "fr"}
-    return resolve({"preset": name, "data": {**sides, "corpus": "x"}}, settings)
+    languages = {"target": "fr"} if name.startswith("lm-") else {"source": "en", "target": "fr"}
+    return resolve({"preset": name, "data": {**languages, "corpus": "x"}}, settings)
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_a_preset_needs_only_data_has_no_fault_and_is_read_back(name):
+def test_preset_is_valid_with_only_data_and_survives_dump(name):
     before = resolved(name)
     assert check(before) == []
     assert resolve(tomllib.loads(config.dump(before))) == before
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_settings(name):
-    found, said = resolved(name).model_dump(), reduce(merge, PAPERS[name])
-    for table, options in said.items():
+def test_preset_has_the_papers_settings(name):
+    preset = resolved(name).model_dump()
+    for table, options in reduce(merge, PAPERS[name]).items():
         for path, expected in options.items():
-            value = reduce(lambda inner, key: (inner or {}).get(key), path.split("."), found[table])
+            value = reduce(lambda inner, key: (inner or {}).get(key), path.split("."), preset[table])
             assert value == expected, f"{table}.{path}"
 
 
-def test_halving_is_the_papers():
-    """Once after five epochs, then every half epoch (Sutskever et al.); every epoch (Luong et al.)."""
+def test_halving_schedules_match_the_papers():
+    # Halved after five epochs, then every half epoch (Sutskever et al.) or every epoch (Luong et al.).
     for name, epochs, factors in (
         ("sutskever-2014", [4.9, 5, 5.4, 5.5, 6, 7.4], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 8, 1 / 32]),
         ("luong-base", [4.9, 5, 5.9, 6, 9.9], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 32]),
@@ -170,44 +172,46 @@ def test_halving_is_the_papers():
         assert [schedule.factor(1000, float(epoch)) for epoch in epochs] == factors
 
 
-def parameters_of(made):
-    """The model's size, without making it."""
-    vocabularies = (made.text.vocabulary, made.text.target_vocabulary or made.text.vocabulary)
+def count_parameters(run):
+    """Return the number of parameters without allocating them."""
+    vocabularies = (run.text.vocabulary, run.text.target_vocabulary or run.text.vocabulary)
     with torch.device("meta"):
-        model = build(made.model, *vocabularies, seed=None, objective=made.objective)
+        model = build(run.model, *vocabularies, seed=None, objective=run.objective)
     return sum(p.numel() for p in model.parameters())
 
 
-def test_parameters_of_rnnsearch_in_full_size():
-    """Counted by hand from appendix A: matrices of the equations, and a bias for each of their left sides."""
+def test_parameter_count_of_rnnsearch_50():
+    # Counted by hand from appendix A: the matrices of the equations, and one bias per equation.
     E, n, A, L, V = 620, 1000, 1000, 500, 30004
     gru = 3 * (n * E + n * n + n)
     alignment = A * n + A * 2 * n + A
     decoder = gru + 3 * n * 2 * n + (n * n + n)
     output = 2 * L * (n + E + 2 * n) + 2 * L + V * L + V
-    assert parameters_of(resolved("rnnsearch-50")) == 2 * V * E + 2 * gru + alignment + decoder + output
+    assert count_parameters(resolved("rnnsearch-50")) == 2 * V * E + 2 * gru + alignment + decoder + output
 
 
-def test_parameters_that_the_papers_tell():
-    assert round(parameters_of(resolved("sutskever-2014")) / 1e6) == 384  # "a total of 384M parameters" (section 3.4)
-    assert parameters_of(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # the paper's table 1
+def test_parameter_counts_match_the_papers():
+    assert (
+        round(count_parameters(resolved("sutskever-2014")) / 1e6) == 384
+    )  # "a total of 384M parameters" (section 3.4)
+    assert count_parameters(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # the paper's table 1
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name.removesuffix("-small") in PAPERS])
-def test_small_variants_are_small_and_of_the_same_kind(name):
-    paper, small = resolved(name.removesuffix("-small")), resolved(name)
-    assert parameters_of(small) < min(16e6, parameters_of(paper) / 4)
+def test_small_variants_are_small_with_the_same_components(name):
+    paper = resolved(name.removesuffix("-small"))
+    small = resolved(name)
+    assert count_parameters(small) < min(16e6, count_parameters(paper) / 4)
     if name == "cohn-2016-small":
         return
-    for part in (("encoder", "type"), ("encoder", "cell"), ("decoder", "type"), ("attention", "score")):
-        table, option = part
-        of_paper, of_small = (made.model.model_dump()[table] for made in (paper, small))
-        kinds = [table and table[option].removesuffix("-identity") for table in (of_paper, of_small)]
-        assert kinds[0] == kinds[1]
+    for table, option in (("encoder", "type"), ("encoder", "cell"), ("decoder", "type"), ("attention", "score")):
+        tables = [run.model.model_dump()[table] for run in (paper, small)]
+        names = [options and options[option].removesuffix("-identity") for options in tables]
+        assert names[0] == names[1]
 
 
 def shrunk(table):
-    """The sizes of a `[model]` table divided by 16."""
+    """Return a `[model]` table with all sizes divided by 16."""
     sizes = {"embedding", "size", "readout", "maxout"}
     divided = {key: value // 16 for key, value in table.items() if key in sizes and isinstance(value, int)}
     inner = {key: shrunk(table[key]) for key in ("encoder", "decoder", "attention") if table.get(key)}
@@ -215,17 +219,17 @@ def shrunk(table):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_small_variants_learn(name):
-    """Two updates with all their dropout lower the loss of a batch; here at a sixteenth of their sizes."""
+def test_two_updates_of_a_small_variant_lower_the_loss(name):
     small = resolved(name)
-    tiny = ModelConfig.model_validate(shrunk(small.model.model_dump()))
+    tiny = ModelConfig.model_validate(shrunk(small.model.model_dump()))  # for speed
     words = train_words(["a b c d e f g h i j k l"], 16, 1)
     inventory = Characters(words, known=False)
     counts = CharacterCounts(len(inventory), len(inventory))
     model = build(tiny, 16, 16, seed=1, objective=small.objective, characters=counts)
     rows = [(Spelled([5, 6, UNK, 8], [" ab"]), Spelled([4, 5])), (Spelled([9]), Spelled([6, UNK, UNK, 9], [" k", "c"]))]
     batch = make_batch(rows, [0, 1], spellings=Spellings({"source": inventory, "target": inventory}))
-    objective, optimiser = Likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
+    objective = Likelihood(small.training.label_smoothing)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     before = objective(model, batch, None).nll.item()
     for update in range(2):
         optimiser.zero_grad()
@@ -234,7 +238,10 @@ def test_small_variants_learn(name):
     assert objective(model, batch, None).nll.item() < before
 
 
-def test_an_option_of_another_class_is_refused_in_a_preset(faults):
+def test_option_of_another_class_is_rejected_with_a_preset(problems):
     tables = {"preset": "rnnsearch-30", "data": {"source": "en", "target": "fr", "corpus": "x"}}
-    found = faults(tables, "training.optimiser.momentum=0.9", "model.attention.score=adition")
-    assert [fault.partition(":")[0] for fault in found] == ["model.attention.score", "training.optimiser.momentum"]
+    messages = problems(tables, "training.optimiser.momentum=0.9", "model.attention.score=adition")
+    assert [message.partition(":")[0] for message in messages] == [
+        "model.attention.score",
+        "training.optimiser.momentum",
+    ]

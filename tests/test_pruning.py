@@ -8,11 +8,10 @@ import torch
 
 from rnnsearch import load
 from rnnsearch.errors import ModelError
-from rnnsearch.models.weight_classes import weight_classes
+from rnnsearch.systems.ensemble_folder import gather
 from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.gathered import gather
-from rnnsearch.systems.pruning import PRUNED, SCHEMES, prune, read_pruned
-from rnnsearch.weights import read_weights, save_weights, weights
+from rnnsearch.systems.pruning import PRUNED, SCHEMES, prune, read_pruned, weight_classes
+from rnnsearch.utils.weights import read_weights, save_weights, weights
 from tests.untrained import BAHDANAU, untrained, write_model
 
 SHARES = [0.1, 0.45, 0.8, 0.99]

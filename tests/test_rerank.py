@@ -10,11 +10,11 @@ import pytest
 
 from rnnsearch import load, load_text_model
 from rnnsearch.errors import DataError, ModelError, RnnsearchError
-from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
-from rnnsearch.rerank import RERANKER, Features, Reranker, learn, load_features, load_reranker
+from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.stochastic import Stochastic
-from rnnsearch.search.variants import Diverse, Sampling
+from rnnsearch.translator.rerank import RERANKER, Features, Reranker, learn, load_features, load_reranker
 from tests.command_line import run
 from tests.evaluate.test_tuning import SOURCES
 from tests.test_ensemble import written

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.tensors import at_least_fp32, lengths_mask, map_tree, select
+from rnnsearch.utils.tensors import at_least_fp32, lengths_mask, map_tree, select
 
 
 class Inner(NamedTuple):

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import rnnsearch
-from rnnsearch.data.sides import Side
+from rnnsearch.data.batch import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
-from rnnsearch.kernels.native.library import library
 from rnnsearch.models.translation_model import only
-from rnnsearch.search.variants import Sampling
+from rnnsearch.ops.native.library import library
+from rnnsearch.search.sampling import Sampling
 from rnnsearch.systems.folder import save_system
-from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation, one_line
+from rnnsearch.translator.translation import Translation, one_line
+from rnnsearch.translator.translator import Translator
 from tests.translations import translation
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
 
@@ -194,9 +194,9 @@ def test_unknown_words_that_cannot_be_replaced(folder, tmp_path):
         rnnsearch.load(folder, replace_unknown="cpoy")
     with pytest.raises(ConfigError, match=r'search\.dictionary: must be given for replace_unknown = "dictionary"'):
         rnnsearch.load(folder, replace_unknown="dictionary")
-    with pytest.raises(ConfigError, match="the rnnencdec decoder, which does not attend"):
+    with pytest.raises(ConfigError, match="the rnnencdec decoder, which has no attention"):
         rnnsearch.load(write_model(tmp_path / "blind", RNNENCDEC), replace_unknown="copy")
-    with pytest.raises(ConfigError, match="whose vocabulary has a symbol for every text"):
+    with pytest.raises(ConfigError, match="whose vocabulary covers every text"):
         rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"), replace_unknown="copy")
 
 

@@ -11,11 +11,11 @@ from sacrebleu.metrics.chrf import CHRF
 
 import rnnsearch
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.variants import Sampling
-from rnnsearch.text import attended
+from rnnsearch.search.sampling import Sampling
+from rnnsearch.text import attention_words
 from rnnsearch.text.alignments import symbols_to_words
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translation import in_words
+from rnnsearch.translator.translation import in_words
 
 MODEL = Path(__file__).parent / "old_models" / "words"
 TRANSLATE = f"""
@@ -24,7 +24,7 @@ import rnnsearch
 translator = rnnsearch.load({str(MODEL)!r})
 assert translator.translate("the dog sees a cat").text
 translator.score(["the dog"], ["der Hund"])
-apart = ("rnnsearch.training", "rnnsearch.evaluate", "rnnsearch.cli", "rnnsearch.serve", "matplotlib")
+apart = ("rnnsearch.training", "rnnsearch.evaluation", "rnnsearch.cli", "rnnsearch.serve", "matplotlib")
 sys.exit(", ".join(name for name in sys.modules if name.startswith(apart)) or None)
 """
 
@@ -58,7 +58,7 @@ def test_the_order_of_least_risk():
 
 def test_words_attend_when_they_are_asked(monkeypatch):
     asked = []
-    monkeypatch.setattr(attended, "symbols_to_words", lambda *given: asked.append(1) or symbols_to_words(*given))
+    monkeypatch.setattr(attention_words, "symbols_to_words", lambda *given: asked.append(1) or symbols_to_words(*given))
     t = rnnsearch.load(MODEL).translate("the dog sees a cat")
     assert t.text and not asked, "a search would take a third longer"
     assert t.word_attention.shape == (len(t.words), len(t.source_words))

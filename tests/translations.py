@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnsearch.text.attended import Attended
+from rnnsearch.text.attention_words import Attended
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translation import Translation
+from rnnsearch.translator.translation import Translation
 
 NOTHING = Segmented("", [], [], [])
 

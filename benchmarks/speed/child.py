@@ -129,7 +129,7 @@ def train(spec: Row) -> Row:
 
 def by_definition() -> None:
     """From here on this process repeats the step wherever a faster twin would run."""
-    from rnnsearch.backend.twins import TWINS
+    from rnnsearch.accel.registry import TWINS
     from rnnsearch.models.cells import GRU
     from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 
@@ -176,7 +176,7 @@ def one_by_one(spec: Row) -> Row:
 
 
 def _translator(spec: Row) -> tuple[Any, list[str]]:
-    from rnnsearch.loading import load
+    from rnnsearch.translator.loading import load
 
     lines = Path(spec["source"]).read_text(encoding="utf-8").splitlines()
     translator = load(spec["model"], spec["device"], candidates=spec["candidates"])

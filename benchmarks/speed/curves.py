@@ -17,16 +17,16 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.device import precision
-from rnnsearch.files import write_json
-from rnnsearch.models.draws import Draws
+from rnnsearch.metrics.plots.figures import LIGHT, fonts, legend, line, paint, save
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.plots.figures import LIGHT, fonts, legend, line, paint, save
+from rnnsearch.ops.device import precision
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import fastest
 from rnnsearch.text.vocabulary import SPECIALS
+from rnnsearch.utils.files import write_json
 
 Lines = dict[str, list[tuple[float, float]]]
 """Points (value, cost) by name."""

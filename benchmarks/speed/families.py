@@ -57,9 +57,9 @@ def operations(model: Row, ours: Ours, vocabulary: Row) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from rnnsearch.backend.twins import choose
+    from rnnsearch.accel.registry import choose
     from rnnsearch.data.batches import make_batch
-    from rnnsearch.models.draws import Draws
+    from rnnsearch.models.batch_rng import Draws
     from rnnsearch.objectives.likelihood import Likelihood
 
     counts, pairs = ours.counts(), 8

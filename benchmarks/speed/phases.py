@@ -19,13 +19,13 @@ from benchmarks.harness import Row
 from rnnsearch import config as run_config
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.device import choose_device, precision
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
-from rnnsearch.training.heap import kept_heap
+from rnnsearch.ops.device import choose_device, precision
+from rnnsearch.systems.translation import build
+from rnnsearch.training.malloc import kept_heap
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")

@@ -76,7 +76,7 @@ class Tokens:
     def bleu(self, lines: Sequence[str]) -> float:
         """BLEU of translations of the test set (words that stand for units) against its plain text, as the rivals'
         scripts have it: units joined, detokenised by sacremoses, sacreBLEU."""
-        from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+        from rnnsearch.metrics.scores import corpus_bleu
 
         joined = self.units_of(lines)
         if self.marked:

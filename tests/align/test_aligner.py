@@ -13,7 +13,7 @@ from rnnsearch.align.aligner import TABLES, Aligner, Pair, learn_aligner, learn_
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Links, parse_pharaoh
-from rnnsearch.weights import read_weights, save_weights
+from rnnsearch.utils.weights import read_weights, save_weights
 
 WORDS = {"house": "Haus", "tree": "Baum", "child": "Kind", "water": "Wasser", "street": "Straße", "bread": "Brot"}
 ARTICLES = {"the": "Das", "a": "ein", "my": "mein", "no": "kein"}
@@ -178,7 +178,7 @@ def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
 
 def test_a_pair_that_is_too_long_has_no_links_and_takes_no_room(learned, monkeypatch):
     monkeypatch.setattr("rnnsearch.align.aligner.LONGEST", 50)
-    monkeypatch.setattr("rnnsearch.align.lexicon.LONGEST", 60)
+    monkeypatch.setattr("rnnsearch.align.hmm.LONGEST", 60)
     words, letters = " ".join(["tree"] * 60), "q" * 500
     pairs = [Pair.of_words(*pair) for pair in ((words, words), (letters, "Baum"), ("tree", "Baum"), ("", "Baum"))]
     found = list(learned.weights(pairs))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.align import lexicon
-from rnnsearch.align.hmm import JUMPS, posterior
-from rnnsearch.align.lexicon import LEAST, PRIOR, Lexicon, learn
+from rnnsearch.align import hmm
+from rnnsearch.align.hmm import JUMPS, LEAST, PRIOR, Lexicon, learn, posterior
 
 SIZES = (7, 9)
 RNG = np.random.default_rng(5)
@@ -44,8 +43,8 @@ def round_by_hand(sources, targets, model):
 
 
 def test_a_round_by_hand(monkeypatch):
-    monkeypatch.setattr(lexicon, "MODEL1_ROUNDS", 0)
-    monkeypatch.setattr(lexicon, "AT_ONCE", 60)
+    monkeypatch.setattr(hmm, "MODEL1_ROUNDS", 0)
+    monkeypatch.setattr(hmm, "AT_ONCE", 60)
     sources, targets = corpus()
     level = np.ones((2, JUMPS), np.float32)
     start = {
@@ -112,7 +111,7 @@ def test_the_other_direction_is_the_same_thing_turned(learned):
 def test_company_changes_nothing(learned, monkeypatch):
     model, sources, targets = learned
     together = weights(model, sources, targets)
-    monkeypatch.setattr(lexicon, "AT_ONCE", 1)
+    monkeypatch.setattr(hmm, "AT_ONCE", 1)
     for n, (there, back) in weights(model, sources, targets).items():
         np.testing.assert_allclose(there, together[n][0], rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(back, together[n][1], rtol=1e-3, atol=1e-6)
@@ -121,7 +120,7 @@ def test_company_changes_nothing(learned, monkeypatch):
 def test_what_has_no_links(learned, monkeypatch):
     """An empty side, and a pair that is too long, are left out, in learning too; an unknown symbol is not."""
     model, _, _ = learned
-    monkeypatch.setattr(lexicon, "LONGEST", 6)
+    monkeypatch.setattr(hmm, "LONGEST", 6)
     empty, six, seven = np.zeros(0, np.int64), np.arange(6), np.arange(7)
     rows = [(six, empty), (empty, six), (seven, six), (six, six), (np.array([0]), np.array([0]))]
     found = weights(model, *zip(*rows, strict=True))

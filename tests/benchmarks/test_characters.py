@@ -9,7 +9,7 @@ from benchmarks import characters
 
 @pytest.mark.parametrize("name", characters.MODELS)
 def test_every_model_is_one(name):
-    from rnnsearch.systems.checks import check
+    from rnnsearch.systems.validation import check
 
     assert check(characters.config_of(characters.MODELS[name])) == []
 

@@ -5,8 +5,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from rnnsearch.importing import import_joeynmt
-from rnnsearch.loading import load
+from rnnsearch.importers import import_joeynmt
+from rnnsearch.translator.loading import load
 from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.kernels.native.building import SWITCH
-from rnnsearch.kernels.native.library import library
-from rnnsearch.runtime.library import variant
+from rnnsearch.ops.native.building import SWITCH
+from rnnsearch.ops.native.library import library
+from rnnsearch.runtime.translator import variant
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipping.py"

@@ -20,12 +20,12 @@ from benchmarks.speed.phases import PHASES, Marks
 from benchmarks.speed.plan import Measurement, Rows
 from benchmarks.speed.table import REFERENCE, Found, report, targets
 from benchmarks.speed.tokens import TOY_PARTS, Tokens
-from rnnsearch.backend import twins
+from rnnsearch.accel import registry
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import Likelihood
 
 OPENNMT_PARAMETERS = 9_434_504
@@ -264,7 +264,7 @@ def test_the_plain_step_is_what_a_child_can_be_told_to_repeat(monkeypatch):
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     twin = Likelihood()(network_, batch, None).total.item()
-    monkeypatch.setattr(twins, "TWINS", dict(twins.TWINS))  # so that they are put back
+    monkeypatch.setattr(registry, "TWINS", dict(registry.TWINS))  # so that they are put back
     child.by_definition()
     network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     steps = []

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from rnnsearch import bulk
-from rnnsearch.bulk.values import from_bytes
-from rnnsearch.data import passes
+from rnnsearch.bulk.prepare import from_bytes
+from rnnsearch.data import preprocess
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import DataError, RnnsearchError
 from tests.data.toys import PAIRS, config, contents, write
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(passes, "CHUNK", 25)
+    monkeypatch.setattr(preprocess, "CHUNK", 25)
     monkeypatch.setattr("rnnsearch.align.aligner.ALONE", 0)  # the aligner's cuts are pieces, too
 
 
@@ -140,7 +140,7 @@ def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
     """Of the second pass, whose first one is not done again; the corpus is not read again for it either."""
     run, calls = runs(tmp_path)["links given"], Counter()
     one = contents(prepare(run, tmp_path / "one", processes=1).folder)
-    chunks = passes.CleanedText.chunks
+    chunks = preprocess.CleanedText.chunks
 
     def torn(self, parts):
         for number, chunk in enumerate(chunks(self, parts)):
@@ -149,11 +149,11 @@ def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
             yield chunk
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(passes.CleanedText, "chunks", torn)
+        patched.setattr(preprocess.CleanedText, "chunks", torn)
         kept(run, tmp_path, dying(calls))
     assert calls.total() == 4
     with monkeypatch.context() as patched:
-        patched.setattr(passes, "read_chunks", lambda *_: iter([(Killed,)]))
+        patched.setattr(preprocess, "read_chunks", lambda *_: iter([(Killed,)]))
         assert contents(kept(run, tmp_path, dying(calls)).folder) == one
     assert set(calls.values()) == {1} and calls.total() == 12
 

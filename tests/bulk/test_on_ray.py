@@ -140,7 +140,7 @@ def test_a_fault_of_an_actor_is_one_sentence(place):
     code = """
 from pathlib import Path
 from rnnsearch.bulk import FolderStore, OnRay, run
-from rnnsearch.cli.translating import Asked
+from rnnsearch.cli.translate_lines import Asked
 from rnnsearch.errors import RnnsearchError
 try:
     asked = Asked(models=(Path("/nowhere"),), source="x")

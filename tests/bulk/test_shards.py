@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch.bulk import Done, FolderStore, UrlStore, local, run, store_at
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import locked
+from rnnsearch.utils.files import locked
 
 LINES = [f"line {n}  \N{LINE SEPARATOR}ä\r" for n in range(53)]
 PORTIONS = [LINES[begin : begin + 4] for begin in range(0, len(LINES), 4)]

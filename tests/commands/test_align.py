@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.loading import load
 from rnnsearch.text.alignments import attention_of_symbols, format_pharaoh, links_from_attention, symmetrise
+from rnnsearch.translator.loading import load
 from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."

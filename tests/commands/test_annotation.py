@@ -135,8 +135,8 @@ def test_dev_scores_are_of_what_the_model_writes(model):
     [
         (["text.type=bpe"], 'needs `type = "words"` on both sides'),
         (["data.aligner=false"], "needs the aligner of one source and one target"),
-        (["model.pointer={}"], "text.annotation: does not go with model.pointer"),
-        (["model.target_characters={size=8}"], "text.annotation: does not go with model.target_characters"),
+        (["model.pointer={}"], "text.annotation: cannot be combined with model.pointer"),
+        (["model.target_characters={size=8}"], "text.annotation: cannot be combined with model.target_characters"),
         (["text.annotation={type='posunk',window=-1}"], "text.annotation.window"),
         (["text.annotation={type='posunk',numbers=3}"], "text.annotation.numbers: has no effect"),
         (["text.annotation={type='pos'}"], "text.annotation.type: must be one of copyable, posall, posunk"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 
 LINES = ["the small cat sees the dog.", "", "the old bird finds the tree.", "the red dog hears the child."] * 60
 
@@ -28,7 +28,7 @@ def test_it_is_what_translate_writes(cli, model, text, tmp_path):
 
 
 def test_a_killed_run_goes_on(cli, model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.translating.CHUNK_BATCHES", 1)
+    monkeypatch.setattr("rnnsearch.cli.translate_lines.CHUNK_BATCHES", 1)
     asked = ["backtranslate", model, text, "--sample", "--temperature", "2", "--batch", "50"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli(*asked, "-o", whole).code == 0

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rnnsearch.cli.translating import Translating
+from rnnsearch.cli.translate_lines import Translating
 
 LINES = ["the small cat sees the dog.", "", "the old bird finds the tree.", "the red dog hears the child."] * 60
 LINES[17] = "the " * 80
@@ -24,7 +24,7 @@ def text(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.translating.CHUNK_BATCHES", 1)
+    monkeypatch.setattr("rnnsearch.cli.translate_lines.CHUNK_BATCHES", 1)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_pat
 
 
 def test_an_engine_file_is_refused_before_anything_is_translated(corpus, fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.loading.load", None)
+    monkeypatch.setattr("rnnsearch.translator.loading.load", None)
     engine = tmp_path / "m.rnn"
     engine.write_bytes(b"an engine file")
     told = fault("calibrate", engine, corpus / "dev.en", corpus / "dev.de")

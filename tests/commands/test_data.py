@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.corpora.catalog import CORPORA
 from tests.tatoeba import make_index, row
 
 

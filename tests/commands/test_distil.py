@@ -4,8 +4,8 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from rnnsearch import load
-from rnnsearch.rerank import Closest
-from rnnsearch.translate import Translator
+from rnnsearch.translator.rerank import Closest
+from rnnsearch.translator.translator import Translator
 
 PAIRS = [
     ("the small cat sees the dog.", "die kleine Katze sieht einen Hund."),
@@ -86,7 +86,7 @@ def test_of_one_translation_that_one_is_closest(model):
 
 
 def test_a_killed_run_goes_on(cli, model, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.translating.CHUNK_BATCHES", 1)
+    monkeypatch.setattr("rnnsearch.cli.translate_lines.CHUNK_BATCHES", 1)
     asked = ["distil", model, files[0], "--interpolate", files[1], "--batch", "10", "-o"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli(*asked, whole).code == 0

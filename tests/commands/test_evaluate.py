@@ -123,7 +123,7 @@ def test_what_would_be_lost_or_cannot_be_written_is_refused_before_anything_is_t
     kept = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
     (tmp_path / "link").symlink_to(own)
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("rnnsearch.loading.load", None)
+    monkeypatch.setattr("rnnsearch.translator.loading.load", None)
     for place in (own, tmp_path / "link"):
         said = "must not be a model folder, whose scores.json the report's would replace; name a folder in it"
         assert fault("evaluate", own, *few, "--report", place) == f"{place}: {said}"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from rnnsearch.engine.file import header_of
-from rnnsearch.kernels.native.library import library
+from rnnsearch.ops.native.library import library
 from rnnsearch.systems.card import hand_on, origin
 from tests.engines import engine_for_browsers
 from tests.runtime.test_runtime import rewritten

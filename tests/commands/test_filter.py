@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from rnnsearch.cli import translating
-from rnnsearch.evaluate.filtering import PairScores, adequacy, kept
+from rnnsearch.cli import translate_lines
+from rnnsearch.evaluation.filtering import PairScores, adequacy, kept
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
 PAIRS = [
@@ -77,7 +77,7 @@ def test_what_is_kept(cli, models, text, tmp_path):
 
 
 def test_scoring_goes_on(cli, models, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(translating, "CHUNK_BATCHES", 1)
+    monkeypatch.setattr(translate_lines, "CHUNK_BATCHES", 1)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     asked = ["filter", *text, "--forward", models[0], "--reverse", models[1], "--scores"]
     assert cli(*asked, whole).code == 0

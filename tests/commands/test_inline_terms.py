@@ -10,7 +10,7 @@ import pytest
 
 import rnnsearch
 from rnnsearch.errors import ModelError
-from rnnsearch.text.glossary import Glossary
+from rnnsearch.text.terms import Glossary
 
 pytestmark = pytest.mark.xdist_group("inline_terms")
 """Its models are trained once, by one worker."""

@@ -9,7 +9,7 @@ import torch
 from rnnsearch import load
 from rnnsearch.search.model_scorer import LIBRARY
 from rnnsearch.systems.folder import load_system
-from rnnsearch.weights import read_weights
+from rnnsearch.utils.weights import read_weights
 from tests.commands.test_language import RUN
 
 LINES = ["the small cat sees the dog.", "", "the old tree finds the bird."]
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_said(run, model, lm, one_vector, tmp_path):
     assert "training.begin_from: must have the same symbols of en" in others and "text.tokenizers" in others
     luong = 'model.decoder={type="luong-input-feeding", cell="gru", size=24, layers=1, bridge="learned", readout=8}'
     assert "needs a decoder with a layer between state and output (bahdanau, " in said(luong, fusion="cold")
-    assert "objective.doubly_stochastic: has no effect with deep fusion, which trains the output alone" in said(
+    assert "objective.doubly_stochastic: has no effect with deep fusion, which trains only the output" in said(
         "objective.doubly_stochastic=1.0"
     )
-    assert "does not go with objective.symmetry" in said("objective.symmetry=1.0", fusion=None)
+    assert "cannot be combined with objective.symmetry" in said("objective.symmetry=1.0", fusion=None)

@@ -7,7 +7,7 @@ import pytest
 
 from rnnsearch import load_text_model
 from rnnsearch.errors import ModelError
-from rnnsearch.search.variants import Sampling
+from rnnsearch.search.sampling import Sampling
 from rnnsearch.systems.folder import load_system
 from tests.commands.conftest import NOUNS
 
@@ -198,11 +198,11 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["model.network.layers=0"], "model.network.layers: must be greater than or equal to 1; got 0"),
         (["model.network.residual_from=3"], "must be at most model.network.layers (1); got 3"),
         (["model.network.order=3"], "model.network.order: has no effect with the recurrent network; remove it"),
-        (["model.netwrk.size=3"], 'model.netwrk: there is no such option (did you mean "network"?)'),
-        (["model.dropout.embeding=0.3"], 'model.dropout.embeding: there is no such option (did you mean "embedding"?)'),
-        (["model.encoder.size=3"], "model.encoder: there is no such option"),
+        (["model.netwrk.size=3"], 'model.netwrk: unknown option (did you mean "network"?)'),
+        (["model.dropout.embeding=0.3"], 'model.dropout.embeding: unknown option (did you mean "embedding"?)'),
+        (["model.encoder.size=3"], "model.encoder: unknown option"),
         (["model.kind=languag-model"], 'model.kind: must be one of translation, language-model; got "languag-model"'),
-        ([FEED_FORWARD], "which model.network.direct makes longer; remove one"),
+        ([FEED_FORWARD], "whose input model.network.direct enlarges; remove one"),
         ([FEED_FORWARD, "model.tie=none", "model.dropout.state=0.2"], "has no effect with a feed-forward network"),
         (
             [FEED_FORWARD, "model.tie=none", "model.dropout.layer_outputs=0.2"],
@@ -212,15 +212,15 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["search.candidates=10"], "search.candidates: has no effect with a language model; remove it"),
         (["data.alignments=aligner"], "data.alignments: has no effect with a language model; remove it"),
         (['model.output={type="adaptive", cutoffs=[8]}'], '"adaptive" needs symbols in order of frequency'),
-        (['model.output={type="hierarchical"}'], 'does not go with model.tie = "target"; remove one'),
-        (["training.dev_size=0"], "training.dev_size: there is no such option"),
+        (['model.output={type="hierarchical"}'], 'cannot be combined with model.tie = "target"; remove one'),
+        (["training.dev_size=0"], "training.dev_size: unknown option"),
         (["data.dev_size=0"], "training.patience: needs a dev set; give data.dev or data.dev_size"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_not_for_language_models_is_refused(settings, said, faults):
-    assert any(said in fault for fault in faults(LM, *settings)), faults(LM, *settings)
+def test_what_is_not_for_language_models_is_refused(settings, said, problems):
+    assert any(said in fault for fault in problems(LM, *settings)), problems(LM, *settings)
 
 
-def test_both_presets_are_sound(faults):
-    assert faults(LM) == faults({**LM, "preset": "lm-bengio"}) == []
+def test_both_presets_are_sound(problems):
+    assert problems(LM) == problems({**LM, "preset": "lm-bengio"}) == []

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from rnnsearch.files import write_json
-from rnnsearch.kernels.native import cases, choice, library
+from rnnsearch.ops import autotune, autotune_cases
+from rnnsearch.ops.native import library
+from rnnsearch.utils.files import write_json
 
 
 @pytest.fixture
@@ -14,17 +15,17 @@ def kept(monkeypatch, tmp_path):
     library.library()  # built where it always is
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
-    choice.time_at_first_use(cases.cases)
-    choice.forget()
-    key = choice.key(choice._place().rpartition("/")[2])
+    autotune.time_at_first_use(autotune_cases.cases)
+    autotune.forget()
+    key = autotune.key(autotune._place().rpartition("/")[2])
     timed = [
-        choice.Timed(choice.PRODUCT, "fp32", "9 x 8 x 7", 1e9, {"native": 0.1, "torch": 0.05, "onednn": 0.02}),
-        choice.Timed(choice.GRU, "fp32", "3 rows", 1e9, {"native": 0.04, "torch": 0.08}),
-        choice.Timed(choice.SOFTMAX, "bf16", "3 x 4", 1e9, {"native": 1.0, "torch": 2.0}),
+        autotune.Timed(autotune.PRODUCT, "fp32", "9 x 8 x 7", 1e9, {"native": 0.1, "torch": 0.05, "onednn": 0.02}),
+        autotune.Timed(autotune.GRU, "fp32", "3 rows", 1e9, {"native": 0.04, "torch": 0.08}),
+        autotune.Timed(autotune.SOFTMAX, "bf16", "3 x 4", 1e9, {"native": 1.0, "torch": 2.0}),
     ]
-    write_json(choice.kept_in(key), {"key": key, "cases": [case._asdict() for case in timed]})
-    yield choice.kept_in(key)
-    choice.forget()
+    write_json(autotune.kept_in(key), {"key": key, "cases": [case._asdict() for case in timed]})
+    yield autotune.kept_in(key)
+    autotune.forget()
 
 
 def rows(result):
@@ -38,7 +39,7 @@ def test_speeds_shares_and_what_serves(cli, kept):
     assert ["Kept in", str(kept)] in found
     assert ["Limit", "fp32 50 GFLOP/s"] in found
     assert ["Threads", "1"] in found
-    assert ["Processor", choice.processor_name()] in found
+    assert ["Processor", autotune.processor_name()] in found
     assert ["product", "fp32", "9 x 8 x 7", "10.0", "20.0", "50.0", "100%", "onednn"] in found
     assert ["GRU", "fp32", "3 rows", "25.0", "12.5", "50%", "native"] in found
     assert ["softmax loss", "bf16", "3 x 4", "1.0", "0.5", "native"] in found

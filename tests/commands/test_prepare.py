@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rnnsearch.data import passes
+from rnnsearch.data import preprocess
 from tests.data.toys import contents
 
 SHARDS = ["--engine", "local", "--processes", "1"]
@@ -12,11 +12,11 @@ SHARDS = ["--engine", "local", "--processes", "1"]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(passes, "CHUNK", 60)
+    monkeypatch.setattr(preprocess, "CHUNK", 60)
 
 
 def test_a_killed_run_goes_on(cli, corpus, tmp_path, monkeypatch):
-    run, encode, calls = corpus / "run.toml", passes.encode, []
+    run, encode, calls = corpus / "run.toml", preprocess.encode, []
     plain = ["--set", f'data.prepared="{tmp_path / "one"}"']
     asked = ["prepare", run, "--set", f'data.prepared="{tmp_path / "data"}"', *SHARDS]
     assert cli("prepare", run, *plain, "--processes", "1").code == 0
@@ -29,7 +29,7 @@ def test_a_killed_run_goes_on(cli, corpus, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("rnnsearch.data.prepare.encode", dies)
-        dies.__name__, dies.__module__ = "encode", "rnnsearch.data.passes"
+        dies.__name__, dies.__module__ = "encode", "rnnsearch.data.preprocess"
         assert cli(*asked).code == 130
     left = tmp_path / "data.partial"
     assert not (tmp_path / "data").exists()

@@ -19,9 +19,9 @@ from rich.console import Console
 import rnnsearch
 from rnnsearch.cli.io import input_portions
 from rnnsearch.cli.prompt import Prompt
-from rnnsearch.cli.translating import Asked
+from rnnsearch.cli.translate_lines import Asked
 from rnnsearch.data.corpus import CUT, LONGEST
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."

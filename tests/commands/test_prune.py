@@ -2,7 +2,7 @@
 
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import read_pruned
-from rnnsearch.weights import read_weights
+from rnnsearch.utils.weights import read_weights
 
 LINES = "the small cat sees the dog.\n\nthe old tree finds the bird.\n"
 

@@ -165,8 +165,8 @@ def test_a_run_without_a_folder_lands_in_runs(cli, corpus, tmp_path, monkeypatch
     ("setting", "said"),
     [
         ("preset=smal", "preset must be one of "),
-        ("training.batch_tokens=3", "training.batch_tokens: there is no such option"),
-        ("training.max_updatess=3", 'there is no such option (did you mean "max_updates"?)'),
+        ("training.batch_tokens=3", "training.batch_tokens: unknown option"),
+        ("training.max_updatess=3", 'unknown option (did you mean "max_updates"?)'),
         ("training.device=tpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "tpu"'),
         ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from rnnsearch.cli.options import Precision
 from rnnsearch.config import SearchPrecision
-from rnnsearch.kernels.native.library import library
+from rnnsearch.ops.native.library import library
 
 CAT = "the small cat sees the dog."
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rnnsearch.data.ahead import Ahead
+from rnnsearch.data.workers import Ahead
 from rnnsearch.errors import DataError
 
 

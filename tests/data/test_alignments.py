@@ -10,8 +10,8 @@ import torch
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.corpus import read_rows
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix, of_stripped, ragged_links, symbol_links
-from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError
@@ -97,7 +97,7 @@ def test_alignments_that_do_not_fit_are_refused(tmp_path, lines, message):
     ("data", "message"),
     [
         ({"alignments": "aligner", "aligner": False}, '`alignments = "aligner"` needs `aligner = true`'),
-        ({"alignments": ["a", "b"]}, "`alignments` must be one file for each file of `train`; got 2 for 1"),
+        ({"alignments": ["a", "b"]}, "`alignments` must have one file per file of `train`; got 2 for 1"),
         ({"dev_alignments": "a"}, "`dev_alignments` have no effect without `dev`"),
         ({"test_alignments": "a"}, "`test_alignments` have no effect without `test`"),
         ({"train": None, "corpus": "bible-grc-en", "alignments": ["a"]}, "`alignments` have no effect with `corpus`"),

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from rnnsearch.config import BatchConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batch, Batches, make_batch
-from rnnsearch.data.direction import Direction
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.characters import Characters, Spellings
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.ragged import Ragged
-from rnnsearch.data.spelling import Characters
-from rnnsearch.data.spellings import Spellings
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import BOS, EOS, PAD

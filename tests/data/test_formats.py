@@ -5,8 +5,8 @@ import random
 import polib
 import pytest
 
-from rnnsearch.data.formats import FORMATS, MOST_LINES, read_document
 from rnnsearch.errors import DataError
+from rnnsearch.text.documents import FORMATS, MOST_LINES, read_document
 
 
 def upper(name: str, content: bytes) -> bytes:

@@ -6,9 +6,9 @@ import pytest
 
 from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
 from rnnsearch.data import prepare as module
-from rnnsearch.data.passes import _aligned
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.data.preprocess import _aligned
 from rnnsearch.text.alignments import Links
 from tests.data.toys import config, contents, write
 
@@ -40,7 +40,7 @@ def test_a_corpus_without_links_has_an_aligner(tmp_path):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, processes):
-    monkeypatch.setattr("rnnsearch.data.passes.CHUNK", 17)
+    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK", 17)
     monkeypatch.setattr("rnnsearch.align.aligner.AT_ONCE", 40)
     write(tmp_path, "train", rows())
     files = {"train": ["train.en|train.de"], "dev_size": 2, "test_size": 2}
@@ -94,7 +94,7 @@ def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk):
     learned = []
-    monkeypatch.setattr("rnnsearch.data.passes.CHUNK", chunk)
+    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK", chunk)
     monkeypatch.setattr("rnnsearch.align.aligner.ROWS", 20)
     original = module.learn_aligner
     monkeypatch.setattr(module, "learn_aligner", lambda s, t, each: learned.append((s, t)) or original(s, t, each))

@@ -7,7 +7,7 @@ import pytest
 
 from rnnsearch.config import BatchConfig, resolve
 from rnnsearch.data.epochs import Mixture, Widths, plan
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError
@@ -82,7 +82,7 @@ def test_prepared_data_know_the_pairs_of_each_file(corpus):
 
 
 def test_what_does_not_fit_is_refused(corpus):
-    with pytest.raises(ConfigError, match="`weights` must be one for each file of `train`; got 2"):
+    with pytest.raises(ConfigError, match="`weights` must have one number per file of `train`; got 2"):
         config(corpus, [1.0, 2.0])
     with pytest.raises(ConfigError, match=r"data.weights"):
         config(corpus, [1.0, 0.0, 2.0])

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from rnnsearch.config import BatchConfig
+from rnnsearch.data.batch import Proposal
 from rnnsearch.data.batches import Batches
-from rnnsearch.data.noise import Proposal
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 
 COUNTS = np.array([0, 0, 9, 0, 40, 20, 10, 5])
 

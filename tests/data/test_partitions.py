@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from rnnsearch.data.partitions import PARTS, Keys, Part, split, split_documents
+from rnnsearch.data.split import PARTS, Keys, Part, split, split_documents
 from rnnsearch.errors import DataError
 
 Texts = tuple[str, str]

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data import catalog, passes
+from rnnsearch.data import preprocess
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batches
-from rnnsearch.data.direction import Direction
+from rnnsearch.data.corpora import catalog
 from rnnsearch.data.prepare import prepare
-from rnnsearch.data.word_counts import COUNTS, read_counts
+from rnnsearch.data.prepared import COUNTS, read_counts
 from rnnsearch.text.vocabulary import PAD, UNK
 from rnnsearch.text.words import count_words
 from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, texts, write
@@ -25,7 +26,7 @@ from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, te
 )
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
-    monkeypatch.setattr(passes, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK", chunk)
     run = config(tmp_path, text, train=[write(tmp_path, "train", PAIRS)], dev_size=10, test_size=12)
     prepared = prepare(run, tmp_path / "prepared")
     held = [(pair.source, pair.target) for part in (prepared.dev, prepared.test) for pair in part]
@@ -46,7 +47,7 @@ def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
 
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(passes, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK", chunk)
     run = config(tmp_path, {"type": "words", "vocabulary": 9}, train=[write(tmp_path, "train", PAIRS)], dev_size=0)
     prepared = prepare(run, tmp_path / "prepared")
     found, numbers = [], np.arange(len(prepared.train))
@@ -83,7 +84,7 @@ def test_preparing_twice_gives_the_same_folder(tmp_path, given):
 @pytest.mark.parametrize("aligned", [False, True])
 def test_any_number_of_processes_makes_the_same_folder(tmp_path, monkeypatch, aligned):
     """Duplicates within a chunk and over chunks, rejected pairs, a split, a chunk of which nothing is kept."""
-    monkeypatch.setattr(passes, "CHUNK", 9)
+    monkeypatch.setattr(preprocess, "CHUNK", 9)
     pairs = [*PAIRS[:40], *PAIRS[30:35], *[("", "leer")] * 20, *PAIRS, ("a\tb", "c"), ("bell \x07", "x")]
     spec = write(tmp_path, "train", pairs)
     links = {}
@@ -187,7 +188,7 @@ DOCUMENTS = [[(f"The {a} in {n}.", f"Die {b} in {n}.") for a, b in zip(NUMBERS, 
 @pytest.mark.parametrize("chunk", [3, 1000])
 def test_documents_stay_whole_and_every_row_knows_its_own(tmp_path, monkeypatch, chunk):
     """A repeated sentence stays in another document, a repeated document goes, a rejected row leaves a gap."""
-    monkeypatch.setattr(passes, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK", chunk)
     long = ("w " * 200, "v")
     documents = [*DOCUMENTS, DOCUMENTS[7], [DOCUMENTS[0][0], long, ("new", "neu")]]
     rows = [row for document in documents for row in [*document, ("", "")]]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rnnsearch.config import resolve
-from rnnsearch.data import passes
-from rnnsearch.data.passes import CleanedText
+from rnnsearch.data import preprocess
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.data.preprocess import CleanedText
 from rnnsearch.errors import ConfigError, DataError, RnnsearchError
 from tests.data.toys import PAIRS, beside, config, contents, write
 
@@ -40,7 +40,7 @@ def test_text_that_cannot_be_prepared_is_refused(tmp_path, data, message):
 
 
 def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(passes, "CHUNK", 9)
+    monkeypatch.setattr(preprocess, "CHUNK", 9)
     spec = write(tmp_path, "train", PAIRS)
     (tmp_path / "train.align").write_text("0-0\n" * 98 + "0-99\n0-0\n")
     run = config(tmp_path, train=[spec], alignments=["train.align"], dev_size=0, test_size=0)

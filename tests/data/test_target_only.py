@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig, resolve
-from rnnsearch.data import passes
+from rnnsearch.data import preprocess
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ConfigError
@@ -28,7 +28,7 @@ def corpus(tmp_path):
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_copied(tmp_path, corpus, monkeypatch, chunk):
     """Every line is there once, as its own source; dev and test are of pairs alone, and no copy counts as identical."""
-    monkeypatch.setattr(passes, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK", chunk)
     run = config(tmp_path, JOINT, train=corpus, target_only="copied", dev_size=10, test_size=5, weights=[1, 0.5, 2])
     assert check(run) == []
     prepared = prepare(run, tmp_path / "prepared", processes=1 if chunk > 7 else 2)
@@ -75,10 +75,13 @@ def test_the_aligner_and_the_default_split_are_of_pairs(tmp_path, corpus):
     ("data", "message"),
     [
         ({"target_only": None}, '`target_only` must be "copied" or "null" for "|mono.de", which has no source'),
-        ({"train": ["a.en|a.de"]}, "`target_only` has no effect without text of the target alone"),
-        ({"train": None, "corpus": "tatoeba-en-de"}, "`target_only` has no effect without text of the target alone"),
-        ({"documents": True}, "`target_only` does not go with `documents`; remove one"),
-        ({"alignments": "aligner"}, "`target_only` does not go with `alignments`; remove one"),
+        ({"train": ["a.en|a.de"]}, "`target_only` has no effect without text in the target language only"),
+        (
+            {"train": None, "corpus": "tatoeba-en-de"},
+            "`target_only` has no effect without text in the target language only",
+        ),
+        ({"documents": True}, "`target_only` cannot be combined with `documents`; remove one"),
+        ({"alignments": "aligner"}, "`target_only` cannot be combined with `alignments`; remove one"),
         ({"target_only": "empty"}, "data.target_only: must be"),
     ],
 )
@@ -93,7 +96,7 @@ def test_what_does_not_go_together(tmp_path, data, message):
     ("setting", "fault"),
     [
         ("data.target_only=copied", '"copied" needs one vocabulary for both languages (text.joint = true)'),
-        ("objective.symmetry=1.0", "does not go with objective.symmetry, which turns source and target about"),
+        ("objective.symmetry=1.0", "cannot be combined with objective.symmetry, which swaps source and target"),
     ],
 )
 def test_checked_with_the_rest(tmp_path, setting, fault):

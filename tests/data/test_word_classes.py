@@ -3,7 +3,7 @@
 import numpy as np
 
 from rnnsearch.data import word_classes
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.word_classes import by_frequency, by_neighbours
 from rnnsearch.text.vocabulary import EOS
 

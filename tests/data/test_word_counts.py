@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.data.word_counts import read_counts, write_counts
+from rnnsearch.data.prepared import read_counts, write_counts
 from rnnsearch.errors import DataError
 from rnnsearch.text.words import count_words
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rnnsearch.errors import ModelError
-from rnnsearch.evaluate.assess import assess, record
-from rnnsearch.evaluate.report import write_assessment
+from rnnsearch.evaluation.assess import assess, record
+from rnnsearch.evaluation.report import write_assessment
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.alignments import parse_pharaoh
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, RNNENCDEC, untrained
 
 SOURCES = ["the cat sees the dog", "a bird", "the zebra sees a bird"]

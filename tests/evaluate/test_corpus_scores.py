@@ -5,10 +5,10 @@ import json
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.evaluate.corpus_scores import evaluate, paper_table
+from rnnsearch.evaluation.corpus_scores import evaluate, paper_table
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
-from rnnsearch.text.columns import as_markdown
+from rnnsearch.metrics.scores import corpus_bleu
+from rnnsearch.utils.tables import as_markdown
 
 REFERENCES = [f"the man number {n} sits on the red bench number {n}" for n in range(30)]
 HYPOTHESES = [r.replace("red", "old") if n % 3 else r for n, r in enumerate(REFERENCES)]

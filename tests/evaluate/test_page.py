@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.evaluate.corpus_scores import evaluate
-from rnnsearch.evaluate.examples import Example, choose
-from rnnsearch.evaluate.page import Report, to_html, write_report
-from rnnsearch.evaluate.projection import Grouped, project
-from rnnsearch.evaluate.scatter import scatter
+from rnnsearch.evaluation.corpus_scores import evaluate
+from rnnsearch.evaluation.page import Example, Report, choose, to_html, write_report
+from rnnsearch.evaluation.projection import Grouped, project, scatter
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.calibration import Bin
-from rnnsearch.plots.figures import DARK, LIGHT
+from rnnsearch.metrics.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
 from tests.contrast import contrast
 from tests.translations import translation
@@ -202,7 +200,7 @@ def seen(one: str, other: str) -> float:
 
 
 def test_contrast_is_enough_in_both_themes():
-    css = (resources.files("rnnsearch.evaluate") / "templates" / "report.css").read_text(encoding="utf-8")
+    css = (resources.files("rnnsearch.evaluation") / "templates" / "report.css").read_text(encoding="utf-8")
     themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
     assert len(themes) == 2
     for theme in themes:
@@ -248,7 +246,7 @@ def test_choice_of_examples(rows, chosen):
 
 
 def test_no_global_plotting_state():
-    code = "import sys, rnnsearch.evaluate.page; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, rnnsearch.evaluation.page; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.evaluate.projection import Grouped, principal_components, project, similar_sentences
+from rnnsearch.evaluation.projection import Grouped, principal_components, project, similar_sentences
 
 
 def states(rows: int, columns: int, seed: int = 1) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.evaluate.projection import Grouped
-from rnnsearch.evaluate.report import read_grouped, write_run_report
+from rnnsearch.evaluation.projection import Grouped
+from rnnsearch.evaluation.report import read_grouped, write_run_report
 from rnnsearch.systems.card import add_scores
 
 TRAINING: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 
 from rnnsearch import load
 from rnnsearch.errors import ConfigError, RnnsearchError
-from rnnsearch.evaluate.tuning import TABLE, Tuning
+from rnnsearch.evaluation.tuning import TABLE, Tuning
 from rnnsearch.systems.folder import load_system
 from tests.command_line import run
 from tests.test_ensemble import written

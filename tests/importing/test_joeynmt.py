@@ -5,11 +5,11 @@ import contextlib
 import pytest
 import torch
 
-from rnnsearch.backend.written_models import lacks
+from rnnsearch.accel.program_writer import lacks
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.importing import import_joeynmt
-from rnnsearch.loading import load
+from rnnsearch.importers import import_joeynmt
 from rnnsearch.systems.folder import load_system
+from rnnsearch.translator.loading import load
 from tests.importing.endless import ENDLESS
 from tests.importing.joeynmt import CONFIG, SPECIALS, Model, config
 

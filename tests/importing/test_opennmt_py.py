@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.importing import import_opennmt_py
-from rnnsearch.loading import load
+from rnnsearch.importers import import_opennmt_py
+from rnnsearch.translator.loading import load
 from tests.importing.endless import ENDLESS
 from tests.importing.opennmt_py import OPTIONS, SPECIALS, Model
 

@@ -26,24 +26,24 @@ from torch import Tensor
 from rnnsearch.config import RunConfig, attention, decoders, encoders, resolve
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.errors import ConfigError
-from rnnsearch.kernels import cross_entropy, products, recurrence
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.bridges import BRIDGES, Copy
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Objective
+from rnnsearch.ops import linear, loss, recurrence
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.ranking import MEAN
-from rnnsearch.systems.build import build
-from rnnsearch.systems.checks import check_model as check
+from rnnsearch.search.options import MEAN
+from rnnsearch.systems.translation import build
+from rnnsearch.systems.validation import check_model as check
 
 Combination = dict[str, str | None]
 """A choice for each axis; None: without it."""
@@ -85,7 +85,9 @@ SYMBOLS = 12
 def options(kind: type, values: dict[str, Any], optional: bool = False) -> dict[str, Any]:
     """A value for each option that a class needs, or may have, among those of `values`."""
     return {
-        name: values[name] for name, field in kind.own().items() if name in values and (field.is_required() or optional)
+        name: values[name]
+        for name, field in kind.option_fields().items()
+        if name in values and (field.is_required() or optional)
     }
 
 
@@ -136,7 +138,7 @@ FEWER: list[tuple[str, ...]] = [
 def plain(chosen: Combination) -> Combination:
     """All axes, those that are not chosen as plain as the decoder and the choices allow."""
     decoder = DECODERS[str(chosen["decoder"])]
-    own = decoders.DECODERS[decoder.name].own()
+    own = decoders.DECODERS[decoder.name].option_fields()
     cell = chosen.get("encoder cell") or chosen.get("cell") or "gru"
     asked = [chosen[axis] for axis in (*ATTENTION, "feature") if axis in chosen]
     attends = any(asked) or (decoder.attends and None not in asked[:3])
@@ -158,7 +160,7 @@ def tables(whole: Combination) -> dict[str, Any]:
     attends = attention_of(whole)
     annotation = resolve_encoder(encoder).annotation_size
     score = SCORE_OPTIONS[str(whole["score"])] if attends else None
-    in_any_size = score is None or not score.size_fault(DECODER_UNITS, annotation)
+    in_any_size = score is None or not score.size_problem(DECODER_UNITS, annotation)
     own = {
         **options(decoders.DECODERS[decoder.name], DECODER_OPTIONS),
         **{name: whole[name] for name in ("cell", "bridge") if whole[name]},
@@ -281,7 +283,7 @@ class Cover:
         """Decoders as plain as they can be, RNNsearch as the paper has it: what has a twin as a whole."""
         rows = {}
         for decoder in names:
-            cell = "gru" if "cell" in decoders.DECODERS[decoder].own() else None
+            cell = "gru" if "cell" in decoders.DECODERS[decoder].option_fields() else None
             chosen: Combination = {"decoder": decoder, "encoder": "bidirectional", "encoder cell": "gru", "cell": cell}
             if self.fits(chosen):
                 name = " ".join(choice for choice in plain(chosen).values() if choice is not None)
@@ -373,8 +375,8 @@ def pass_with_gradients(
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code stands aside."""
-    monkeypatch.setattr(products, "way", lambda *_: products.TORCH)
-    for module in (recurrence, cross_entropy.native):
+    monkeypatch.setattr(linear, "way", lambda *_: linear.TORCH)
+    for module in (recurrence, loss.native):
         monkeypatch.setattr(module, "can_run", lambda *_: False)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.normalisers import Sparsemax
 from rnnsearch.models.attention.windows import LocalPredictive
 from rnnsearch.models.decoders.readouts import DeepOutput

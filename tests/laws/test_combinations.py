@@ -9,31 +9,30 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.systems.build import build
-from rnnsearch.systems.checks import check
+from rnnsearch.systems.translation import build
+from rnnsearch.systems.validation import check
 
 REASONS = (
     "model.attention: has no effect with the",
     "model.attention: must be given for the",
-    "model.attention.features: enter the score's hidden layer, which the",
+    "model.attention.features: need a score with a hidden layer, which the",
     "model.attention.score: must have one head with the",
     "model.attention.window: must be global, local-m, wait-k with the",
     "model.attention.window: must be global, wait-k with the",
-    'model.decoder.type = "copynet": does not go with model.attention.window = "wait-k"',
-    'model.decoder.type = "copynet": does not go with model.encoder.type = "rationale"',
+    'model.decoder.type = "copynet": cannot be combined with model.attention.window = "wait-k"',
+    'model.decoder.type = "copynet": cannot be combined with model.encoder.type = "rationale"',
     'model.decoder.bridge: "copy" needs',
-    'model.decoder.bridge: "zero" would leave the',
+    'model.decoder.bridge: "zero" would hide the source from the',
     "model.decoder.bridge: has no effect with the",
     "model.decoder.bridge: must be given for the",
     "model.decoder.cell: has no effect with the",

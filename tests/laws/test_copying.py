@@ -5,18 +5,17 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.spellings import Copies, Spellings
+from rnnsearch.data.characters import Copies, Spellings, same_words
 from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.models.memory import NOWHERE
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search import copied
+from rnnsearch.search import reattend
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.ranking import MEAN
-from rnnsearch.systems.build import build
-from rnnsearch.systems.spellings import same_words
+from rnnsearch.search.options import MEAN
+from rnnsearch.search.reattend import copied_attention
+from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 from rnnsearch.text.words import train_words
 from tests.laws.conftest import lively, same_by_columns_and_alone
@@ -96,8 +95,8 @@ def plain_copies(model, source, target, listed=None):
         readout, state, alpha = model.step(torch.tensor([before]), state, memories)
         own, psi, places = (part[0] for part in model.output.split(readout))
         at = [int(w) == y or (y == UNK and listed is not None and int(w) not in (NOWHERE, *listed)) for w in places]
-        copied = psi.exp() * torch.tensor(at)
-        shares = copied / (copied.sum() + model.output.words.logits(own)[y].exp())
+        reattend = psi.exp() * torch.tensor(at)
+        shares = reattend / (reattend.sum() + model.output.words.logits(own)[y].exp())
         found.append(shares + (1 - shares.sum()) * alpha["source"][0])
         before = y
     return torch.stack(found)
@@ -123,9 +122,9 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
 
 
 def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
-    sizes, once = [], copied._of_batch
-    monkeypatch.setattr(copied, "ATTENDED", 16 * 900)
-    monkeypatch.setattr(copied, "_of_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
+    sizes, once = [], reattend._of_batch
+    monkeypatch.setattr(reattend, "ATTENDED", 16 * 900)
+    monkeypatch.setattr(reattend, "_of_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
     sources, targets = [[5] * 25, *[[5, 6]] * 40], [[7] * 30, *[[7]] * 40]
     found = copied_attention(copying, sources, targets)
     assert [own["source"].shape for own in found] == [(31, 26), *[(2, 3)] * 40]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rnnsearch.device import precision
-from rnnsearch.models.draws import Draws
-from rnnsearch.objectives import recorded
-from rnnsearch.objectives.build import penalties
+from rnnsearch.accel import cuda_graphs
+from rnnsearch.accel.cuda_graphs import OCCURRENCES, OFF
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.recorded import OCCURRENCES, OFF
+from rnnsearch.ops.device import precision
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
 
 pytestmark = pytest.mark.cuda
@@ -46,7 +46,7 @@ def test_loss_and_gradients(system, make, batch):
         there, other = loss_and_gradients(model, batches[number % 2], "cuda")
         assert there == pytest.approx(loss, rel=1e-4)
         assert (gradient - other).norm() < 1e-3 * gradient.norm()
-    assert len(recorded._RECORDERS[model]) == 1
+    assert len(cuda_graphs._RECORDERS[model]) == 1
 
 
 def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from rnnsearch.backend.decoding import NativeRNNsearch
-from rnnsearch.backend.native_search import NativeDecoder, search_lacks
-from rnnsearch.backend.twins import TWINS, choose, in_training
-from rnnsearch.kernels.native.packed import Kind
+from rnnsearch.accel.registry import TWINS, choose, in_training
+from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
+from rnnsearch.accel.search import NativeDecoder, search_lacks
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.systems.build import build
-from rnnsearch.tensors import stack
+from rnnsearch.models.decoders import DECODERS
+from rnnsearch.ops.linear import Kind
+from rnnsearch.systems.translation import build
+from rnnsearch.utils.tensors import stack
 
 
 def turned_round(kind):

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.decoding import NativeRNNsearch
-from rnnsearch.backend.engine_arrays import arrays_of
-from rnnsearch.engine.packed import Kind
+from rnnsearch.accel.rnnsearch_search import NativeRNNsearch, arrays_of
 from rnnsearch.engine.rnnsearch import RNNsearch
-from rnnsearch.kernels.native.library import library
+from rnnsearch.engine.structs import Kind
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer
-from rnnsearch.search.spelling import ForcedSpelling
+from rnnsearch.search.prefixes import ForcedSpelling
 from rnnsearch.text.prefixes import Prefix
 from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
 from rnnsearch.config import AttentionConfig, ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.translation_model import TranslationModel, only
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 
 SIZE, DIRECTION = 5, 4
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.normalisers import NORMALISERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.objectives.likelihood import Likelihood
 from tests.laws.rounding import CORNERS, SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
 

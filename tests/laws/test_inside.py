@@ -9,16 +9,16 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import ModelError
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.fusion import FUSIONS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_system, save_system
+from rnnsearch.systems.translation import build
 from rnnsearch.training.optimisers import make_optimiser
-from rnnsearch.weights import fill, weights
+from rnnsearch.utils.weights import fill, weights
 from tests.laws.conftest import PAIRS, SYMBOLS, lively, same_by_columns_and_alone
 from tests.untrained import BAHDANAU, untrained
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
+from rnnsearch.data.batch import Side
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.normalisers import NORMALISERS, Exponential, Monotonic, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global, Mixture
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.tensors import leaves, select, stack
 from rnnsearch.text.vocabulary import PAD
+from rnnsearch.utils.tensors import leaves, select, stack
 
 
 def scores(model, batch):

@@ -6,25 +6,24 @@ from itertools import chain
 import pytest
 import torch
 
-from rnnsearch.backend.decoding import NativeRNNsearch
-from rnnsearch.backend.native_search import NativeDecoder
-from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.readout_steps import lexical_lacks
-from rnnsearch.backend.steps import STEPS, lacks
+from rnnsearch.accel.decoder_steps import STEPS, lacks
+from rnnsearch.accel.readout_steps import lexical_lacks
+from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
+from rnnsearch.accel.search import NativeDecoder, packed
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native import library, rows
-from rnnsearch.kernels.native.packed import Kind, Packed
-from rnnsearch.search.beam import BeamSearch, beam
+from rnnsearch.ops import rows
+from rnnsearch.ops.linear import Kind, Packed
+from rnnsearch.ops.native import library
+from rnnsearch.search.beam import BeamSearch, beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
-from rnnsearch.search.selection import best_of_blocks
-from rnnsearch.search.spelling import ForcedSpelling
-from rnnsearch.systems.build import build
+from rnnsearch.search.prefixes import ForcedSpelling
+from rnnsearch.search.topk import best_of_blocks
+from rnnsearch.systems.translation import build
 from tests.laws.rounding import rounded, to_bf16, to_bytes
 
 pytestmark = pytest.mark.skipif(
@@ -85,7 +84,7 @@ def native(model, kind=Kind.FP32):
 @pytest.mark.parametrize("decoder", READOUT)
 @pytest.mark.parametrize("first", ["bos", "zero"])
 def test_native_steps_are_the_models(first, decoder, table, kind, sources, monkeypatch):
-    monkeypatch.setattr("rnnsearch.backend.decoding.TABLE_BYTES", table)
+    monkeypatch.setattr("rnnsearch.accel.rnnsearch_search.TABLE_BYTES", table)
     agree(rnnsearch(first, decoder), sources, kind, TOLERANCE[kind])
 
 

@@ -6,7 +6,7 @@ import torch
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.tensors import map_tree
+from rnnsearch.utils.tensors import map_tree
 from tests.laws.conftest import PAIRS
 from tests.untrained import BAHDANAU, untrained
 

@@ -7,8 +7,8 @@ import torch
 from rnnsearch.config import DropoutConfig
 from rnnsearch.config.decoders import StackOptions
 from rnnsearch.models.attention.normalisers import NORMALISERS
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.decoders import DECODERS
 
 
 def draws_noise(config):
@@ -21,7 +21,7 @@ def test_each_makes_a_difference(name, choices, make, batch):
     drops = (config for config in choices["whole"].values() if not draws_noise(config))
     config = next(config for config in drops if config.model.decoder.type == name)
     decoder = config.model.decoder
-    layered, own = decoder.depth > 1, type(decoder).own()
+    layered, own = decoder.depth > 1, type(decoder).option_fields()
 
     def readout(more=None, **dropout):
         changed = {"decoder": decoder.model_copy(update=more or {}), "dropout": DropoutConfig(**dropout)}

@@ -6,14 +6,14 @@ import torch
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.class_outputs import OUTPUTS
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.ranking import MEAN
-from rnnsearch.systems.build import build
-from rnnsearch.weights import load_weights, save_weights, weights
+from rnnsearch.search.options import MEAN
+from rnnsearch.systems.translation import build
+from rnnsearch.utils.weights import load_weights, save_weights, weights
 from tests.laws import conftest
 from tests.laws.conftest import SYMBOLS
 

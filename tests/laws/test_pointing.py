@@ -5,13 +5,13 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.spellings import Copies, Spellings
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.data.characters import Copies, Spellings
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.ranking import MEAN
-from rnnsearch.systems.build import build
+from rnnsearch.search.options import MEAN
+from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
 from tests.laws.conftest import lively, same_by_columns_and_alone

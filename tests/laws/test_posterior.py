@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.sides import Side
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.data.batch import Side, Symbols
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only
-from rnnsearch.search import posterior
+from rnnsearch.search import reattend
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.posterior import LEAST, posterior_attention
-from rnnsearch.symbols import Symbols
+from rnnsearch.search.reattend import LEAST, posterior_attention
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
@@ -74,7 +73,7 @@ def test_posterior_is_the_loop(system, make, monkeypatch):
     assert found.shape == (len(TARGET) + 1, len(SOURCE) + 1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
-    monkeypatch.setattr(posterior, "AT_ONCE", 1)
+    monkeypatch.setattr(reattend, "AT_ONCE", 1)
     (in_pieces,) = posterior_attention(model, [SOURCE], [TARGET])
     np.testing.assert_allclose(in_pieces["source"], found, rtol=1e-5, atol=1e-7)
     alone = posterior_attention(model, [[6]], [[]], partial(make_sources, name="en"))

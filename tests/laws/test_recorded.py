@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rnnsearch.models.draws import Draws
+from rnnsearch.accel import cuda_graphs
+from rnnsearch.accel.cuda_graphs import PassRecorder
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.objectives import likelihood as module
-from rnnsearch.objectives import recorded
-from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.recorded import PassRecorder
-from rnnsearch.systems.build import build
+from rnnsearch.objectives import penalties
+from rnnsearch.systems.translation import build
 from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
 from tests.objectives.passes import again
 
@@ -30,7 +30,7 @@ def test_a_replay_is_the_pass(system, batch, draws, monkeypatch):
     objective, batches = module.Likelihood(0.1, weighted), others(batch)
     expected = [pass_with_gradients(objective, model, batches[seed % 2], draws(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)
-    monkeypatch.setattr(recorded, "OCCURRENCES", 1)
+    monkeypatch.setattr(cuda_graphs, "OCCURRENCES", 1)
     monkeypatch.setattr(module, "recorded", recorder.run)
     for seed, (loss, gradients) in zip(SEEDS, expected, strict=True):
         found, theirs = pass_with_gradients(objective, model, batches[seed % 2], draws(seed))

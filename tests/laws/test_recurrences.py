@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from rnnsearch.backend.steps import FEATURES as NATIVE
-from rnnsearch.backend.steps import STEPS
-from rnnsearch.backend.twins import choose
-from rnnsearch.kernels import recurrence
-from rnnsearch.kernels.native import library
+from rnnsearch.accel.decoder_steps import FEATURES as NATIVE
+from rnnsearch.accel.decoder_steps import STEPS
+from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import Exponential
 from rnnsearch.models.attention.windows import LocalPredictive
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.cells import RNMTLSTM
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.stack_decoders import Luong
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Convolutional
+from rnnsearch.ops import recurrence
+from rnnsearch.ops.native import library
 from tests.laws.rounding import SEEDS, has_kinks, same_sides, sides
 
 ROUNDING = {torch.float32: 5e-4, torch.bfloat16: 0.02}

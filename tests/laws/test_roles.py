@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.config.init import GlorotOptions
+from rnnsearch.config.outputs import GlorotOptions
 from rnnsearch.models.composition import COMPOSITIONS
 from rnnsearch.models.fusion import FUSIONS
-from rnnsearch.models.initialise import Init, generator, initialise
+from rnnsearch.models.layers import Init, generator, initialise
 from rnnsearch.models.translation_model import CharacterCounts
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 
 IS = [
     (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),

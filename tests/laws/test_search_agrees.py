@@ -6,11 +6,10 @@ import torch
 
 from rnnsearch.data.batches import make_batch
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 

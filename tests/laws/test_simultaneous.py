@@ -8,7 +8,7 @@ from rnnsearch.data.batches import Side
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 
 DATA = {"source": "en", "target": "de", "corpus": "x"}
 SIZES = ["model.encoder.size=12", "model.decoder.size=12", "model.decoder.readout=8", "model.embedding=8"]

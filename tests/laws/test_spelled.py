@@ -6,18 +6,17 @@ import pytest
 import torch
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.characters import SOURCE_CHARACTERS
+from rnnsearch.config.encoders import SOURCE_CHARACTERS
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.spelling import LONGEST, NOTHING, UNKNOWN, Characters
-from rnnsearch.data.spellings import Spellings
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.data.characters import LONGEST, NOTHING, UNKNOWN, Characters, Spellings
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.search.char_decoding import spell, spellings
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import LIBRARY, ModelScorer, fastest
-from rnnsearch.search.ranking import MEAN
-from rnnsearch.search.spell import spell, spellings
-from rnnsearch.systems.build import build
+from rnnsearch.search.options import MEAN
+from rnnsearch.systems.translation import build
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.text.words import train_words

@@ -17,10 +17,9 @@ from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ModelError
-from rnnsearch.models.draws import Draws, dropout
+from rnnsearch.models.batch_rng import Draws, dropout
 from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.processes import Processes
-from rnnsearch.systems import table
+from rnnsearch.systems import folder
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.systems.validation import HeldOut, Validation
@@ -28,8 +27,9 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS
 from rnnsearch.training.progress import Together
 from rnnsearch.training.run import train
-from rnnsearch.translate import Translator
-from rnnsearch.weights import weights
+from rnnsearch.translator.translator import Translator
+from rnnsearch.utils.distributed import Processes
+from rnnsearch.utils.weights import weights
 
 TEXT = ["one two three four", "two three four one", "three four one two", "four one two three"] * 5
 """Counting, from somewhere on."""
@@ -102,7 +102,7 @@ class LanguageSystem(Trainable[LanguageModel]):
 
 
 def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(table.SYSTEMS, "translation", LanguageSystem)
+    monkeypatch.setitem(folder.SYSTEMS, "translation", LanguageSystem)
     (tmp_path / "text.xx").write_text("".join(f"{line}\n" for line in TEXT))
     (tmp_path / "dev.xx").write_text("one two three four\nthree four one two\n")
     tables = {

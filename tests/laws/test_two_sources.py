@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batches
-from rnnsearch.data.direction import Direction
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
 from rnnsearch.objectives.likelihood import Likelihood

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.draws import Draws
-from rnnsearch.objectives.build import penalties
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from rnnsearch.training.optimisers import clip
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu", "without_autocast")

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.written_models import fill, lacks, written
+from rnnsearch.accel.program_writer import fill, lacks, written
+from rnnsearch.accel.search import packed
 from rnnsearch.config import ModelConfig
-from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.program import parsed
 from rnnsearch.engine.recurrent import Recurrent
-from rnnsearch.kernels.native.library import library
+from rnnsearch.engine.structs import Kind
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")

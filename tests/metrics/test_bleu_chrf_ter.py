@@ -6,13 +6,7 @@ from collections import Counter
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import (
-    bleu_tokeniser,
-    corpus_bleu,
-    corpus_scores,
-    looks_tokenised,
-    sentence_chrf,
-)
+from rnnsearch.metrics.scores import bleu_tokeniser, corpus_bleu, corpus_scores, looks_tokenised, sentence_chrf
 
 HYPOTHESES = [
     "the cat sat on the mat in the house",

@@ -6,9 +6,8 @@ from itertools import pairwise
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
-from rnnsearch.metrics.by_length import Bucket, bleu_by_length, length_ranges
-from rnnsearch.plots.by_length import plot
+from rnnsearch.metrics.plots.figures import plot_bleu_by_length
+from rnnsearch.metrics.scores import Bucket, bleu_by_length, corpus_bleu, length_ranges
 
 
 def check_ranges(lengths: list[int], ranges: list[tuple[int, int]]) -> None:
@@ -73,7 +72,7 @@ SYSTEMS = {
 
 
 def test_plot_has_one_line_a_system() -> None:
-    above, below = plot(SYSTEMS).axes
+    above, below = plot_bleu_by_length(SYSTEMS).axes
     assert [line.get_xdata().tolist() for line in above.get_lines()] == [[6.0, 15.0]] * 2
     assert [line.get_ydata().tolist() for line in above.get_lines()] == [[30.0, 28.0], [29.0, 12.0]]
     assert [text.get_text() for text in above.get_legend().get_texts()] == list(SYSTEMS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.rare_words import EDGES, FrequencyClass, accuracy_by_frequency
+from rnnsearch.metrics.scores import EDGES, FrequencyClass, accuracy_by_frequency
 
 
 def test_an_example_by_hand() -> None:

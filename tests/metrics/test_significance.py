@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.metrics.significance import paired_bootstrap
 
 WORDS = ["the", "man", "woman", "dog", "sits", "stands", "runs", "on", "under", "table", "bench", "road"]

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import corpus_scores, sentence_chrf
-from rnnsearch.metrics.logistic import logistic
-from rnnsearch.metrics.mert import line_search, mert
-from rnnsearch.metrics.n_best import NBest, spread
-from rnnsearch.metrics.pro import pro
+from rnnsearch.metrics.calibration import logistic
+from rnnsearch.metrics.reranking import NBest, line_search, mert, pro, spread
+from rnnsearch.metrics.scores import corpus_scores, sentence_chrf
 
 WORDS = ["a", "small", "red", "bird", "sees", "the", "old", "quiet", "tree", "and", "hears", "one", "dog"]
 
@@ -123,10 +121,10 @@ def test_pro_learns_from_the_pairs_that_differ_most(monkeypatch):
                 rows.append((features[n][i] - features[n][j]) * np.sign(worth[i] - worth[j]))
     mirrored = np.array([*rows, *(-row for row in rows)])
     right = np.repeat([True, False], len(rows))
-    monkeypatch.setattr("rnnsearch.metrics.pro.KEPT", 4)
+    monkeypatch.setattr("rnnsearch.metrics.reranking.KEPT", 4)
     # As in the paper, every pair both ways: twice as much is said, so that twice the ridge gives the same.
     np.testing.assert_allclose(pro(lists), logistic(mirrored, right, np.full(3, 2.0)), rtol=1e-6)
-    monkeypatch.setattr("rnnsearch.metrics.pro.SAMPLED", 3)
+    monkeypatch.setattr("rnnsearch.metrics.reranking.SAMPLED", 3)
     assert np.array_equal(pro(lists), pro(lists))
     assert not np.allclose(pro(lists), pro(lists, seed=2))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
 from tests.models.reference import Array
 
 

@@ -11,9 +11,9 @@ from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.features import FEATURES, WordSizes
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.memory import Encoded
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
 from tests.models.reference import close, within
 
@@ -24,7 +24,9 @@ OPTIONS = {"fertility": 2.5, "coverage_size": 3, "neighbours": 1, "recurrent_siz
 
 
 def make(*features):
-    options = {option: OPTIONS[option] for name in features for option in attention_options.FEATURES[name].own()}
+    options = {
+        option: OPTIONS[option] for name in features for option in attention_options.FEATURES[name].option_fields()
+    }
     config = AttentionConfig(size=UNITS, features=list(features), **options)
     return Attention(config, QUERY, ANNOTATION, words=WORDS)
 

@@ -28,9 +28,9 @@ def memory_of(shapes, numbers):
 )
 @pytest.mark.parametrize("name", BRIDGES)
 def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decoder, numbers):
-    fault = BRIDGES[name].fault(encoder, decoder)
-    assert (fault is not None) == (name == "copy" and encoder != decoder)
-    if fault is None:
+    reason = BRIDGES[name].unsupported_reason(encoder, decoder)
+    assert (reason is not None) == (name == "copy" and encoder != decoder)
+    if reason is None:
         memory = memory_of(encoder, numbers)
         states = BRIDGES[name](encoder, decoder).double()(memory)
         found = tuple(StateShape(type(state), state.h.shape[1]) for state in states)
@@ -51,10 +51,10 @@ def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decode
     ],
 )
 def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):
-    fault = Copy.fault(encoder, decoder)
-    assert fault is not None
-    assert reason in fault
-    assert '"learned"' in fault
+    message = Copy.unsupported_reason(encoder, decoder)
+    assert message is not None
+    assert reason in message
+    assert '"learned"' in message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from torch import nn
 
 from rnnsearch.models.cells import CELLS, Norm
 from rnnsearch.models.memory import HiddenAndCell
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
 from tests.models.reference import close, sigma
 

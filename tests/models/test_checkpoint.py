@@ -16,7 +16,7 @@ from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import TOKENIZERS, tokenizer_file
 from rnnsearch.text.words import train_words
-from rnnsearch.weights import FORMAT, load_weights, read_weights, save_weights, weights
+from rnnsearch.utils.weights import FORMAT, load_weights, read_weights, save_weights, weights
 
 BATCH = make_batch([([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6])], [0, 1])
 
@@ -152,7 +152,7 @@ def test_broken_config(saved):
     path.write_text(whole.replace("[model]", "[model"))
     assert refused(saved[0]).startswith(f"{old}{path}: is not TOML: ")
     path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))
-    assert refused(saved[0]) == f"{old}{path}: model.novelty: there is no such option"
+    assert refused(saved[0]) == f"{old}{path}: model.novelty: unknown option"
     path.write_text(whole.replace('score = "additive"', 'score = "newest"'))
     assert refused(saved[0]).startswith(f"{old}{path}: model.attention.score: must be one of additive, ")
     path.write_bytes(b"\xff\xfe")

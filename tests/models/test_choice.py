@@ -10,22 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from rnnsearch.backend import recurrences
-from rnnsearch.kernels import cross_entropy, products
-from rnnsearch.kernels.linear import linear
-from rnnsearch.kernels.native import cases, choice, library
+from rnnsearch.accel import recurrences
 from rnnsearch.models.cells import GRU
+from rnnsearch.ops import autotune, autotune_cases, linear, loss
+from rnnsearch.ops.native import library
 from rnnsearch.search.model_scorer import fastest
 from tests.untrained import BAHDANAU, untrained
 
 KERNELS = (
-    choice.PRODUCT,
-    choice.WEIGHT_GRADIENT,
-    choice.GRU,
-    choice.LSTM,
-    choice.RNNSEARCH,
-    choice.SOFTMAX,
-    choice.PACKED,
+    autotune.PRODUCT,
+    autotune.WEIGHT_GRADIENT,
+    autotune.GRU,
+    autotune.LSTM,
+    autotune.RNNSEARCH,
+    autotune.SOFTMAX,
+    autotune.PACKED,
 )
 
 
@@ -33,9 +32,9 @@ def times(native=2.0, torch=1.0, **kernels):
     """Of every kernel and type; `kernels`: others, by name."""
     found = []
     for kernel in KERNELS:
-        for kind in ("fp32", "bf16", *(["int8"] if kernel == choice.PACKED else [])):
+        for kind in ("fp32", "bf16", *(["int8"] if kernel == autotune.PACKED else [])):
             ways = kernels.get(kernel.split()[0], {"native": native, "torch": torch})
-            found.append(choice.Timed(kernel, kind, "1 x 1", 1.0, ways))
+            found.append(autotune.Timed(kernel, kind, "1 x 1", 1.0, ways))
     return found
 
 
@@ -52,11 +51,11 @@ def measured(monkeypatch, tmp_path):
         found["count"] += 1
         return found["times"]
 
-    monkeypatch.setattr(choice, "_measured", measure)
-    choice.time_at_first_use(cases.cases)
-    choice.forget()
+    monkeypatch.setattr(autotune, "_measured", measure)
+    autotune.time_at_first_use(autotune_cases.cases)
+    autotune.forget()
     yield found
-    choice.forget()
+    autotune.forget()
 
 
 def files():
@@ -69,18 +68,18 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
     own, kind, called = serves == "native", torch.float32, []
     x, w = torch.randn(300, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
     for name in ("product", "softmax_loss"):
-        of = products.native if name == "product" else cross_entropy.native
+        of = linear.native if name == "product" else loss.native
         run = getattr(of, name)
         monkeypatch.setattr(of, name, lambda *a, run=run, name=name, **b: called.append(name) or run(*a, **b))
-    assert products.own_product(torch.device("cpu"), kind) == own
-    products.product(x.detach(), w.detach(), kind)
+    assert linear.own_product(torch.device("cpu"), kind) == own
+    linear.product(x.detach(), w.detach(), kind)
     assert called == (["product"] if own else [])
-    products.weight_gradient(torch.randn(300, 6), x.detach(), kind)
+    linear.weight_gradient(torch.randn(300, 6), x.detach(), kind)
     assert called == ["product"] * (2 * own)
-    linear(x, w).sum().backward()
+    linear.linear(x, w).sum().backward()
     assert called == ["product"] * (5 * own)
     called.clear()
-    cross_entropy.cross_entropy(x.detach(), w.detach(), torch.zeros(6), torch.zeros(300, dtype=torch.int64), 0.1)
+    loss.cross_entropy(x.detach(), w.detach(), torch.zeros(6), torch.zeros(300, dtype=torch.int64), 0.1)
     assert ("softmax_loss" in called) == own
     assert recurrences.runs(GRU(8, 8), torch.zeros(1, 1, 24)) == own
     model = untrained(BAHDANAU).model
@@ -92,57 +91,59 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
 
 def test_each_kernel_by_itself(measured):
     measured["times"] = times(softmax={"native": 1.0, "torch": 3.0}, GRU={"native": 1.0, "torch": 3.0})
-    ways = {kernel: choice.way(kernel, torch.bfloat16) for kernel in KERNELS}
-    assert {kernel for kernel, way in ways.items() if way == choice.NATIVE} == {choice.SOFTMAX, choice.GRU}
+    ways = {kernel: autotune.way(kernel, torch.bfloat16) for kernel in KERNELS}
+    assert {kernel for kernel, way in ways.items() if way == autotune.NATIVE} == {autotune.SOFTMAX, autotune.GRU}
 
 
 def test_a_type_of_search_that_is_faster_than_others_and_the_library(measured):
     seconds = {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
     measured["times"] = [
-        choice.Timed(choice.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
+        autotune.Timed(autotune.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
     ]
-    assert choice.search_kind(("bf16", "fp32")) == "bf16"
-    assert choice.search_kind(("fp32",)) == "fp32"
+    assert autotune.search_kind(("bf16", "fp32")) == "bf16"
+    assert autotune.search_kind(("fp32",)) == "fp32"
     measured["times"][1].seconds["native"] = 3.5
-    assert choice.search_kind(("bf16", "fp32")) == "fp32"
+    assert autotune.search_kind(("bf16", "fp32")) == "fp32"
     measured["times"][1].seconds["native"] = measured["times"][0].seconds["native"] = 5.0
-    assert choice.search_kind(("bf16", "fp32")) is None
+    assert autotune.search_kind(("bf16", "fp32")) is None
 
 
 def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
-    if not products.has_onednn():
+    if not linear.has_onednn():
         pytest.skip("this torch has no oneDNN")
     measured["times"] = times(product={"native": 3.0, "torch": 2.0, "onednn": 1.0})
-    called, run = [], products.by_onednn
-    monkeypatch.setattr(products, "by_onednn", lambda *given: called.append(1) or run(*given))
+    called, run = [], linear.by_onednn
+    monkeypatch.setattr(linear, "by_onednn", lambda *given: called.append(1) or run(*given))
     x, w = torch.randn(5, 7), torch.randn(3, 7)
-    torch.testing.assert_close(products.product(x, w, torch.float32), x @ w.t())
+    torch.testing.assert_close(linear.product(x, w, torch.float32), x @ w.t())
     assert called
 
 
 @pytest.mark.parametrize("part", [torch.zeros(6, 9)[:, :5], torch.zeros(6, 9)[:, :5].t()])
 def test_onednn_is_given_no_part_of_a_wider_matrix(part):
-    found = products.dense(part)
+    found = linear.dense(part)
     assert torch.equal(found, part)
     assert found.is_contiguous() or found.t().is_contiguous()
 
 
 def test_the_mean_is_over_sizes():
     own = [{"native": 1.0, "torch": 4.0}, {"native": 3.0, "torch": 1.0}]
-    table = choice.Table({}, [choice.Timed(choice.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)])
-    assert table.way(choice.SOFTMAX, "fp32") == choice.NATIVE
-    assert table.way(choice.SOFTMAX, "bf16") == choice.TORCH
+    table = autotune.Table(
+        {}, [autotune.Timed(autotune.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)]
+    )
+    assert table.way(autotune.SOFTMAX, "fp32") == autotune.NATIVE
+    assert table.way(autotune.SOFTMAX, "bf16") == autotune.TORCH
     assert table.limit("fp32") == 0.0
 
 
 def test_a_new_process_does_what_the_first_did(measured, caplog):
     caplog.set_level(logging.INFO)
-    assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+    assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
     assert [record.levelname for record in caplog.records] == ["INFO"]
     measured["times"] = times(native=0.1)
     for _ in range(2):
-        choice.forget()
-        assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+        autotune.forget()
+        assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
     assert measured["count"] == 1
     assert len(files()) == 1
 
@@ -150,20 +151,20 @@ def test_a_new_process_does_what_the_first_did(measured, caplog):
 @pytest.mark.parametrize("changed", ["processor", "torch", "threads", "library", "held to"])
 def test_made_anew_where_something_changes(changed, measured, monkeypatch):
     threads = torch.get_num_threads()
-    choice.table()
-    choice.forget()
+    autotune.table()
+    autotune.forget()
     try:
         if changed == "processor":
-            monkeypatch.setattr(choice, "processor_name", lambda: "Z80")
+            monkeypatch.setattr(autotune, "processor_name", lambda: "Z80")
         elif changed == "torch":
             monkeypatch.setattr(torch, "__version__", "9.9")
         elif changed == "threads":
             torch.set_num_threads(threads + 1)
         elif changed == "library":
-            monkeypatch.setattr(choice, "library", lambda: type("Other", (), {"_name": "/x/other-1.so"}))
+            monkeypatch.setattr(autotune, "library", lambda: type("Other", (), {"_name": "/x/other-1.so"}))
         else:
             monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-        choice.table()
+        autotune.table()
     finally:
         torch.set_num_threads(threads)
     assert measured["count"] == len(files()) == 2
@@ -171,11 +172,11 @@ def test_made_anew_where_something_changes(changed, measured, monkeypatch):
 
 def test_one_table_a_process(measured):
     """Threads of search that compute alone time nothing."""
-    choice.table()
+    autotune.table()
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(threads + 1)
-        choice.table()
+        autotune.table()
     finally:
         torch.set_num_threads(threads)
     assert measured["count"] == 1
@@ -194,13 +195,13 @@ def test_one_table_a_process(measured):
     ],
 )
 def test_a_damaged_file_is_made_anew(damage, measured):
-    choice.table()
+    autotune.table()
     (path,) = files()
     whole = path.read_text(encoding="utf-8")
     path.write_text(damage(whole), encoding="utf-8")
     for _ in range(2):
-        choice.forget()
-        assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+        autotune.forget()
+        assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
     assert measured["count"] == 2
     assert path.read_text(encoding="utf-8") == whole
 
@@ -209,21 +210,21 @@ def test_a_damaged_file_is_made_anew(damage, measured):
 def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "file"))
-    assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+    assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
 
 
 def test_native_code_that_is_asked_for_is_not_timed(measured, monkeypatch):
     for said in ("1", library.runnable()[0].name):
         monkeypatch.setenv(library.SWITCH, said)
-        assert {choice.way(kernel, torch.float32) for kernel in KERNELS} == {choice.NATIVE}
-        assert choice.search_kind(("bf16", "fp32")) == "bf16"
+        assert {autotune.way(kernel, torch.float32) for kernel in KERNELS} == {autotune.NATIVE}
+        assert autotune.search_kind(("bf16", "fp32")) == "bf16"
     assert measured["count"] == 0
     assert files() == []
 
 
 AT_ONCE = """
 import sys, time, pathlib
-from rnnsearch.kernels.native import choice
+from rnnsearch.ops.native import choice
 folder, own = pathlib.Path(sys.argv[1]), sys.argv[2]
 def measure():
     (folder / own).touch()
@@ -254,8 +255,8 @@ def test_two_processes_at_once_do_the_same(tmp_path):
 
 
 IMPORTED = """
-import rnnsearch.backend.twins, rnnsearch.search.model_scorer, rnnsearch.device
-from rnnsearch.kernels.native import choice
+import rnnsearch.accel.registry, rnnsearch.search.model_scorer, rnnsearch.ops.device
+from rnnsearch.ops.native import choice
 assert not choice._tables
 """
 
@@ -273,28 +274,28 @@ def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_pa
 
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(choice, "MOST", 1)
+    monkeypatch.setattr(autotune, "MOST", 1)
     for name, smaller in (("UNITS", 16), ("WORDS", 40)):
-        monkeypatch.setattr(cases, name, smaller)
-    choice.time_at_first_use(cases.cases)
-    choice.forget()
+        monkeypatch.setattr(autotune_cases, name, smaller)
+    autotune.time_at_first_use(autotune_cases.cases)
+    autotune.forget()
     try:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), FakeTensorMode():
-            found = choice.table()
+            found = autotune.table()
     finally:
-        choice.forget()
+        autotune.forget()
     for kernel in KERNELS:
         for kind in ("fp32", "bf16"):
             means = found.means(kernel, kind)
-            assert {choice.NATIVE, choice.TORCH} <= means.keys(), (kernel, kind)
+            assert {autotune.NATIVE, autotune.TORCH} <= means.keys(), (kernel, kind)
             assert all(seconds > 0 for seconds in means.values())
-    assert choice.NATIVE in found.means(choice.PACKED, "int8")
+    assert autotune.NATIVE in found.means(autotune.PACKED, "int8")
 
 
 def test_ways_of_a_product_agree(monkeypatch):
-    monkeypatch.setattr(cases, "UNITS", 16)
-    for case in cases.cases():
-        if case.kernel in (choice.PRODUCT, choice.WEIGHT_GRADIENT):
+    monkeypatch.setattr(autotune_cases, "UNITS", 16)
+    for case in autotune_cases.cases():
+        if case.kernel in (autotune.PRODUCT, autotune.WEIGHT_GRADIENT):
             first, *others = (run(0).float() for run in case.ways.values())
             for other in others:
                 assert (other - first).norm() < 0.01 * first.norm()

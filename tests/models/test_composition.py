@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.characters import SOURCE_CHARACTERS
+from rnnsearch.config.encoders import SOURCE_CHARACTERS
+from rnnsearch.data.batch import Spelling, Symbols
 from rnnsearch.models.composition import COMPOSITIONS, ComposedEmbedding, NGrams
-from rnnsearch.symbols import Spelling, Symbols
 from tests.models import reference as paper
 from tests.models.reference import close, within
 
@@ -109,9 +109,9 @@ def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
 
 
 def test_a_highway_first_passes_on_what_it_reads():
-    from rnnsearch.config.init import GlorotOptions
-    from rnnsearch.models.convolutions import Highway
-    from rnnsearch.models.initialise import Glorot, generator, initialise
+    from rnnsearch.config.outputs import GlorotOptions
+    from rnnsearch.models.composition import Highway
+    from rnnsearch.models.layers import Glorot, generator, initialise
 
     layer = Highway(30)
     initialise(layer, Glorot(GlorotOptions(), generator(1)))

@@ -10,8 +10,8 @@ from rnnsearch.models.copying import NEVER, CopyOutput, SameWords, is_at
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import NOWHERE, Encoded, Hidden, Origin, StateShape
-from rnnsearch.tensors import each, lengths_mask
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
+from rnnsearch.utils.tensors import each, lengths_mask
 from tests.models import decoder_equations as equations
 from tests.models import reference as paper
 from tests.models.reference import close, product, within

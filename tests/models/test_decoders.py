@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig, decoders
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import Encoded, HiddenAndCell, StateShape
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import decoder_equations as equations
 from tests.models.decoder_equations import Sentence
 from tests.models.reference import close
@@ -54,7 +54,11 @@ class Sizes(Encoder):
 
 def make(name, dropout=None, **given):
     """A decoder of the options that it must have or is given."""
-    options = {option: value for option, value in (OPTIONS | given).items() if option in decoders.DECODERS[name].own()}
+    options = {
+        option: value
+        for option, value in (OPTIONS | given).items()
+        if option in decoders.DECODERS[name].option_fields()
+    }
     model = ModelConfig(
         embedding=E,
         encoder={"type": "bidirectional", "cell": "gru", "size": 1},

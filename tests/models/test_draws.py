@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.models.draws import Draws, dropout, word_dropout
+from rnnsearch.models.batch_rng import Draws, dropout, word_dropout
 
 
 def test_dropout_zeroes_a_share_and_scales_the_rest():

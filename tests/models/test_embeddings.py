@@ -2,8 +2,8 @@
 
 import torch
 
-from rnnsearch.models.embeddings import Embedding
-from rnnsearch.symbols import Symbols
+from rnnsearch.data.batch import Symbols
+from rnnsearch.models.layers import Embedding
 from rnnsearch.text.vocabulary import BOS
 
 

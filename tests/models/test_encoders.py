@@ -8,10 +8,10 @@ import torch
 from pydantic import ValidationError
 
 from rnnsearch.config import DropoutConfig, encoders
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
 from tests.models.reference import close, within
 
@@ -106,7 +106,10 @@ def test_a_source_without_its_end_is_not_reversed():
 
 
 def test_only_an_encoder_that_has_read_everything_gives_one_vector():
-    assert {name for name, kind in encoders.ENCODERS.items() if kind.one_vector} == {"unidirectional", "stacked"}
+    assert {name for name, kind in encoders.ENCODERS.items() if kind.has_sentence_vector} == {
+        "unidirectional",
+        "stacked",
+    }
 
 
 WITH_ALL = [

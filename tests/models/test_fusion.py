@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.fusions import ColdFusionOptions, DeepFusionOptions
-from rnnsearch.config.init import GlorotOptions
-from rnnsearch.config.language import LanguageModelConfig
+from rnnsearch.config.language_model import ColdFusionOptions, DeepFusionOptions, LanguageModelConfig
+from rnnsearch.config.outputs import GlorotOptions
 from rnnsearch.models.decoders.readouts import Attentional, DeepOutput, TanhOutput
 from rnnsearch.models.fusion import FUSIONS, ColdFusion, DeepFusion
-from rnnsearch.models.initialise import INITS, generator, initialise
+from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.text.vocabulary import BOS
 from tests.models import reference as paper
 from tests.models.reference import close

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from rnnsearch.config import preset, resolve
-from rnnsearch.config.init import INITS as OPTIONS
-from rnnsearch.config.init import GlorotOptions, UniformOptions
+from rnnsearch.config.outputs import INITS as OPTIONS
+from rnnsearch.config.outputs import GlorotOptions, UniformOptions
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.initialise import INITS, generator
-from rnnsearch.systems.build import build
+from rnnsearch.models.layers import INITS, generator
+from rnnsearch.systems.translation import build
 
 DATA = {"source": "en", "target": "fr", "corpus": "x"}
 
@@ -75,7 +75,7 @@ def test_every_recurrent_matrix_is_orthogonal_by_itself(cell, decoder):
 def test_the_same_seed_draws_the_same_and_another_another(name):
     def drawn(seed):
         kind = OPTIONS[name]
-        scales = {key: 0.1 for key in kind.own() if key not in ("recurrent", "biases")}
+        scales = {key: 0.1 for key in kind.option_fields() if key not in ("recurrent", "biases")}
         init = INITS[name](kind(**scales), generator(seed))
         tensors = [torch.empty(4, 3), torch.empty(5, 3), torch.empty(8, 4), torch.empty(4, 4)]
         for draw, tensor in zip((init.weight, init.embedding, init.recurrent, init.alignment), tensors, strict=True):

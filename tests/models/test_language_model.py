@@ -6,23 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
+from rnnsearch.accel.search import packed
 from rnnsearch.config import DropoutConfig
-from rnnsearch.config.language import LanguageModelConfig
+from rnnsearch.config.language_model import LanguageModelConfig
+from rnnsearch.data.batch import Direction, Symbols
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.direction import Direction
-from rnnsearch.kernels.native.library import library
-from rnnsearch.kernels.native.packed import Kind
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.language_model import NETWORKS, LanguageModel
-from rnnsearch.objectives.next_symbol import NextSymbol
+from rnnsearch.objectives.likelihood import NextSymbol
+from rnnsearch.ops.linear import Kind
+from rnnsearch.ops.native.library import library
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.language_scorer import LanguageScorer
+from rnnsearch.search.model_scorer import LanguageScorer
+from rnnsearch.search.sampling import Sampling
 from rnnsearch.search.scorer import Step
-from rnnsearch.search.variants import Sampling
-from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 from tests.models import reference as paper
 from tests.models.reference import close

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rnnsearch.kernels import linear as module
-from rnnsearch.kernels.linear import linear
-from rnnsearch.kernels.products import own_product
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
+from rnnsearch.ops import linear as module
+from rnnsearch.ops.linear import linear, own_product
 
 KINDS = [pytest.param(kind, id=str(kind).removeprefix("torch.")) for kind in (torch.float32, torch.bfloat16)]
 

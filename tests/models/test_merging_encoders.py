@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rnnsearch.config.encoders import ConvolutionalOptions, PyramidOptions, RationaleOptions
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.encoders import ENCODERS, origin
 from rnnsearch.models.memory import Memory
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
 from tests.models.reference import close, within
 

@@ -1,8 +1,8 @@
-"""What `[model]` may say: every piece needs its options, refuses the others', and must fit the rest."""
+"""Validation of `[model]`: missing, unused and incompatible options of each component."""
 
 import pytest
 
-from rnnsearch.config import attention, decoders, encoders, model, names, objective, optimisers, schedules
+from rnnsearch.config import attention, decoders, encoders, model, objective, options, training
 from rnnsearch.models.attention import normalisers
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
@@ -11,55 +11,33 @@ from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.models.initialise import INITS
-from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES
-from rnnsearch.search.ranking import LENGTH_NORMS
+from rnnsearch.models.layers import INITS
+from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES
+from rnnsearch.search.options import LENGTH_NORMS
 from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.schedules import SCHEDULES
 
 BASE = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
-
-
 MODEL = {
     "embedding": 6,
     "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
     "attention": {"size": 4},
     "decoder": {"type": "bahdanau", "cell": "gru", "size": 6, "maxout": 5},
 }
-"""States and annotations of 6 and 8 numbers."""
-
-
+"""A model with a decoder state of 6 units and annotations of 8."""
 CHO = {"attention": None, "decoder": {"type": "cho", "size": 4, "maxout": 4}}
-"""Without attention, from one vector."""
-
-
+"""A decoder without attention, which needs a sentence vector."""
 ADDITIVE = {"score": "additive", "size": 7}
-
-
 HEADS = {"score": "multi-head-additive", "size": 6, "heads": 2}
-
-
 STACKED = {"type": "stacked", "layers": 3, "direction": "forward"}
-
-
 STACK = {"cell": "gru", "size": 7, "layers": 2, "bridge": "learned"}
-
-
 LUONG = {"type": "luong", "readout": 6, **STACK}
-
-
 SUTSKEVER = {"type": "sutskever", **STACK}
-
-
 CGRU = {"type": "cgru", "cell": "gru", "size": 7, "readout": 6}
-
-
-TIED = 'tie: "target" shares the embeddings with the output rows'
-
-
-ONE_VECTOR = "for the cho decoder, whose context is the encoder's last state; got"
+TIED = 'tie: "target" shares the embeddings with the output layer'
+SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last state; got"
 
 
 @pytest.mark.parametrize(
@@ -67,33 +45,33 @@ ONE_VECTOR = "for the cho decoder, whose context is the encoder's last state; go
     [
         *[(encoders.ENCODERS, ENCODERS), (decoders.DECODERS, DECODERS), (model.INITS, INITS)],
         *[(attention.SCORES, SCORES), (attention.WINDOWS, WINDOWS), (attention.FEATURES, FEATURES)],
-        *[(names.CELLS, CELLS), (names.BRIDGES, BRIDGES), (names.NORMALISERS, NORMALISERS)],
-        *[(objective.BASELINES, BASELINES), (names.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES)],
-        *[(optimisers.OPTIMISERS, OPTIMISERS), (schedules.SCHEDULES, SCHEDULES), (names.LENGTH_NORMS, LENGTH_NORMS)],
+        *[(options.CELLS, CELLS), (options.BRIDGES, BRIDGES), (options.NORMALISERS, NORMALISERS)],
+        *[(objective.BASELINES, BASELINES), (options.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES)],
+        *[(training.OPTIMISERS, OPTIMISERS), (training.SCHEDULES, SCHEDULES), (options.LENGTH_NORMS, LENGTH_NORMS)],
     ],
 )
-def test_every_name_that_may_be_given_is_that_of_a_class(options, classes):
+def test_every_options_class_has_an_implementation(options, classes):
     assert list(options) == list(classes)
 
 
 @pytest.fixture
-def refused(faults):
-    """The faults of a model of these tables in the place of the plain ones; None: without it."""
+def model_problems(problems):
+    """Return the problems of MODEL with some of its tables replaced, or removed by None."""
 
-    def of(tables, **training):
-        whole = {name: table for name, table in {**MODEL, **tables}.items() if table is not None}
-        hard = whole.get("attention", {}).get("normaliser") == "hard"
+    def check_tables(tables, **training):
+        model_tables = {name: table for name, table in {**MODEL, **tables}.items() if table is not None}
+        hard = model_tables.get("attention", {}).get("normaliser") == "hard"
         training = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}, **training}
-        given = {"model": whole, "training": training}
-        return faults(given | {"objective": {"reinforce": {"baseline": "learned"}} if hard else {}})
+        objective_tables = {"reinforce": {"baseline": "learned"}} if hard else {}
+        return problems({"model": model_tables, "training": training, "objective": objective_tables})
 
-    return of
+    return check_tables
 
 
 @pytest.mark.parametrize(
     "tables",
     [
-        *[{"attention": given} for given in (ADDITIVE, HEADS | {"features": ["position"]})],
+        *[{"attention": table} for table in (ADDITIVE, HEADS | {"features": ["position"]})],
         {"attention": {"score": "concat", "size": 7, "window": "local-m", "width": 10}},
         {"attention": {"score": "general", "window": "local-p", "width": 10, "normaliser": "entmax15"}},
         {"attention": {"score": "general", "window": "local-m", "width": 10, "normaliser": "hard"}},
@@ -105,19 +83,22 @@ def refused(faults):
         {"encoder": {"type": "unidirectional", "cell": "lstm", "size": 4, "reverse": True}},
         {"encoder": {"type": "pyramid", "cell": "lstm", "size": 4, "layers": 3, "reduce": 3}},
         {"encoder": STACKED | {"cell": "lstm", "size": 4, "residual_from": 3, "reverse": True}},
-        *[CHO | {"encoder": STACKED | {"cell": "gru", "size": 4, "direction": way}} for way in ("forward", "bottom")],
+        *[
+            CHO | {"encoder": STACKED | {"cell": "gru", "size": 4, "direction": direction}}
+            for direction in ("forward", "bottom")
+        ],
         {"encoder": STACKED | {"cell": "lstm", "size": 4}, "dropout": {"layers": 0.2, "state": 0.2}},
         {"decoder": LUONG | {"bridge": "zero"}},
         {"decoder": CGRU, "tie": "target"},
         {"lexical": True},
     ],
 )
-def test_what_is_legal(tables, refused):
-    assert refused(tables) == []
+def test_valid_combinations_have_no_problems(tables, model_problems):
+    assert model_problems(tables) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "fault"),
+    ("table", "problem"),
     [
         ({"score": "general", "size": 7}, "size: has no effect with the general score, the global window; remove it"),
         ({"score": "concat"}, "size: must be given for the concat score, the global window"),
@@ -129,20 +110,26 @@ def test_what_is_legal(tables, refused):
         (ADDITIVE | {"heads": 2}, "heads: has no effect with the additive score"),
         (ADDITIVE | {"features": ["markov"]}, "neighbours: must be given for the additive score"),
         (ADDITIVE | {"fertility": 2.0}, "fertility: has no effect with the additive score"),
-        ({"score": "general", "features": ["position"]}, "features: enter the score's hidden layer"),
+        (
+            {"score": "general", "features": ["position"]},
+            "features: need a score with a hidden layer, which the general score does not have",
+        ),
         ({"score": "general", "features": ["coverage"]}, "features.0: must be one of coverage-linguistic, coverage-n"),
-        (ADDITIVE | {"features": ["position"] * 2}, 'features: must be different ones; got "position" twice'),
+        (
+            ADDITIVE | {"features": ["position"] * 2},
+            'features: must be different from each other; got "position" twice',
+        ),
         (
             {"score": "general", "window": "local-p", "width": 3, "normaliser": "hard"},
             "window: must be global, local-m",
         ),
         (HEADS | {"normaliser": "hard"}, "score: must have one head with the hard normaliser"),
-        ({"score": "dot"}, "score: dot must have a decoder state as long as an annotation; got 6 and 8 numbers"),
-        ({"score": "scaled-dot"}, "score: scaled-dot must have a decoder state as long as an annotation"),
+        ({"score": "dot"}, "score: dot needs a decoder state and annotations of equal size; got 6 and 8"),
+        ({"score": "scaled-dot"}, "score: scaled-dot needs a decoder state and annotations of equal size"),
         *[
             (
                 HEADS | {"heads": heads},
-                f"heads: must divide model.attention.size and the size of an annotation; got {heads}, 6 and 8",
+                f"heads: must divide model.attention.size (6) and the annotation size (8); got {heads}",
             )
             for heads in (3, 4)
         ],
@@ -151,13 +138,13 @@ def test_what_is_legal(tables, refused):
         ({"normaliser": "softmaks", "size": 4}, "normaliser: must be one of softmax, sparsemax"),
     ],
 )
-def test_attention_that_does_not_fit(given, fault, refused):
-    (found,) = refused({"attention": given})
-    assert found.startswith(f"model.attention.{fault}")
+def test_invalid_attention(table, problem, model_problems):
+    [message] = model_problems({"attention": table})
+    assert message.startswith(f"model.attention.{problem}")
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("table", "expected"),
     [
         ({"type": "stakced"}, ["type: must be one of bidirectional, unidirec"]),
         ({"type": "bidirectional", "cell": "GRU"}, ["cell: must be one of gru, cho-gru"]),
@@ -166,11 +153,11 @@ def test_attention_that_does_not_fit(given, fault, refused):
         (
             {"type": "bidirectional", "reverse": True, "layers": 2},
             [
-                'layers: has no effect with the bidirectional encoder; remove it (or say "unset")',
-                'reverse: has no effect with the bidirectional encoder; remove it (or say "unset")',
+                'layers: has no effect with the bidirectional encoder; remove it (or set it to "unset")',
+                'reverse: has no effect with the bidirectional encoder; remove it (or set it to "unset")',
             ],
         ),
-        (STACKED | {"reduce": 1}, ['reduce: has no effect with the stacked encoder; remove it (or say "unset")']),
+        (STACKED | {"reduce": 1}, ['reduce: has no effect with the stacked encoder; remove it (or set it to "unset")']),
         (
             STACKED | {"direction": "both", "reverse": True},
             ['reverse: has no effect with direction = "both"; remove it'],
@@ -182,13 +169,13 @@ def test_attention_that_does_not_fit(given, fault, refused):
         (
             STACKED | {"direction": "bottom", "residual_from": 2},
             [
-                "residual_from: must be a layer from 3 to 3 (model.encoder.layers); layer 2 reads both ways of the "
-                "bottom layer, which is twice its own size; got 2"
+                "residual_from: must be a layer from 3 to 3 (model.encoder.layers), because the bidirectional bottom "
+                "layer is twice as wide as layer 2; got 2"
             ],
         ),
         (
             STACKED | {"direction": "bottom", "layers": 1},
-            ['direction: "bottom" must have model.encoder.layers of at least 2; got 1 (use type = "bidirectional")'],
+            ['direction: "bottom" needs at least 2 layers (model.encoder.layers); got 1 (use type = "bidirectional")'],
         ),
         (
             {"type": "pyramid", "layers": 2, "reduce": 3},
@@ -196,14 +183,14 @@ def test_attention_that_does_not_fit(given, fault, refused):
         ),
     ],
 )
-def test_an_encoder_that_does_not_fit(given, expected, refused):
-    found = refused({"encoder": {"cell": "lstm", "size": 4, **given}})
-    assert len(found) == len(expected)
-    assert all(fault.startswith(f"model.encoder.{start}") for fault, start in zip(found, expected, strict=True))
+def test_invalid_encoders(table, expected, model_problems):
+    messages = model_problems({"encoder": {"cell": "lstm", "size": 4, **table}})
+    for message, problem in zip(messages, expected, strict=True):
+        assert message.startswith(f"model.encoder.{problem}")
 
 
 @pytest.mark.parametrize(
-    ("tables", "fault"),
+    ("tables", "problem"),
     [
         ({"decoder": {"type": "badanau", "size": 4}}, "decoder.type: must be one of bahdanau, bahdanau-tanh"),
         ({"decoder": LUONG | {"residual_from": 3}}, "decoder.residual_from: must be at most model.decoder.layers (2)"),
@@ -214,20 +201,23 @@ def test_an_encoder_that_does_not_fit(given, expected, refused):
         ({"decoder": LUONG | {"bridge": "learnt"}}, "decoder.bridge: must be one of zero, copy, learned"),
         (
             {"attention": None, "decoder": SUTSKEVER | {"bridge": "zero"}},
-            'decoder.bridge: "zero" would leave the sutskever decoder without',
+            'decoder.bridge: "zero" would hide the source from the sutskever decoder',
         ),
         ({"decoder": CGRU | {"slots": 3}}, "decoder.slots: has no effect with the cgru decoder; remove it"),
-        ({"decoder": CGRU | {"slts": 3}}, 'decoder.slts: there is no such option (did you mean "slots"?)'),
+        ({"decoder": CGRU | {"slts": 3}}, 'decoder.slts: unknown option (did you mean "slots"?)'),
         ({"decoder": CGRU | {"readout": None}}, "decoder.readout: must be given for the cgru decoder"),
         ({"tie": "target"}, f"{TIED}, so model.decoder.maxout must equal model.embedding (6); got 5"),
         ({"decoder": CGRU | {"readout": 5}, "tie": "target"}, f"{TIED}, so model.decoder"),
         ({"attention": None, "decoder": SUTSKEVER, "tie": "target"}, f"{TIED}, so model.decoder"),
-        ({"decoder": {"type": "neubig", **STACK}, "tie": "target"}, f"{TIED}, which the neubig decoder"),
+        (
+            {"decoder": {"type": "neubig", **STACK}, "tie": "target"},
+            f"{TIED}, which does not fit the two-part readout of the neubig decoder",
+        ),
         (
             CHO | {"encoder": STACKED | {"cell": "gru", "size": 4, "direction": "both"}},
-            f'encoder.direction: must be forward or bottom {ONE_VECTOR} "both"',
+            f'encoder.direction: must be forward or bottom {SENTENCE_VECTOR} "both"',
         ),
-        (CHO, f'encoder.type: must be unidirectional, stacked {ONE_VECTOR} "bidirectional"'),
+        (CHO, f'encoder.type: must be unidirectional, stacked {SENTENCE_VECTOR} "bidirectional"'),
         ({"attention": None}, "attention: must be given for the bahdanau decoder"),
         (
             {"dropout": {"layers": 0.2}},
@@ -250,25 +240,23 @@ def test_an_encoder_that_does_not_fit(given, expected, refused):
         ),
     ],
 )
-def test_one_fault(tables, fault, refused):
-    (found,) = refused(tables)
-    assert found.startswith(f"model.{fault}")
+def test_single_problems(tables, problem, model_problems):
+    [message] = model_problems(tables)
+    assert message.startswith(f"model.{problem}")
 
 
-def test_every_fault_of_a_flat_table_at_once(refused):
-    found = refused(
-        {"attention": {"score": "general", "size": 7, "window": "local-p", "widht": 3, "features": ["markov"]}}
-    )
-    assert found == [
+def test_all_problems_of_a_flat_table_are_reported(model_problems):
+    table = {"score": "general", "size": 7, "window": "local-p", "widht": 3, "features": ["markov"]}
+    assert model_problems({"attention": table}) == [
         "model.attention.neighbours: must be given for the general score, the local-p window, markov",
         "model.attention.size: has no effect with the general score, the local-p window, markov; remove it "
-        '(or say "unset")',
-        'model.attention.widht: there is no such option (did you mean "width"?)',
+        '(or set it to "unset")',
+        'model.attention.widht: unknown option (did you mean "width"?)',
         "model.attention.width: must be given for the general score, the local-p window, markov",
     ]
 
 
-def test_a_flat_table_is_dumped_as_it_was():
+def test_flat_attention_table_survives_dump():
     flat = {
         "score": "additive",
         "window": "local-m",
@@ -280,17 +268,17 @@ def test_a_flat_table_is_dumped_as_it_was():
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
-def test_a_package_that_is_not_here(name, monkeypatch, refused):
+def test_missing_package_is_reported(name, monkeypatch, model_problems):
     monkeypatch.setattr(normalisers, "find_spec", lambda _: None)
-    assert refused({"attention": {"score": "general"}}) == []
-    assert refused({"attention": {"score": "general", "normaliser": name}}) == [
+    assert model_problems({"attention": {"score": "general"}}) == []
+    assert model_problems({"attention": {"score": "general", "normaliser": name}}) == [
         f"model.attention.normaliser: {name} needs the package entmax, which is not installed; "
         "install it with pip install entmax"
     ]
 
 
-def test_a_decoder_without_attention_refuses_what_attention_needs(refused):
-    found = refused(
+def test_decoder_without_attention_rejects_attention_options(model_problems):
+    messages = model_problems(
         {
             "decoder": MODEL["decoder"] | {"type": "rnnencdec"},
             "init": {"type": "normal", "scale": 0.1, "alignment_scale": 0.1},
@@ -298,7 +286,7 @@ def test_a_decoder_without_attention_refuses_what_attention_needs(refused):
             "lexical": True,
         }
     )
-    assert [fault.partition(":")[0] for fault in found] == [
+    assert [message.partition(":")[0] for message in messages] == [
         *("model.init.alignment_scale", "model.attention", "model.lexical"),
         "model.dropout.annotations",
         "model.encoder.type",

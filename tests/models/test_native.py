@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels import cross_entropy, recurrence
-from rnnsearch.kernels.native import building, library, softmax_loss
-from rnnsearch.kernels.native import product as native_product
-from rnnsearch.kernels.step import Source, Step
-from rnnsearch.runtime import library as runtime
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.ops import linear as native_product
+from rnnsearch.ops import loss, recurrence
+from rnnsearch.ops.native import building, library
+from rnnsearch.ops.step import Source, Step
+from rnnsearch.runtime import translator as runtime
+from rnnsearch.utils.tensors import lengths_mask
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_softmax_and_its_gradient(V, eps, kind):
     logits, bias = numbers(1, M, V, scale=4.0).detach().to(kind), numbers(2, V).detach()
     logits[0, 0], logits[1] = 80.0, -80.0
     target, results = torch.arange(M) % V, []
-    for run in (softmax_loss.softmax_loss, cross_entropy.softmax_loss):
+    for run in (loss.native_softmax_loss, loss.softmax_loss):
         changed, d_bias = logits.clone(), torch.ones(V)
         only_scored = run(logits.clone(), bias, target, eps, None)
         found = run(changed, bias, target, eps, d_bias)
@@ -56,10 +56,10 @@ def test_products_in_any_layout(sizes, turned, kind):
     M, N, K = sizes
     x, w = (numbers(n, *shape).detach().to(kind) for n, shape in enumerate([(M, K), (N, K)]))
     laid = [each.t().contiguous().t() if turn else each for each, turn in zip((x, w), turned, strict=True)]
-    found = native_product.product(*laid, kind)
+    found = native_product.native_product(*laid, kind)
     expected = x.double() @ w.double().t()
     assert found.dtype == kind
-    unrounded = native_product.product(*laid, kind, torch.float32)
+    unrounded = native_product.native_product(*laid, kind, torch.float32)
     assert unrounded.dtype == torch.float32 and torch.equal(unrounded.to(kind), found)
     assert ((unrounded - expected).norm() / expected.norm()).item() < 1e-5
     assert ((found - expected).norm() / expected.norm()).item() < (5e-3 if kind == torch.bfloat16 else 1e-5)
@@ -74,35 +74,38 @@ def test_what_is_wider_is_rounded_on_the_way(sizes, turned, wide):
     rounded = [each.to(kind) for each in whole]
     laid = [a if as_it_is else b for a, b, as_it_is in zip(whole, rounded, wide, strict=True)]
     laid = [each.t().contiguous().t() if turn else each for each, turn in zip(laid, turned, strict=True)]
-    assert torch.equal(native_product.product(*laid, kind), native_product.product(*rounded, kind))
+    assert torch.equal(native_product.native_product(*laid, kind), native_product.native_product(*rounded, kind))
     gaps = [torch.stack([each, each], 2)[:, :, 0] for each in laid]
-    assert torch.equal(native_product.product(*gaps, kind), native_product.product(*rounded, kind))
+    assert torch.equal(native_product.native_product(*gaps, kind), native_product.native_product(*rounded, kind))
 
 
 @pytest.mark.parametrize("depth", [0, 40, 2100])  # none, one pass over it, two
 def test_a_bias_is_added_before_the_rounding(kind, depth):
     x, w, bias = (numbers(n, *shape).detach() for n, shape in enumerate([(9, depth), (21, depth), (21,)]))
     x, w = x.to(kind), w.to(kind)
-    found = native_product.product(x, w, kind, bias=bias)
-    assert torch.equal(found, (native_product.product(x, w, kind, torch.float32) + bias).to(kind))
-    assert torch.equal(native_product.product(x, w, kind, bias=bias.double()), found)
+    found = native_product.native_product(x, w, kind, bias=bias)
+    assert torch.equal(found, (native_product.native_product(x, w, kind, torch.float32) + bias).to(kind))
+    assert torch.equal(native_product.native_product(x, w, kind, bias=bias.double()), found)
 
 
 def test_a_row_of_a_product_is_the_same_whatever_comes_with_it(kind):
     x, w = numbers(1, 40, 2100).detach().to(kind), numbers(2, 50, 2100).detach().to(kind)
-    whole = native_product.product(x, w, kind)
+    whole = native_product.native_product(x, w, kind)
     before = torch.get_num_threads()
     torch.set_num_threads(before % 2 + 1)
     try:
-        assert torch.equal(native_product.product(x[7:9], w, kind), whole[7:9])
+        assert torch.equal(native_product.native_product(x[7:9], w, kind), whole[7:9])
     finally:
         torch.set_num_threads(before)
 
 
 def test_an_empty_product_is_zero(kind):
     none = torch.empty(4, 0, dtype=kind)
-    assert torch.equal(native_product.product(none, none, kind), torch.zeros(4, 4, dtype=kind))
-    assert native_product.product(torch.empty(0, 3, dtype=kind), torch.ones(2, 3, dtype=kind), kind).shape == (0, 2)
+    assert torch.equal(native_product.native_product(none, none, kind), torch.zeros(4, 4, dtype=kind))
+    assert native_product.native_product(torch.empty(0, 3, dtype=kind), torch.ones(2, 3, dtype=kind), kind).shape == (
+        0,
+        2,
+    )
 
 
 def test_types_and_sizes_without_a_function_are_left_to_the_twin(kind):

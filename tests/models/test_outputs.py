@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.twins import choose
-from rnnsearch.config.init import GlorotOptions
-from rnnsearch.kernels import cross_entropy
-from rnnsearch.models.initialise import Glorot, generator, initialise
+from rnnsearch.accel.registry import choose
+from rnnsearch.config.outputs import GlorotOptions
+from rnnsearch.models.layers import Glorot, generator, initialise
 from rnnsearch.models.outputs import Output
+from rnnsearch.ops import loss
 from tests.models import reference as paper
 from tests.models.reference import close
 
@@ -70,8 +70,8 @@ def test_plain_loss_is_its_definition(output, numbers, target, smoothing):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
-    monkeypatch.setattr(cross_entropy, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(cross_entropy, "LEAST_ROWS", 1)
+    monkeypatch.setattr(loss, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(loss, "LEAST_ROWS", 1)
     layer, readout = output[0].to(kind), numbers(M, R).to(kind)
     plain = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     chunked = losses_and_gradients(layer, readout, target, smoothing, plain=False)
@@ -88,8 +88,8 @@ def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch)
 
     products = []
     for name in ("product", "weight_gradient"):
-        inner = getattr(cross_entropy, name)
-        monkeypatch.setattr(cross_entropy, name, lambda *given, inner=inner: products.append(1) or inner(*given))
+        inner = getattr(loss, name)
+        monkeypatch.setattr(loss, name, lambda *given, inner=inner: products.append(1) or inner(*given))
     layer.losses(x, target, 0.1)
     assert len(products) == 3  # the logits and two gradients
     with torch.no_grad():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.pointer import PointerOutput, Switch
+from rnnsearch.models.copying import PointerOutput, Switch
 from rnnsearch.text.vocabulary import UNK
 from tests.models import reference as paper
 from tests.models.reference import close, within

@@ -11,7 +11,7 @@ from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Asked, Attention
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.memory import Encoded
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
 from tests.models.reference import close, within
 
@@ -35,7 +35,7 @@ def sizes(name):
 
 def make(name):
     kind = attention_options.SCORES[name]
-    return SCORES[name](kind(**{option: OPTIONS[option] for option in kind.own()}), *sizes(name))
+    return SCORES[name](kind(**{option: OPTIONS[option] for option in kind.option_fields()}), *sizes(name))
 
 
 def additive(p, s, h, _j, extra=ZERO):

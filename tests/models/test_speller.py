@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.characters import TargetCharactersConfig
+from rnnsearch.config.encoders import TargetCharactersConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.memory import HiddenAndCell
 from rnnsearch.models.speller import Speller

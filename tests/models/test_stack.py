@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from rnnsearch.backend.twins import layer_by_layer
+from rnnsearch.accel.registry import layer_by_layer
 from rnnsearch.config import DropoutConfig
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.stack import Stack
-from rnnsearch.tensors import leaves
+from rnnsearch.utils.tensors import leaves
 from tests.models import reference as paper
 from tests.models.reference import close
 

@@ -6,10 +6,10 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.models import decoder_equations as equations
 from tests.models import reference as paper

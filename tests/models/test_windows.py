@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.local_windows import PRODUCTS_A_PICK, gathers, within
+from rnnsearch.accel.registry import PRODUCTS_A_PICK, gathers, within
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
@@ -15,9 +15,9 @@ from rnnsearch.models.attention.features import FEATURES, WordSizes
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.memory import Encoded, Origin
-from rnnsearch.tensors import lengths_mask, select
+from rnnsearch.utils.tensors import lengths_mask, select
 from tests.models import reference as paper
 from tests.models.reference import close, sigma
 
@@ -46,7 +46,7 @@ LOCAL = [name for name in WINDOWS if name.startswith("local")]
 def config(score="general", window="local-p", normaliser="softmax", features=()):
     kinds = [attention_options.SCORES[score], attention_options.WINDOWS[window]]
     kinds += [attention_options.FEATURES[name] for name in features]
-    options = {option: OPTIONS[option] for kind in kinds for option in kind.own()}
+    options = {option: OPTIONS[option] for kind in kinds for option in kind.option_fields()}
     return AttentionConfig(score=score, window=window, normaliser=normaliser, features=list(features), **options)
 
 
@@ -57,7 +57,7 @@ def combinations():
         if SCORES[score].takes_features:
             yield config(score, window, features=FEATURES)
     for window, normaliser in itertools.product(WINDOWS, NORMALISERS):
-        if normaliser != "softmax" and NORMALISERS[normaliser].goes_with(WINDOWS[window]):
+        if normaliser != "softmax" and NORMALISERS[normaliser].supports(WINDOWS[window]):
             yield config("additive", window, normaliser)
     for feature in FEATURES:
         yield config("additive", "global", features=[feature])

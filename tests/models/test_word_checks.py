@@ -1,162 +1,169 @@
-"""What a model that reads, spells or copies words goes with: every fault."""
+"""Validation of models that read, spell or copy words, and of the text options they depend on."""
 
 import pytest
 
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 
 BASE = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
-READ, WRITTEN = "model.source_characters={type='cnn'}", "model.target_characters={size=8}"
+SOURCE_CHARACTERS = "model.source_characters={type='cnn'}"
+TARGET_CHARACTERS = "model.target_characters={size=8}"
 WORDS = "text={type='words'}"
+PREPARED_LINKS = "alignment links refer to the tokens of the prepared data; remove objective.supervision"
 
 
-def test_words_alone_are_read_and_spelled_by_their_characters(faults):
-    assert faults(BASE, WORDS, READ, WRITTEN, "objective.spelling=0.5") == []
-    symbols = 'text.type = "bpe", whose symbols can spell every word; remove it'
-    assert faults(BASE, READ, WRITTEN) == [
-        f"model.source_characters: has no effect with {symbols}",
-        f"model.target_characters: has no effect with {symbols}",
+def test_character_models_need_words(problems):
+    assert problems(BASE, WORDS, SOURCE_CHARACTERS, TARGET_CHARACTERS, "objective.spelling=0.5") == []
+    subwords = 'text.type = "bpe", whose vocabulary covers every word; remove it'
+    assert problems(BASE, SOURCE_CHARACTERS, TARGET_CHARACTERS) == [
+        f"model.source_characters: has no effect with {subwords}",
+        f"model.target_characters: has no effect with {subwords}",
     ]
-    assert faults(BASE, WORDS, READ, "objective.spelling=0.5") == [
-        "objective.spelling: has no effect with a model that spells no words; remove it"
+    assert problems(BASE, WORDS, SOURCE_CHARACTERS, "objective.spelling=0.5") == [
+        "objective.spelling: has no effect with a model that does not spell words; remove it"
     ]
-    assert [fault.partition(";")[0] for fault in faults(BASE, WORDS, READ, "objective.symmetry=1.0")] == [
-        "model.source_characters: has no effect with objective.symmetry, which turns source and target about"
+    assert [
+        message.partition(";")[0] for message in problems(BASE, WORDS, SOURCE_CHARACTERS, "objective.symmetry=1.0")
+    ] == ["model.source_characters: has no effect with objective.symmetry, which swaps source and target"]
+    without_attention = problems({**BASE, "preset": "rnnencdec-small"}, SOURCE_CHARACTERS, TARGET_CHARACTERS)
+    assert without_attention == [
+        "model.target_characters: has no effect with the rnnencdec decoder, which has no attention; remove it"
     ]
-    blind = faults({**BASE, "preset": "rnnencdec-small"}, READ, WRITTEN)
-    assert blind == [
-        "model.target_characters: has no effect with the rnnencdec decoder, which does not attend; remove it"
-    ]
-    assert faults(BASE, WORDS, WRITTEN, "search.replace_unknown=copy") == [
+    assert problems(BASE, WORDS, TARGET_CHARACTERS, "search.replace_unknown=copy") == [
         "search.replace_unknown: has no effect with a model that spells unknown words; remove it"
     ]
-    assert faults(BASE, WORDS, "model.source_characters={type='ngrams', shortest=4, longest=3}") == [
+    assert problems(BASE, WORDS, "model.source_characters={type='ngrams', shortest=4, longest=3}") == [
         "model.source_characters.longest: must be at least model.source_characters.shortest (4); got 3"
     ]
-    assert faults(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
-        'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or say "unset")'
+    assert problems(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
+        'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or set it to "unset")'
     ]
 
 
-def test_parts_of_the_vocabulary(faults):
-    parted = "objective.partition=500"
-    assert faults(BASE, parted) == []
-    assert faults({**BASE, "preset": "rnnencdec-small"}, parted) == []
-    for more in ("text.bpe_dropout=0.1", "objective.symmetry=1.0"):
-        [fault] = faults(BASE, parted, more)
-        assert fault.startswith(f"objective.partition: has no effect with {more.partition('=')[0]}, which")
-    assert faults(BASE, "objective.partition=0") == ["objective.partition: must be greater than or equal to 1; got 0"]
+def test_partition_needs_fixed_segmentation_and_one_direction(problems):
+    partition = "objective.partition=500"
+    assert problems(BASE, partition) == []
+    assert problems({**BASE, "preset": "rnnencdec-small"}, partition) == []
+    for other in ("text.bpe_dropout=0.1", "objective.symmetry=1.0"):
+        [message] = problems(BASE, partition, other)
+        assert message.startswith(f"objective.partition: has no effect with {other.partition('=')[0]}, which")
+    assert problems(BASE, "objective.partition=0") == ["objective.partition: must be greater than or equal to 1; got 0"]
 
 
-def test_what_a_pointer_goes_with(faults):
+def test_pointer_rejects_incompatible_options(problems):
     pointer = "model.pointer={size=8}"
-    assert faults(BASE, WORDS, pointer, READ, "search.replace_unknown=copy") == []
-    assert faults(BASE, pointer) == [
-        'model.pointer: has no effect with text.type = "bpe", whose symbols can spell every word; remove it'
+    assert problems(BASE, WORDS, pointer, SOURCE_CHARACTERS, "search.replace_unknown=copy") == []
+    assert problems(BASE, pointer) == [
+        'model.pointer: has no effect with text.type = "bpe", whose vocabulary covers every word; remove it'
     ]
-    assert faults(BASE, WORDS, pointer, WRITTEN) == [
-        "model.pointer: has no effect with model.target_characters, which spells what it would copy; remove it"
+    assert problems(BASE, WORDS, pointer, TARGET_CHARACTERS) == [
+        "model.pointer: has no effect with model.target_characters, which spells the words to copy; remove it"
     ]
     hard = ("model.attention.normaliser=hard", "objective.reinforce.baseline=learned")
-    for more, why in ((("objective.symmetry=1.0",), "which turns"), (hard, "which is no distribution")):
-        found = faults(BASE, WORDS, pointer, *more)
-        assert [fault.partition(":")[0] for fault in found] == ["model.pointer"] and why in found[0]
-    assert faults({**BASE, "preset": "rnnencdec-small"}, pointer) == [
-        "model.pointer: has no effect with the rnnencdec decoder, which does not attend; remove it"
+    symmetry = ("objective.symmetry=1.0",)
+    for settings, reason in ((symmetry, "which swaps"), (hard, "which is not a distribution")):
+        [message] = problems(BASE, WORDS, pointer, *settings)
+        assert message.startswith("model.pointer:") and reason in message
+    assert problems({**BASE, "preset": "rnnencdec-small"}, pointer) == [
+        "model.pointer: has no effect with the rnnencdec decoder, which has no attention; remove it"
     ]
 
 
 COPYNET = "model.decoder={type='copynet',size=512,cell='gru'}"
 
 
-def test_what_copynet_goes_with(faults):
-    alone = (COPYNET, "model.tie=none")
-    assert faults(BASE, *alone) == faults(BASE, WORDS, *alone, READ) == []
-    wait = "model.attention={window='wait-k',wait=3}"
-    for more in ("model.pointer={size=8}", WRITTEN, "objective.symmetry=1.0", wait):
-        [fault] = [fault for fault in faults(BASE, WORDS, *alone, more) if "copynet" in fault]
-        name = more.partition("=")[0].removesuffix("attention") + ("attention.window" if more == wait else "")
-        assert fault.startswith(f'model.decoder.type = "copynet": does not go with {name}') and "remove one" in fault
-    contrast = faults(BASE, *alone, "objective.contrast={type='nce',samples=8}", "training.label_smoothing=0.0")
-    assert contrast == ['objective.contrast: does not go with model.decoder.type = "copynet"; remove one']
-    found = faults(BASE, *alone, "model.output={type='hierarchical'}", "training.label_smoothing=0.0")
-    assert found == ['model.output.type: "hierarchical" does not go with model.decoder.type = "copynet"; remove one']
+def test_copynet_rejects_incompatible_options(problems):
+    copynet = (COPYNET, "model.tie=none")
+    assert problems(BASE, *copynet) == problems(BASE, WORDS, *copynet, SOURCE_CHARACTERS) == []
+    for setting, name in (
+        ("model.pointer={size=8}", "model.pointer"),
+        (TARGET_CHARACTERS, "model.target_characters"),
+        ("objective.symmetry=1.0", "objective.symmetry"),
+        ("model.attention={window='wait-k',wait=3}", "model.attention.window"),
+    ):
+        [message] = [message for message in problems(BASE, WORDS, *copynet, setting) if "copynet" in message]
+        assert message.startswith(f'model.decoder.type = "copynet": cannot be combined with {name}')
+        assert "remove one" in message
+    unsmoothed = (*copynet, "training.label_smoothing=0.0")
+    assert problems(BASE, *unsmoothed, "objective.contrast={type='nce',samples=8}") == [
+        'objective.contrast: cannot be combined with model.decoder.type = "copynet"; remove one'
+    ]
+    assert problems(BASE, *unsmoothed, "model.output={type='hierarchical'}") == [
+        'model.output.type: "hierarchical" cannot be combined with model.decoder.type = "copynet"; remove one'
+    ]
 
 
-def test_sides_of_different_symbols(faults):
-    mixed = ("text={type='words', target_type='bpe', joint=false}", READ)
-    assert faults(BASE, *mixed, "text.bpe_dropout=0.1") == []
-    assert [fault.partition(" ")[0] for fault in faults(BASE, *mixed, WRITTEN)] == ["model.target_characters:"]
-    assert faults(BASE, "text.target_type=characters") == [
+def test_text_types_of_source_and_target_may_differ(problems):
+    mixed = ("text={type='words', target_type='bpe', joint=false}", SOURCE_CHARACTERS)
+    assert problems(BASE, *mixed, "text.bpe_dropout=0.1") == []
+    assert [message.partition(" ")[0] for message in problems(BASE, *mixed, TARGET_CHARACTERS)] == [
+        "model.target_characters:"
+    ]
+    assert problems(BASE, "text.target_type=characters") == [
         "text: `joint` needs one `type` for both languages; got bpe and characters (`target_type`)"
     ]
-    out = ("text.target_type=characters", "text.joint=false")
-    assert faults(BASE, *out, "search.max_ratio=8") == []
-    assert faults(BASE, *out) == [
-        "search.max_ratio: must be at least 5 for a target of characters: translations have so many a source symbol at "
-        "most; got 2"
+    characters_out = ("text.target_type=characters", "text.joint=false")
+    assert problems(BASE, *characters_out, "search.max_ratio=8") == []
+    assert problems(BASE, *characters_out) == [
+        "search.max_ratio: must be at least 5 for a target of characters, because it limits the characters per source "
+        "token; got 2"
     ]
-    assert faults(BASE, "text.type=characters") == []
-    assert faults(BASE, "text.type=characters", "text.bpe_dropout=0.1") == [
+    assert problems(BASE, "text.type=characters") == []
+    assert problems(BASE, "text.type=characters", "text.bpe_dropout=0.1") == [
         'text.bpe_dropout: has no effect with text.type = "characters"; remove it'
     ]
 
 
-def test_terms_inline_go_with(faults):
+def test_inline_terms_reject_incompatible_options(problems):
     inline = "text.inline_terms={dictionary='terms.tsv'}"
-    assert faults(BASE, inline) == faults(BASE, inline, "text.bpe_dropout=0.1", "text.type='bpe'") == []
-    words = faults(BASE, inline, WORDS)
-    assert words == [
-        'text.inline_terms: does not go with text.type = "words", which has no symbols for the marks; remove one'
+    assert problems(BASE, inline) == problems(BASE, inline, "text.bpe_dropout=0.1", "text.type='bpe'") == []
+    assert problems(BASE, inline, WORDS) == [
+        'text.inline_terms: cannot be combined with text.type = "words", which has no tokens for the term markers; '
+        "remove one"
     ]
-    turned = faults(BASE, inline, "objective.symmetry=1.0")
-    assert [fault for fault in turned if "inline_terms" in fault] == [
-        "text.inline_terms: does not go with objective.symmetry, which turns source and target about; remove one"
+    symmetric = problems(BASE, inline, "objective.symmetry=1.0")
+    assert [message for message in symmetric if "inline_terms" in message] == [
+        "text.inline_terms: cannot be combined with objective.symmetry, which swaps source and target; remove one"
     ]
     links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
-    assert "text.inline_terms: links are between symbols as they were prepared; remove objective.supervision" in faults(
-        {"preset": "small", "data": {"source": "en", "target": "de", "train": ["x.tsv"]}}, inline, *links
-    )
-    [fault] = faults(BASE, "text.inline_terms={dictionary='terms.tsv',share=0}")
-    assert fault.startswith("text.inline_terms.share: must be")
+    files = {"preset": "small", "data": {"source": "en", "target": "de", "train": ["x.tsv"]}}
+    assert f"text.inline_terms: {PREPARED_LINKS}" in problems(files, inline, *links)
+    [message] = problems(BASE, "text.inline_terms={dictionary='terms.tsv',share=0}")
+    assert message.startswith("text.inline_terms.share: must be")
 
 
-def test_unigram_sampling_is_of_unigram_symbols(faults):
+def test_unigram_sampling_needs_unigram(problems):
     sampled = ("text.type=unigram", "text.unigram_sampling=0.2")
-    assert faults(BASE, *sampled) == faults(BASE, *sampled, "text.joint=true", "text.side_min_count=50") == []
-    assert faults(BASE, "text.unigram_sampling=0.2") == [
+    assert problems(BASE, *sampled) == problems(BASE, *sampled, "text.joint=true", "text.side_min_count=50") == []
+    assert problems(BASE, "text.unigram_sampling=0.2") == [
         'text.unigram_sampling: has no effect with text.type = "bpe"; remove it'
     ]
-    assert faults(BASE, *sampled, "text.bpe_dropout=0.1") == [
+    assert problems(BASE, *sampled, "text.bpe_dropout=0.1") == [
         'text.bpe_dropout: has no effect with text.type = "unigram"; remove it'
     ]
     links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
-    assert faults(BASE, *sampled, *links) == [
-        "text.unigram_sampling: links are between symbols as they were prepared; remove objective.supervision"
-    ]
+    assert problems(BASE, *sampled, *links) == [f"text.unigram_sampling: {PREPARED_LINKS}"]
 
 
-def test_ties_need_one_vocabulary(faults):
-    assert faults(BASE) == faults(BASE, "model.tie=all") == []
-    assert faults(BASE, "model.tie=all", "text.joint=false") == [
+def test_tied_embeddings_need_one_vocabulary(problems):
+    assert problems(BASE) == problems(BASE, "model.tie=all") == []
+    assert problems(BASE, "model.tie=all", "text.joint=false") == [
         'model.tie: "all" needs one vocabulary for both languages: set text.joint = true'
     ]
-    assert faults(BASE, "text={type='words', joint=true}") == [
+    assert problems(BASE, "text={type='words', joint=true}") == [
         'text.joint: has no effect with text.type = "words"; remove it'
     ]
-    one = "text.side_min_count: has no effect with"
-    assert faults(BASE, "text.joint=false", "text.side_min_count=50") == [f"{one} two vocabularies; remove it"]
-    letters = ("text.type=characters", "text.joint=true", "text.side_min_count=50")
-    assert faults(BASE, *letters) == [f'{one} text.type = "characters"; remove it']
-    assert faults(BASE, "text.joint=true", "text.side_min_count=50") == []
-    assert faults(BASE, "text={type='words', bpe_dropout=0.1}") == [
+    unused = "text.side_min_count: has no effect with"
+    assert problems(BASE, "text.joint=false", "text.side_min_count=50") == [f"{unused} two vocabularies; remove it"]
+    characters = ("text.type=characters", "text.joint=true", "text.side_min_count=50")
+    assert problems(BASE, *characters) == [f'{unused} text.type = "characters"; remove it']
+    assert problems(BASE, "text.joint=true", "text.side_min_count=50") == []
+    assert problems(BASE, "text={type='words', bpe_dropout=0.1}") == [
         'text.bpe_dropout: has no effect with text.type = "words"; remove it'
     ]
     links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
-    assert faults(BASE, *links) == []
-    assert faults(BASE, *links, "text.bpe_dropout=0.1") == [
-        "text.bpe_dropout: links are between symbols as they were prepared; remove objective.supervision"
-    ]
+    assert problems(BASE, *links) == []
+    assert problems(BASE, *links, "text.bpe_dropout=0.1") == [f"text.bpe_dropout: {PREPARED_LINKS}"]
     with pytest.raises(ConfigError, match=r'model\.tie: "all" needs equal vocabularies; got 20 and 21 symbols'):
         build(resolve(BASE, ["model.tie=all"]).model, 20, 21, seed=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.kernels.native import building, library, places
+from rnnsearch.ops.native import building, library
 
 ROOT = Path(__file__).parents[2]
 V3 = building.VARIANTS["x86_64"][-1]
@@ -151,7 +151,7 @@ def test_what_the_wheel_has_comes_first(monkeypatch, tmp_path):
     if best == least:
         pytest.skip("this processor runs one variant or none")
     monkeypatch.delenv(building.SWITCH, raising=False)
-    monkeypatch.setattr(places, "BUILT", tmp_path)
+    monkeypatch.setattr(building, "BUILT", tmp_path)
     (tmp_path / building.file_name(least)).touch()
     library.runnable.cache_clear()
     try:
@@ -162,7 +162,7 @@ def test_what_the_wheel_has_comes_first(monkeypatch, tmp_path):
 
 SERVES = """
 import rnnsearch, torch
-from rnnsearch.kernels.native import building, library, product
+from rnnsearch.ops.native import building, library, product
 print(rnnsearch.__file__)
 assert building.shutil.which("c++") is None and building.compiler() is None
 x, w = torch.randn(5, 40), torch.randn(30, 40)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.kernels.native import building, library, places
+from rnnsearch.ops.native import building, library
 
 HERE = Path(__file__).parent
 ARM_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -39,7 +39,7 @@ def test_the_laws_hold_here(variant, tmp_path):
         pytest.skip("there is no C++ compiler")
     if "ziglang" in command:
         pytest.skip("Zig would build its C++ library first, which the laws need and native code does not")
-    assert_they_hold(laws(variant, command, places.built(variant, command), tmp_path))
+    assert_they_hold(laws(variant, command, building.built(variant, command), tmp_path))
 
 
 @pytest.mark.parametrize("variant", building.VARIANTS["aarch64"], ids=lambda variant: variant.name)
@@ -47,6 +47,6 @@ def test_the_laws_hold_on_arm(variant, tmp_path):
     missing = [name for name in (ARM_COMPILER, EMULATOR) if shutil.which(name) is None]
     if missing:
         pytest.skip(f"there is no {' and no '.join(missing)} (Debian: g++-aarch64-linux-gnu, qemu-user)")
-    native = places.built(variant, (ARM_COMPILER,))
+    native = building.built(variant, (ARM_COMPILER,))
     program = laws(variant, (ARM_COMPILER,), native, tmp_path)
     assert_they_hold(EMULATOR, "-cpu", ARM_PROCESSORS[variant.name], "-L", ARM_LIBRARIES, str(program))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.kernels.native import building
+from rnnsearch.ops.native import building
 
 FUZZ = Path(__file__).parent / "web"
 

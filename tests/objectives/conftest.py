@@ -10,10 +10,10 @@ import torch
 
 from rnnsearch.config import BatchConfig, ModelConfig, ObjectiveConfig
 from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import ragged_links
-from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from tests.objectives.passes import SOURCE, TARGET
 
 LINKS = [{(0, 0), (1, 1), (3, 1)}, {(0, 0), (1, 3), (0, 3), (1, 1)}, {(0, 0)}]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.objectives.attention_priors import CoverageLeft, DoublyStochastic, GlobalFertility
-from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives import penalties
+from rnnsearch.objectives.attention_penalties import CoverageLeft, DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.likelihood import Likelihood
 from tests.models import reference as paper
 from tests.models.reference import within

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.noise import Noise
+from rnnsearch.data.batch import Noise
 from rnnsearch.models.outputs import Output
 from rnnsearch.objectives.contrast import CONTRASTS, NCE
 from rnnsearch.objectives.likelihood import Likelihood

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.data.sides import Side
-from rnnsearch.objectives import distillation
-from rnnsearch.objectives.distillation import Teacher
-from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.build import build
+from rnnsearch.data.batch import Side
+from rnnsearch.objectives import likelihood
+from rnnsearch.objectives.likelihood import Likelihood, Teacher
+from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.objectives.conftest import SOURCES, TARGETS
 from tests.objectives.passes import SOURCE, TARGET
@@ -107,8 +106,8 @@ def test_a_dev_set_knows_no_teacher(make, batches, other, monkeypatch):
 def test_in_chunks_it_is_the_same(make, batches, monkeypatch):
     found = []
     for held in (1 << 26, 1):
-        monkeypatch.setattr(distillation, "HELD_BYTES", held)
-        monkeypatch.setattr(distillation, "chunk_rows", lambda _rows, _bytes: 3)
+        monkeypatch.setattr(likelihood, "HELD_BYTES", held)
+        monkeypatch.setattr(likelihood, "chunk_rows", lambda _rows, _bytes: 3)
         student = make()
         loss = taught(make(seed=2), 0.7)(student, batches(ALL), None)
         loss.total.backward()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rnnsearch.data.sides import Side
+from rnnsearch.data.batch import Side
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.objectives.passes import SOURCE, TARGET

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.objective import RationaleConfig
-from rnnsearch.models.draws import Draws
-from rnnsearch.objectives.build import penalties
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.rationale import Rationales
-from rnnsearch.systems.build import build
+from rnnsearch.objectives.reinforce import Rationales
+from rnnsearch.systems.translation import build
 from tests.objectives.conftest import SOURCES, TARGETS
 
 CONFIG = {"sparsity": 0.3, "coherence": 0.2}

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.models.draws import Draws
-from rnnsearch.objectives import recorded
-from rnnsearch.objectives.recorded import OCCURRENCES, PassRecorder, Workspace
+from rnnsearch.accel import cuda_graphs
+from rnnsearch.accel.cuda_graphs import OCCURRENCES, PassRecorder, Workspace
+from rnnsearch.models.batch_rng import Draws
 from tests.objectives.passes import again
 
 
@@ -152,7 +152,7 @@ def test_under_autocast_products_are_as_without_a_recording(recorder):
 
 
 def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
-    monkeypatch.setattr(recorded, "MOST_RECORDINGS", 2)
+    monkeypatch.setattr(cuda_graphs, "MOST_RECORDINGS", 2)
     model, often = Net(), OCCURRENCES + 1
     for size in [1] * often + [2] * often + [1] + [3] * often:
         results(recorder.run, model, 1, shape=(size, 2))
@@ -177,7 +177,7 @@ def test_where_nothing_can_be_recorded_the_pass_runs(error, caplog):
 
 
 def test_counting_shapes_is_bounded(recorder, monkeypatch):
-    monkeypatch.setattr(recorded, "MOST_COUNTED", 4)
+    monkeypatch.setattr(cuda_graphs, "MOST_COUNTED", 4)
     model = Net()
     for size in range(1, 50):
         results(recorder.run, model, 1, shape=(size, 2))
@@ -200,10 +200,10 @@ def test_a_second_way_back_is_the_pass_itself(recorder):
 
 def test_models_are_forgotten_with_their_recordings():
     model = Net()
-    recorded._RECORDERS[model] = PassRecorder(again)
-    recorded.forget(model)
-    assert model not in recorded._RECORDERS
-    recorded.forget(model)
+    cuda_graphs._RECORDERS[model] = PassRecorder(again)
+    cuda_graphs.forget(model)
+    assert model not in cuda_graphs._RECORDERS
+    cuda_graphs.forget(model)
 
 
 def test_workspaces_grow_to_twice_their_size():
@@ -227,28 +227,28 @@ def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
 def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
     model = Net()
     for seed in range(OCCURRENCES + 2):
-        results(recorded.recorded, model, seed)
-    assert model not in recorded._RECORDERS
+        results(cuda_graphs.recorded, model, seed)
+    assert model not in cuda_graphs._RECORDERS
     # A graph keeps nothing of the Python that asked for its kernels.
-    recorder = recorded._RECORDERS[model] = PassRecorder(lambda work, _: work() or (lambda: None))
+    recorder = cuda_graphs._RECORDERS[model] = PassRecorder(lambda work, _: work() or (lambda: None))
     for seed in range(OCCURRENCES + 2):
         results(recorder.run, model, seed)
     assert len(recorder) == 1
     left = weakref.ref(model)
     del model
     gc.collect()
-    assert left() is None and not recorded._RECORDERS
+    assert left() is None and not cuda_graphs._RECORDERS
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("switch", ["1", "0"])
 @pytest.mark.parametrize("which", [("x", "y"), ("y",)])
 def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
-    monkeypatch.setenv(recorded.OFF, switch)
+    monkeypatch.setenv(cuda_graphs.OFF, switch)
     model = Net().cuda()
 
     def on_gpu(forward, model, tensors, draws):
-        return recorded.recorded(forward, model, [tensor.cuda() for tensor in tensors], draws)
+        return cuda_graphs.recorded(forward, model, [tensor.cuda() for tensor in tensors], draws)
 
     def by_kernel(forward, model, tensors, draws):
         return forward(model, [tensor.cuda() for tensor in tensors], draws)
@@ -258,4 +258,4 @@ def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
         found = results(on_gpu, model, seed, which)
         for one, other in zip(found, expected, strict=True):
             assert one is None if other is None else torch.allclose(one, other, rtol=1e-5)
-    assert (len(recorded._RECORDERS[model]) if model in recorded._RECORDERS else 0) == int(switch)
+    assert (len(cuda_graphs._RECORDERS[model]) if model in cuda_graphs._RECORDERS else 0) == int(switch)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.backend.twins import choose
+from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.normalisers import Hard, Weights
 from rnnsearch.models.auxiliary import BASELINES
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationPair
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.reinforce import Reinforce

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rnnsearch.config import SupervisionConfig
-from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, SupervisedAttention
+from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES, SupervisedAttention
 from tests.objectives.passes import passed, real_weights
 
 

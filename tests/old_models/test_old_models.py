@@ -12,11 +12,11 @@ import pytest
 import rnnsearch
 from rnnsearch.config import load, resolve
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.systems.build import build
+from rnnsearch.systems.translation import build
 from rnnsearch.training.progress import Together
 from rnnsearch.training.run import train
-from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation
+from rnnsearch.translator.translation import Translation
+from rnnsearch.translator.translator import Translator
 
 HERE = Path(__file__).parent
 FAMILIES: dict[str, Any] = json.loads((HERE / "parameters.json").read_text(encoding="utf-8"))

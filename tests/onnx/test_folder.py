@@ -12,9 +12,8 @@ import pytest
 
 import rnnsearch
 from rnnsearch.errors import ModelError
-from rnnsearch.onnx import folder as onnx_folder
-from rnnsearch.onnx.folder import export
-from rnnsearch.onnx.parts import lacks
+from rnnsearch.export import onnx as onnx_folder
+from rnnsearch.export.onnx import export, lacks
 from rnnsearch.systems.folder import save_system
 from tests.command_line import run
 from tests.onnx.models import ADDITIVE, MODELS

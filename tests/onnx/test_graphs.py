@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.sides import Side
+from rnnsearch.data.batch import Side
 from rnnsearch.errors import ModelError
-from rnnsearch.onnx.graphs import graphs
-from rnnsearch.tensors import select
+from rnnsearch.export.onnx import graphs
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
+from rnnsearch.utils.tensors import select
 from tests.onnx.models import ADDITIVE, MODELS
 from tests.untrained import BAHDANAU, untrained
 

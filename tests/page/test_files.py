@@ -6,9 +6,9 @@ import pytest
 
 
 @pytest.fixture
-def files(sheet: Any) -> Any:
-    sheet.page.click("#tab-files")
-    return sheet
+def files(app: Any) -> Any:
+    app.page.click("#tab-files")
+    return app
 
 
 def test_a_text_file_is_translated_and_downloaded(files, tmp_path):
@@ -25,7 +25,7 @@ def test_a_text_file_is_translated_and_downloaded(files, tmp_path):
     assert (tmp_path / "got.txt").read_text(encoding="utf-8") == f"{files.translation}\n\n{files.other_translation}\n"
 
 
-def test_progress_is_shown_meanwhile(open_page):
+def test_progress_is_shown_meanwhile(open_app):
     done = iter([0, 2, 4])
 
     def state(route: Any) -> None:
@@ -34,14 +34,14 @@ def test_progress_is_shown_meanwhile(open_page):
         route.fulfill(json={"id": "x", "state": kind, "done": n, "segments": 4, "error": None})
 
     sent = {"id": "x", "name": "a.po", "segments": 4}
-    sheet = open_page(routes={"/v1/files": lambda route: route.fulfill(status=202, json=sent), "/v1/files/x": state})
-    sheet.page.click("#tab-files")
-    sheet.page.set_input_files("#file", {"name": "a.po", "mimeType": "text/plain", "buffer": b"x"})
-    said = sheet.page.locator(".job .note")
-    sheet.page.wait_for_function("() => document.querySelector('.job .note').textContent === 'Waiting for its turn'")
-    sheet.page.wait_for_function("() => document.querySelector('.job .note').textContent === '2 of 4 segments'")
-    assert sheet.page.evaluate("document.querySelector('.job progress').value") == 0.5
-    sheet.page.wait_for_function("() => document.querySelector('.job .note').textContent === '4 segments translated'")
+    app = open_app(routes={"/v1/files": lambda route: route.fulfill(status=202, json=sent), "/v1/files/x": state})
+    app.page.click("#tab-files")
+    app.page.set_input_files("#file", {"name": "a.po", "mimeType": "text/plain", "buffer": b"x"})
+    said = app.page.locator(".job .note")
+    app.page.wait_for_function("() => document.querySelector('.job .note').textContent === 'Waiting for its turn'")
+    app.page.wait_for_function("() => document.querySelector('.job .note').textContent === '2 of 4 segments'")
+    assert app.page.evaluate("document.querySelector('.job progress').value") == 0.5
+    app.page.wait_for_function("() => document.querySelector('.job .note').textContent === '4 segments translated'")
     assert said.get_attribute("role") == "status"
 
 
@@ -52,9 +52,9 @@ def test_another_kind_of_file_is_refused_before_it_is_sent(files):
 
 
 def test_a_file_at_fault_says_so(files):
-    files.faults_expected = True  # the browser's console names the refused request
+    files.errors_expected = True  # the browser's console names the refused request
     files.page.set_input_files("#file", {"name": "bad.tmx", "mimeType": "text/xml", "buffer": b"<tmx><body"})
-    files.page.wait_for_selector(".job .is-fault")
-    assert len(files.page.inner_text(".job .is-fault")) > 10
+    files.page.wait_for_selector(".job .is-error")
+    assert len(files.page.inner_text(".job .is-error")) > 10
     files.page.get_by_role("button", name="Remove bad.tmx").click()
     assert files.page.locator(".job").count() == 0

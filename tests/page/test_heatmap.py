@@ -33,20 +33,20 @@ def test_every_word_has_its_row_and_column(opened):
 
 def test_a_cell_says_what_it_shows(opened):
     opened.page.locator('.map-cell[data-row="1"][data-column="1"]').hover()
-    assert opened.page.inner_text("#map-detail").startswith("Lehrer ← teacher: ")
+    assert opened.page.inner_text("#map-status").startswith("Lehrer ← teacher: ")
     opened.page.keyboard.press("ArrowDown")
     opened.page.keyboard.press("ArrowRight")
-    assert opened.page.inner_text("#map-detail").startswith("malt ← paints: ")
+    assert opened.page.inner_text("#map-status").startswith("malt ← paints: ")
 
 
 def test_a_finger_taps_a_cell_for_its_number(phone):
     phone.translate(phone.sentence)
     phone.page.tap("#show-map")
-    assert phone.page.inner_text("#map-detail").endswith("Tap one for its number.")
+    assert phone.page.inner_text("#map-status").endswith("Tap one for its number.")
     cell = phone.page.locator('#map-scroll .map-cell[data-row="1"][data-column="1"]')
     before = cell.bounding_box()
     cell.tap()
-    assert phone.page.inner_text("#map-detail").startswith("Lehrer ← teacher: ")
+    assert phone.page.inner_text("#map-status").startswith("Lehrer ← teacher: ")
     assert cell.bounding_box() == before, "it does not move under the finger"
 
 
@@ -65,7 +65,7 @@ def test_the_scale_says_what_the_colours_mean(opened):
 def test_a_zoom_that_goes_no_further_says_so(opened):
     for _ in range(8):
         opened.page.keyboard.press("+")
-    assert opened.why_not("#zoom-in") == "The map is as large as it can be"
+    assert opened.unavailable_reason("#zoom-in") == "The map is as large as it can be"
     assert opened.page.evaluate("document.getElementById('map').contains(document.getElementById('toast'))")
     assert not opened.page.locator("#zoom-out[aria-disabled=true]").count()
 
@@ -96,7 +96,7 @@ def test_it_is_saved_as_svg(opened, tmp_path):
     assert root.tag == f"{SVG}svg"
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert texts == [*opened.sentence.split(), *opened.translation.split(), *SCALE]
-    # it needs no style sheet
+    # it needs no style app
     assert all(part.get("fill", "").startswith("rgb") for part in root.iter(f"{SVG}rect"))
     assert not [part for part in root.iter() if part.get("class") and part.tag != f"{SVG}g"]
 
@@ -114,7 +114,7 @@ def test_it_is_saved_as_png(opened, tmp_path):
     assert len(colours) > 20  # drawn, not blank
 
 
-def test_none_without_attention(open_page):
+def test_none_without_attention(open_app):
     def without(route: Any) -> None:
         answer = route.fetch().json()
         for sentence in answer["translations"][0]["sentences"]:
@@ -122,9 +122,9 @@ def test_none_without_attention(open_page):
                 best["attention"], best["alignment"] = None, []
         route.fulfill(json=answer)
 
-    sheet = open_page(routes={"/v1/translate": without})
-    assert sheet.translate(sheet.sentence) == sheet.translation
-    assert sheet.why_not("#show-map") == "This translation has no attention to draw"
-    assert not sheet.shows("#map")
-    sheet.word("Haus").hover()
-    assert sheet.lit("source-mirror") == {}
+    app = open_app(routes={"/v1/translate": without})
+    assert app.translate(app.sentence) == app.translation
+    assert app.unavailable_reason("#show-map") == "This translation has no attention to draw"
+    assert not app.is_visible("#map")
+    app.word("Haus").hover()
+    assert app.highlighted("source-mirror") == {}

@@ -3,54 +3,54 @@
 from typing import Any
 
 
-def test_from_text_to_another_word_by_keys_alone(sheet):
-    page, keys = sheet.page, sheet.page.keyboard
-    assert sheet.focused().startswith("source ")  # where one begins
-    keys.type(sheet.sentence)
+def test_from_text_to_another_word_by_keys_alone(app):
+    page, keys = app.page, app.page.keyboard
+    assert app.focused().startswith("source ")  # where one begins
+    keys.type(app.sentence)
     keys.press("Control+Enter")
-    sheet.settled()
-    tab_to(sheet, "Unser")
+    app.wait_until_translated()
+    tab_to(app, "Unser")
     keys.press("ArrowRight")
     keys.press("ArrowRight")
-    assert sheet.focused().endswith(" malt")
-    assert sheet.lit("source-mirror") == sheet.aligned(target="malt")
+    assert app.focused().endswith(" malt")
+    assert app.highlighted("source-mirror") == app.expected_highlight(target="malt")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("malt, ")
     keys.press("Enter")
     page.locator("#word-menu .choice").first.wait_for()
-    assert " choice" in sheet.focused()
+    assert " choice" in app.focused()
     keys.press("Enter")
-    sheet.changes()
+    app.wait_for_other_translation()
     page.wait_for_function("() => document.activeElement.dataset.word === '2'")
     keys.press("End")
-    assert sheet.focused().split()[-1] == sheet.target.split()[-1]
+    assert app.focused().split()[-1] == app.target_text.split()[-1]
 
 
-def tab_to(sheet: Any, ending: str) -> None:
+def tab_to(app: Any, ending: str) -> None:
     for _ in range(12):
-        if sheet.focused().endswith(ending):
+        if app.focused().endswith(ending):
             return
-        sheet.page.keyboard.press("Tab")
+        app.page.keyboard.press("Tab")
     raise AssertionError(f"Tab does not lead to {ending!r}")
 
 
 def test_every_shortcut_does_what_the_help_says(translated):
     page, keys = translated.page, translated.page.keyboard
     keys.press("Alt+a")
-    assert translated.shows("#alternatives")
+    assert translated.is_visible("#alternatives")
     keys.press("Alt+a")
-    assert not translated.shows("#alternatives")
+    assert not translated.is_visible("#alternatives")
     keys.press("Alt+p")
-    assert translated.shows("#legend")
+    assert translated.is_visible("#legend")
     keys.press("Alt+m")
-    assert translated.shows("#map")
+    assert translated.is_visible("#map")
     keys.press("Alt+a")  # not behind a dialog
     keys.press("Escape")
-    assert not translated.shows("#map")
-    assert not translated.shows("#alternatives")
+    assert not translated.is_visible("#map")
+    assert not translated.is_visible("#alternatives")
     keys.press("Alt+w")
-    assert translated.shows("#writing")
+    assert translated.is_visible("#writing")
     keys.press("Alt+w")
-    assert not translated.shows("#writing")
+    assert not translated.is_visible("#writing")
     before = page.get_attribute("#theme", "aria-pressed")
     keys.press("Alt+l")
     assert page.get_attribute("#theme", "aria-pressed") != before
@@ -61,7 +61,7 @@ def test_every_shortcut_does_what_the_help_says(translated):
     assert page.input_value("#source").endswith("?")  # in a field it is a letter
     page.focus("#help-open")
     keys.press("?")
-    assert translated.shows("#help")
+    assert translated.is_visible("#help")
     said = page.inner_text("#help-body")
     assert all(f"Alt {key}" in said.replace("\xa0", " ") for key in "AMWPCXL")
     keys.press("Escape")
@@ -71,7 +71,7 @@ def test_every_shortcut_does_what_the_help_says(translated):
 def test_tab_goes_through_the_page_and_is_never_caught(translated):
     """From the first element round to the first again, each seen once and each with a name."""
     page = translated.page
-    page.focus(".skip")
+    page.focus(".skip-link")
     seen: list[str] = []
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -95,12 +95,12 @@ def test_whatever_takes_the_focus_has_a_name(translated):
     assert nameless == []
 
 
-def test_tabs_by_arrow_keys(sheet):
-    sheet.page.focus("#tab-text")
-    sheet.page.keyboard.press("ArrowRight")
-    assert sheet.shows("#view-files")
-    assert not sheet.shows("#view-text")
-    assert sheet.page.get_attribute("#tab-files", "aria-selected") == "true"
-    sheet.page.keyboard.press("Tab")
-    sheet.page.keyboard.press("ArrowLeft")
-    assert sheet.focused()
+def test_tabs_by_arrow_keys(app):
+    app.page.focus("#tab-text")
+    app.page.keyboard.press("ArrowRight")
+    assert app.is_visible("#view-files")
+    assert not app.is_visible("#view-text")
+    assert app.page.get_attribute("#tab-files", "aria-selected") == "true"
+    app.page.keyboard.press("Tab")
+    app.page.keyboard.press("ArrowLeft")
+    assert app.focused()

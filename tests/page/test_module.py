@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.export import export
-from rnnsearch.kernels.native import building, places
+from rnnsearch.export.engine_file import export
+from rnnsearch.export.web_page import write_module
+from rnnsearch.ops.native import building
 from rnnsearch.runtime import load
 from rnnsearch.text import words
 from rnnsearch.text.prefixes import Prefixes
@@ -27,7 +28,6 @@ from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
-from rnnsearch.web.folder import write_module
 from tests.engines import engine_for_browsers, require_native_code
 from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
@@ -402,15 +402,15 @@ def fails(*_: str) -> None:
 
 
 def test_without_zig_it_is_said_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(places, "BUILT", tmp_path)
+    monkeypatch.setattr(building, "BUILT", tmp_path)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(RnnsearchError, match="pip install ziglang"):
-        places.web_engine()
+        building.web_engine()
     (tmp_path / building.web_file_name()).touch()
-    assert places.web_engine() == tmp_path / building.web_file_name()
+    assert building.web_engine() == tmp_path / building.web_file_name()
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(building, "_run", fails)
     (tmp_path / building.web_file_name()).unlink()
     with pytest.raises(RnnsearchError, match="the engine for browsers: no such thing"):
-        places.web_engine()
+        building.web_engine()

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.export.web_page import export_page, file_name
 from rnnsearch.runtime import load
-from rnnsearch.web.folder import export_page, file_name
 from tests.command_line import run
 from tests.engines import engine_for_browsers, require_native_code
-from tests.page.conftest import PATIENCE, Sheet
+from tests.page.conftest import PATIENCE, App
 
 PHONE = {"width": 390, "height": 844}
 SITE = "site"
@@ -65,106 +65,106 @@ def site(folder):
 @pytest.fixture
 def visit(browser, site):
     """Opens the page; after the test: no fault in the console, no request to anywhere else."""
-    opened: list[Sheet] = []
+    opened: list[App] = []
 
-    def open_(**options: Any) -> Sheet:
+    def open_(**options: Any) -> App:
         page = browser.new_context(**{"viewport": {"width": 1180, "height": 760}, **options}).new_page()
-        sheet = Sheet(page, site.address)
-        opened.append(sheet)
+        app = App(page, site.address)
+        opened.append(app)
         page.goto(f"{site.address}/")
         page.wait_for_function("() => document.getElementById('to').value")
-        return sheet
+        return app
 
     yield open_
-    for sheet in opened:
-        sheet.page.context.close()
-        assert not sheet.said, sheet.said
-        assert [url for url in sheet.asked if not url.startswith(f"{sheet.address}/")] == []
+    for app in opened:
+        app.page.context.close()
+        assert not app.console, app.console
+        assert [url for url in app.urls if not url.startswith(f"{app.address}/")] == []
 
 
 def test_it_translates_as_one_types(visit):
-    sheet = visit()
-    assert sheet.translate(sheet.sentence) == sheet.translation
-    sheet.page.locator("#source").press("End")
-    sheet.page.keyboard.type(f" {sheet.other}")
-    assert sheet.settled() == f"{sheet.translation} {sheet.other_translation}"
-    sheet.page.fill("#source", "")
-    sheet.page.wait_for_function("() => !document.getElementById('target').innerText")
+    app = visit()
+    assert app.translate(app.sentence) == app.translation
+    app.page.locator("#source").press("End")
+    app.page.keyboard.type(f" {app.other}")
+    assert app.wait_until_translated() == f"{app.translation} {app.other_translation}"
+    app.page.fill("#source", "")
+    app.page.wait_for_function("() => !document.getElementById('target').innerText")
 
 
 def test_what_is_found_is_what_the_runtime_finds(visit, folder):
-    sheet, texts = visit(), ["Her boss paints", "The girl likes the last train. My uncle", "A dog\nThe child finds"]
+    app, texts = visit(), ["Her boss paints", "The girl likes the last train. My uncle", "A dog\nThe child finds"]
     translator = load(folder / "models/model.rnn")
     for text in texts:
         parts = re.split(r"(?<=\.) |\n", text)
         expected = [t.text for t in translator.translate(parts)]
-        assert sheet.translate(text).split() == " ".join(expected).split()
+        assert app.translate(text).split() == " ".join(expected).split()
 
 
 def test_words_that_belong_together_light_up(visit):
-    sheet = visit()
-    sheet.translate(sheet.sentence)
-    sheet.word("Haus").hover()
-    assert "house." in sheet.lit("source-mirror")
-    sheet.page.mouse.move(0, 0)
-    assert sheet.lit("source-mirror") == {}
-    sheet.page.locator("#target .word").first.focus()  # by keyboard
-    assert sheet.lit("source-mirror")
-    assert "sure" in sheet.page.locator("#target .word").first.get_attribute("aria-label")
+    app = visit()
+    app.translate(app.sentence)
+    app.word("Haus").hover()
+    assert "house." in app.highlighted("source-mirror")
+    app.page.mouse.move(0, 0)
+    assert app.highlighted("source-mirror") == {}
+    app.page.locator("#target .word").first.focus()  # by keyboard
+    assert app.highlighted("source-mirror")
+    assert "sure" in app.page.locator("#target .word").first.get_attribute("aria-label")
 
 
 def test_a_beginning_is_completed(visit):
-    sheet = visit()
-    sheet.translate(sheet.sentence)
-    sheet.page.click("#show-writer")
-    sheet.page.wait_for_selector(".ghost-next")
-    sheet.page.fill("#writer", "Unser Lehrer f")
-    sheet.page.wait_for_function("() => document.querySelector('.ghost-next')?.textContent.startsWith('indet')")
-    sheet.page.keyboard.press("Control+Enter")
-    assert sheet.page.input_value("#writer").startswith("Unser Lehrer findet ")
-    sheet.page.click("#writer-use")
-    sheet.page.wait_for_function("() => document.getElementById('target').innerText.startsWith('Unser Lehrer findet')")
+    app = visit()
+    app.translate(app.sentence)
+    app.page.click("#show-writer")
+    app.page.wait_for_selector(".ghost-next")
+    app.page.fill("#writer", "Unser Lehrer f")
+    app.page.wait_for_function("() => document.querySelector('.ghost-next')?.textContent.startsWith('indet')")
+    app.page.keyboard.press("Control+Enter")
+    assert app.page.input_value("#writer").startswith("Unser Lehrer findet ")
+    app.page.click("#writer-apply")
+    app.page.wait_for_function("() => document.getElementById('target').innerText.startsWith('Unser Lehrer findet')")
 
 
 def test_other_words_and_other_translations(visit):
-    sheet = visit()
-    sheet.translate(sheet.sentence)
-    sheet.word("malt").click()
-    sheet.page.wait_for_selector("#word-menu .choice")
-    words = sheet.page.locator("#word-menu .choice > :first-child").all_inner_texts()
+    app = visit()
+    app.translate(app.sentence)
+    app.word("malt").click()
+    app.page.wait_for_selector("#word-menu .choice")
+    words = app.page.locator("#word-menu .choice > :first-child").all_inner_texts()
     assert words and "malt" not in words
-    sheet.page.locator("#word-menu .choice").first.click()
-    sheet.page.wait_for_function("word => document.getElementById('target').innerText.includes(word)", arg=words[0])
-    sheet.page.click("#show-alternatives")
-    sheet.page.wait_for_selector("#alternatives-list li")
-    assert sheet.translation in sheet.page.inner_text("#alternatives-list")
+    app.page.locator("#word-menu .choice").first.click()
+    app.page.wait_for_function("word => document.getElementById('target').innerText.includes(word)", arg=words[0])
+    app.page.click("#show-alternatives")
+    app.page.wait_for_selector("#alternatives-list li")
+    assert app.translation in app.page.inner_text("#alternatives-list")
 
 
 def test_after_the_first_visit_it_needs_no_network(visit, site):
-    sheet = visit()
-    sheet.page.wait_for_function("() => document.getElementById('kept').textContent.includes('without a network')")
+    app = visit()
+    app.page.wait_for_function("() => document.getElementById('offline-status').textContent.includes('without a network')")
     site.stop()
-    sheet.page.context.set_offline(True)
-    sheet.page.reload()
-    sheet.page.wait_for_function("() => document.getElementById('to').value")
-    assert sheet.translate(sheet.sentence) == sheet.translation
-    page = sheet.page.context.new_page()
+    app.page.context.set_offline(True)
+    app.page.reload()
+    app.page.wait_for_function("() => document.getElementById('to').value")
+    assert app.translate(app.sentence) == app.translation
+    page = app.page.context.new_page()
     page.set_default_timeout(PATIENCE)
     page.goto(f"{site.address}/index.html")
-    page.fill("#source", sheet.sentence)
-    page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    page.fill("#source", app.sentence)
+    page.wait_for_function("want => document.getElementById('target').innerText === want", arg=app.translation)
 
 
 def test_on_a_phone(visit):
-    sheet = visit(viewport=PHONE, screen=PHONE, has_touch=True, is_mobile=True)
-    sheet.translate(sheet.sentence)
-    assert sheet.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    panes = [sheet.page.locator(pane).bounding_box() for pane in ("#source", "#target-pane")]
+    app = visit(viewport=PHONE, screen=PHONE, has_touch=True, is_mobile=True)
+    app.translate(app.sentence)
+    assert app.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    panes = [app.page.locator(pane).bounding_box() for pane in ("#source", "#target-pane")]
     assert panes[0]["y"] + panes[0]["height"] <= panes[1]["y"] + 1
-    manifest = json.loads(sheet.page.request.get(f"{sheet.address}/manifest.webmanifest").text())
-    assert sheet.page.get_attribute("link[rel=manifest]", "href") == "manifest.webmanifest"
+    manifest = json.loads(app.page.request.get(f"{app.address}/manifest.webmanifest").text())
+    assert app.page.get_attribute("link[rel=manifest]", "href") == "manifest.webmanifest"
     assert manifest["display"] == "standalone" and manifest["icons"]
-    icon = sheet.page.request.get(f"{sheet.address}/{manifest['icons'][0]['src']}")
+    icon = app.page.request.get(f"{app.address}/{manifest['icons'][0]['src']}")
     assert icon.ok and "svg" in icon.headers["content-type"]
 
 
@@ -174,11 +174,11 @@ def test_what_is_wrong_with_a_model_is_said(browser, folder, tmp_path):
     file = damaged / "models/model.rnn"
     file.write_bytes(file.read_bytes()[:-1])
     site = Site(damaged)
-    sheet = Sheet(browser.new_context(service_workers="block").new_page(), site.address)
-    sheet.page.goto(f"{site.address}/")
-    sheet.page.fill("#source", sheet.sentence)
-    assert sheet.banner().startswith("The engine file is cut or was changed")
-    sheet.page.context.close()
+    app = App(browser.new_context(service_workers="block").new_page(), site.address)
+    app.page.goto(f"{site.address}/")
+    app.page.fill("#source", app.sentence)
+    assert app.banner().startswith("The engine file is cut or was changed")
+    app.page.context.close()
     site.stop()
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rnnsearch.evaluate.examples import Example
-from rnnsearch.evaluate.page import Report, write_report
-from rnnsearch.evaluate.projection import Grouped, project
+from rnnsearch.evaluation.page import Example, Report, write_report
+from rnnsearch.evaluation.projection import Grouped, project
 from tests.translations import translation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.plots.heatmap import heatmap, save
+from rnnsearch.metrics.plots.heatmap import heatmap, save
 
 ATTENTION = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])
 

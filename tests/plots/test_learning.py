@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rnnsearch.plots.learning import curves, points
+from rnnsearch.metrics.plots.figures import curves, points
 from rnnsearch.systems.card import LearningStatistics, statistics_table
 
 LOG = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from rnnsearch.plots.terminal import SCALE, draw
+from rnnsearch.metrics.plots.heatmap import SCALE, draw
 
 
 def test_grid():

@@ -13,8 +13,8 @@ from threading import Timer
 
 import pytest
 
-from rnnsearch.export import export
-from rnnsearch.kernels.native.library import library
+from rnnsearch.export.engine_file import export
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime.command_line import CUT, _lines
 from tests.runtime.test_runtime import BARE, TEXTS, bare

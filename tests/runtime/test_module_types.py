@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from rnnsearch.export import export
-from rnnsearch.web.folder import write_module
+from rnnsearch.export.engine_file import export
+from rnnsearch.export.web_page import write_module
 from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 

@@ -10,8 +10,8 @@ import pytest
 import rnnsearch
 from rnnsearch.engine import file
 from rnnsearch.errors import ModelError
-from rnnsearch.export import export
-from rnnsearch.kernels.native.library import library
+from rnnsearch.export.engine_file import export
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
 from tests.command_line import run
 from tests.runtime.test_runtime import PREFIXES, TEXTS, rewritten

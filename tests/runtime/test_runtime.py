@@ -18,21 +18,21 @@ import numpy as np
 import pytest
 
 import rnnsearch
-from rnnsearch.backend.engine_arrays import arrays_of
-from rnnsearch.confidence import CONFIDENCE, FEATURES
+from rnnsearch.accel.rnnsearch_search import arrays_of
 from rnnsearch.engine import file, stored
-from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.rnnsearch import MATRICES, TABLES, RNNsearch, Weight
+from rnnsearch.engine.structs import Kind
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.export import export
-from rnnsearch.kernels.native.building import SWITCH
-from rnnsearch.kernels.native.library import library
+from rnnsearch.export.engine_file import export
 from rnnsearch.metrics.calibration import Calibration
+from rnnsearch.ops.native.building import SWITCH
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
-from rnnsearch.runtime.library import variant
+from rnnsearch.runtime.translator import variant
 from rnnsearch.search.candidates import learn, save
 from rnnsearch.serve.registry import read_about
 from rnnsearch.systems.folder import load_system
+from rnnsearch.translator.confidence import CONFIDENCE, FEATURES
 from scripts.runtime_wheel import imported, needed, path_of
 from tests.command_line import run
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
@@ -490,7 +490,7 @@ def test_the_wheel_asks_for_two_libraries_alone():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
         named |= {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
-        if not module.startswith("rnnsearch.plots"):  # are imported for a plot alone
+        if not module.startswith("rnnsearch.metrics.plots"):  # are imported for a plot alone
             assert {name.split(".")[0] for name in named if name} <= allowed, module
-    assert "rnnsearch.translate" not in needed() and "rnnsearch.kernels.native.building" in needed()
+    assert "rnnsearch.translator.translator" not in needed() and "rnnsearch.ops.native.building" in needed()
     assert "rnnsearch.engine.file" in imported(path_of("rnnsearch.runtime.translator"))

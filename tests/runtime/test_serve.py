@@ -15,8 +15,8 @@ import pytest
 
 import rnnsearch
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.export import export
-from rnnsearch.kernels.native.library import library
+from rnnsearch.export.engine_file import export
+from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime import serve as module
 from rnnsearch.runtime.serve import Server

@@ -7,7 +7,7 @@ import pytest
 
 from rnnsearch.engine.file import header_of
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.web.folder import export_page, file_name
+from rnnsearch.export.web_page import export_page, file_name
 from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from rnnsearch.web.folder import export_page
+from rnnsearch.export.web_page import export_page
 from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 

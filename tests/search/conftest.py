@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.search import blocks
+from rnnsearch.search import topk
 from rnnsearch.search.scorer import Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS
 
@@ -124,7 +124,7 @@ def table() -> Callable[..., TableScorer]:
 @pytest.fixture(params=[2, 4, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Columns of a block among which is drawn: few, so that the toys' symbols are several blocks, or all of them."""
-    monkeypatch.setattr(blocks, "BLOCK", request.param)
+    monkeypatch.setattr(topk, "BLOCK", request.param)
     return int(request.param)
 
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
-from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.selection import best
+from rnnsearch.search.options import Ranking
+from rnnsearch.search.topk import best
 
 CPU = torch.device("cpu")
 LOOSE = {"rel": 1e-5, "abs": 1e-5}

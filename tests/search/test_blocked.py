@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.banned import BannedText
-from rnnsearch.search.combined import Combined, Weighted
+from rnnsearch.search.beam import greedy, stream
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.ensemble import Ensemble, Member
-from rnnsearch.search.gathered import Scored
-from rnnsearch.search.greedy import greedy, stream
+from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
+from rnnsearch.search.results import Scored
 from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.stochastic import Stochastic
-from rnnsearch.search.variants import Diverse, Sampling
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.vocabulary import EOS
 

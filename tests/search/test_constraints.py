@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
-from rnnsearch.search.columns import Columns
+from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.candidates import Columns
 from rnnsearch.search.constraints import SearchOptions, limits
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
-from rnnsearch.search.spelling import ForcedSpelling
+from rnnsearch.search.prefixes import ForcedSpelling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 CPU = torch.device("cpu")

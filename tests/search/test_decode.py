@@ -10,7 +10,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import EMPTY, SentenceError
-from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.options import Ranking
 from rnnsearch.text.vocabulary import EOS, PAD
 
 CPU = torch.device("cpu")

@@ -10,15 +10,15 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.banned import BannedText
+from rnnsearch.search.beam import greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.noisy import Noisy
-from rnnsearch.search.ranking import SUM
+from rnnsearch.search.options import SUM
+from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.stochastic import Stochastic
-from rnnsearch.search.variants import Diverse, Sampling
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.vocabulary import EOS, UNK
 

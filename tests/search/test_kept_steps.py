@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from rnnsearch.search.backtrace import BLOCK, KeptSteps
 from rnnsearch.search.beam import BeamSearch
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.kept_steps import BLOCK, KeptSteps
-from rnnsearch.tensors import leaves
+from rnnsearch.utils.tensors import leaves
 
 CPU = torch.device("cpu")
 

@@ -12,13 +12,12 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.memory import Hidden, HiddenAndCell
-from rnnsearch.search.combined import Combined, Weighted
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.ensemble import Ensemble, Member
+from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.forced import forced
 from rnnsearch.search.noisy import Noisy, NoisyScorer
-from rnnsearch.search.random import normal
+from rnnsearch.search.sampling import normal
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
 

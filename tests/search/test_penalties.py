@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.greedy import greedy
-from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
-from rnnsearch.translate import Translator
+from rnnsearch.search.options import LENGTH_NORMS, Ranking
+from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, untrained
 
 CPU = torch.device("cpu")

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
-from rnnsearch.search.columns import Columns
+from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.candidates import Columns
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.greedy import greedy
+from rnnsearch.search.options import Ranking
 from rnnsearch.search.phrases import PhraseState, Table, WordPhrase, by_banks
-from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.selection import ScoredRows, best
+from rnnsearch.search.topk import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS, UNK
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.random import bits, gumbel, keys, normal, uniform
+from rnnsearch.search.sampling import bits, gumbel, keys, normal, uniform
 
 KEYS = np.arange(50, dtype=np.uint64) * np.uint64(12345)
 MASK = 2**64 - 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.search.selection import BLOCK, SMALL, best
+from rnnsearch.search.topk import BLOCK, SMALL, best
 
 
 def expected(scores, log_probs, count):

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam, greedy, stream
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.greedy import greedy, stream
 from rnnsearch.search.hypothesis import BLOCKED
-from rnnsearch.search.spelling import ForcedSpelling
+from rnnsearch.search.prefixes import ForcedSpelling
 
 CPU = torch.device("cpu")
 SIZES = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 4])

@@ -15,9 +15,9 @@ from rnnsearch.search.constraints import SearchOptions, limits
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
-from rnnsearch.search.random import bits
-from rnnsearch.search.selection import ScoredRows
+from rnnsearch.search.sampling import bits
 from rnnsearch.search.stochastic import Gumbel, Stochastic, conditioned
+from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.vocabulary import EOS
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import pytest
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.errors import DataError
 from rnnsearch.search.unknown_words import UnknownWords, read_dictionary, unknown_words
-from rnnsearch.systems.checks import check_unknown
+from rnnsearch.systems.validation import check_unknown
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import MARKER, POSITION, UNK
 from rnnsearch.text.words import train_words
@@ -182,11 +182,11 @@ def config(model: dict[str, Any] = BAHDANAU, text: str = "words", **search: Any)
         ({"replace_unknown": "dictionary", "dictionary": "d.tsv"}, []),
         (
             {"model": RNNENCDEC, "replace_unknown": "copy"},
-            ["search.replace_unknown: has no effect with the rnnencdec decoder, which does not attend; remove it"],
+            ["search.replace_unknown: has no effect with the rnnencdec decoder, which has no attention; remove it"],
         ),
         (
             {"text": "bpe", "replace_unknown": "copy"},
-            ['search.replace_unknown: has no effect with text.type = "bpe", whose vocabulary has a symbol for every '
+            ['search.replace_unknown: has no effect with text.type = "bpe", whose vocabulary covers every '
              "text; remove it"],
         ),
         (

@@ -12,11 +12,10 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.decode import decode_all, make_sources, several
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
-from rnnsearch.search.several import several
-from rnnsearch.search.variants import LIKELIEST, Diverse, Sampling
+from rnnsearch.search.sampling import LIKELIEST, Diverse, Sampling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 CPU = torch.device("cpu")

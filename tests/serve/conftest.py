@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from rnnsearch.serve.connection import Connection
-from rnnsearch.serve.http import create_app
+from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.serve.server import Connection
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
 

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from rnnsearch.serve import connection, door
-from rnnsearch.serve.door import Door
-from rnnsearch.serve.http import create_app, observed
+from rnnsearch.serve import admission, server
+from rnnsearch.serve.admission import Door
+from rnnsearch.serve.app import create_app, observed
 from rnnsearch.serve.limits import Settings
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_body_without_a_file_is_no_larger_than_its_characters_can_be(serve):
 
 
 def test_too_many_headers(http):
-    answer = http.get("/health", headers={f"x-{n}": "a" for n in range(door.MOST_HEADERS + 1)})
+    answer = http.get("/health", headers={f"x-{n}": "a" for n in range(admission.MOST_HEADERS + 1)})
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_http_is_answered_in_json(url):
 
 
 def test_a_head_that_does_not_come(url, monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     began = time.monotonic()
     assert sent(url, b"GET / HTTP/1.1\r\n") == b""
     assert sent(url) == b""
@@ -161,7 +161,7 @@ def test_the_next_head_without_end_while_a_request_is_answered(url, held):
 
 
 def test_the_next_head_that_does_not_come(url, held, monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
         client.sendall(ASKED + GET)
         time.sleep(0.4)  # meanwhile nobody waits for it
@@ -176,7 +176,7 @@ def test_the_next_head_that_does_not_come(url, held, monkeypatch):
 
 def test_lines_without_end_after_a_body_in_chunks(url, monkeypatch):
     """Those that may stand there are part of no head, and were counted as part of no body."""
-    monkeypatch.setattr(door, "BODY_SECONDS", 2.0)
+    monkeypatch.setattr(admission, "BODY_SECONDS", 2.0)
     with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
         client.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
         assert poured(client) < MOST
@@ -198,7 +198,7 @@ def test_requests_one_behind_another_are_answered_in_order(url, held):
 
 
 def test_a_body_that_does_not_come(monkeypatch):
-    monkeypatch.setattr(door, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(admission, "BODY_SECONDS", 0.05)
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import rnnsearch
 from rnnsearch.serve import files
-from rnnsearch.serve.http import create_app
+from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.registry import Search, Served
 from rnnsearch.serve.texts import TextTranslation, translate_texts

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from rnnsearch.serve.http import create_app, observed
+from rnnsearch.serve.app import create_app, observed
 from rnnsearch.serve.limits import Settings
-from rnnsearch.serve.logs import LOGGER, JsonFormatter
-from rnnsearch.translate import Translator
+from rnnsearch.serve.observability import LOGGER, JsonFormatter
+from rnnsearch.translator.translator import Translator
 
 CAT = {"text": "the cat"}
 

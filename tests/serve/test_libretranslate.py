@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rnnsearch
-from rnnsearch.serve import apart, libretranslate
+from rnnsearch.serve import libretranslate, limits
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
 FORM = "application/x-www-form-urlencoded"
@@ -50,7 +50,7 @@ def test_many_texts_are_worked_on_apart_though_they_are_empty(http, monkeypatch)
 
         return worked
 
-    monkeypatch.setattr(apart, "sentence_spans", none_here(apart.sentence_spans))
+    monkeypatch.setattr(limits, "sentence_spans", none_here(limits.sentence_spans))
     for name in ("Markup", "_texts", "detect_language"):
         monkeypatch.setattr(libretranslate, name, none_here(getattr(libretranslate, name)))
     for form in ("text", "html"):

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from rnnsearch.serve.markup import Markup
-from rnnsearch.text.spans import words
+from rnnsearch.serve.libretranslate import Markup
+from rnnsearch.text.alignments import words
 
 
 def shout(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
-from rnnsearch.serve.http import create_app
+from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
 
 

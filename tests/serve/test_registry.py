@@ -14,7 +14,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.serve import registry as module
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import Registry, Search, Served
-from rnnsearch.translate import Translator
+from rnnsearch.translator.translator import Translator
 
 
 class Loader:

@@ -18,7 +18,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 import rnnsearch
-from rnnsearch.serve.http import create_app, observed
+from rnnsearch.serve.app import create_app, observed
 from rnnsearch.serve.limits import Settings
 
 

@@ -12,14 +12,14 @@ from starlette.testclient import TestClient
 
 import rnnsearch
 from rnnsearch import config as run_config
-from rnnsearch.confidence import CONFIDENCE, learned
 from rnnsearch.config.data import InlineTermsConfig
-from rnnsearch.files import write_text
-from rnnsearch.serve.http import create_app
+from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.systems.ensemble_folder import gather
 from rnnsearch.systems.folder import CONFIG, load_system, save_system
-from rnnsearch.systems.gathered import gather
-from rnnsearch.text.glossary import Glossary
+from rnnsearch.text.terms import Glossary
+from rnnsearch.translator.confidence import CONFIDENCE, learned
+from rnnsearch.utils.files import write_text
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
 

@@ -33,17 +33,17 @@ from safetensors.torch import save
 
 from rnnsearch.cli.io import input_portions
 from rnnsearch.config import load
+from rnnsearch.data.corpora.download import Archive, PipSettings, fetch
 from rnnsearch.data.corpus import HELD, LONGEST, read_chunks
-from rnnsearch.data.download import Archive, PipSettings, fetch
-from rnnsearch.data.formats import read_document
 from rnnsearch.errors import ConfigError, RnnsearchError
 from rnnsearch.search import candidates
 from rnnsearch.search.unknown_words import read_dictionary
 from rnnsearch.systems.card import SCORES, TRAINING, measured, training_facts
 from rnnsearch.text.alignments import read_pharaoh
+from rnnsearch.text.documents import read_document
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.weights import FORMAT, read_weights
+from rnnsearch.utils.weights import FORMAT, read_weights
 from tests.untrained import TEXT
 
 # The lines in memory at a time exist several times: whole, split, as text and as rows.

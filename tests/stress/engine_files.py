@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.building import compiler
-from rnnsearch.kernels.native.places import built
-from rnnsearch.runtime import library, translator
+from rnnsearch.ops.native.building import built, compiler
+from rnnsearch.runtime import translator
 from tests.stress import mutants
 
 SANITIZER_FLAGS = ("-fsanitize=address", "-fno-omit-frame-pointer", "-g1")
@@ -39,7 +38,7 @@ def write_intact_files(folder: Path) -> None:
 
     Only this function needs PyTorch.
     """
-    from rnnsearch.export import export
+    from rnnsearch.export.engine_file import export
     from rnnsearch.search.candidates import learn, save
     from rnnsearch.systems.folder import load_system
     from rnnsearch.systems.pruning import prune
@@ -121,7 +120,7 @@ def translates(path: Path, rng: random.Random) -> bool:
 @cache
 def sanitized_library() -> ctypes.CDLL:
     """Load the runtime's library, built with AddressSanitizer, which aborts on invalid memory accesses."""
-    return ctypes.CDLL(str(built(library.variant(), compiler() or (), SANITIZER_FLAGS)))
+    return ctypes.CDLL(str(built(translator.variant(), compiler() or (), SANITIZER_FLAGS)))
 
 
 def sanitizer_runtime() -> str | None:

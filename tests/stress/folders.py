@@ -20,8 +20,8 @@ os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # do not build or time native co
 import tomli_w
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.loading import load
 from rnnsearch.systems.card import origin
+from rnnsearch.translator.loading import load
 from tests.stress import mutants
 from tests.stress.run_files import garble, mutate
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model

@@ -18,7 +18,7 @@ import tomli_w
 
 from rnnsearch.config import load, preset, preset_names, resolve
 from rnnsearch.errors import ConfigError
-from rnnsearch.systems.checks import check_model
+from rnnsearch.systems.validation import check_model
 from tests.stress import mutants
 
 UNUSUAL_VALUES: list[Any] = [

@@ -7,10 +7,10 @@ import pytest
 
 from rnnsearch.search.hypothesis import EMPTY
 from rnnsearch.search.unknown_words import UnknownWords
-from rnnsearch.text.copied_words import with_copies
+from rnnsearch.text.alignments import with_copies
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
-from rnnsearch.translation import in_words
+from rnnsearch.translator.translation import in_words
 
 SOURCE, TARGET = train_words(["now sees."], 20, 1), train_words(["jetzt sieht ,."], 20, 1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.text.glossary import Glossary
+from rnnsearch.text.terms import Glossary
 from tests.text.test_linear import seconds
 
 ENTRIES = {"dog": "Hund", "hot dog": "Wiener", "C++": "C++", "New York": "New York", "e-mail": "Mail", "Apple": "Apple"}

@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from rnnsearch.text.glossary import Glossary, words_of
-from rnnsearch.text.inline_terms import InlineTerms, inlined, restored, stands_in
 from rnnsearch.text.subwords import train_bpe, train_characters
+from rnnsearch.text.terms import Glossary, InlineTerms, inlined, restored, stands_in, words_of
 
 SENTENCES = [
     "A red ball and the dog.",

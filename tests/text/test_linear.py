@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from rnnsearch.serve.markup import Markup
+from rnnsearch.serve.libretranslate import Markup
+from rnnsearch.text.alignments import with_copies, word_spans
 from rnnsearch.text.banned import BannedPhrases
-from rnnsearch.text.copied_words import with_copies
 from rnnsearch.text.languages import detect, length
-from rnnsearch.text.marks import PROTECTED, MarkedText
+from rnnsearch.text.markup.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.text.spans import word_spans
 from rnnsearch.text.tokenizer import Replacement, Segmented
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_words

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from rnnsearch.text.marks import PROTECTED, MarkedText
-from rnnsearch.text.spans import words
+from rnnsearch.text.alignments import words
+from rnnsearch.text.markup.marks import PROTECTED, MarkedText
 
 TAG = re.compile(r"</?[a-zA-Z][^>]*>")
 

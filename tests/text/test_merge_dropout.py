@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from rnnsearch.text.merge_dropout import MergeDropout, merged
-from rnnsearch.text.resegmentation import LONGEST
+from rnnsearch.text.resegmentation import LONGEST, MergeDropout, merged
 from rnnsearch.text.subwords import SMALLEST, train_bpe
 from rnnsearch.text.tokenizer import BYTE_SYMBOLS
 

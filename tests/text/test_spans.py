@@ -1,6 +1,6 @@
 """Words of a raw sentence, and the word that each symbol lies in."""
 
-from rnnsearch.text.spans import NO_WORD, without_punctuation, word_of_symbol, word_spans, words
+from rnnsearch.text.alignments import NO_WORD, without_punctuation, word_of_symbol, word_spans, words
 
 
 def test_words_are_what_white_space_separates():

@@ -12,11 +12,10 @@ import pytest
 from tokenizers import models
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.resegmentation import LONGEST
+from rnnsearch.text.resegmentation import LONGEST, UnigramSampling
 from rnnsearch.text.subwords import SMALLEST, without_rare
 from rnnsearch.text.tokenizer import BYTE_SYMBOLS, NEVER, Tokenizer
 from rnnsearch.text.unigram import train_unigram
-from rnnsearch.text.unigram_sampling import UnigramSampling
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 from rnnsearch.text.words import PIECES, count_chunks, pieces
 

@@ -14,12 +14,12 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.processes import Processes
-from rnnsearch.systems.build import build
-from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.system import ParameterGroup
+from rnnsearch.systems.translation import build
 from rnnsearch.training.loop import Task, Trainer
 from rnnsearch.training.run import check, train
-from rnnsearch.weights import read_weights
+from rnnsearch.utils.distributed import Processes
+from rnnsearch.utils.weights import read_weights
 from tests.training.toys import ALIGNED, Recorder, nothing, sentences, toy_config, write_part
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rnnsearch.errors import ModelError
-from rnnsearch.training.finish import average
-from rnnsearch.weights import save_weights
+from rnnsearch.training.summary import average
+from rnnsearch.utils.weights import save_weights
 
 
 def mean(folder: Path, *kept: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from rnnsearch.accel import cuda_graphs
+from rnnsearch.accel.cuda_graphs import PassRecorder
 from rnnsearch.errors import Interrupted
-from rnnsearch.objectives import recorded
-from rnnsearch.objectives.recorded import PassRecorder
 from tests.training.toys import PLAIN
 
 pytestmark = pytest.mark.cuda
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cuda
 def test_a_gpu_learns_what_a_cpu_learns(learn, monkeypatch):
     recorders = []
     monkeypatch.setattr(
-        recorded, "PassRecorder", lambda *given: recorders.append(PassRecorder(*given)) or recorders[-1]
+        cuda_graphs, "PassRecorder", lambda *given: recorders.append(PassRecorder(*given)) or recorders[-1]
     )
     training = {"max_updates": 30, "evaluate_every": 10, "clip_norm": 1.0}
     told = {device: learn(device, PLAIN, device=device, **training) for device in ("cpu", "cuda")}

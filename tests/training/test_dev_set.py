@@ -9,11 +9,11 @@ import pytest
 
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.corpus import Row
-from rnnsearch.processes import Processes
 from rnnsearch.systems import dev_set
-from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import Bleu, DevSet
+from rnnsearch.systems.translation import build
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.utils.distributed import Processes
 from tests.untrained import BAHDANAU, untrained
 
 

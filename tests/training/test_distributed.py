@@ -15,21 +15,21 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rnnsearch import processes as several
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, RnnsearchError, TrainingError
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
-from rnnsearch.processes import Lost, Processes
 from rnnsearch.systems import translation
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import prune, read_pruned
-from rnnsearch.training import gradient_sum
-from rnnsearch.training.gradient_sum import GradientSum
-from rnnsearch.weights import read_weights
+from rnnsearch.training import gradients
+from rnnsearch.training.gradients import GradientSum
+from rnnsearch.utils import distributed as several
+from rnnsearch.utils.distributed import Lost, Processes
+from rnnsearch.utils.weights import read_weights
 from tests.training.toys import ALIGNED, HARD
 
 # Forked, so that nothing is imported twice; this process has no threads of its own when it forks.
@@ -163,7 +163,7 @@ def test_rare_words_that_one_process_alone_has_are_learned_in_all(together, lear
 
 def test_a_gradient_that_one_process_alone_has_is_that_of_all(together, monkeypatch):
     def work(processes: Processes) -> list[list[float] | None]:
-        monkeypatch.setattr(gradient_sum, "BUCKET", 16)
+        monkeypatch.setattr(gradients, "BUCKET", 16)
         parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(4)]  # two in a bucket
         total = GradientSum(parameters, processes, torch.bfloat16)
         total.begin()
@@ -235,7 +235,7 @@ def test_a_pass_done_again_sends_nothing_twice(together, learn, close, monkeypat
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     def work(processes: Processes) -> int:
-        monkeypatch.setattr(gradient_sum, "BUCKET", 64)
+        monkeypatch.setattr(gradients, "BUCKET", 64)
         sent: list[int] = []
         send = GradientSum._send
 

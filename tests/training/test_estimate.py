@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.training import estimate as module
-from rnnsearch.training import in_files
 from rnnsearch.training import run as running
-from rnnsearch.weights import read_weights
+from rnnsearch.training import sparse_tables
+from rnnsearch.training import summary as module
+from rnnsearch.utils.weights import read_weights
 
 SAID = re.compile(r"about (\d+) min (\d\d) s an epoch here, at most (\d+) min (\d\d) s in all; (\d+\.\d) GiB of memory")
 
@@ -54,7 +54,7 @@ def test_moments_in_files_are_no_memory(learn, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "MOMENTS", 1 << 30)  # a GiB a number
     *_, memory = said(learn("memory", tables, max_updates=1))
     weights = read_weights(tmp_path / "memory" / "model.safetensors")
-    monkeypatch.setattr(in_files, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "LARGE", 1)
     *_, less = said(learn("files", tables, max_updates=1))
     of_words = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
     assert sum(of_words) > 0

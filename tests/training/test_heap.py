@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from rnnsearch.training.heap import OF_USERS
+from rnnsearch.training.malloc import OF_USERS
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 UPDATES = """
 import resource
 import torch
-from rnnsearch.training.heap import kept_heap
+from rnnsearch.training.malloc import kept_heap
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -15,7 +15,7 @@ import pytest
 
 from rnnsearch import config as run_config
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.training.interrupt import interruptible
+from rnnsearch.training.checkpoint import interruptible
 
 
 def start(config: Any, corpus: Path, folder: Path) -> subprocess.Popen[str]:

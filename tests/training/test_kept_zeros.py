@@ -8,7 +8,7 @@ import torch
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.errors import ConfigError, Interrupted
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
@@ -16,7 +16,7 @@ from rnnsearch.systems import translation
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import PRUNED, prune, read_pruned
 from rnnsearch.training.run import check
-from rnnsearch.weights import read_weights, save_weights
+from rnnsearch.utils.weights import read_weights, save_weights
 from tests.training.test_resume import OPTIMISERS, InterruptAt
 
 
@@ -138,4 +138,6 @@ def test_what_does_not_fit_is_said(learn, configure, tmp_path):
         f"such a one; {tmp_path / 'first'} has no pruned weights"
     )
     two = configure({"objective": {"symmetry": 0.1}}, begin_from="x", keep_zeros=True, max_updates=1)
-    assert any(fault.startswith("training.begin_from: does not go with objective.symmetry") for fault in check(two))
+    assert any(
+        fault.startswith("training.begin_from: cannot be combined with objective.symmetry") for fault in check(two)
+    )

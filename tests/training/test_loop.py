@@ -14,16 +14,16 @@ import torch
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import RnnsearchError, TrainingError
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
-from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.translation import build
 from rnnsearch.systems.validation import DevScore, Validation
-from rnnsearch.weights import read_weights, weights
+from rnnsearch.utils.weights import read_weights, weights
 from tests.training.toys import HARD, PLAIN, SGD
 
 

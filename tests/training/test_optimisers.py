@@ -9,10 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rnnsearch.config import optimisers
+from rnnsearch.config import training
 from rnnsearch.errors import ConfigError
-from rnnsearch.training.optimisers import OPTIMISERS, add_l2, clip
-from rnnsearch.training.usual_norms import UsualNorms
+from rnnsearch.training.optimisers import OPTIMISERS, UsualNorms, add_l2, clip
 
 Array = NDArray[np.float64]
 RATE = 0.05
@@ -71,7 +70,7 @@ def test_six_steps_are_those_of_the_paper(name):
     rng = np.random.default_rng(3)
     w = rng.normal(size=(3, 4))
     parameter = nn.Parameter(torch.tensor(w))
-    optimiser = OPTIMISERS[settings["type"]]([parameter], optimisers.OPTIMISERS[settings["type"]](**settings))
+    optimiser = OPTIMISERS[settings["type"]]([parameter], training.OPTIMISERS[settings["type"]](**settings))
     memory: dict[str, Any] = {}
     for t in range(1, 7):
         g = rng.normal(size=w.shape) * t

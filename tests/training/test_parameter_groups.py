@@ -6,8 +6,8 @@ import torch
 
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.weights import weights
+from rnnsearch.systems.system import ParameterGroup
+from rnnsearch.utils.weights import weights
 from tests.training.toys import PLAIN, SGD
 
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.kernels.native import library
+from rnnsearch.ops.device import choose_device
+from rnnsearch.ops.native import library
 from rnnsearch.training.progress import Reporter, RunLog, Screen, Together, minutes
 from rnnsearch.training.run import train
 from tests.training.toys import Recorder

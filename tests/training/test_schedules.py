@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rnnsearch.config import schedules
+from rnnsearch.config import training
 from rnnsearch.errors import ConfigError
 from rnnsearch.training.run import check
 from rnnsearch.training.schedules import SCHEDULES, Schedule
@@ -21,7 +21,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 def make(name: str, **options: Any) -> Schedule:
-    return SCHEDULES[name](schedules.SCHEDULES[name](**(NEEDED[name] | options)))
+    return SCHEDULES[name](training.SCHEDULES[name](**(NEEDED[name] | options)))
 
 
 def test_every_schedule_is_tested():

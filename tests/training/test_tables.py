@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.config import optimisers
+from rnnsearch.config import training
+from rnnsearch.data.batch import Symbols
 from rnnsearch.errors import ConfigError, Interrupted
-from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.layers import Embedding
 from rnnsearch.models.outputs import Output
-from rnnsearch.symbols import Symbols
-from rnnsearch.training import in_files, tasks
-from rnnsearch.training import tables as tables_of
-from rnnsearch.training.in_files import zeros
+from rnnsearch.training import sparse_tables, tasks
+from rnnsearch.training import sparse_tables as tables_of
 from rnnsearch.training.optimisers import OPTIMISERS, clip
-from rnnsearch.training.tables import Tables
-from rnnsearch.weights import read_weights
+from rnnsearch.training.sparse_tables import Tables, zeros
+from rnnsearch.utils.weights import read_weights
 from tests.training.test_optimisers import CASES
 from tests.training.test_resume import InterruptAt
 
@@ -57,7 +56,7 @@ def words(tied: bool = False, lexical: int = 2) -> Words:
 
 def optimiser_of(name, model):
     settings = CASES[name][1]
-    return OPTIMISERS[settings["type"]](list(model.parameters()), optimisers.OPTIMISERS[settings["type"]](**settings))
+    return OPTIMISERS[settings["type"]](list(model.parameters()), training.OPTIMISERS[settings["type"]](**settings))
 
 
 def trained(name, sparse, tied=False, read=READ):
@@ -162,8 +161,8 @@ def test_large_tables_and_their_moments_are_in_files_that_go_with_the_run(learn,
         assert made[-1].shape == like.shape and not made[-1].any()
         return made[-1]
 
-    monkeypatch.setattr(in_files, "LARGE", 1)
-    monkeypatch.setattr(in_files, "zeros", noted)
+    monkeypatch.setattr(sparse_tables, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "zeros", noted)
     monkeypatch.setattr(tables_of, "zeros", noted)
     learn("files", PARTS, **training)
     assert_same("memory", "files")
@@ -180,9 +179,9 @@ def test_on_a_full_disk_they_are_in_memory(monkeypatch, tmp_path):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(in_files, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "LARGE", 1)
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    made = in_files.moved(torch.arange(6.0).view(2, 3), tmp_path)
+    made = sparse_tables.moved(torch.arange(6.0).view(2, 3), tmp_path)
     assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert made.untyped_storage().filename is None and not [*tmp_path.iterdir()]
 
@@ -193,7 +192,7 @@ def test_what_goes_into_files_need_not_fit_the_memory(learn, monkeypatch, tmp_pa
     monkeypatch.setattr(tasks, "machine_memory", lambda: 16 * sum(map(torch.numel, tensors.values())) - 1)
     with pytest.raises(ConfigError, match="must have sizes that fit the memory"):
         learn("memory", PARTS, max_updates=1)
-    monkeypatch.setattr(in_files, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "LARGE", 1)
     learn("files", PARTS, max_updates=1)
 
 

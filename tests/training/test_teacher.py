@@ -78,7 +78,7 @@ def test_a_teacher_of_the_other_direction_is_refused(learn, configure, tmp_path)
 
 def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
     fault = (
-        "training.label_smoothing: has no effect with objective.teacher.weight = 1.0, which leaves the references out; "
+        "training.label_smoothing: has no effect with objective.teacher.weight = 1.0, which ignores the references; "
         "remove it"
     )
     for weight, faults in ((1.0, [fault]), (0.9, [])):
@@ -100,4 +100,4 @@ def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
 )
 def test_what_a_teacher_does_not_go_with(configure, given, what):
     config = configure(merge(tables("x"), given), max_updates=1)
-    assert f"objective.teacher: does not go with {what}; remove one" in check(config)
+    assert f"objective.teacher: cannot be combined with {what}; remove one" in check(config)

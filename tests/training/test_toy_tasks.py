@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from rnnsearch.confidence import warnings
 from rnnsearch.config import merge
 from rnnsearch.data.prepare import prepare
-from rnnsearch.loading import load
 from rnnsearch.training.run import train
+from rnnsearch.translator.confidence import warnings
+from rnnsearch.translator.loading import load
 from tests.training.toys import Recorder, sentences, toy_config, write_part
 
 TABLES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.training.verdict import verdicts
+from rnnsearch.training.summary import verdicts
 
 
 def rows(dev, train=None, every=1.0):

@@ -18,17 +18,15 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from rnnsearch.align.hmm import JUMPS
-from rnnsearch.align.lexicon import LONGEST, Direction, Lexicon, fit, learn, lengths
+from rnnsearch.align.hmm import JUMPS, LONGEST, Direction, Lexicon, fit, learn, lengths
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.files import atomic_folder, recover
 from rnnsearch.metrics.alignment_error import alignment_error
-from rnnsearch.text.alignments import Link, Links, blas_noise_ignored
-from rnnsearch.text.spans import spoken_spans
+from rnnsearch.text.alignments import Link, Links, blas_noise_ignored, spoken_spans
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
-from rnnsearch.weights import read_weights, save_weights
+from rnnsearch.utils.files import atomic_folder, recover
+from rnnsearch.utils.weights import read_weights, save_weights
 
 FOLDER = "aligner"
 """Its name in a model folder, and in one of prepared data."""

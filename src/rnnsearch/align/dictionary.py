@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from rnnsearch.text.alignments import Link
-from rnnsearch.text.spans import spoken_spans
+from rnnsearch.text.alignments import Link, spoken_spans
 from rnnsearch.text.words import forget_rare
 
 Span = tuple[int, int]

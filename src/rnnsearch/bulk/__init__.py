@@ -6,13 +6,9 @@
 over a corpus (`kept`).
 """
 
-from rnnsearch.bulk.corpora import prepare
-from rnnsearch.bulk.digests import digest
-from rnnsearch.bulk.jobs import Engine, Job
-from rnnsearch.bulk.kept import Kept
-from rnnsearch.bulk.local import OnCores, local
-from rnnsearch.bulk.on_ray import OnRay
-from rnnsearch.bulk.shards import Counts, Done, Work, run
+from rnnsearch.bulk.engines import OnCores, OnRay, local
+from rnnsearch.bulk.jobs import Counts, Done, Engine, Job, Work, digest, run
+from rnnsearch.bulk.prepare import Kept, prepare
 from rnnsearch.bulk.stores import FolderStore, Store, UrlStore, store_at
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.files import locked, write_bytes
+from rnnsearch.utils.files import locked, write_bytes
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp|\.[0-9a-f]{32}\.tmp")
 """Names of files that are being written, in a folder and elsewhere."""

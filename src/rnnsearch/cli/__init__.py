@@ -22,7 +22,7 @@ def main() -> None:
     """The `rnnsearch` command."""
     from rnnsearch.cli.app import app
     from rnnsearch.errors import Interrupted, RnnsearchError
-    from rnnsearch.streams import give_up, open_streams
+    from rnnsearch.utils.stdio import give_up, open_streams
 
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported

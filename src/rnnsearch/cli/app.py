@@ -4,27 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import (
-    data,
-    demo,
-    distilling,
-    ensemble,
-    evaluate,
-    export,
-    filtering,
-    importing,
-    language,
-    lexicons,
-    monolingual,
-    plot,
-    presets,
-    prune,
-    reranker,
-    serve,
-    train,
-    translate,
-    tune,
-)
+from rnnsearch.cli import corpora, evaluate, language_model, lexicons, models, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -35,32 +15,32 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command("demo")(demo.demo)
-app.add_typer(data.app, name="data")
-app.command("presets")(presets.presets)
+app.command("demo")(train.demo)
+app.add_typer(train.app, name="data")
+app.command("presets")(train.presets)
 app.command("prepare")(train.prepare)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("score")(translate.score)
 app.command("align")(translate.align)
-app.command("backtranslate")(monolingual.backtranslate)
-app.command("distil")(distilling.distil)
-app.command("filter")(filtering.filter_pairs)
-app.add_typer(language.app, name="lm")
+app.command("backtranslate")(corpora.backtranslate)
+app.command("distil")(corpora.distil)
+app.command("filter")(corpora.filter_pairs)
+app.add_typer(language_model.app, name="lm")
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(evaluate.report)
 app.command("inspect")(evaluate.inspect)
-app.command("plot")(plot.plot)
+app.command("plot")(evaluate.plot)
 app.command("candidates")(lexicons.candidates)
 app.command("aligner")(lexicons.aligner)
 app.command("dictionary")(lexicons.dictionary)
 app.command("calibrate")(lexicons.calibrate)
-app.command("ensemble")(ensemble.ensemble)
-app.command("tune")(tune.tune)
-app.command("prune")(prune.prune)
-app.command("reranker")(reranker.reranker)
-app.command("export")(export.export)
-app.command("import")(importing.import_model)
+app.command("ensemble")(models.ensemble)
+app.command("tune")(evaluate.tune)
+app.command("prune")(models.prune)
+app.command("reranker")(models.reranker)
+app.command("export")(models.export)
+app.command("import")(models.import_model)
 app.command("serve")(serve.serve)
 
 

@@ -14,9 +14,9 @@ from rnnsearch import __version__, bulk
 from rnnsearch.cli.io import console, count_pairs, input_portions, joined_pairs, say
 
 if TYPE_CHECKING:
-    from rnnsearch.cli.translating import Asked
+    from rnnsearch.cli.translate_lines import Asked
     from rnnsearch.config import RunConfig
-    from rnnsearch.data import download
+    from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
 
 EngineName = Literal["local", "ray"]
@@ -66,7 +66,7 @@ def in_shards(
 
     Errors: those of `Asked`, of reading the file and of `bulk.run`; RnnsearchError without Ray where that is asked for.
     """
-    from rnnsearch.cli.translating import OUTPUT
+    from rnnsearch.cli.translate_lines import OUTPUT
     from rnnsearch.data.corpus import check_files
 
     check_files([input])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rnnsearch.cli.io import both_lines, same_lines, say, use_threads
-from rnnsearch.cli.options import Beam, By, Device, Model, Threads
-from rnnsearch.text.spans import AlignedBy
+from rnnsearch.cli.options import Beam, By, Device, Model, SourceFile, TargetFile, Threads
+from rnnsearch.text.alignments import AlignedBy, Unit
 
 if TYPE_CHECKING:
-    from rnnsearch.evaluate.assess import Assessment
+    from rnnsearch.evaluation.assess import Assessment
+    from rnnsearch.evaluation.tuning import Tried
     from rnnsearch.text.alignments import Links
-    from rnnsearch.translate import Translator
+    from rnnsearch.translator.translator import Translator
+
 
 References = Annotated[
     list[Path] | None, typer.Option(help="Further references of the same sentences; once for each file.")
@@ -52,10 +54,10 @@ def evaluate(
     threads: Threads = None,
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
-    from rnnsearch.evaluate.assess import assess, training_counts
-    from rnnsearch.evaluate.report import read_grouped, require_places, write_assessment
-    from rnnsearch.files import write_json
-    from rnnsearch.loading import load
+    from rnnsearch.evaluation.assess import assess, training_counts
+    from rnnsearch.evaluation.report import read_grouped, require_places, write_assessment
+    from rnnsearch.translator.loading import load
+    from rnnsearch.utils.files import write_json
 
     if sentences is not None and report is None:
         raise typer.BadParameter("--sentences has no effect without --report")
@@ -104,7 +106,7 @@ def _gold(
 def _record(model: Path, assessment: Assessment, test_set: str) -> None:
     """Put the scores on the model's card, or say why that cannot be."""
     from rnnsearch.errors import RnnsearchError
-    from rnnsearch.evaluate.assess import record
+    from rnnsearch.evaluation.assess import record
 
     try:
         record(model, assessment, test_set)
@@ -119,7 +121,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's page: learning curves, what was trained on and left out, settings, measured scores."""
-    from rnnsearch.evaluate.report import write_run_report
+    from rnnsearch.evaluation.report import write_run_report
 
     page = output_file or model / "report.html"
     write_run_report(model, page)
@@ -135,7 +137,7 @@ def inspect(
     threads: Threads = None,
 ) -> None:
     """Show what is inside a model: its parts and their sizes, how it was trained, how well it does, whence it came."""
-    from rnnsearch.cli.inspection import show, show_machine
+    from rnnsearch.cli.inspect import show, show_machine
 
     if model is None and (config or not machine):
         raise typer.BadParameter("give a model folder, or --machine alone")
@@ -145,3 +147,99 @@ def inspect(
         show(model, config)
     if machine:
         show_machine(threads)
+
+
+# `rnnsearch plot`.
+
+
+def plot(
+    model: Model,
+    sentence: Annotated[str, typer.Argument(help="A source sentence.", show_default=False)],
+    target: Annotated[str | None, typer.Option(help="Align this translation, not the model's own.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf.  [default: in the terminal]")
+    ] = None,
+    unit: Annotated[Unit, typer.Option(help="What rows and columns are; symbols with the end symbol.")] = "words",
+    beam: Beam = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw where attention stood for each word of one sentence's translation."""
+    from rnnsearch.metrics.plots.heatmap import draw
+    from rnnsearch.translator.loading import load
+
+    translator = load(model, device)
+    translator.require_alignments("attention")
+    if target is None:
+        [[translation]] = translator.n_best([sentence], translator.options(beam))
+    else:
+        [translation] = translator.score([sentence], [target])
+    if output is None:
+        attention, columns, rows = translation.drawing(unit)
+        typer.echo(f"{translation.text}\n")
+        links = translation.attended if unit == "words" else translation.attended_tokens
+        typer.echo(draw(attention, columns, rows, scale=True, links=links))
+    else:
+        say(str(translation.plot(output, unit)))
+
+
+# `rnnsearch tune`: the search settings that translate a dev set best, put into the model folder.
+
+
+def tune(
+    model: Model,
+    source: SourceFile,
+    reference: TargetFile,
+    lm: Annotated[
+        Path | None, typer.Option(help="A language model's folder: also find its weight, and keep it if it helps.")
+    ] = None,
+    metric: Annotated[Literal["bleu", "chrf"], typer.Option(help="What is to be best.")] = "bleu",
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of a setting, as beam=1,5,10; once for each of beam, length_penalty, coverage_penalty, "
+            "language_model_weight and, of an ensemble's models, weight_2, weight_3, ... Those not named are left as "
+            "they are.  [default: some usual values of each]"
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table; change nothing.")] = False,
+    threads: Threads = None,
+    device: Device = "cpu",
+) -> None:
+    """Translate a dev set with many search settings and put the best ones into the model's folder, with the table."""
+    use_threads(threads)
+    chosen = None if values is None else dict(_values(one) for one in values)
+    from rnnsearch.evaluation.tuning import TABLE, Tuning
+    from rnnsearch.translator.confidence import CONFIDENCE
+
+    sources, references = both_lines(source, reference)
+    tuning = Tuning(model, sources, references, metric, lm, device, chosen)
+    best = tuning.run(lambda tried: say(_told(tried, metric)))
+    typer.echo(tuning.table(), nl=False)
+    changed = {name: value for name, value in best.settings.items() if value != tuning.start[name]}
+    if not changed:
+        say("the settings stay as they are: none was better")
+    if dry_run:
+        return
+    tuning.write()
+    if changed:
+        now = ", ".join(f"{name} = {value:g}" for name, value in changed.items())
+        say(f"{model}: {now} ({model / TABLE})")
+        if (model / CONFIDENCE).is_file():
+            say("its calibration is of the settings before: run `rnnsearch calibrate` again")
+
+
+def _values(text: str) -> tuple[str, list[int | float]]:
+    """A setting and its values, as beam=1,5,10."""
+    name, given, numbers = text.partition("=")
+    try:
+        found = [float(number) for number in numbers.split(",")]
+    except ValueError:
+        found = []
+    if not given or not found:
+        raise typer.BadParameter(f"--values must be a setting's name, = and numbers with commas between; got {text}")
+    return name, [int(value) if value.is_integer() else value for value in found]
+
+
+def _told(tried: Tried, metric: str) -> str:
+    settings = "  ".join(f"{name} {value:g}" for name, value in tried.settings.items())
+    return f"{settings}  {metric} {tried.score:.2f}  {tried.seconds:.1f} s"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
-from rnnsearch.files import atomic_file, clash
-from rnnsearch.streams import lines_of
+from rnnsearch.utils.files import atomic_file, clash
+from rnnsearch.utils.stdio import lines_of
 
 if TYPE_CHECKING:
     from rich.console import Console

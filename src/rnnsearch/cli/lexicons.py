@@ -25,8 +25,8 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
     A run does so by itself, unless `[data] aligner` is false.
     """
     from rnnsearch.align.aligner import FOLDER, ROWS
-    from rnnsearch.files import locked
     from rnnsearch.systems.folder import translating_config
+    from rnnsearch.utils.files import locked
 
     translating_config(model)
     sources, targets = both_lines(source, target)
@@ -84,7 +84,7 @@ def dictionary(
     if alignments is not None:
         links = _given_links(alignments, source, sources, targets)
     elif model is not None:
-        from rnnsearch.loading import load
+        from rnnsearch.translator.loading import load
 
         links = iter(load(model, device).align(sources, targets, by=by))
     else:
@@ -109,9 +109,9 @@ def calibrate(
 ) -> None:
     """Learn from a dev set how sure to be of a word: the model folder then says it of each translation."""
     use_threads(threads)
-    from rnnsearch.confidence import CONFIDENCE, learned
-    from rnnsearch.loading import load
     from rnnsearch.systems.folder import require_whole
+    from rnnsearch.translator.confidence import CONFIDENCE, learned
+    from rnnsearch.translator.loading import load
 
     require_whole(model)  # `load` takes an engine file, too, in which nothing can be kept
     sources, references = both_lines(source, reference)
@@ -144,8 +144,7 @@ def _given_links(
 ) -> Iterator[Collection[Link]]:
     """Errors: DataError for a file of other pairs."""
     from rnnsearch.errors import DataError
-    from rnnsearch.text.alignments import read_pharaoh
-    from rnnsearch.text.spans import words
+    from rnnsearch.text.alignments import read_pharaoh, words
 
     rows = read_pharaoh(path)
     same_lines(source, len(sources), path, len(rows))

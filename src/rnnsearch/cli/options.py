@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from rnnsearch.streams import unless_stream
-from rnnsearch.text.spans import AlignedBy
+from rnnsearch.text.alignments import AlignedBy
+from rnnsearch.utils.stdio import unless_stream
 
 MOST_BEAM = 1000
 """Hypotheses a sentence; memory grows with them."""

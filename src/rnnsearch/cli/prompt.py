@@ -12,11 +12,10 @@ from rich.text import Text
 
 from rnnsearch.cli.options import MOST_BEAM
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.plots.attention import visible
-from rnnsearch.plots.terminal import draw
+from rnnsearch.metrics.plots.heatmap import draw, visible
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation
+from rnnsearch.translator.translation import Translation
+from rnnsearch.translator.translator import Translator
 
 HELP = """A line of text is translated. Commands:
   :beam N       beam width; 1 is greedy search

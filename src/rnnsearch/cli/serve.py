@@ -43,10 +43,10 @@ def serve(
     threads: Threads = None,
 ) -> None:
     """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
-    from rnnsearch.device import choose_device
-    from rnnsearch.files import require_appendable
+    from rnnsearch.ops.device import choose_device
     from rnnsearch.serve.limits import Settings
     from rnnsearch.serve.server import run
+    from rnnsearch.utils.files import require_appendable
 
     choose_device(device, "device")  # not only when a first request asks for a model
     if suggestions is not None:

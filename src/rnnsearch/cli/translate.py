@@ -13,7 +13,6 @@ import typer
 from rnnsearch.bulk import Counts, Done
 from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
 from rnnsearch.cli.io import input_portions, output, require_distinct, say, use_threads
-from rnnsearch.cli.links import BothWays, Links, doubt, pharaoh
 from rnnsearch.cli.options import (
     MOST_BEAM,
     Batch,
@@ -30,8 +29,7 @@ from rnnsearch.cli.options import (
     TargetFile,
     Threads,
 )
-from rnnsearch.cli.pairs import fitting_pairs
-from rnnsearch.cli.searching import (
+from rnnsearch.cli.search_options import (
     LM,
     Ban,
     Chooser,
@@ -58,12 +56,13 @@ from rnnsearch.cli.searching import (
     check_surely,
     read_banned,
 )
+from rnnsearch.cli.translate_lines import BothWays, Links, doubt, fitting_pairs, pharaoh
 from rnnsearch.errors import must_be_one_of
-from rnnsearch.text.spans import Symmetrisation, Unit
+from rnnsearch.text.alignments import Symmetrisation, Unit
 
 if TYPE_CHECKING:
-    from rnnsearch.cli.translating import Asked, Translating
-    from rnnsearch.text.marks import Protected
+    from rnnsearch.cli.translate_lines import Asked, Translating
+    from rnnsearch.text.markup.marks import Protected
 
 Format = Literal["text", "json", "nbest"]
 Replace = Literal["none", "copy", "dictionary"]
@@ -169,7 +168,7 @@ def translate(
     ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
     variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
     shares, attended_word = asked_weights(weights), "read" if by == "read" else None
-    from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, Asked, tell
+    from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, Asked, tell
 
     asked = Asked(
         models=tuple(models),
@@ -218,7 +217,7 @@ def _here(asked: Asked, input: Path | None, output_file: Path | None, alignments
 
 def _in_a_stream(work: Translating, input: Path | None, output_file: Path | None, alignments: Path | None) -> None:
     """Translate portions as they come."""
-    from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, tell
+    from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, tell
 
     with ExitStack() as stack:
         files = {OUTPUT: stack.enter_context(output(output_file))}
@@ -255,8 +254,8 @@ def score(
 ) -> None:
     """Score given translations: log p(target | source), one line a pair."""
     require_distinct({"--output": output_file}, [source, target])
-    from rnnsearch.cli.translating import TOO_LONG, as_json, row
-    from rnnsearch.loading import load
+    from rnnsearch.cli.translate_lines import TOO_LONG, as_json, row
+    from rnnsearch.translator.loading import load
 
     use_threads(threads)
     translator = load(model, device)
@@ -292,7 +291,7 @@ def align(
 ) -> None:
     """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
     require_distinct({"--output": output_file}, [source, target])
-    from rnnsearch.loading import load
+    from rnnsearch.translator.loading import load
 
     use_threads(threads)
     translator = load(model, device)
@@ -323,7 +322,7 @@ def align(
 
 def _protected(given: list[str] | None) -> list[Protected]:
     """The names in `--protect`, which may stand several times."""
-    from rnnsearch.text.marks import PROTECTED
+    from rnnsearch.text.markup.marks import PROTECTED
 
     told = [name for one in given or () for name in one.split(",")]
     names = [name for one in told for name in ([*PROTECTED] if one == "all" else [one])]

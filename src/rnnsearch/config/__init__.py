@@ -1,29 +1,27 @@
-"""The run file: what a run is made of, checked for types and ranges. Imports no torch."""
+"""Run files: schema, presets and loading."""
 
 from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
 from rnnsearch.config.encoders import EncoderConfig
-from rnnsearch.config.init import DropoutConfig, InitConfig
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig, SupervisionConfig
-from rnnsearch.config.optimisers import OptimiserConfig
-from rnnsearch.config.run import RunConfig
+from rnnsearch.config.options import Table, dotted
+from rnnsearch.config.outputs import DropoutConfig, InitConfig
 from rnnsearch.config.run_file import (
+    RunConfig,
     dump,
-    laid_on,
     load,
     merge,
+    override_search,
     parse,
     parse_setting,
     preset,
-    preset_about,
+    preset_description,
     preset_names,
     resolve,
 )
-from rnnsearch.config.schedules import ScheduleConfig
 from rnnsearch.config.search import SearchConfig, SearchPrecision
-from rnnsearch.config.table import Table, dotted
-from rnnsearch.config.training import BatchConfig, TrainingConfig
+from rnnsearch.config.training import BatchConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
 
 __all__ = [
     "AttentionConfig",
@@ -46,13 +44,13 @@ __all__ = [
     "TrainingConfig",
     "dotted",
     "dump",
-    "laid_on",
     "load",
     "merge",
+    "override_search",
     "parse",
     "parse_setting",
     "preset",
-    "preset_about",
+    "preset_description",
     "preset_names",
     "resolve",
 ]

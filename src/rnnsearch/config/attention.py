@@ -1,4 +1,4 @@
-"""`[model.attention]`: flat as users write it, each piece's options a class of its own. Imports no torch."""
+"""`[model.attention]`: one flat table in a run file, one options class per component in Python."""
 
 from __future__ import annotations
 
@@ -7,18 +7,31 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
-from rnnsearch.config.choice import NameIn, Options, by_name, options_of, read_apart
-from rnnsearch.config.names import NormaliserName
-from rnnsearch.config.table import Count, Few, Positive, Size, Table
+from rnnsearch.config.options import (
+    Count,
+    NameIn,
+    NormaliserName,
+    Options,
+    Positive,
+    Size,
+    SmallSize,
+    Table,
+    by_name,
+    option_names,
+    parse_flat,
+)
 
 
 class ScoreOptions(Options):
-    """What every score has."""
+    """Options of a score function."""
 
     type: str
 
-    def size_fault(self, query_size: int, annotation_size: int) -> str | None:
-        """Why it cannot be had in these sizes, with the path below `[model.attention]`; None if it can."""
+    def size_problem(self, query_size: int, annotation_size: int) -> str | None:
+        """Return why the score cannot be computed for these sizes, or None if it can.
+
+        The message starts with a path relative to `[model.attention]`.
+        """
         return None
 
 
@@ -27,7 +40,7 @@ class AdditiveOptions(ScoreOptions):
 
     type: Literal["additive"] = "additive"
     size: Size
-    """Units of the alignment model's hidden layer (A), of all heads together."""
+    """Hidden size of the alignment model (A), over all heads."""
 
 
 class AdditiveBiasOptions(ScoreOptions):
@@ -38,49 +51,51 @@ class AdditiveBiasOptions(ScoreOptions):
 
 
 class ConcatOptions(ScoreOptions):
-    """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive`, begun as one matrix."""
+    """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive` with one matrix, initialised as a
+    whole."""
 
     type: Literal["concat"] = "concat"
     size: Size
 
 
 class ConcatIdentityOptions(ScoreOptions):
-    """v^T tanh(W s + h): `concat` as its figures were reported (Luong et al., footnote 15)."""
+    """v^T tanh(W s + h): the variant of `concat` behind the published results (Luong et al.,
+    footnote 15)."""
 
     type: Literal["concat-identity"] = "concat-identity"
 
 
 class MultiHeadAdditiveOptions(ScoreOptions):
-    """An additive score a head, and a context of its own for each (RNMT+)."""
+    """One additive score and one context per head (RNMT+)."""
 
     type: Literal["multi-head-additive"] = "multi-head-additive"
     size: Size
-    heads: Few
-    """Heads. It must divide `size` and the size of an annotation."""
+    heads: SmallSize
+    """Number of attention heads; must divide `size` and the annotation size."""
 
-    def size_fault(self, query_size: int, annotation_size: int) -> str | None:
+    def size_problem(self, query_size: int, annotation_size: int) -> str | None:
         if self.size % self.heads == 0 and annotation_size % self.heads == 0:
             return None
-        must = "heads: must divide model.attention.size and the size of an annotation"
-        return f"{must}; got {self.heads}, {self.size} and {annotation_size}"
+        must = f"must divide model.attention.size ({self.size}) and the annotation size ({annotation_size})"
+        return f"heads: {must}; got {self.heads}"
 
 
-class _AsLong(ScoreOptions):
-    def size_fault(self, query_size: int, annotation_size: int) -> str | None:
+class _EqualSizeOptions(ScoreOptions):
+    def size_problem(self, query_size: int, annotation_size: int) -> str | None:
         if query_size == annotation_size:
             return None
-        must = f"score: {self.type} must have a decoder state as long as an annotation"
-        return f"{must}; got {query_size} and {annotation_size} numbers (the general score takes any sizes)"
+        must = f"{self.type} needs a decoder state and annotations of equal size"
+        return f"score: {must}; got {query_size} and {annotation_size} (the general score takes any sizes)"
 
 
-class DotOptions(_AsLong):
-    """s^T h (Luong et al., after eq. 7). The state must be as long as an annotation."""
+class DotOptions(_EqualSizeOptions):
+    """s^T h (Luong et al., after eq. 7); decoder state and annotations must have the same size."""
 
     type: Literal["dot"] = "dot"
 
 
-class ScaledDotOptions(_AsLong):
-    """s^T h by the square root of the state's size (Vaswani et al., eq. 1)."""
+class ScaledDotOptions(_EqualSizeOptions):
+    """s^T h divided by the square root of the state size (Vaswani et al., eq. 1)."""
 
     type: Literal["scaled-dot"] = "scaled-dot"
 
@@ -92,34 +107,37 @@ class GeneralOptions(ScoreOptions):
 
 
 class LocationOptions(ScoreOptions):
-    """W s alone, whatever stands at a position (Luong et al., eq. 8)."""
+    """W s: depends on the decoder state and the position, not on the annotations (Luong et al., eq.
+    8)."""
 
     type: Literal["location"] = "location"
     max_source: Size
-    """Source symbols, the end symbol among them, that there are weights for. Those of a longer sentence that come after
-    them are ignored."""
+    """Number of source positions with weights, including the end token; later positions of longer
+    sentences are ignored."""
 
 
 class EvenOptions(ScoreOptions):
-    """0, whatever stands where: the window alone says what is attended to (the mixture's, in Graves 2013)."""
+    """Constant 0: attention is determined by the window only (for the mixture window of Graves
+    2013)."""
 
     type: Literal["even"] = "even"
 
 
 class ConvolutionalOptions(ScoreOptions):
-    """Filters over neighbouring annotations, gated by the state (Allamanis et al. 2016)."""
+    """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al.
+    2016)."""
 
     type: Literal["convolutional"] = "convolutional"
     first: Size
-    """Filters of the first layer (k_1)."""
+    """Number of filters in the first layer (k_1)."""
     second: Size
-    """Filters of the second, which the state gates (k_2)."""
+    """Number of filters in the second layer, which the state gates (k_2)."""
     around: Count
-    """Positions on either side that a filter sees."""
+    """Number of positions on either side that a filter covers."""
 
 
 class WindowOptions(Options):
-    """What every window has."""
+    """Options of an attention window."""
 
     type: str
 
@@ -131,7 +149,7 @@ class GlobalOptions(WindowOptions):
 
 
 class LocalMonotonicOptions(WindowOptions):
-    """Those within `width` of the target position (Luong et al., section 3.2)."""
+    """Source positions within `width` of the target position (Luong et al., section 3.2)."""
 
     type: Literal["local-m"] = "local-m"
     width: Size
@@ -139,66 +157,71 @@ class LocalMonotonicOptions(WindowOptions):
 
 
 class LocalPredictiveOptions(WindowOptions):
-    """Those within `width` of a predicted position, the weights times a Gaussian around it; they then add up to less
-    than 1 (Luong et al., eq. 9-10)."""
+    """Source positions within `width` of a predicted position. The weights are multiplied by a
+    Gaussian around it, so that they sum to less than 1 (Luong et al., eq. 9-10)."""
 
     type: Literal["local-p"] = "local-p"
     width: Size
 
 
 class WaitOptions(WindowOptions):
-    """Those that have arrived: `wait` before the first target symbol, and one more with each (Ma et al. 2019)."""
+    """The source prefix that has arrived in simultaneous translation: `wait` tokens before the
+    first target token, then one more per target token (Ma et al. 2019)."""
 
     type: Literal["wait-k"] = "wait-k"
     wait: Size
-    """Source symbols that are read before the first target symbol is written (k)."""
+    """Number of source tokens read before the first target token is written (k)."""
 
 
 class MixtureOptions(WindowOptions):
-    """The weights times a mixture of bells whose centres move rightward alone (Graves 2013, eq. 46-51)."""
+    """A mixture of Gaussians that multiplies the weights; its centres only move right (Graves 2013,
+    eq. 46-51)."""
 
     type: Literal["mixture"] = "mixture"
     components: Size
-    """Bells (K)."""
+    """Number of Gaussians (K)."""
 
 
 class FeatureOptions(Options):
-    """What every feature has."""
+    """Options of an attention feature."""
 
     type: str
 
 
 class LinguisticCoverageOptions(FeatureOptions):
-    """How much of a source symbol has been translated, by its fertility (Tu et al. 2016, section 3.1.1)."""
+    """The fraction of a source token that has been translated, given its fertility (Tu et al. 2016,
+    section 3.1.1)."""
 
     type: Literal["coverage-linguistic"] = "coverage-linguistic"
     fertility: Positive
-    """N, the most target symbols that a source symbol may have (2 in Tu et al.)."""
+    """N, the maximum number of target tokens per source token (2 in Tu et al.)."""
 
 
 class NeuralCoverageOptions(FeatureOptions):
-    """A coverage vector a source symbol, kept by a GRU (Tu et al. 2016, section 3.1.2)."""
+    """A coverage vector per source token, updated by a GRU (Tu et al. 2016, section 3.1.2)."""
 
     type: Literal["coverage-neural"] = "coverage-neural"
     coverage_size: Size
-    """Numbers of coverage a source position (10 in Tu et al.)."""
+    """Size of the coverage vector per source position (10 in Tu et al.)."""
 
 
 class CoverageEmbeddingOptions(FeatureOptions):
-    """A coverage embedding a source word, which each target word changes by its weights (Mi et al. 2016)."""
+    """A coverage embedding per source word, which each target word updates by its weights (Mi et
+    al. 2016)."""
 
     type: Literal["coverage-embedding"] = "coverage-embedding"
     coverage_size: Size
 
 
 class PositionOptions(FeatureOptions):
-    """Logarithms of target position, source position and source length (Cohn et al. 2016, section 3.1)."""
+    """Logarithms of target position, source position and source length (Cohn et al. 2016, section
+    3.1)."""
 
     type: Literal["position"] = "position"
 
 
 class MarkovOptions(FeatureOptions):
-    """The last weights around a source position (Cohn et al. 2016, section 3.2)."""
+    """The previous step's weights around a source position (Cohn et al. 2016, section 3.2)."""
 
     type: Literal["markov"] = "markov"
     neighbours: Count
@@ -206,51 +229,67 @@ class MarkovOptions(FeatureOptions):
 
 
 class LocalFertilityOptions(FeatureOptions):
-    """The sums of all weights so far around it (Cohn et al. 2016, section 3.3)."""
+    """The sums of all earlier weights around a source position (Cohn et al. 2016, section 3.3)."""
 
     type: Literal["fertility-local"] = "fertility-local"
     neighbours: Count
 
 
 class RecurrentOptions(FeatureOptions):
-    """A memory a source symbol of the weights around it so far, kept by an LSTM (Yang et al. 2017)."""
+    """An LSTM per source token that reads the earlier weights around it (Yang et al. 2017)."""
 
     type: Literal["recurrent"] = "recurrent"
     neighbours: Count
     recurrent_size: Size
-    """Numbers of that memory."""
+    """Size of the LSTM state per source token."""
 
 
 SCORES: dict[str, type[ScoreOptions]] = by_name(
-    *(AdditiveOptions, AdditiveBiasOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
-    *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions, ConvolutionalOptions, EvenOptions),
+    AdditiveOptions,
+    AdditiveBiasOptions,
+    ConcatOptions,
+    ConcatIdentityOptions,
+    MultiHeadAdditiveOptions,
+    DotOptions,
+    ScaledDotOptions,
+    GeneralOptions,
+    LocationOptions,
+    ConvolutionalOptions,
+    EvenOptions,
 )
 WINDOWS: dict[str, type[WindowOptions]] = by_name(
     GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions, MixtureOptions
 )
 FEATURES: dict[str, type[FeatureOptions]] = by_name(
-    *(LinguisticCoverageOptions, NeuralCoverageOptions, CoverageEmbeddingOptions),
-    *(PositionOptions, MarkovOptions, LocalFertilityOptions, RecurrentOptions),
+    LinguisticCoverageOptions,
+    NeuralCoverageOptions,
+    CoverageEmbeddingOptions,
+    PositionOptions,
+    MarkovOptions,
+    LocalFertilityOptions,
+    RecurrentOptions,
 )
 
 
-class Pieces(Table):
-    """Which pieces a flat table names."""
+class ComponentNames(Table):
+    """The options of the flat table that name components."""
 
     score: Annotated[str, NameIn(SCORES)] = "additive"
-    """A score: see below."""
+    """Score function, see below."""
     window: Annotated[str, NameIn(WINDOWS)] = "global"
-    """Which source positions may be attended to: see below."""
+    """Source positions that may be attended to, see below."""
     normaliser: NormaliserName = "softmax"
-    """How energies become weights: see below."""
+    """Function from scores to weights, see below."""
     features: list[Annotated[str, NameIn(FEATURES)]] = Field(default=[])
-    """What the alignment model sees of a source position besides: see below. For scores with a hidden layer."""
+    """Additional inputs of the alignment model per source position, see below. Only for scores with
+    a hidden layer."""
 
 
 class AttentionConfig(Table):
-    """`[model.attention]`: score, window, normaliser and features, their options side by side in one flat table.
+    """`[model.attention]`: score, window, normaliser and features, with the options of each in one
+    flat table.
 
-    Must be given for a decoder with attention, and must not for one without."""
+    Required for a decoder with attention, and an error for any other."""
 
     score: ScoreOptions
     window: WindowOptions
@@ -259,35 +298,37 @@ class AttentionConfig(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _apart(cls, flat: Any) -> Any:
+    def _split(cls, flat: Any) -> Any:
         if not isinstance(flat, Mapping):
             return flat
-        named = Pieces.model_validate({key: flat[key] for key in Pieces.model_fields if flat.get(key) is not None})
-        chosen = [SCORES[named.score], WINDOWS[named.window], *(FEATURES[name] for name in named.features)]
-        what = ", ".join([f"the {named.score} score", f"the {named.window} window", *named.features])
-        options = {key: value for key, value in flat.items() if key not in Pieces.model_fields}
-        score, window, *features = read_apart(options, chosen, _known, what)
-        return {"score": score, "window": window, "normaliser": named.normaliser, "features": tuple(features)}
+        named = {key: flat[key] for key in ComponentNames.model_fields if flat.get(key) is not None}
+        names = ComponentNames.model_validate(named)
+        selected = [SCORES[names.score], WINDOWS[names.window], *(FEATURES[name] for name in names.features)]
+        description = ", ".join([f"the {names.score} score", f"the {names.window} window", *names.features])
+        options = {key: value for key, value in flat.items() if key not in ComponentNames.model_fields}
+        score, window, *features = parse_flat(options, selected, _all_options, description)
+        return {"score": score, "window": window, "normaliser": names.normaliser, "features": tuple(features)}
 
     @model_serializer
     def flat(self) -> dict[str, Any]:
-        """As it stands in a run file."""
-        features = {key: value for feature in self.features for key, value in _options(feature).items()}
+        """Return the flat table, as in a run file."""
+        feature_values: dict[str, Any] = {}
+        for feature in self.features:
+            feature_values |= _values(feature)
         return {
             "score": self.score.type,
-            **_options(self.score),
+            **_values(self.score),
             "window": self.window.type,
-            **_options(self.window),
+            **_values(self.window),
             "normaliser": self.normaliser,
             "features": [feature.type for feature in self.features],
-            **features,
+            **feature_values,
         }
 
 
-def _known() -> list[str]:
-    """Every option that `[model.attention]` may have."""
-    return [*Pieces.model_fields, *options_of(SCORES, WINDOWS, FEATURES)]
+def _all_options() -> list[str]:
+    return [*ComponentNames.model_fields, *option_names(SCORES, WINDOWS, FEATURES)]
 
 
-def _options(piece: Options) -> dict[str, Any]:
-    return {key: value for key, value in piece if key != piece.key}
+def _values(options: Options) -> dict[str, Any]:
+    return {key: value for key, value in options if key != options.key}

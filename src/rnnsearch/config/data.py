@@ -1,4 +1,4 @@
-"""`[data]` and `[text]` of a run file: the corpus, and how raw text becomes symbols. Imports no torch."""
+"""`[data]` and `[text]` of a run file: the corpus and its tokenization."""
 
 from __future__ import annotations
 
@@ -6,143 +6,203 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.annotations import ANNOTATIONS, AnnotationConfig
-from rnnsearch.config.choice import OneOf
-from rnnsearch.config.table import MOST, Count, Language, Languages, Size, Table
+from rnnsearch.config.options import MAX_INTEGER, Count, Language, Languages, OneOf, Options, Size, Table, by_name
+
+# `[text.annotation]`: unknown target words that refer to source positions.
+
+Window = Annotated[int, Field(ge=0, le=1000)]
+
+
+class AnnotationConfig(Options):
+    """`[text.annotation]`: unknown target words that refer to the source words they translate
+    (Luong et al. 2015, "Addressing the Rare Word Problem"). The training text is annotated with its
+    word alignments. In a translation, each unknown word is replaced by the source word it refers
+    to, or by that word's dictionary entry. See [Unknown
+    words](translating.md#unknown-word-annotation).
+
+    Requires `type = "words"` on both sides, and cannot be combined with models that copy or spell
+    words."""
+
+    type: str
+    """Annotation scheme, see below."""
+
+
+class CopyableOptions(AnnotationConfig):
+    """Copyable model: unknown source words are numbered (repeated words share a number), and an
+    unknown target word carries the number of the source word it is aligned to."""
+
+    type: Literal["copyable"] = "copyable"
+    numbers: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Number of different unknown words per source sentence that are numbered; further ones stay
+    `<unk>`."""
+
+
+class PosAllOptions(AnnotationConfig):
+    """Positional all model: every target word is followed by its distance to the aligned source
+    word."""
+
+    type: Literal["posall"] = "posall"
+    window: Window = 7
+    """Maximum distance in words; unaligned words and words farther away share one token without a
+    distance."""
+
+
+class PosUnkOptions(AnnotationConfig):
+    """Positional unknown model: an unknown target word carries its distance to the aligned source
+    word."""
+
+    type: Literal["posunk"] = "posunk"
+    window: Window = 7
+    """Maximum distance in words; unaligned words and words farther away share one token without a
+    distance."""
+
+
+ANNOTATIONS: dict[str, type[AnnotationConfig]] = by_name(CopyableOptions, PosAllOptions, PosUnkOptions)
 
 
 class CleaningConfig(Table):
-    """`[data.cleaning]`: which pairs are left out of training. How words are counted: [Data](data.md#cleaning).
+    """`[data.cleaning]`: filters that drop pairs from the training set. [Data](data.md#cleaning)
+    defines how words are counted.
 
-    Dev and test sets that are given are not cleaned."""
+    Dev and test sets that you provide are not cleaned."""
 
     min_words: Count = 1
-    """Fewest words of a side; [how they are counted](data.md#cleaning)."""
+    """Minimum number of words on each side ([how they are counted](data.md#cleaning))."""
     max_words: Size = 100
-    """Most words of a side."""
+    """Maximum number of words on each side."""
     max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
-    """The longer side may have this many times the words of the shorter, plus 5."""
+    """Maximum length ratio: the longer side may have this many times the words of the shorter side,
+    plus 5."""
     drop_duplicates: bool = True
-    """Leave out a pair that occurred before (spacing aside)."""
+    """Drop pairs that occurred before, ignoring whitespace."""
     drop_identical: bool = True
-    """Leave out a pair of at least two words whose two sides are the same."""
+    """Drop pairs of at least two words whose source and target are identical."""
     language_id: bool | None = None
-    """Leave out a pair with a side that is [clearly in another language](data.md#other-languages)."""
+    """Drop pairs with a side that is [clearly in another language](data.md#other-languages). Use it
+    for crawled text."""
 
 
 class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
     source: Languages = None
-    """The source language, such as `en`, `pt-BR` or `grc`. A translation model needs one."""
+    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly
+    one."""
     target: Language
-    """The target language. Text files of the split carry these codes, and BLEU's tokeniser for `zh`, `ja`, `th`, `lo`,
-    `km` and `my` is chosen by it."""
+    """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
+    `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
     corpus: str | None = None
-    """A corpus of `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
+    """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be
+    given."""
     train: list[str] | None = None
-    """Files of training pairs: `source_file|target_file`, or a TSV file. See [Data](data.md). Of three languages and
-    more, a file or a column each, where an empty one means that these rows lack it. Text of the target alone is
-    `|target_file` (see `target_only`)."""
+    """Training files, each `source_file|target_file` or a TSV file; see [Data](data.md). With three
+    or more languages, give one file or column per language; an empty one marks text that is missing
+    in that language. `|target_file` is text in the target language only (see `target_only`)."""
     target_only: Literal["copied", "null"] | None = None
-    """What stands for the source of text of the target alone: a copy of it (`"copied"`, Currey et al. 2017), or nothing
-    (`"null"`, Sennrich et al. 2016). See [Data](data.md#text-of-one-language)."""
+    """Source side of text in the target language only: a copy of the target (`"copied"`, Currey et
+    al. 2017) or an empty sentence (`"null"`, Sennrich et al. 2016). See
+    [Data](data.md#monolingual-text)."""
     weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
-    """How often an epoch has the pairs of each of `train`: 2 is twice, 0.5 a half of them, drawn anew each epoch. Whole
-    numbers with `training.batch.shuffle = "once"`. See [Data](data.md#text-of-one-language). Without it: each pair
-    once."""
+    """How often each entry of `train` is used per epoch: 2 uses it twice, 0.5 uses a half that is
+    sampled again in each epoch. Must be whole numbers with `training.batch.shuffle = "once"`. See
+    [Data](data.md#monolingual-text). If not given, each pair is used once."""
     documents: bool = False
-    """A line that is empty in all languages ends a document; documents are split off, and left out, as wholes."""
+    """Treat lines that are empty in all languages as document boundaries. Documents are then held
+    out, or dropped, as a whole."""
     dev: str | None = None
-    """Files of the dev set, written like one entry of `train`. Not with `corpus`."""
+    """Dev set files, in the format of one entry of `train`. Not with `corpus`."""
     test: str | None = None
-    """Files of the test set, likewise. Not with `corpus`."""
+    """Test set files, in the format of one entry of `train`. Not with `corpus`."""
     dev_size: Count = 1000
-    """Pairs split off for dev where neither `dev` nor `corpus` is given. 0: no dev set. Without this option a small
-    corpus gives fewer: one pair in twenty."""
+    """Number of pairs to hold out as dev set if neither `dev` nor `corpus` is given; 0 for no dev
+    set. By default, small corpora hold out fewer: one pair in twenty."""
     test_size: Count = 1000
-    """Pairs split off for test where neither `test` nor `corpus` is given. 0: no test set. Without this option as few
-    as for dev."""
+    """Number of pairs to hold out as test set if neither `test` nor `corpus` is given; 0 for no
+    test set. By default, small corpora hold out fewer: one pair in twenty."""
     alignments: list[str] | Literal["aligner"] | None = None
-    """Word alignments of the training text, which `[objective.supervision]` learns from: files in the Pharaoh format,
-    one for each of `train`, line by line; or `"aligner"`, for the links that the aligner (below) finds. A listed corpus
-    may bring its own."""
+    """Word alignments of the training text for `[objective.supervision]`: one Pharaoh file per
+    entry of `train`, line by line, or `"aligner"` to use the links of the word aligner (see
+    `aligner`). A listed corpus may include its own."""
     dev_alignments: str | None = None
-    """Word alignments of `dev`, for `training.metric = "aer"`."""
+    """Word alignments of `dev` (a Pharaoh file), for `training.metric = "aer"`."""
     test_alignments: str | None = None
-    """Word alignments of `test`."""
+    """Word alignments of `test` (a Pharaoh file)."""
     aligner: bool = True
-    """Learn a word aligner from the training text, which the model folder keeps: alignments then come from it, and not
-    from attention (except with `[objective.supervision]`). It has no part in training. See
-    [Alignment](alignment.md)."""
+    """Train a word aligner on the training text and store it in the model folder. Alignments then
+    come from it instead of from attention (except with `[objective.supervision]`); it does not
+    affect the model. See [Alignment](alignment.md)."""
     prepared: str | None = None
-    """Where the prepared ids go, relative to the run file. Without it: `data` in the run's folder. Several runs with
-    the same `[data]` and `[text]` can share one."""
+    """Folder of the prepared data, relative to the run file. The default is `data` in the run's
+    folder; runs with the same `[data]` and `[text]` can share one."""
     cleaning: CleaningConfig = CleaningConfig()
 
     @model_validator(mode="after")
-    def _one_corpus(self) -> DataConfig:
+    def _validate(self) -> DataConfig:
         if (self.corpus is None) == (self.train is None):
-            raise ValueError("must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)")
+            raise ValueError("must have exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)")
         if self.corpus is not None and (self.dev is not None or self.test is not None):
-            raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus brings its own split")
+            raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus has its own split")
         files = self.alignment_files
         if self.corpus is not None and (files or self.dev_alignments or self.test_alignments):
-            raise ValueError("`alignments` have no effect with `corpus`: a listed corpus brings its own, if it has any")
+            raise ValueError("`alignments` have no effect with `corpus`: a listed corpus has its own, if any")
         if files is not None and len(files) != len(self.train or []):
             got = f"{len(files)} for {len(self.train or [])}"
-            raise ValueError(f"`alignments` must be one file for each file of `train`; got {got}")
+            raise ValueError(f"`alignments` must have one file per file of `train`; got {got}")
         if self.weights is not None and len(self.weights) != len(self.train or [""]):
-            raise ValueError(f"`weights` must be one for each file of `train`; got {len(self.weights)}")
+            raise ValueError(f"`weights` must have one number per file of `train`; got {len(self.weights)}")
         if self.alignments == "aligner" and not self.aligner:
             raise ValueError('`alignments = "aligner"` needs `aligner = true`')
-        for part, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
+        for split, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
             if links is not None and text is None:
-                raise ValueError(f"`{part}_alignments` have no effect without `{part}`")
+                raise ValueError(f"`{split}_alignments` have no effect without `{split}`")
         if self.corpus is not None and self.documents:
-            raise ValueError("`documents` has no effect with `corpus`: a listed corpus does not say where they end")
-        self._target_only()
-        for number, side in enumerate(self.sides):
-            if side in self.sides[:number]:
-                raise ValueError(f"source and target must be two languages; got {side} twice")
+            raise ValueError("`documents` has no effect with `corpus`: a listed corpus has no document boundaries")
+        self._validate_target_only()
+        for index, language in enumerate(self.languages):
+            if language in self.languages[:index]:
+                raise ValueError(f"source and target must be two languages; got {language} twice")
         return self
 
-    def _target_only(self) -> None:
+    def _validate_target_only(self) -> None:
         if self.target_only is not None and not self.files_without_source:
             raise ValueError(
-                "`target_only` has no effect without text of the target alone (an entry |target_file of `train`)"
+                "`target_only` has no effect without text in the target language only (`train` entry |target_file)"
             )
         if self.target_only is None and self.files_without_source:
             spec = (self.train or [])[self.files_without_source[0]]
             raise ValueError(f'`target_only` must be "copied" or "null" for "{spec}", which has no source')
-        for name, given in (("alignments", self.alignments is not None), ("documents", self.documents)):
-            if self.target_only is not None and given:
-                raise ValueError(f"`target_only` does not go with `{name}`; remove one")
+        for name, used in (("alignments", self.alignments is not None), ("documents", self.documents)):
+            if self.target_only is not None and used:
+                raise ValueError(f"`target_only` cannot be combined with `{name}`; remove one")
 
     @property
     def files_without_source(self) -> list[int]:
-        """Which entries of `train` are text of the target alone, where there is one source."""
-        alone = len(self.sources) == 1
-        return [n for n, spec in enumerate(self.train or []) if alone and spec.lstrip().startswith("|")]
+        """Indices of the entries of `train` that have target text only, if there is exactly one
+        source."""
+        if len(self.sources) != 1:
+            return []
+        return [n for n, spec in enumerate(self.train or []) if spec.lstrip().startswith("|")]
 
     @property
     def alignment_files(self) -> list[str] | None:
-        """The files of `alignments`, where these are files."""
+        """The alignment files, or None if `alignments` does not name files."""
         return None if self.alignments == "aligner" else self.alignments
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The languages translated from."""
-        return () if self.source is None else (self.source,) if isinstance(self.source, str) else tuple(self.source)
+        """All source languages."""
+        if self.source is None:
+            return ()
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
 
     @property
-    def sides(self) -> tuple[str, ...]:
+    def languages(self) -> tuple[str, ...]:
         """All languages, the target last."""
         return (*self.sources, self.target)
 
     @property
-    def one_source(self) -> str:
-        """The source, where there is one."""
+    def single_source(self) -> str:
+        """The source language of a corpus with exactly one."""
         (source,) = self.sources
         return source
 
@@ -151,79 +211,85 @@ TextType = Literal["words", "bpe", "unigram", "characters"]
 
 
 class InlineTermsConfig(Table):
-    """`[text.inline_terms]`: training sentences that say what some of their words are to be (after Dinu et al. 2019),
-    so that the terms of a glossary are written in the form that a sentence asks for. See
-    [Terms](translating.md#terms).
+    """`[text.inline_terms]`: in training, marks some source words and replaces them by their
+    translations (after Dinu et al. 2019), so that the model learns to write glossary terms with the
+    right inflection. See [Terms](translating.md#terminology-constraints).
 
-    Drawn anew whenever a batch is made. Not for a source of `words`, which has no symbols for the marks."""
+    Terms are sampled again for every batch. Not for a source of `words`, which has no tokens for
+    the term markers."""
 
     dictionary: str
-    """A TSV file of source words or phrases and their translations, as `rnnsearch dictionary` learns it from the
-    corpus. Relative to the run file; only training reads it."""
+    """TSV file of source words or phrases and their translations, such as `rnnsearch dictionary`
+    extracts from the corpus. Relative to the run file; only training reads it."""
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
-    """Of the training sentences, those that have terms inline where any stand in both languages; the others are as they
-    are."""
+    """Fraction of the training sentences that get inline terms, if the dictionary has any that
+    occur on both sides; the others stay unchanged."""
 
 
 class TextConfig(Table):
-    """`[text]`: how raw text becomes symbols. See [Data](data.md#words-or-subwords)."""
+    """`[text]`: tokenization and vocabulary. See [Data](data.md#words-or-subwords)."""
 
     type: TextType = "bpe"
-    """Whole words (the papers), subwords by byte-pair encoding or by a unigram model, or characters."""
+    """Type of token: whole words (as in the papers), subwords by byte-pair encoding (`bpe`) or by a
+    unigram model, or characters."""
     target_type: TextType | None = None
-    """That of the target side, where it is another. Not with `joint`."""
+    """Type of token on the target side, if different. Not with `joint`."""
     tokenizers: str | None = None
-    """A model folder, relative to the run file, whose tokenizers these languages get in place of learning any: models
-    that are to work together need the same symbols. `type` must be theirs."""
-    vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
-    """Symbols a side, the four special ones included; with `joint`, of both sides together. Subwords need 249 or more
-    (a symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or fewer subwords
-    [for a small corpus](data.md#words-or-subwords). Of `characters` it is the most there may be: rarer ones are spelled
-    in bytes, as with subwords."""
-    target_vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
-    """Symbols of the target side, where it has another number of them. Not with `joint`."""
+    """Model folder, relative to the run file, whose tokenizers are used instead of training new
+    ones. Use it for models that must share a vocabulary; `type` must match."""
+    vocabulary: Annotated[int, Field(ge=8, le=MAX_INTEGER)] | None = None
+    """Vocabulary size per side, including the four special tokens; with `joint`, the size of the
+    common vocabulary. Subwords need at least 249 (one token per byte, plus merges). The default is
+    8,000, or fewer subwords [for a small corpus](data.md#words-or-subwords); a text with fewer
+    different tokens gets a smaller vocabulary. For `characters` it is an upper limit: rarer
+    characters are encoded as bytes, as with subwords."""
+    target_vocabulary: Annotated[int, Field(ge=8, le=MAX_INTEGER)] | None = None
+    """Vocabulary size of the target side, if different. Not with `joint`."""
     joint: bool | None = None
-    """One vocabulary for both languages. Not with `words`."""
+    """Use one vocabulary for both languages. Not with `words`."""
     side_min_count: Size | None = None
-    """Of a `joint` vocabulary: a symbol that occurs less often on one side of the training text is taken apart again on
-    that side, into those it was merged from (Sennrich et al. 2017: 50), or never used there with `unigram`. Only with
-    subwords."""
+    """Minimum count of a subword of a `joint` vocabulary on one side of the training text. On that
+    side, rarer ones are split again into the subwords they were merged from (Sennrich et al. 2017:
+    50), or never used if `type` is `unigram`. Only for subwords."""
     min_count: Size = 1
-    """A rarer word, character or merge stays out of the vocabulary."""
+    """Minimum count of a word, character or merge in the training text; rarer ones are left out of
+    the vocabulary."""
     bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """BPE-dropout (Provilkov et al. 2020): the training text is segmented anew whenever a batch is made, and each merge
-    left out with this probability (the paper: 0.1). Dev and test sets, and what is translated, are segmented whole.
-    Only with `bpe`."""
+    """BPE-dropout rate (Provilkov et al. 2020; they use 0.1): probability to skip a merge when the
+    training text is segmented, again for every batch. Dev and test sets and input to translate are
+    segmented without dropout. Only for `bpe`."""
     unigram_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Subword regularisation (Kudo 2018): the training text is segmented anew whenever a batch is made, by each
-    segmentation with its probability to the power of this alpha (the paper: 0.1 for small corpora, 0.2 to 0.5 for
-    others). Dev and test sets, and what is translated, have the most probable one. Only with `unigram`."""
+    """Subword regularisation (Kudo 2018): segmentations of the training text are sampled again for
+    every batch, with their probability to the power of this alpha (Kudo: 0.1 for small corpora,
+    otherwise 0.2 to 0.5). Dev and test sets and input to translate get the most probable
+    segmentation. Only for `unigram`."""
     inline_terms: InlineTermsConfig | None = None
     annotation: Annotated[AnnotationConfig, OneOf("annotation", ANNOTATIONS)] | None = None
 
     @model_validator(mode="after")
-    def _one_vocabulary(self) -> TextConfig:
+    def _validate(self) -> TextConfig:
         if self.joint and self.target_vocabulary is not None:
-            raise ValueError("`target_vocabulary` has no effect with `joint`: both languages have one vocabulary")
+            raise ValueError("`target_vocabulary` has no effect with `joint`: both languages share one vocabulary")
         if self.joint and self.types[0] != self.types[1]:
             got = " and ".join(self.types)
             raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
         if self.tokenizers is not None:
             learned = {"vocabulary", "target_vocabulary", "joint", "side_min_count", "annotation"}
-            given = [name for name in learned if getattr(self, name)] + ["min_count"] * (self.min_count > 1)
-            if given:
-                raise ValueError(f'`{min(given)}` has no effect with `tokenizers`; remove it (or say "unset")')
+            unused = [name for name in learned if getattr(self, name)] + ["min_count"] * (self.min_count > 1)
+            if unused:
+                raise ValueError(f'`{min(unused)}` has no effect with `tokenizers`; remove it (or set it to "unset")')
         if self.annotation is not None and set(self.types) != {"words"}:
             raise ValueError(f'`annotation` needs `type = "words"` on both sides; got {" and ".join(self.types)}')
         return self
 
-    def drawn_by(self, type: TextType) -> str | None:
-        """The option by which text of this type is segmented anew for each batch, where one is."""
-        drawn = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
-        name, amount = drawn.get(type, ("", None))
-        return f"text.{name}" if amount else None
+    def sampling_option(self, type: TextType) -> str | None:
+        """Return the option by which text of this type is segmented again for every batch, or None
+        if it is not."""
+        options = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
+        name, rate = options.get(type, ("", None))
+        return f"text.{name}" if rate else None
 
     @property
     def types(self) -> tuple[TextType, TextType]:
-        """Of the sources, and of the target."""
+        """The types of the sources and of the target."""
         return self.type, self.target_type or self.type

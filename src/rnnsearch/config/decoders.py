@@ -1,4 +1,4 @@
-"""`[model.decoder]`: a decoder's options. Imports no torch."""
+"""`[model.decoder]`: the options of the decoders."""
 
 from __future__ import annotations
 
@@ -6,97 +6,99 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.choice import Options, by_name, raise_faults
-from rnnsearch.config.faults import fault
-from rnnsearch.config.names import Bridge, Cell
-from rnnsearch.config.table import Few, Size
+from rnnsearch.config.options import Bridge, Cell, Options, Size, SmallSize, by_name, problem, raise_problems
 
 
 class DecoderConfig(Options):
-    """`[model.decoder]`: the translation, word by word."""
+    """`[model.decoder]`: the recurrent network that writes the translation."""
 
     type: str
-    """A decoder: see below."""
+    """Decoder type, see below."""
     size: Size
-    """Units of the decoder state (D), in each layer."""
+    """Hidden size of each layer (D)."""
     first: Literal["bos", "zero"] = "bos"
-    """What stands before the first target word: a learned BOS embedding, or zeros (the papers)."""
+    """Input of the first step: a learned BOS embedding, or zeros (as in the papers)."""
     readout_option: ClassVar[str | None] = None
-    """The option that is the size of what the output layer reads; None where no single one is."""
+    """Name of the option that sets the input size of the output layer; None if no single option
+    does."""
     copies: ClassVar[bool] = False
-    """Whether it scores copying each source place, beside the words of the vocabulary."""
+    """True if the decoder can also copy source positions, in addition to generating words of the
+    vocabulary."""
 
     @property
     def readout_size(self) -> int:
-        """The value of `readout_option`, where there is one."""
+        """The value of `readout_option`, or of `size` if there is none."""
         size: int = getattr(self, self.readout_option or "size")
         return size
 
     @property
     def depth(self) -> int:
-        """Layers of cells."""
+        """Number of recurrent layers."""
         return 1
 
     def attended_size(self, annotation_size: int) -> int:
-        """The size of `Memory.annotations`, given that of the encoder's."""
+        """Return the size of `Memory.annotations` for an encoder's annotation size."""
         return annotation_size
 
 
 class _Maxout(DecoderConfig):
     maxout: Size
-    """Units of the maxout layer after pairs are pooled (l in the papers)."""
+    """Size of the maxout layer, after pooling over pairs (l in the papers)."""
     readout_option = "maxout"
 
 
 class _Tanh(DecoderConfig):
     readout: Size
-    """Units of the tanh layer under the softmax (Luong's h~, Nematus's t)."""
+    """Size of the tanh layer below the softmax (Luong's h~, Nematus's t)."""
     readout_option = "readout"
 
 
 class _Layered(DecoderConfig):
     cell: Cell
-    """A cell. `cho` and `bi-scale` have their own."""
-    layers: Few
-    """Layers, one on top of the other."""
+    """Recurrent cell, see below. `cho` and `bi-scale` have a fixed cell."""
+    layers: SmallSize
+    """Number of layers."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
-    """The first layer, from 1, that adds what it reads to what it gives. Without it: none."""
+    """First layer, counted from 1, with a residual connection (its input is added to its output).
+   """
 
     @property
     def depth(self) -> int:
         return self.layers
 
     @model_validator(mode="after")
-    def _fits(self) -> _Layered:
+    def _validate_residual(self) -> _Layered:
         if self.residual_from is not None and self.residual_from > self.layers:
             must = f"must be at most model.decoder.layers ({self.layers}); got {self.residual_from}"
-            raise_faults([fault(("residual_from",), must)])
+            raise_problems([problem(("residual_from",), must)])
         return self
 
 
 class StackOptions(_Layered):
-    """A stack of cells that a bridge starts."""
+    """A stack of cells whose first states come from a bridge."""
 
     bridge: Bridge
-    """How the first states are made of the encoder's last ones: see below."""
+    """How the first states are computed from the encoder's last states, see below."""
 
 
 class BahdanauOptions(_Maxout):
-    """RNNsearch: attends with the state before the update, deep output with maxout."""
+    """RNNsearch: attention with the state before the update, deep output with maxout (Bahdanau et
+    al. 2015)."""
 
     type: Literal["bahdanau"] = "bahdanau"
     cell: Cell
 
 
 class BahdanauTanhOptions(_Tanh):
-    """The same recurrence under one tanh layer, as Nematus has it, in the place of maxout."""
+    """`bahdanau` with a single tanh layer instead of maxout, as in Nematus."""
 
     type: Literal["bahdanau-tanh"] = "bahdanau-tanh"
     cell: Cell
 
 
 class CohnOptions(DecoderConfig):
-    """The same recurrence from a zero state; a tanh over the new state, the context and the word (Cohn et al. 2016)."""
+    """The recurrence of `bahdanau` from a zero state, with a tanh layer over the new state, the
+    context and the previous word (Cohn et al. 2016)."""
 
     type: Literal["cohn"] = "cohn"
     cell: Cell
@@ -104,9 +106,9 @@ class CohnOptions(DecoderConfig):
 
 
 class CopyNetOptions(DecoderConfig):
-    """CopyNet: the same recurrence, which also reads the places that the word before was copied from; each word is
-    generated or copied, by one softmax (Gu et al. 2016). With `text.type = "words"` what is copied comes out as it
-    stands in the source."""
+    """CopyNet: the recurrence of `bahdanau`, which also reads the source positions that the
+    previous word was copied from. One softmax decides between generating a word and copying one (Gu
+    et al. 2016). With `text.type = "words"` words are copied with their original spelling."""
 
     type: Literal["copynet"] = "copynet"
     cell: Cell
@@ -115,20 +117,22 @@ class CopyNetOptions(DecoderConfig):
 
 
 class RNNencdecOptions(_Maxout):
-    """RNNencdec as RNNsearch is compared with: the context is the encoder's last state, in every step."""
+    """RNNencdec, the baseline of RNNsearch: the context is the encoder's last state at every
+    step."""
 
     type: Literal["rnnencdec"] = "rnnencdec"
     cell: Cell
 
 
 class ChoOptions(_Maxout):
-    """The decoder of Cho et al. (appendix A), whose reset takes in the context too."""
+    """The decoder of Cho et al. (appendix A), whose reset gate also applies to the context."""
 
     type: Literal["cho"] = "cho"
 
 
 class SutskeverOptions(StackOptions):
-    """Sutskever et al.: a stack that sees the source through its first states alone."""
+    """A stack of cells without attention, initialised from the encoder's last states (Sutskever et
+    al. 2014)."""
 
     type: Literal["sutskever"] = "sutskever"
     readout_option = "size"
@@ -136,24 +140,26 @@ class SutskeverOptions(StackOptions):
 
 class _Attentional(StackOptions, _Tanh):
     attentional: Literal["tanh", "tanh-bias", "linear"] = "tanh"
-    """What h~ is of the context and the state: tanh(W [c; h]); tanh(W [c; h] + b) (JoeyNMT's); or W [c; h] + b
-    (OpenNMT-py's with `mlp` attention)."""
+    """Attentional state h~: tanh(W [c; h]), tanh(W [c; h] + b) (as in JoeyNMT), or W [c; h] + b (as
+    in OpenNMT-py with `mlp` attention)."""
 
 
 class LuongOptions(_Attentional):
-    """Luong et al.: attends with the new state of the top layer; attention does not re-enter the recurrence."""
+    """Attention with the new state of the top layer, not fed back into the recurrence (Luong et al.
+    2015)."""
 
     type: Literal["luong"] = "luong"
 
 
 class LuongInputFeedingOptions(_Attentional):
-    """The same, with the attentional state fed in with the next word."""
+    """`luong` with input feeding: each step also reads the previous attentional state."""
 
     type: Literal["luong-input-feeding"] = "luong-input-feeding"
 
 
 class NeubigOptions(StackOptions):
-    """Neubig's tutorial, eq. 72-75: the last context is read with the word."""
+    """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the
+    previous word."""
 
     type: Literal["neubig"] = "neubig"
 
@@ -167,52 +173,55 @@ class ConditionalGRUOptions(_Tanh):
 
 
 class DeepTransitionOptions(_Tanh):
-    """The same, with more transitions after it (Miceli Barone et al. 2017)."""
+    """`cgru` with further transitions after the second (Miceli Barone et al. 2017)."""
 
     type: Literal["deep-transition"] = "deep-transition"
     cell: Cell
-    transitions: Few
-    """Transitions of a step that read the state alone, after the one that reads the context (`bideep`: after each
-    layer's first)."""
+    transitions: SmallSize
+    """Number of further transitions per step, which read only the state, after the one that reads
+    the context (`bideep`: after the first one of each layer)."""
 
 
 class BiDeepOptions(_Layered, _Tanh):
-    """The same, with layers on top that have transitions too (Miceli Barone et al. 2017)."""
+    """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et
+    al. 2017)."""
 
     type: Literal["bideep"] = "bideep"
-    transitions: Few
+    transitions: SmallSize
 
 
 class _MemoryOptions(_Maxout):
     cell: Cell
-    slots: Few
-    """Cells of the external memory (n in the paper)."""
+    slots: SmallSize
+    """Number of cells of the external memory (n in the paper)."""
     slot_size: Size
-    """Numbers in each of its cells (m in the paper)."""
+    """Size of each memory cell (m in the paper)."""
 
 
 class BiScaleOptions(_Tanh):
-    """Bi-scale: a layer that may change at every symbol, and one that changes where the first says so; made for
-    translations into characters (Chung et al. 2016)."""
+    """Bi-scale decoder: a fast layer that may change at every token, and a slow layer that changes
+    only where the fast one's gate allows it. Designed for character-level output (Chung et al.
+    2016)."""
 
     type: Literal["bi-scale"] = "bi-scale"
 
 
 class MemDecOptions(_MemoryOptions):
-    """MEMDEC: an external memory that each step reads and writes (Wang et al. 2016)."""
+    """MEMDEC: an external memory that is read and written at each step (Wang et al. 2016)."""
 
     type: Literal["memdec"] = "memdec"
 
 
-class OwnHeadsOptions(_MemoryOptions):
-    """A variant of it: a head for reading and one for writing, each with a tanh; cells begin by parameters of their
-    own."""
+class SeparateHeadsOptions(_MemoryOptions):
+    """A variant of `memdec` with separate heads for reading and writing, each with a tanh, and
+    learned initial memory cells."""
 
     type: Literal["memory"] = "memory"
 
 
 class RNMTPlusOptions(StackOptions):
-    """RNMT+: attends with the bottom layer; every layer and the output read the context (Chen et al. 2018)."""
+    """RNMT+: attention with the bottom layer; all layers and the output read the context (Chen et
+    al. 2018)."""
 
     type: Literal["rnmt-plus"] = "rnmt-plus"
 
@@ -221,9 +230,21 @@ class RNMTPlusOptions(StackOptions):
 
 
 DECODERS: dict[str, type[DecoderConfig]] = by_name(
-    *(BahdanauOptions, BahdanauTanhOptions, CohnOptions, CopyNetOptions),
-    *(RNNencdecOptions, ChoOptions, SutskeverOptions),
-    *(LuongOptions, LuongInputFeedingOptions, NeubigOptions),
-    *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, BiScaleOptions),
-    *(MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),
+    BahdanauOptions,
+    BahdanauTanhOptions,
+    CohnOptions,
+    CopyNetOptions,
+    RNNencdecOptions,
+    ChoOptions,
+    SutskeverOptions,
+    LuongOptions,
+    LuongInputFeedingOptions,
+    NeubigOptions,
+    ConditionalGRUOptions,
+    DeepTransitionOptions,
+    BiDeepOptions,
+    BiScaleOptions,
+    MemDecOptions,
+    SeparateHeadsOptions,
+    RNMTPlusOptions,
 )

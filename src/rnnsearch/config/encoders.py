@@ -1,4 +1,4 @@
-"""`[model.encoder]`: an encoder's options. Imports no torch."""
+"""`[model.encoder]`: the options of the encoders."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.choice import Options, by_name, raise_faults
-from rnnsearch.config.faults import fault
-from rnnsearch.config.names import Cell
-from rnnsearch.config.table import Few, Size
+from rnnsearch.config.options import Cell, Options, Size, SmallSize, Table, by_name, problem, raise_problems
 
 
 class EncoderConfig(Options):
-    """`[model.encoder]`: the source, word by word, in context."""
+    """`[model.encoder]`: the network that reads the source and computes an annotation per
+    position."""
 
     type: str
-    """An encoder: see below."""
+    """Encoder type, see below."""
     cell: Cell
-    """A cell: see below."""
+    """Recurrent cell, see below."""
     size: Size
-    """Units a direction. Annotations that are read both ways have twice as many."""
+    """Hidden size per direction. Annotations of a bidirectional top layer have twice this size."""
     reads_end: bool = True
-    """Read the end symbol of each source, which attention may then use. `false`: annotations are of its words alone
-    (OpenNMT-py). Not with `reverse`."""
-    one_vector: ClassVar[bool] = False
-    """Whether it can give one vector that has read the whole sentence and in which every layer has its part, as a
-    decoder without attention needs."""
+    """Read the end token of each source sentence, so that attention can use it. If `false`, only
+    words have annotations (as in OpenNMT-py); not with `reverse`."""
+    has_sentence_vector: ClassVar[bool] = False
+    """True if the last states can summarise the sentence in one vector, as decoders without
+    attention need."""
 
     @model_validator(mode="after")
-    def _ends(self) -> EncoderConfig:
+    def _validate_end(self) -> EncoderConfig:
         if not self.reads_end and getattr(self, "reverse", False):
-            raise_faults([fault(("reverse",), "has no meaning with reads_end = false; remove one")])
+            raise_problems([problem(("reverse",), "cannot be combined with reads_end = false; remove one")])
         return self
 
     @property
     @abstractmethod
     def layer_sizes(self) -> tuple[int, ...]:
-        """The size of each layer's last state, bottom first; the top one's is that of an annotation."""
+        """The size of each layer's last state, bottom first; the last one is the annotation
+        size."""
 
     @property
     def annotation_size(self) -> int:
-        """H."""
+        """The size of an annotation (H)."""
         return self.layer_sizes[-1]
 
 
 class BidirectionalOptions(EncoderConfig):
-    """Two recurrent layers; annotation = [forward; backward] (Bahdanau et al., eq. 7)."""
+    """A forward and a backward recurrent layer; annotation = [forward; backward] (Bahdanau et al.,
+    eq. 7)."""
 
     type: Literal["bidirectional"] = "bidirectional"
 
@@ -57,13 +57,13 @@ class BidirectionalOptions(EncoderConfig):
 
 
 class UnidirectionalOptions(EncoderConfig):
-    """One layer, left to right (Cho et al., section 2)."""
+    """One recurrent layer, left to right (Cho et al., section 2)."""
 
     type: Literal["unidirectional"] = "unidirectional"
     reverse: bool = False
-    """Read the words from last to first, the end symbol last all the same (Sutskever et al.). Annotations stay in the
-    order of the text."""
-    one_vector = True
+    """Read the words from last to first, followed by the end token (Sutskever et al.). Annotations
+    keep the order of the text."""
+    has_sentence_vector = True
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
@@ -71,81 +71,88 @@ class UnidirectionalOptions(EncoderConfig):
 
 
 class _Layered(EncoderConfig):
-    layers: Few
-    """Layers, one on top of the other."""
+    layers: SmallSize
+    """Number of layers."""
 
     @property
-    def both_ways(self) -> tuple[bool, ...]:
-        """Which layers, bottom first, are bidirectional."""
+    def bidirectional_layers(self) -> tuple[bool, ...]:
+        """True for each bidirectional layer, bottom first."""
         return (True,) * self.layers
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
-        return tuple(2 * self.size if both else self.size for both in self.both_ways)
+        return tuple(self.size * (1 + bidirectional) for bidirectional in self.bidirectional_layers)
 
 
 class StackedOptions(_Layered):
-    """Layers on top of one another, one way or both, with residual connections (Sutskever et al.; Luong et al.; GNMT;
-    RNMT+)."""
+    """Stacked recurrent layers, unidirectional or bidirectional, with optional residual connections
+    (Sutskever et al.; Luong et al.; GNMT; RNMT+)."""
 
     type: Literal["stacked"] = "stacked"
     direction: Literal["forward", "bottom", "both"]
-    """All layers read forward; the bottom one reads both ways (GNMT); or all read both ways (RNMT+)."""
+    """Reading direction: all layers forward, only the bottom layer bidirectional (GNMT), or all
+    bidirectional (RNMT+)."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
-    """The first layer, from 1, that adds what it reads to what it gives. Without it: none."""
+    """First layer, counted from 1, with a residual connection (its input is added to its output).
+   """
     reverse: bool = False
-    """Read the words from last to first, the end symbol last all the same (Sutskever et al.). Annotations stay in the
-    order of the text."""
-    one_vector = True
+    """Read the words from last to first, followed by the end token (Sutskever et al.). Annotations
+    keep the order of the text."""
+    has_sentence_vector = True
 
     @property
-    def both_ways(self) -> tuple[bool, ...]:
-        return tuple(self.direction == "both" or (self.direction == "bottom" and l == 0) for l in range(self.layers))
+    def bidirectional_layers(self) -> tuple[bool, ...]:
+        if self.direction == "bottom":
+            return (True,) + (False,) * (self.layers - 1)
+        return (self.direction == "both",) * self.layers
 
     @model_validator(mode="after")
-    def _fits(self) -> StackedOptions:
-        faults, first = [], 3 if self.direction == "bottom" else 2
+    def _validate(self) -> StackedOptions:
+        problems = []
         if self.direction == "bottom" and self.layers == 1:
-            must = '"bottom" must have model.encoder.layers of at least 2; got 1 (use type = "bidirectional")'
-            faults.append(fault(("direction",), must))
+            must = '"bottom" needs at least 2 layers (model.encoder.layers); got 1 (use type = "bidirectional")'
+            problems.append(problem(("direction",), must))
+        # A bidirectional bottom layer is twice as wide as layer 2, so that layer 2 cannot add its input to its output.
+        first = 3 if self.direction == "bottom" else 2
         if self.residual_from is not None and not first <= self.residual_from <= self.layers:
-            why = "; layer 2 reads both ways of the bottom layer, which is twice its own size" if first == 3 else ""
+            why = ", because the bidirectional bottom layer is twice as wide as layer 2" if first == 3 else ""
             must = f"must be a layer from {first} to {self.layers} (model.encoder.layers){why}"
-            faults.append(fault(("residual_from",), f"{must}; got {self.residual_from}"))
+            problems.append(problem(("residual_from",), f"{must}; got {self.residual_from}"))
         if self.reverse and self.direction == "both":
-            faults.append(fault(("reverse",), 'has no effect with direction = "both"; remove it'))
-        raise_faults(faults)
+            problems.append(problem(("reverse",), 'has no effect with direction = "both"; remove it'))
+        raise_problems(problems)
         return self
 
 
 class PyramidOptions(_Layered):
-    """Bidirectional layers of which the upper ones halve the positions (Chan et al. 2016). For long sources."""
+    """Bidirectional layers, of which the upper ones halve the number of positions (Chan et al.
+    2016). For long sources."""
 
     type: Literal["pyramid"] = "pyramid"
-    reduce: Few
-    """Layers at the top that halve the positions."""
+    reduce: SmallSize
+    """Number of layers, from the top, that halve the number of positions."""
 
     @model_validator(mode="after")
-    def _fits(self) -> PyramidOptions:
+    def _validate(self) -> PyramidOptions:
         if self.reduce > self.layers:
             must = f"must be at most model.encoder.layers ({self.layers}); got {self.reduce}"
-            raise_faults([fault(("reduce",), must)])
+            raise_problems([problem(("reduce",), must)])
         return self
 
 
 class ConvolutionalOptions(EncoderConfig):
-    """Filters over windows of symbols, the most of each in every segment, highway layers, and two recurrent layers, one
-    a direction, over the segments (Lee et al. 2017). For characters."""
+    """Convolutions over the tokens, max-pooling over segments, highway layers, and a bidirectional
+    recurrent layer over the segments (Lee et al. 2017). For characters."""
 
     type: Literal["convolutional"] = "convolutional"
     widths: Annotated[int, Field(ge=1, le=20)] = 8
-    """Windows are of 1 to so many symbols."""
+    """Largest filter width in tokens; all widths from 1 to this are used."""
     filters: Size
-    """Filters of each width."""
+    """Number of filters per width."""
     stride: Annotated[int, Field(ge=1, le=20)]
-    """Symbols of a segment (5 in Lee et al.)."""
+    """Segment length in tokens (5 in Lee et al.)."""
     highway: Annotated[int, Field(ge=0, le=100)] = 4
-    """Highway layers."""
+    """Number of highway layers."""
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
@@ -153,25 +160,122 @@ class ConvolutionalOptions(EncoderConfig):
 
 
 class RationaleOptions(EncoderConfig):
-    """Two recurrent layers over the words that a network of its own chooses, and over no others (Lei et al. 2016). What
-    translates sees nothing else of the source. Trained by `[objective.rationale]`."""
+    """A forward and a backward recurrent layer over a subset of the words, selected by a second
+    network (Lei et al. 2016). The decoder sees nothing else of the source. Trained by
+    `[objective.rationale]`."""
 
     type: Literal["rationale"] = "rationale"
     chooser: Size
-    """Units a direction of the network that reads the whole source and chooses."""
+    """Hidden size per direction of the network that reads the whole source and selects words."""
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
         return (2 * self.size,)
 
     @model_validator(mode="after")
-    def _ends(self) -> RationaleOptions:
+    def _validate_end(self) -> RationaleOptions:
         if not self.reads_end:
-            raise_faults([fault(("reads_end",), "must be true for rationale, which may choose nothing else")])
+            must = "must be true for the rationale encoder, which may select nothing but the end token"
+            raise_problems([problem(("reads_end",), must)])
         return self
 
 
 ENCODERS: dict[str, type[EncoderConfig]] = by_name(
-    *(BidirectionalOptions, UnidirectionalOptions, StackedOptions),
-    *(PyramidOptions, ConvolutionalOptions, RationaleOptions),
+    BidirectionalOptions,
+    UnidirectionalOptions,
+    StackedOptions,
+    PyramidOptions,
+    ConvolutionalOptions,
+    RationaleOptions,
 )
+
+
+# `[model.source_characters]` and `[model.target_characters]`: words encoded and decoded by their
+# characters.
+
+
+class SourceCharactersConfig(Options):
+    """`[model.source_characters]`: source word embeddings composed from characters, so that words
+    outside the vocabulary can be read. Only for `text.type = "words"`."""
+
+    type: str
+    """Composition function, see below."""
+    words: Literal["all", "unknown"] = "all"
+    """Compose all words, or only those outside the vocabulary and look up the others (Luong &
+    Manning 2016)."""
+
+
+class _CharacterEmbeddingOptions(SourceCharactersConfig):
+    embedding: Size = 64
+    """Size of the character embeddings."""
+
+
+class LSTMOptions(_CharacterEmbeddingOptions):
+    """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning
+    2016)."""
+
+    type: Literal["lstm"] = "lstm"
+    layers: SmallSize = 1
+    """Number of layers."""
+
+
+class BiLSTMOptions(_CharacterEmbeddingOptions):
+    """A linear layer over the last states of a forward and a backward LSTM (Ling et al. 2015)."""
+
+    type: Literal["bilstm"] = "bilstm"
+    size: Size = 128
+    """Hidden size per direction."""
+
+
+class CNNOptions(_CharacterEmbeddingOptions):
+    """Convolutions over the characters, max-pooling and highway layers (Kim et al. 2016;
+    Costa-jussa & Fonollosa 2016)."""
+
+    type: Literal["cnn"] = "cnn"
+    widths: Annotated[int, Field(ge=1, le=20)] = 6
+    """Largest filter width in characters; all widths from 1 to this are used."""
+    filters: Size = 25
+    """Number of filters of width w, divided by w."""
+    highway: Annotated[int, Field(ge=0, le=100)] = 1
+    """Number of highway layers."""
+
+
+class NGramsOptions(SourceCharactersConfig):
+    """The sum of the embeddings of the word's character n-grams (after Ataman & Federico 2018;
+    hashed as in Bojanowski et al. 2017)."""
+
+    type: Literal["ngrams"] = "ngrams"
+    shortest: Annotated[int, Field(ge=1, le=20)] = 3
+    """Length of the shortest n-grams in characters."""
+    longest: Annotated[int, Field(ge=1, le=20)] = 5
+    """Length of the longest n-grams in characters."""
+    buckets: Size = 20000
+    """Number of embeddings that n-grams are hashed to; more buckets mean fewer collisions."""
+
+    @model_validator(mode="after")
+    def _validate_lengths(self) -> NGramsOptions:
+        if self.shortest > self.longest:
+            must = f"must be at least model.source_characters.shortest ({self.shortest}); got {self.longest}"
+            raise_problems([problem(("longest",), must)])
+        return self
+
+
+SOURCE_CHARACTERS: dict[str, type[SourceCharactersConfig]] = by_name(
+    LSTMOptions, BiLSTMOptions, CNNOptions, NGramsOptions
+)
+
+
+class TargetCharactersConfig(Table):
+    """`[model.target_characters]`: a character-level decoder that spells unknown target words (the
+    hybrid model of Luong & Manning 2016). Only for `text.type = "words"` and a decoder with
+    attention."""
+
+    cell: Cell = "lstm"
+    """Recurrent cell, see below."""
+    size: Size = 256
+    """Hidden size."""
+    layers: SmallSize = 1
+    """Number of layers; the first starts from the word decoder's context and state at the unknown
+    word."""
+    embedding: Size = 64
+    """Size of the character embeddings."""

@@ -1,4 +1,4 @@
-"""`[objective]` of a run file. Imports no torch."""
+"""`[objective]` of a run file: the training objective."""
 
 from __future__ import annotations
 
@@ -6,100 +6,116 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rnnsearch.config.choice import OneOf, Options, by_name
-from rnnsearch.config.names import AlignmentLoss
-from rnnsearch.config.table import NotNegative, Positive, Share, Size, Table
+from rnnsearch.config.options import (
+    AlignmentLoss,
+    Fraction,
+    NonNegative,
+    OneOf,
+    Options,
+    Positive,
+    Size,
+    Table,
+    by_name,
+)
 
 
 class FertilityConfig(Table):
     """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016).
 
-    How many target symbols a source symbol has is read from its annotation."""
+    The fertility of a source token, its expected number of target tokens, is predicted from its
+    annotation."""
 
     size: Size
-    """Units of its hidden layer."""
+    """Hidden size of the fertility model."""
     weight: Positive = 1.0
-    """Weight."""
+    """Weight of the penalty."""
 
 
 class SupervisionConfig(Table):
-    """`[objective.supervision]`: attention learns given word alignments (Liu et al. 2016).
+    """`[objective.supervision]`: supervised attention, trained to match word alignments (Liu et al.
+    2016).
 
-    They come from `data.alignments`, or from a listed corpus."""
+    The alignments come from `data.alignments` or from a listed corpus."""
 
     type: AlignmentLoss
-    """An alignment loss: see below."""
+    """Alignment loss, see below."""
     weight: Positive = 1.0
-    """Weight."""
+    """Weight of the alignment loss."""
     spread: Positive | None = None
-    """Standard deviation, in source symbols, of the bell that each link is (after Mi et al. 2016). Without it a link is
-    its one position."""
+    """Standard deviation, in source tokens, of the Gaussian that replaces each link (after Mi et
+    al. 2016). If not given, a link is a single position."""
     unaligned: Literal["skip", "end"] = "skip"
-    """Target symbols without a link are left out, or sent to the source's end symbol (which the encoder must read)."""
+    """Target tokens without a link: leave them out of the loss, or align them to the source's end
+    token (which the encoder must read)."""
     word: Literal["predicted", "read"] = "predicted"
-    """Whose links the weights of a position learn: those of the word it predicts, or of the word it has just read.
-    `"read"` aligns far better and translates worse; alignments are then taken from the position after, and the decoder
-    must attend after it reads (`cgru`, `luong`, ... not `bahdanau`)."""
+    """The target word whose links supervise the weights of a step: the word predicted at the step,
+    or the word just read. `"read"` gives much better alignments and worse translations; alignments
+    are then taken from the next step, and the decoder must attend after it reads (`cgru`, `luong`,
+    ... but not `bahdanau`)."""
 
 
 class ContrastConfig(Options):
-    """`[objective.contrast]`: training tells words of the text from noise words, and sums over no vocabulary.
+    """`[objective.contrast]`: training by contrast with noise words instead of a softmax over the
+    vocabulary.
 
-    The log's training NLL is then this loss, and an update changes the vectors of the words alone that it has read.
-    Only for `model.output.type = "softmax"`."""
+    The training NLL in the log is then this loss. Updates are sparse: they change only the
+    embeddings and output rows of the words in the batch and the noise. Only for `model.output.type
+    = "softmax"`."""
 
     type: str
-    """A contrast: see below."""
+    """Contrastive loss, see below."""
     samples: Size = 500
-    """Noise words of a batch (K)."""
+    """Number of noise words per batch (K). More give a better estimate and slower updates."""
     power: Annotated[float, Field(ge=0.0, le=1.0)]
-    """Noise words are drawn by their counts in the training text to this power."""
+    """Noise words are sampled in proportion to their training counts raised to this power."""
 
 
 class NCEOptions(ContrastConfig):
-    """Noise-contrastive estimation: a word of the text, or of the noise? (Mnih & Teh 2012)"""
+    """Noise-contrastive estimation: classify words as text or noise (Mnih & Teh 2012)."""
 
     type: Literal["nce"] = "nce"
     power: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
-    """Noise words are drawn by their counts in the training text to this power: 1, or 0.4 with `blackout`."""
+    """Noise words are sampled in proportion to their training counts raised to this power (default:
+    1; 0.4 with `blackout`)."""
 
 
 class BlackOutOptions(ContrastConfig):
-    """A softmax over the word and the noise words, weighted, that also pushes each noise word down (Ji et al. 2016)."""
+    """BlackOut: a weighted softmax over the word and the noise words, which also pushes each noise
+    word down (Ji et al. 2016)."""
 
     type: Literal["blackout"] = "blackout"
     power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4
-    """As for `nce`."""
 
 
 CONTRASTS: dict[str, type[ContrastConfig]] = by_name(NCEOptions, BlackOutOptions)
 
 
 class ReinforceConfig(Options):
-    """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015).
+    """`[objective.reinforce]`: training of hard attention by REINFORCE (Xu et al. 2015).
 
-    Must be given for `normaliser = "hard"`, and must not for another."""
+    Required for `normaliser = "hard"`, and an error for any other."""
 
     key = "baseline"
 
     baseline: str
-    """A baseline: see below."""
+    """Baseline that reduces the variance of the gradient, see below."""
     weight: Positive = 1.0
-    """Weight."""
-    entropy: NotNegative = 0.0
-    """Weight of the entropy of the attention weights, which keeps them from settling too early."""
+    """Weight of the REINFORCE loss."""
+    entropy: NonNegative = 0.0
+    """Weight of the entropy of the attention weights; raise it if attention settles on one position
+    too early."""
 
 
 class AverageBaselineOptions(ReinforceConfig):
-    """The moving average of the log-probabilities (Xu et al., section 4.1)."""
+    """A moving average of the log-probabilities (Xu et al., section 4.1)."""
 
     baseline: Literal["average"] = "average"
-    decay: Share
-    """How much of the average stays at each update (0.9 in Xu et al.)."""
+    decay: Fraction
+    """Decay rate of the moving average (0.9 in Xu et al.)."""
 
 
 class LearnedBaselineOptions(ReinforceConfig):
-    """Read from the last position's readout."""
+    """A prediction from the readout of the previous position."""
 
     baseline: Literal["learned"] = "learned"
 
@@ -108,65 +124,70 @@ BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, Le
 
 
 class RationaleConfig(Table):
-    """`[objective.rationale]`: how the encoder `rationale` learns which words to read (Lei et al. 2016).
+    """`[objective.rationale]`: how the `rationale` encoder learns to select words (Lei et al.
+    2016).
 
-    Must be given for `model.encoder.type = "rationale"`, and must not for another. The log's training NLL is of what is
-    translated from the words that were drawn."""
+    Required for `model.encoder.type = "rationale"`, and an error for any other. The training NLL in
+    the log is that of translations from the sampled words."""
 
-    sparsity: NotNegative
-    """Weight of the number of words that are read (lambda_1)."""
-    coherence: NotNegative = 0.0
-    """Weight of the number of places where reading begins or stops (lambda_2)."""
-    decay: Share = 0.9
-    """How much of the moving average of the cost, with which a draw's is compared, stays at each update."""
+    sparsity: NonNegative
+    """Weight of the number of selected words (lambda_1); a higher weight selects fewer."""
+    coherence: NonNegative = 0.0
+    """Weight of the number of transitions between selected and skipped words (lambda_2); a higher
+    weight selects longer spans."""
+    decay: Fraction = 0.9
+    """Decay rate of the moving average of the cost, the baseline that a sample's cost is compared
+    with."""
 
 
 class TeacherConfig(Table):
-    """`[objective.teacher]`: a trained model, whose distribution over the symbols at each position is learned, too
-    (Kim & Rush 2016). See [Distillation](distillation.md#word-by-word)."""
+    """`[objective.teacher]`: word-level knowledge distillation from a trained model (Kim & Rush
+    2016). See [Distillation](distillation.md#word-level-distillation)."""
 
     folder: str
-    """The teacher's folder, relative to the run file. Training reads it whenever it begins or goes on; the student does
-    not need it."""
+    """Folder of the teacher, relative to the run file. It is read whenever training starts or
+    resumes; the trained student does not need it."""
     weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
-    """alpha of (1 - alpha) NLL + alpha (cross-entropy to the teacher's distributions); 1 is the teacher alone, without
-    `training.label_smoothing`."""
+    """alpha of (1 - alpha) NLL + alpha cross-entropy to the teacher's distributions. 1 trains on
+    the teacher only, and excludes `training.label_smoothing`."""
 
 
 class ObjectiveConfig(Table):
-    """`[objective]`: what training minimises besides the negative log-likelihood.
+    """`[objective]`: terms of the training loss in addition to the negative log-likelihood.
 
-    Weights are those of sums over a sentence. All but `partition`, `contrast`, `spelling`, `rationale` and `teacher`
-    are only for a decoder with attention."""
+    Weights apply to sums over a sentence. All terms except `partition`, `contrast`, `spelling`,
+    `rationale` and `teacher` need a decoder with attention."""
 
     doubly_stochastic: Positive | None = None
-    """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
+    """Weight of the sum over source positions of (1 - total attention to the position)^2 (Xu et al.
+    2015). It encourages attention to the whole source."""
     coverage: Positive | None = None
-    """Weight of what is left of the source words' coverage embeddings when the end symbol is written, the sum of their
-    lengths (Mi et al. 2016). Only for the feature `coverage-embedding`."""
+    """Weight of the norms of the source words' coverage embeddings after the end token, summed over
+    words (Mi et al. 2016). Only for the feature `coverage-embedding`."""
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
     partition: Size | None = None
-    """In training the softmax is over so many target symbols at most, those of some successive batches (tau in Jean et
-    al. 2015): for vocabularies of hundreds of thousands of words. Without it over all. An update changes the vectors of
-    the words alone that it has read."""
+    """Maximum number of target tokens in the training softmax: those of consecutive batches (tau in
+    Jean et al. 2015). For vocabularies of hundreds of thousands of words; by default the softmax is
+    over all tokens. Updates are sparse: they change only the embeddings and output rows of these
+    tokens."""
     contrast: Annotated[ContrastConfig, OneOf("contrast", CONTRASTS)] | None = None
     spelling: Positive | None = None
-    """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
-    with `[model.target_characters]`."""
+    """alpha of J_w + alpha J_c, the weight of the character-level loss of unknown words (Luong &
+    Manning 2016). Default: 1. Only with `[model.target_characters]`."""
     reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
     rationale: RationaleConfig | None = None
     teacher: TeacherConfig | None = None
     symmetry: Positive | None = None
-    """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016). The reverse
-    model goes to `<run folder>-reverse`."""
+    """Weight of the agreement between the attention of two models, one per direction, that are
+    trained together (Cohn et al. 2016). The reverse model goes to `<run folder>-reverse`."""
 
     @property
-    def reads_some_words(self) -> bool:
-        """Whether an update's loss is over some words of the vocabulary alone."""
+    def samples_vocabulary(self) -> bool:
+        """True if the loss of an update is over a subset of the vocabulary."""
         return self.partition is not None or self.contrast is not None
 
     @property
-    def aligns_read_words(self) -> bool:
-        """Whether the alignment of a target symbol is in the weights of the position after it."""
+    def aligns_previous_word(self) -> bool:
+        """True if the alignment of a target token is in the attention weights of the next step."""
         return self.supervision is not None and self.supervision.word == "read"

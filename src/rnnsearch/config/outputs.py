@@ -1,4 +1,4 @@
-"""`[model.output]` of a run file: how the probability of a target symbol is put together. Imports no torch."""
+"""`[model.output]` of a run file: the output layer."""
 
 from __future__ import annotations
 
@@ -7,54 +7,124 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.choice import Options, by_name, raise_faults
-from rnnsearch.config.faults import fault
-from rnnsearch.config.table import Size
+from rnnsearch.config.options import Fraction, Options, Positive, Size, Table, by_name, problem, raise_problems
 
 
 class OutputConfig(Options):
-    """`[model.output]`: the softmax over all target symbols, or what is cheaper for large vocabularies.
+    """`[model.output]`: a softmax over the target vocabulary, or a cheaper output layer for large
+    vocabularies.
 
-    All but `softmax` need `model.tie = "none"` and `training.label_smoothing = 0.0`."""
+    All types except `softmax` need `model.tie = "none"` and `training.label_smoothing = 0.0`."""
 
     type: str
-    """An output: see below."""
+    """Output layer, see below."""
 
 
 class SoftmaxOptions(OutputConfig):
-    """One softmax over all symbols."""
+    """One softmax over the vocabulary."""
 
     type: Literal["softmax"] = "softmax"
 
 
 class HierarchicalOptions(OutputConfig):
-    """p(class of y) p(y given its class): two softmaxes of few symbols each in training (Goodman 2001)."""
+    """Class-based softmax, p(class of y) p(y given its class): training computes two small
+    softmaxes (Goodman 2001)."""
 
     type: Literal["hierarchical"] = "hierarchical"
     classes: Size | None = None
-    """How many classes. Without it the square root of the vocabulary."""
+    """Number of classes. Default: the square root of the vocabulary size."""
     by: Literal["frequency", "neighbours"] = "frequency"
-    """Which symbols are of one class: those equally frequent, in classes of equal shares of the square roots of counts
-    (Mikolov et al. 2011); or those that stand after the same symbols, found by the exchange algorithm (Kneser & Ney
-    1993; Uszkoreit & Brants 2008), as Brown et al. (1992) cluster words."""
+    """How tokens are assigned to classes: by `frequency`, such that every class has the same total
+    of square roots of counts (Mikolov et al. 2011), or by their preceding tokens (`neighbours`),
+    with the exchange algorithm (Kneser & Ney 1993; Uszkoreit & Brants 2008) for the criterion of
+    Brown et al. (1992)."""
 
 
 class AdaptiveOptions(OutputConfig):
-    """One softmax over the frequent symbols and the groups of the others, which read fewer numbers the rarer they are
-    (Grave et al. 2017). For vocabularies whose symbols are in order of frequency, as those of words are."""
+    """Adaptive softmax: the most frequent tokens have their own softmax, rarer tokens are grouped
+    and read a smaller projection of the readout (Grave et al. 2017). The vocabulary must be sorted
+    by frequency, as that of words is."""
 
     type: Literal["adaptive"] = "adaptive"
     cutoffs: Annotated[list[Size], Field(min_length=1)]
-    """Where groups begin: with [2000, 10000] the first 2,000 symbols are by themselves, the next 8,000 one group, all
-    others another."""
+    """Start of each group: [2000, 10000] means the 2,000 most frequent tokens, one group of the
+    next 8,000 and one of all others."""
     factor: Annotated[float, Field(ge=1.0, le=100.0)] = 4.0
-    """Group k reads the readout's numbers divided by factor^k."""
+    """Group k reads a projection of the readout whose size is divided by factor^k."""
 
     @model_validator(mode="after")
-    def _fits(self) -> AdaptiveOptions:
-        if any(later <= one for one, later in pairwise(self.cutoffs)):
-            raise_faults([fault(("cutoffs",), f"must be in ascending order; got {self.cutoffs}")])
+    def _validate_cutoffs(self) -> AdaptiveOptions:
+        if any(later <= earlier for earlier, later in pairwise(self.cutoffs)):
+            raise_problems([problem(("cutoffs",), f"must be in ascending order; got {self.cutoffs}")])
         return self
 
 
 OUTPUTS: dict[str, type[OutputConfig]] = by_name(SoftmaxOptions, HierarchicalOptions, AdaptiveOptions)
+
+
+# `[model.dropout]` and `[model.init]`, for translation and language models.
+
+
+class DropoutConfig(Table):
+    """`[model.dropout]`: dropout rates in training, from 0 (off) to less than 1. Raise them for
+    small corpora. Masks are sampled once per batch."""
+
+    embedding: Fraction = 0.0
+    """Dropout rate of the word embeddings' units."""
+    annotations: Fraction = 0.0
+    """Dropout rate of the annotations (encoder outputs). Only for a decoder with attention."""
+    attention: Fraction = 0.0
+    """Dropout rate of the attention weights from which the context is computed. Only for a decoder
+    with soft attention."""
+    readout: Fraction = 0.0
+    """Dropout rate of the readout, the input of the output layer."""
+    word: Fraction = 0.0
+    """Rate of word dropout, which zeroes whole word embeddings."""
+    layers: Fraction = 0.0
+    """Dropout rate between stacked layers, with a new mask at each position (Zaremba et al.
+    2014)."""
+    layer_outputs: Fraction = 0.0
+    """Dropout rate of the output of each stacked layer, before the residual sum, with a new mask at
+    each position (Chen et al. 2018)."""
+    state: Fraction = 0.0
+    """Dropout rate of the recurrent state, with one mask per sequence (Gal & Ghahramani 2016)."""
+
+
+class InitConfig(Options):
+    """`[model.init]`: parameter initialisation."""
+
+    type: str
+    """Initialisation scheme, see below."""
+    recurrent: Literal["orthogonal", "same"] = "orthogonal"
+    """Initialise recurrent matrices as orthogonal matrices, or the same way as all others."""
+    biases: Literal["zero", "same"] = "zero"
+    """Initialise biases with zeros, or the same way as all other parameters."""
+
+
+class GlorotOptions(InitConfig):
+    """Uniform between plus and minus sqrt(6 / (in + out)); embeddings and output rows have variance
+    1 / columns."""
+
+    type: Literal["glorot"] = "glorot"
+
+
+class NormalOptions(InitConfig):
+    """Normal with standard deviation `scale`, except for the alignment model (Bahdanau et al.,
+    appendix B.1)."""
+
+    type: Literal["normal"] = "normal"
+    scale: Positive
+    """Standard deviation (`normal`), or bound of the interval (`uniform`)."""
+    alignment_scale: Positive | None = None
+    """Standard deviation of the alignment model's W_a and U_a; v_a is initialised with zeros.
+    Required for a model with attention, and an error for any other."""
+
+
+class UniformOptions(InitConfig):
+    """Uniform between -`scale` and `scale`."""
+
+    type: Literal["uniform"] = "uniform"
+    scale: Positive
+
+
+INITS: dict[str, type[InitConfig]] = by_name(GlorotOptions, NormalOptions, UniformOptions)

@@ -1,8 +1,8 @@
-"""A run file read: presets, overrides, and every fault at once. Imports no torch.
+"""Loading of run files: presets, overrides, and error messages for every problem at once.
 
-A run file is TOML. It may name a preset, whose tables it overrides key by key; where an override changes a table's
-`type`, the preset's other keys of that table are dropped, for they belong to the other type. Combinations of parts are
-checked by `systems.checks`.
+A run file is TOML. It may name a preset, whose tables it overrides key by key. If an override
+changes the `type` of a table, the preset's other keys of that table are dropped, because they
+belong to the other type. Combinations of components are checked in `config.rules`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,91 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
 
-from rnnsearch.config.faults import sentence
-from rnnsearch.config.run import RunConfig
+from rnnsearch.config.data import DataConfig, TextConfig
+from rnnsearch.config.language_model import LanguageModelConfig
+from rnnsearch.config.model import ModelConfig
+from rnnsearch.config.objective import ObjectiveConfig
+from rnnsearch.config.options import ByKind, Table, error_message, problem, raise_problems
 from rnnsearch.config.search import SearchConfig
+from rnnsearch.config.training import TrainingConfig
 from rnnsearch.errors import ConfigError, did_you_mean, must_be_one_of
+
+# The schema of a whole run file.
+
+MODELS: dict[str, type[Table]] = {"translation": ModelConfig, "language-model": LanguageModelConfig}
+"""Classes of `[model]` by `kind`."""
+
+
+class RunConfig(Table):
+    """Options outside of all tables. `preset`, the name of a preset below, is also given here."""
+
+    name: str | None = None
+    """Name of the run; its folder is `runs/<name>` in the current folder."""
+    folder: str | None = None
+    """Folder of the run, relative to the run file, instead of `runs/<name>`. Without `name` and
+    `folder` it is `runs/<name of the run file without .toml>` in the current folder."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: Annotated[ModelConfig | LanguageModelConfig, ByKind(MODELS, "translation")]
+    objective: ObjectiveConfig = ObjectiveConfig()
+    training: TrainingConfig
+    search: SearchConfig = SearchConfig()
+    _base: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="after")
+    def _validate_annotation(self) -> RunConfig:
+        if self.text.annotation is not None and not (self.data.aligner and len(self.data.languages) == 2):
+            needs = "needs the aligner of one source and one target (data.aligner = true)"
+            raise_problems([problem(("text", "annotation"), needs)])
+        return self
+
+    @property
+    def translation(self) -> ModelConfig:
+        """`[model]` of a translation model.
+
+        Raises:
+            ConfigError: If the model is of another kind.
+        """
+        if not isinstance(self.model, ModelConfig):
+            raise ConfigError([f'model.kind: must be "translation" for this; got "{self.model.kind}"'])
+        return self.model
+
+    @property
+    def copies_words(self) -> bool:
+        """True if the model copies out-of-vocabulary words from the source."""
+        return isinstance(self.model, ModelConfig) and self.model.copies and set(self.text.types) == {"words"}
+
+    @property
+    def aligns_previous_word(self) -> bool:
+        """True if the alignment of a target token is in the attention weights of the next step."""
+        if self.search.attended_word is None:
+            return self.objective.aligns_previous_word
+        return self.search.attended_word == "read"
+
+    @property
+    def base(self) -> Path:
+        """The folder of the run file, which relative paths refer to."""
+        return self._base
 
 
 def preset_names() -> list[str]:
-    """The presets' names, sorted."""
+    """Return the names of all presets, sorted."""
     files = resources.files("rnnsearch") / "presets"
     return sorted(f.name.removesuffix(".toml") for f in files.iterdir() if f.name.endswith(".toml"))
 
 
 def preset(name: str) -> dict[str, Any]:
-    """A preset's tables. Errors: ConfigError for an unknown name."""
+    """Return the tables of a preset, or raise ConfigError if the name is unknown."""
     return _with_preset(tomllib.loads(_preset_text(name)))
 
 
-def preset_about(name: str) -> str:
-    """What a preset says of itself before its tables. Errors: ConfigError for an unknown name."""
+def preset_description(name: str) -> str:
+    """Return the comment at the top of a preset, or raise ConfigError if the name is unknown."""
     lines = _preset_text(name).splitlines()
     return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
 
@@ -50,14 +111,18 @@ def _preset_text(name: str) -> str:
 
 
 UNSET = "unset"
-"""The value that takes an option of the preset away, for TOML has no null."""
-ALTERNATIVES = ({"tokens", "sentences"}, {"corpus", "train"})
-"""Options of which a table has one: giving it anew drops the others of the base."""
+"""Value that removes an option of the preset, because TOML has no null."""
+EXCLUSIVE_OPTIONS = ({"tokens", "sentences"}, {"corpus", "train"})
+"""Options of which a table has exactly one; an override of one drops the others of its group."""
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, table by table; a table whose `type` changes replaces the base's whole table."""
-    dropped = {key for group in ALTERNATIVES if group & over.keys() for key in group - over.keys()}
+    """Return `base` overridden by `over`, table by table; a table whose `type` changes is replaced
+    as a whole."""
+    dropped: set[str] = set()
+    for group in EXCLUSIVE_OPTIONS:
+        if group & over.keys():
+            dropped |= group - over.keys()
     merged = {key: value for key, value in base.items() if key not in dropped}
     for key, value in over.items():
         old = merged.get(key)
@@ -75,9 +140,12 @@ def _with_preset(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_setting(setting: str) -> dict[str, Any]:
-    """`training.batch.tokens=4096` as nested tables. The value is TOML; bare words are text.
+    """Parse a setting such as `training.batch.tokens=4096` into nested tables.
 
-    Errors: ConfigError where there is no `=` or the key is empty.
+    The value is TOML, or text if it is not valid TOML.
+
+    Raises:
+        ConfigError: If there is no `=`, or a part of the key is empty.
     """
     key, equals, text = setting.partition("=")
     if not equals or not all(part.strip() for part in key.split(".")):
@@ -87,75 +155,84 @@ def parse_setting(setting: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     except (ValueError, RecursionError):
-        raise ConfigError([f"--set {key}: must be a value that TOML can hold; got one too large"]) from None
+        raise ConfigError([f"--set {key}: must be a valid TOML value; got one that is too large"]) from None
     for part in reversed(key.split(".")):
         value = {part.strip(): value}
     return dict(value)
 
 
 def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path = Path()) -> RunConfig:
-    """The resolved config of a run file's tables and `--set` overrides.
+    """Return the config for the tables of a run file and `--set` overrides.
 
-    Errors: ConfigError with every fault, each with its dotted path.
+    Raises:
+        ConfigError: With every problem, each with its dotted path.
     """
-    given: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for setting in settings:
-        given = merge(given, parse_setting(setting))
-    whole = _without_unset(_with_preset(merge(tables, given)))
+        overrides = merge(overrides, parse_setting(setting))
+    whole = _without_unset(_with_preset(merge(tables, overrides)))
     try:
         config = RunConfig.model_validate(whole)
     except ValidationError as error:
-        raise ConfigError(_faults(error), _without_faults(whole, error)) from None
+        raise ConfigError(_messages(error), _without_invalid_options(whole, error)) from None
     config._base = base
     return config
 
 
-def laid_on(search: SearchConfig, given: Mapping[str, Any]) -> SearchConfig:
-    """`[search]` with other values of some options. Errors: ConfigError with every fault."""
+def override_search(search: SearchConfig, overrides: Mapping[str, Any]) -> SearchConfig:
+    """Return `[search]` with some options replaced, or raise ConfigError with every problem."""
     try:
-        return SearchConfig.model_validate({**search.model_dump(), **given})
+        return SearchConfig.model_validate({**search.model_dump(), **overrides})
     except ValidationError as error:
-        raise ConfigError(_faults(error)) from None
+        raise ConfigError(_messages(error)) from None
 
 
 def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in tables.items() if value != UNSET}
-    return {key: _without_unset(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+    rest: dict[str, Any] = {}
+    for key, value in tables.items():
+        if value != UNSET:
+            rest[key] = _without_unset(value) if isinstance(value, Mapping) else value
+    return rest
 
 
-def _without_faults(tables: dict[str, Any], error: ValidationError) -> RunConfig | None:
-    """The config without the options that a validation found faulty; None where that is no config either."""
+def _without_invalid_options(tables: dict[str, Any], error: ValidationError) -> RunConfig | None:
+    """Return the config without the options that failed validation, or None if the rest is invalid,
+    too."""
     rest = copy.deepcopy(tables)
-    for fault in error.errors():
+    for details in error.errors():
         table: Any = rest
-        for part in fault["loc"][:-1]:
+        for part in details["loc"][:-1]:
             table = table.get(part, {}) if isinstance(table, dict) else {}
-        if isinstance(table, dict) and fault["loc"]:
-            table.pop(str(fault["loc"][-1]), None)
+        if isinstance(table, dict) and details["loc"]:
+            table.pop(str(details["loc"][-1]), None)
     try:
         return RunConfig.model_validate(rest)
     except ValidationError:
         return None
 
 
+# Dotted keys of more than 32 parts, for which tomllib needs quadratic time and memory; valid keys have only a few.
 _LONG_KEY = re.compile(r"""(?<![\w\\-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
-"""Names with dots between: the library takes time and memory by the square of their number, and ours are a few."""
 _TOO_DEEP = "its tables must be nested less deeply"
 
 
 def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read and resolve a run file. Errors: ConfigError naming the file, the line or the dotted paths."""
+    """Load and resolve a run file.
+
+    Raises:
+        ConfigError: With the file, and the line or the dotted path of every problem.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such run file"]) from None
-    except (OSError, ValueError) as error:  # other bytes than UTF-8, NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: invalid UTF-8, or NUL in the path
         raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     return parse(text, path, settings)
 
 
 def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Resolve the text of a run file that stands in `path`. Errors: ConfigError, as in `load`."""
+    """Resolve the text of the run file at `path`, or raise ConfigError like `load`."""
     try:
         if _LONG_KEY.search(text):
             raise RecursionError
@@ -164,36 +241,37 @@ def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
         raise ConfigError([f"{path}: is not TOML: {error}"]) from None
     except RecursionError:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
-    except ValueError as error:  # a number of too many digits
+    except ValueError as error:  # an integer with too many digits
         raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:
-        raise ConfigError([f"{path}: {fault}" for fault in error.faults], error.rest) from None
+        raise ConfigError([f"{path}: {message}" for message in error.faults], error.rest) from None
     except RecursionError:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
 
 
 def dump(config: BaseModel) -> str:
-    """A config as TOML that `resolve` reads back to the same config; options not given are left out."""
+    """Return a config as TOML that `resolve` reads back as the same config; options without a value
+    are omitted."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _faults(errors: ValidationError) -> list[str]:
-    faults = []
+def _messages(errors: ValidationError) -> list[str]:
+    messages = []
     for error in errors.errors():
-        said = sentence(error)
+        message = error_message(error)
         if error["type"] == "extra_forbidden":
-            said = f"there is no such option{did_you_mean(str(error['loc'][-1]), _keys_at(error['loc'][:-1]))}"
-        faults.append(f"{'.'.join(str(part) for part in error['loc']) or 'run file'}: {said}")
-    return faults
+            message = f"unknown option{did_you_mean(str(error['loc'][-1]), _options_at(error['loc'][:-1]))}"
+        messages.append(f"{'.'.join(str(part) for part in error['loc']) or 'run file'}: {message}")
+    return messages
 
 
-def _keys_at(location: tuple[Any, ...]) -> list[str]:
-    """The options of the table at a dotted path; of every class that it may be of."""
+def _options_at(location: tuple[Any, ...]) -> list[str]:
+    """Return the options of the table at a location, of all classes that the table may have."""
     tables: list[type[BaseModel]] = [RunConfig]
     for part in location:
-        kinds = [table.model_fields[part].annotation for table in tables if part in table.model_fields]
-        each = [one for kind in kinds for one in getattr(kind, "__args__", (kind,))]
-        tables = [kind for kind in each if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        types = [table.model_fields[part].annotation for table in tables if part in table.model_fields]
+        members = [member for type_ in types for member in getattr(type_, "__args__", (type_,))]
+        tables = [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
     return [key for table in tables for key in table.model_fields]

@@ -1,4 +1,4 @@
-"""`[search]` of a run file. Imports no torch."""
+"""`[search]` of a run file: default search options."""
 
 from __future__ import annotations
 
@@ -6,75 +6,91 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.choice import raise_faults
-from rnnsearch.config.faults import fault
-from rnnsearch.config.names import LengthNorm, Stop
-from rnnsearch.config.table import Count, NotNegative, Positive, Size, Table
+from rnnsearch.config.options import (
+    Count,
+    LengthNorm,
+    NonNegative,
+    Positive,
+    Size,
+    Stop,
+    Table,
+    problem,
+    raise_problems,
+)
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 class EnsembleConfig(Table):
-    """`[search.ensemble]`: models that translate together with that of the folder. Not in a run file: `rnnsearch
-    ensemble` makes such a folder."""
+    """`[search.ensemble]`: further models that translate together with the model of the folder. Not
+    in a run file; `rnnsearch ensemble` creates such folders."""
 
     members: Annotated[list[str], Field(min_length=1)]
-    """Their folders, in the model's own."""
+    """Folders of the further models, inside the model folder."""
     weights: Annotated[list[Positive], Field(min_length=2)]
-    """Of the folder's own model, and of theirs."""
+    """Weights of the folder's own model and of each member."""
     mean: Literal["geometric", "arithmetic"] = "geometric"
-    """Of their distributions: the renormalised product (AND), or the sum (OR)."""
+    """How distributions are combined: renormalised product (`geometric`, AND) or sum (`arithmetic`,
+    OR)."""
 
     @model_validator(mode="after")
-    def _one_weight_each(self) -> EnsembleConfig:
-        if (wanted := len(self.members) + 1) != len(self.weights):
-            raise_faults([fault(("weights",), f"must be one a model, {wanted}; got {len(self.weights)}")])
+    def _validate_weights(self) -> EnsembleConfig:
+        expected = len(self.members) + 1
+        if len(self.weights) != expected:
+            raise_problems(
+                [problem(("weights",), f"must have one number per model ({expected}); got {len(self.weights)}")]
+            )
         return self
 
 
 class SearchConfig(Table):
-    """`[search]`: the defaults of `translate`, kept in the model folder."""
+    """`[search]`: the defaults of `translate`, stored in the model folder."""
 
     beam: Annotated[int, Field(ge=1, le=1000)] = 5
-    """Beam width; 1 is greedy search."""
+    """Beam size; 1 is greedy search. Larger beams are slower."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0
-    """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
+    """Length penalty: a hypothesis scores log-probability / length^penalty. 0 does not normalise, 1
+    averages over tokens; raise it if translations are too short."""
     length_norm: LengthNorm = "power"
-    """What `length_penalty` is the exponent of: see below."""
+    """Length to which `length_penalty` is applied, see below."""
     stop: Stop = "bound"
-    """When a beam search of a sentence ends: see below."""
-    coverage_penalty: NotNegative = 0.0
-    """beta of beta * sum over j of log(min(sum over i of the weights, 1)), added to the score (Wu et al. 2016)."""
+    """Stopping criterion of beam search, see below."""
+    coverage_penalty: NonNegative = 0.0
+    """Coverage penalty: beta of beta * sum over j of log(min(sum over i of the attention weights,
+    1)), added to the score (Wu et al. 2016). Raise it if translations omit parts of the source."""
     max_ratio: Positive = 2.0
-    """A translation has at most this many symbols a source symbol ..."""
+    """Maximum translation length: this many target tokens per source token ..."""
     max_extra: Count = 20
     """... plus this many."""
     no_repeat_ngram: Count = 0
-    """No sequence of so many symbols stands in a translation twice; 0: any may."""
+    """Forbid repeated n-grams of this length in a translation; 0 allows them."""
     replace_unknown: Literal["none", "copy", "dictionary"] = "none"
-    """What becomes of `<unk>`: it stays; the source word that it attends to most takes its place; or that word's entry
-    in `dictionary`, if it has one. Only for `text.type = "words"` and a decoder with attention."""
+    """How to replace `<unk>`: not at all, by the source word with the most attention, or by that
+    word's entry in `dictionary`, if any. Only for `text.type = "words"` and a decoder with
+    attention."""
     dictionary: str | None = None
-    """A TSV file of source words and their translations. It is copied into the model folder."""
+    """TSV file of source words and their translations; copied into the model folder."""
     attended_word: Literal["predicted", "read"] | None = None
-    """Whose alignment a position's attention is said to be, in links, heat maps and where `<unk>` is replaced: that of
-    the word predicted there, or of the one just read (Luong et al. 2015, footnote 14), of a decoder that attends after
-    it reads. Not given: as `objective.supervision.word` has it, else the one predicted."""
+    """The target word that a step's attention is reported for, in alignments, heat maps and `<unk>`
+    replacement: the word predicted at the step, or the word just read (Luong et al. 2015, footnote
+    14), if the decoder attends after reading. Default: `objective.supervision.word`, otherwise
+    `"predicted"`."""
     language_model: str | None = None
-    """A language model's folder, beside the translation model in search ([shallow
-    fusion](language-models.md#beside-a-translation-model)), over the same target symbols. Not in a run file: `rnnsearch
-    tune` puts one into the model folder."""
+    """Folder of a language model over the same target tokens for [shallow
+    fusion](language-models.md#shallow-fusion). Not in a run file; `rnnsearch tune` adds
+    it to the model folder."""
     language_model_weight: Annotated[float, Field(ge=0.0, le=100.0)] = 0.1
-    """beta of log p(y | x) + beta log p(y)."""
+    """beta of log p(y | x) + beta log p(y), the weight of the language model."""
     ensemble: EnsembleConfig | None = None
-    """More models that search at once."""
+    """Further models of an ensemble."""
     batch_sentences: Size = 64
-    """Sentences translated together."""
+    """Number of sentences translated together. Lower it if memory runs out."""
     candidates: Annotated[int, Field(ge=0, le=100)] = 0
-    """The output layer is multiplied over a [candidate list](translating.md#candidate-lists) alone: this many likeliest
-    translations (at most 100) of each source symbol of a batch, and the most frequent symbols. 0: over the whole
-    vocabulary."""
+    """Compute the output layer only for a [candidate list](translating.md#candidate-lists): this
+    many most probable translations (at most 100) of each source token of a batch, and the most
+    frequent tokens. 0 uses the whole vocabulary."""
     precision: SearchPrecision = "auto"
-    """Of matrix products on the CPU; states and scores are fp32 in each. `auto`: bf16 where native code can be built
-    and was faster so when timed, else fp32. `int8`: [products of bytes](translating.md#products-of-bytes), the fastest
-    where the processor has them, and rounded most. `rnnsearch inspect` says what it is here."""
+    """Precision of matrix products on the CPU; states and scores are always fp32. `auto`: bf16 if
+    native code can be built and was faster when timed, otherwise fp32. `int8`: [8-bit
+    integers](translating.md#int8-quantisation), fastest on processors that support them, with the
+    largest rounding errors. `rnnsearch inspect` shows the precision in use."""

@@ -1,4 +1,4 @@
-"""`[training]` of a run file. Imports no torch."""
+"""`[training]` of a run file."""
 
 from __future__ import annotations
 
@@ -6,36 +6,202 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.choice import OneOf
-from rnnsearch.config.optimisers import OPTIMISERS, OptimiserConfig
-from rnnsearch.config.schedules import SCHEDULES, ConstantOptions, ScheduleConfig
-from rnnsearch.config.table import Count, Positive, Share, Size, Table
+from rnnsearch.config.options import (
+    Count,
+    Fraction,
+    NonNegative,
+    OneOf,
+    Options,
+    Positive,
+    Size,
+    Table,
+    by_name,
+    problem,
+    raise_problems,
+)
+
+# `[training.optimiser]`: the options of the optimisers.
+
+
+class OptimiserConfig(Options):
+    """`[training.optimiser]`: how gradients update the parameters."""
+
+    type: str
+    """Optimiser, see below."""
+    learning_rate: Positive
+    """Learning rate."""
+
+
+class SGDOptions(OptimiserConfig):
+    """Stochastic gradient descent."""
+
+    type: Literal["sgd"] = "sgd"
+    momentum: Fraction = 0.0
+    """Momentum."""
+
+
+class AdadeltaOptions(OptimiserConfig):
+    """Adadelta (Zeiler 2012), used by the papers."""
+
+    type: Literal["adadelta"] = "adadelta"
+    learning_rate: Positive = 1.0
+    rho: Fraction
+    """Decay rate of the running averages."""
+    epsilon: Positive
+    """Constant added to the denominator for numerical stability."""
+
+
+class AdamOptions(OptimiserConfig):
+    """Adam (Kingma & Ba 2015)."""
+
+    type: Literal["adam"] = "adam"
+    beta1: Fraction = 0.9
+    """Decay rate of the first moment."""
+    beta2: Fraction = 0.999
+    """Decay rate of the second moment."""
+    epsilon: Positive = 1e-8
+
+
+class AdamWOptions(OptimiserConfig):
+    """Adam with decoupled weight decay."""
+
+    type: Literal["adamw"] = "adamw"
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: Positive = 1e-8
+    weight_decay: NonNegative
+    """Coefficient of the decoupled weight decay."""
+
+
+OPTIMISERS: dict[str, type[OptimiserConfig]] = by_name(SGDOptions, AdadeltaOptions, AdamOptions, AdamWOptions)
+
+
+# `[training.schedule]`: the options of the learning-rate schedules.
+
+
+class ScheduleConfig(Options):
+    """`[training.schedule]`: the learning-rate schedule.
+
+    `plateau` and `training.patience` count evaluations on the dev set."""
+
+    type: str
+    """Schedule, see below."""
+    warmup: Count = 0
+    """Number of updates over which the learning rate rises linearly from 0 at the start."""
+
+
+class ConstantOptions(ScheduleConfig):
+    """Constant learning rate."""
+
+    type: Literal["constant"] = "constant"
+
+
+class HalvingOptions(ScheduleConfig):
+    """Halved after `start` epochs, and again every `every` epochs."""
+
+    type: Literal["halving"] = "halving"
+    start: NonNegative
+    """Number of epochs before the first halving."""
+    every: Positive
+    """Number of epochs between halvings."""
+
+
+class InverseSquareRootOptions(ScheduleConfig):
+    """Proportional to the inverse square root of the number of updates, after the warm-up."""
+
+    type: Literal["inverse-sqrt"] = "inverse-sqrt"
+    warmup: Count
+
+
+class LinearOptions(ScheduleConfig):
+    """Linear decay to zero at the first of the run's limits (epochs, updates, minutes)."""
+
+    type: Literal["linear"] = "linear"
+
+
+class PlateauOptions(ScheduleConfig):
+    """Reduced when the dev score stops improving."""
+
+    type: Literal["plateau"] = "plateau"
+    patience: Count
+    """Number of consecutive evaluations without a better dev score to wait before the rate is
+    reduced; 0 reduces it at the first one."""
+    factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Factor by which the rate is reduced."""
+    minimum: Positive | None = None
+    """Lower bound of the rate, as a fraction of `learning_rate`; `exponential` ends there."""
+
+
+class _DecayOptions(ScheduleConfig):
+    decay_start: Count
+    """Last update at the full rate."""
+    decay_end: Size
+    """First update at `minimum`."""
+    minimum: Positive
+
+    @model_validator(mode="after")
+    def _validate_decay(self) -> _DecayOptions:
+        if self.decay_start >= self.decay_end:
+            must = f"must be after decay_start ({self.decay_start}); got {self.decay_end}"
+            raise_problems([problem(("decay_end",), must)])
+        return self
+
+
+class ExponentialOptions(_DecayOptions):
+    """Exponential decay from update `decay_start` to update `decay_end`."""
+
+    type: Literal["exponential"] = "exponential"
+
+
+class RNMTPlusOptions(_DecayOptions):
+    """Rises to `devices` times the rate of one device, then decays (Chen et al. 2018, eq. 1)."""
+
+    type: Literal["rnmt-plus"] = "rnmt-plus"
+    devices: Size = 1
+    """Number of devices in synchronous training (n in eq. 1; 32 in Chen et al.)."""
+    warmup: Count = 500
+    """The rate rises from 1 to `devices` over `devices` times this number of updates (p in eq. 1);
+    it is constant with one device."""
+
+
+SCHEDULES: dict[str, type[ScheduleConfig]] = by_name(
+    ConstantOptions,
+    HalvingOptions,
+    InverseSquareRootOptions,
+    LinearOptions,
+    PlateauOptions,
+    ExponentialOptions,
+    RNMTPlusOptions,
+)
 
 
 class BatchConfig(Table):
-    """`[training.batch]`: without this table, `tokens = 4000`."""
+    """`[training.batch]`: `tokens = 4000` if this table is not given."""
 
     tokens: Size | None = None
-    """Budget of a batch: its sentences times the symbols of the longest side, EOS included."""
+    """Batch size in tokens: number of sentences times length of the longest source or target
+    sentence, including EOS. Lower it if memory runs out."""
     sentences: Size | None = None
-    """Sentences of a batch. Exactly one of `tokens` and `sentences` must be given."""
+    """Batch size in sentences. Exactly one of `tokens` and `sentences` must be given."""
     sort_batches: Size = 100
-    """So many batches' worth of random pairs are sorted by length together (20 in Bahdanau et al.)."""
+    """Number of batches' worth of random pairs that are sorted by length together (20 in Bahdanau
+    et al.)."""
     shuffle: Literal["epoch", "once"] = "epoch"
-    """Pairs are shuffled in each epoch and batches again, or pairs once and their batches traversed in order (Bahdanau
-    et al., appendix B.2)."""
+    """Shuffle pairs and make new batches in every epoch, or shuffle once and keep the order of the
+    batches (Bahdanau et al., appendix B.2)."""
     accumulate: Size = 1
-    """Batches whose gradients make one update."""
+    """Number of batches whose gradients are accumulated for one update."""
 
     @model_validator(mode="after")
-    def _one_budget(self) -> BatchConfig:
+    def _validate(self) -> BatchConfig:
         if (self.tokens is None) == (self.sentences is None):
-            raise ValueError("must give exactly one of `tokens` and `sentences`")
+            raise ValueError("must have exactly one of `tokens` and `sentences`")
         return self
 
 
 class TrainingConfig(Table):
-    """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must be given."""
+    """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must
+    be given."""
 
     batch: BatchConfig = BatchConfig(tokens=4000)
     optimiser: Annotated[
@@ -43,69 +209,77 @@ class TrainingConfig(Table):
     ]
     schedule: Annotated[ScheduleConfig, OneOf("schedule", SCHEDULES, default="constant")] = ConstantOptions()
     begin_from: str | None = None
-    """A model folder, relative to the run file, whose weights the run begins with, in the place of drawn ones: its
-    `[model]` and its symbols (`text.tokenizers`) must be the same. What this `[model]` has besides is drawn."""
+    """Warm start: model folder, relative to the run file, whose weights replace the random
+    initialisation. Its `[model]` and vocabulary (`text.tokenizers`) must be the same; components
+    that only this `[model]` has are initialised as usual."""
     keep_zeros: bool = False
-    """Weights of `begin_from` that `rnnsearch prune` has made zero stay so ([Shrinking](shrinking.md))."""
+    """Keep the weights of `begin_from` at zero that `rnnsearch prune` set to zero
+    ([Shrinking](shrinking.md))."""
     max_length: Size | None = None
-    """Training pairs with more symbols than this on either side are left out."""
+    """Maximum length of training sentences in tokens; longer pairs are skipped."""
     max_epochs: Positive | None = None
-    """Stop after this many passes over the training pairs."""
+    """Stop after this many epochs."""
     max_updates: Size | None = None
     """Stop after this many updates."""
     max_minutes: Positive | None = None
-    """Stop after this many minutes of training, all resumed sessions together. Evaluation is not counted."""
+    """Stop after this many minutes of training, over all resumed sessions, without the time of
+    evaluations."""
     all_reduce: Literal["fp32", "bf16"] | None = None
-    """What gradients are sent as where [several processes](training.md#several-processes-and-machines) train (fp32 if
-    not given): bf16 is half as much to send."""
+    """Precision in which gradients are exchanged between [several
+    processes](training.md#several-processes-and-machines) (default: fp32); bf16 halves the
+    traffic."""
     normalise: Literal["sentences", "tokens"] = "sentences"
-    """The loss is summed over words and averaged over sentences (the papers), or averaged over words."""
-    label_smoothing: Share = 0.0
-    """Share of the target distribution that is spread over the whole vocabulary."""
+    """Divide the summed loss of a batch by the number of sentences (as in the papers) or of
+    tokens."""
+    label_smoothing: Fraction = 0.0
+    """Label smoothing: probability mass of the target distribution that is spread over the whole
+    vocabulary."""
     clip_norm: Positive | None = None
-    """Scale the gradient down to this norm where it is longer."""
+    """Maximum norm of the gradient; longer gradients are scaled down to it."""
     clip_value: Positive | None = None
-    """Cut every element of the gradient to this size, before `clip_norm`."""
+    """Maximum absolute value of each element of the gradient; applied before `clip_norm`."""
     clip_deviations: Positive | None = None
-    """Leave an update out where the logarithm of its gradient's norm is this many moving standard deviations above its
-    moving mean (4 in Chen et al. 2018)."""
+    """Skip an update if the logarithm of its gradient norm exceeds the moving mean by this many
+    moving standard deviations (4 in Chen et al. 2018)."""
     l2: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """This share of half the squared parameters is added to the loss of each update, in its gradient."""
+    """L2 regularisation: coefficient of half the squared norm of the parameters, added to the loss
+    of each update."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16`: matrix products in bfloat16 over weights in fp32."""
+    """`bf16` computes matrix products in bfloat16; weights stay in fp32."""
     evaluate_every: Size | None = None
-    """Updates between dev evaluations. Without it: once an epoch."""
+    """Number of updates between evaluations on the dev set. Default: once per epoch."""
     metric: Literal["nll", "bleu", "aer"] = "nll"
-    """What the best dev score is: the lowest NLL, the highest BLEU, or the lowest alignment error rate of the
-    references. `bleu` needs `dev_bleu`; `aer` needs word alignments of the dev set."""
+    """Dev score that selects the best weights: lowest NLL, highest BLEU, or lowest alignment error
+    rate of the references. `bleu` needs `dev_bleu`; `aer` needs word alignments of the dev set."""
     dev_bleu: bool = True
-    """Translate the dev set (greedily) at each evaluation."""
+    """Translate the dev set (greedily) at each evaluation and report BLEU."""
     patience: Size | None = None
-    """Stop after this many evaluations in a row without a better dev score."""
+    """Early stopping: stop after this many consecutive evaluations without a better dev score."""
     checkpoint_every: Size | None = None
-    """Updates between numbered weights that are kept. Without it: only the best, the last and those to average."""
+    """Number of updates between numbered checkpoints. By default, only the best and the last
+    weights are stored, and those to average."""
     save_minutes: Positive = 10.0
-    """Minutes between saves of the state, besides those at evaluations."""
+    """Minutes between saves of the training state, in addition to those at evaluations."""
     average: Count = 0
-    """Average the weights of this many last evaluations, and keep the mean if the dev set says that it is better. 0: do
-    not."""
+    """Average the weights of this many last evaluations, and use the average if it has a better dev
+    score; 0 does not average."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of everything random: parameters, dropout, the order of batches."""
+    """Random seed for initialisation, dropout and the order of batches."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPU threads. Without it: torch's own choice."""
+    """Number of CPU threads. Default: PyTorch's choice."""
     device: str = "auto"
-    """`auto` (the GPU where there is one), `cpu`, `cuda` or `cuda:N`; with several processes not `cuda:N`: each has its
-    own GPU."""
+    """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:N`. With several processes each uses
+    its own GPU, and `cuda:N` is an error."""
     tensorboard: bool = False
-    """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs the package (`pip install
-    tensorboard`)."""
+    """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs `pip install
+    tensorboard`."""
 
     @model_validator(mode="after")
-    def _ends(self) -> TrainingConfig:
+    def _validate(self) -> TrainingConfig:
         if self.max_epochs is None and self.max_updates is None and self.max_minutes is None and self.patience is None:
-            raise ValueError("must say when to stop: max_epochs, max_updates, max_minutes or patience")
+            raise ValueError("must have a limit: give max_epochs, max_updates, max_minutes or patience")
         if self.average == 1:
-            raise ValueError("average must be 0 or at least 2: one evaluation's weights are their own mean")
+            raise ValueError("average must be 0 or at least 2: the average of one evaluation's weights changes nothing")
         if self.metric == "bleu" and not self.dev_bleu:
             raise ValueError('metric = "bleu" needs dev_bleu = true')
         if self.keep_zeros and self.begin_from is None:

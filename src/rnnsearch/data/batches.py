@@ -16,13 +16,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.direction import PAIR, Direction
+from rnnsearch.data.batch import PAIR, Direction, Noise, Proposal, Side
+from rnnsearch.data.characters import NO_SPELLINGS, Spellings
 from rnnsearch.data.epochs import Epoch, Mixture, Widths, blocks, plan
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix
-from rnnsearch.data.noise import Noise, Proposal
-from rnnsearch.data.parallel import ParallelIds
-from rnnsearch.data.sides import Side
-from rnnsearch.data.spellings import NO_SPELLINGS, Spellings
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import PAD

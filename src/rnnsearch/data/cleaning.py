@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.corpus import Row
-from rnnsearch.text.language_id import in_another_language
-from rnnsearch.text.languages import length
+from rnnsearch.text.languages import in_another_language, length
 
 EXAMPLES = 3
 DUPLICATE = "duplicate"

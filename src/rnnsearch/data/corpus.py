@@ -19,8 +19,7 @@ import zstandard
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import check_range
-from rnnsearch.text.alignments import Links, parse_pharaoh
-from rnnsearch.text.spans import words
+from rnnsearch.text.alignments import Links, parse_pharaoh, words
 
 INVALID = "invalid UTF-8"
 ONE_COLUMN = "one column"

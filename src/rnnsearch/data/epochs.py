@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]

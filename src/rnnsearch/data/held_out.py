@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rnnsearch.config import DataConfig
 from rnnsearch.data.corpus import read_rows
-from rnnsearch.data.partitions import Part
-from rnnsearch.data.passes import Cells, Sentences
+from rnnsearch.data.preprocess import Cells, Sentences
+from rnnsearch.data.split import Part
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import format_pharaoh
 
@@ -38,7 +38,7 @@ class HeldOut:
     def read(cls, part: Part, spec: str, links: str | None, data: DataConfig, base: Path) -> HeldOut:
         """Those of given files. Errors: DataError for a row that cannot be used, and where none is left."""
         aligned = None if links is None else [links]
-        rows = list(read_rows([spec], base, len(data.sides), aligned, data.documents))
+        rows = list(read_rows([spec], base, len(data.languages), aligned, data.documents))
         for row in rows:
             if row.fault:
                 raise DataError(f"{row.where}: every {part} pair must be usable; got {row.fault}")

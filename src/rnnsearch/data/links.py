@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.data.ragged import Integers, Ragged
-from rnnsearch.text.alignments import Link, Links, parse_pharaoh
-from rnnsearch.text.spans import word_of_symbol, word_spans
+from rnnsearch.text.alignments import Link, Links, parse_pharaoh, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented
 
 LINK_TYPE = "<u4"

@@ -22,12 +22,27 @@ from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
-from rnnsearch.data import catalog
 from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
+from rnnsearch.data.corpora import catalog
+from rnnsearch.data.corpora.download import Progress
 from rnnsearch.data.corpus import check_files
-from rnnsearch.data.download import Progress
 from rnnsearch.data.held_out import HeldOut
-from rnnsearch.data.partitions import (
+from rnnsearch.data.prepared import (
+    COUNTS,
+    DOCUMENT_TYPE,
+    DOCUMENTS,
+    FACTS,
+    FORMAT,
+    REPORT,
+    Prepared,
+    prepared_tokenizer,
+    settings_of,
+    unknown_words,
+    write_counts,
+)
+from rnnsearch.data.preprocess import Cells, CleanedText, KeyTable, Linking, Rules, count, encode, id_type
+from rnnsearch.data.ragged import RaggedFile
+from rnnsearch.data.split import (
     HELD_OUT,
     LEFT_OUT,
     PARTS,
@@ -39,39 +54,16 @@ from rnnsearch.data.partitions import (
     split,
     split_documents,
 )
-from rnnsearch.data.passes import (
-    Cells,
-    CleanedText,
-    KeyTable,
-    Linking,
-    Rules,
-    count,
-    encode,
-    id_type,
-)
-from rnnsearch.data.prepared import (
-    DOCUMENT_TYPE,
-    DOCUMENTS,
-    FACTS,
-    FORMAT,
-    REPORT,
-    Prepared,
-    prepared_tokenizer,
-    settings_of,
-    unknown_words,
-)
-from rnnsearch.data.ragged import RaggedFile
-from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Pool, Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
-from rnnsearch.files import atomic_folder, write_json
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
-from rnnsearch.text.language_id import require_identified
+from rnnsearch.text.languages import require_identified
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
 from rnnsearch.text.unigram import require_learner, unigram_from_counts
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
+from rnnsearch.utils.files import atomic_folder, write_json
 
 SMALL = 20
 """Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
@@ -108,9 +100,9 @@ def prepare(
     if "unigram" in config.text.types:
         require_learner()
     if config.data.cleaning.language_id:
-        require_identified(config.data.sides)
-    if config.data.alignments is not None and len(config.data.sides) != 2:
-        raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
+        require_identified(config.data.languages)
+    if config.data.alignments is not None and len(config.data.languages) != 2:
+        raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.languages)}"])
     if config.data.train == []:  # as an imported model has it
         raise ConfigError(["data.train: must name at least one file; got none"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
@@ -138,11 +130,11 @@ def _source(config: RunConfig, cache: Path | None, progress: Progress | None) ->
     if data.corpus is None:
         return _Source(data, config.base, {"corpus": ", ".join(data.train or [])})
     corpus = catalog.find(data.corpus)
-    if data.sides != (corpus.source, corpus.target):
+    if data.languages != (corpus.source, corpus.target):
         wanted = f'must be "{corpus.source}" and "{corpus.target}", the languages of {corpus.name}'
-        mirrored = "-".join((corpus.name.partition("-")[0], *data.sides))
+        mirrored = "-".join((corpus.name.partition("-")[0], *data.languages))
         hint = did_you_mean(mirrored, [mirrored]) if mirrored in catalog.CORPORA else ""
-        got = " and ".join(f'"{side}"' for side in data.sides)
+        got = " and ".join(f'"{side}"' for side in data.languages)
         raise ConfigError([f"data.source, data.target: {wanted}; got {got}{hint}"])
     files: dict[str, Any] = {part: f"{part}.{corpus.source}|{part}.{corpus.target}" for part in HELD_OUT}
     files["train"] = [f"train.{corpus.source}|train.{corpus.target}"]
@@ -172,7 +164,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -
     given = _given(source)
     wanted = dict(zip(HELD_OUT, (data.dev_size, data.test_size), strict=True))
     splits = any(size for part, size in wanted.items() if part not in given)
-    rules = Rules(data.sides, data.cleaning, splits, documents)
+    rules = Rules(data.languages, data.cleaning, splits, documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
         tally = cleaned.read(data.train or [], source.base, data.alignment_files, workers)
         keys = cleaned.keys()
@@ -186,9 +178,9 @@ def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -
         rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
         if not rows:
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
-        tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), config.base, folder)
+        tokenizers = _tokenizers(config.text, dict(zip(data.languages, stretches, strict=True)), config.base, folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
-        if data.aligner and len(data.sides) == 2:
+        if data.aligner and len(data.languages) == 2:
             learned = _learn_aligner(cleaned, np.where(whole, parts, LEFT_OUT), (given | split_off).get("dev"), workers)
             learned.save(folder / aligner.FOLDER)
         aligned = cleaned.aligned or data.alignments == "aligner"
@@ -197,20 +189,20 @@ def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -
         linking = Linking(finder, aligned, config.text, copied=data.target_only == "copied")
         facts = _write_ids(cleaned, parts, tokenizers, linking, folder, workers)
         if data.target_only == "null":
-            facts["lacking"][data.one_source] = 0  # which is there, with nothing in it but its end
+            facts["lacking"][data.single_source] = 0  # which is there, with nothing in it but its end
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     write_json(folder / REPORT, tally.report())
     held_out = given | split_off
     for held in held_out.values():
-        held.write(folder, (*data.sides, "align"), documents)
+        held.write(folder, (*data.languages, "align"), documents)
     warnings = tally.warnings()
     if shared:
         told = "training pairs share a sentence with the documents split off, so scores on those are too good"
         warnings.append(f"{shared} {told}")
     return {
         "format": FORMAT,
-        "sides": list(data.sides),
+        "sides": list(data.languages),
         **source.facts,
         "sha256": digest,
         "aligned": aligned,

@@ -10,7 +10,7 @@ where symbols are words, `train.NAME.unknown`: the unknown words of each row.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,13 +20,13 @@ import numpy as np
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
-from rnnsearch.data.corpus import Row, read_rows
-from rnnsearch.data.direction import Direction
+from rnnsearch.data.batch import Direction
+from rnnsearch.data.characters import CODES
+from rnnsearch.data.corpus import Row, read_lines, read_rows
+from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.links import LINK_TYPE
-from rnnsearch.data.parallel import Documents, ParallelIds
-from rnnsearch.data.partitions import Part
 from rnnsearch.data.ragged import ENDS, Ragged
-from rnnsearch.data.spelling import CODES
+from rnnsearch.data.split import Part
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
@@ -232,3 +232,26 @@ def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> N
         path = config.base / name
         if path.is_file() and path.stat().st_size != size:
             raise DataError(f"{folder}: {path} has changed since it was prepared (prepare the corpus again)")
+
+
+# How often each target word occurs in the training text, kept beside the ids: rare words are judged by it.
+
+COUNTS = "train.target.words.tsv"
+"""In a prepared folder: a word, a tab and its count a line, the most frequent first."""
+
+
+def write_counts(path: Path, counts: Mapping[str, int]) -> None:
+    """Write counts of words (see `words.count_words`); equal ones in the order of their code points."""
+    rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    path.write_text("".join(f"{word}\t{count}\n" for word, count in rows), encoding="utf-8", newline="\n")
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    """Read what `write_counts` wrote. Errors: DataError with file:line for anything else."""
+    counts = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        word, tab, count = line.partition("\t")
+        if not tab or not count.isdecimal():
+            raise DataError(f'{path}:{number}: must be a word, a tab and a count; got "{line}"')
+        counts[word] = int(count)
+    return counts

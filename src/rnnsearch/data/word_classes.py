@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.text.vocabulary import EOS
 
 Classes = NDArray[np.int64]

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnsearch.engine import stored
-from rnnsearch.engine.packed import Array, Kind
 from rnnsearch.engine.recurrent import Computation
 from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
 from rnnsearch.engine.stored import ALIGNED
+from rnnsearch.engine.structs import Array, Kind
 from rnnsearch.errors import ModelError
-from rnnsearch.files import write_bytes
+from rnnsearch.utils.files import write_bytes
 
 MAGIC = b"RNNENGN\n"
 FORMAT = 2

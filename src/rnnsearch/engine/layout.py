@@ -8,10 +8,9 @@ from ctypes import addressof
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array, Kind, Laid
-from rnnsearch.engine.parts import CDecoder, CFeatures, CPart, What
 from rnnsearch.engine.program import Affine, Attention, Machine, Rows
 from rnnsearch.engine.rnnsearch import Weight
+from rnnsearch.engine.structs import Array, CDecoder, CFeatures, CPart, Kind, Laid, What
 
 
 class Layout:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import CHypotheses
+from rnnsearch.engine.structs import Array
 
 
 class NBest(NamedTuple):

@@ -1,7 +1,7 @@
 """What a recurrent model computes, as data: its encoder, its decoder's first states and its step, with the names of the
 arrays that they read. Imports no torch.
 
-`backend/written_models.py` writes it of a model; `engine/recurrent.py` runs it. It may stand in a file of anybody's, so
+`accel/program_writer.py` writes it of a model; `engine/recurrent.py` runs it. It may stand in a file of anybody's, so
 nothing is run before `check` has seen that every range lies in its row and every array has its shape.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from rnnsearch.engine.packed import MOST_UNITS, rounded_up
-from rnnsearch.engine.parts import What
+from rnnsearch.engine.structs import MOST_UNITS, What, rounded_up
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rnnsearch.engine.layout import Layout
-from rnnsearch.engine.packed import Array, Kind, Laid, at, rounded_up
-from rnnsearch.engine.parts import CBatch, CDecoder, What
 from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, SourceFeature, parsed
 from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CGreedy, CHypotheses, Output, RNNsearch, Weight
+from rnnsearch.engine.structs import Array, CBatch, CDecoder, Kind, Laid, What, at, rounded_up
 
 ALONE = c_int32(1)
 """The threads of a call: one."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import MOST_UNITS, UNIT, Array, Kind, Laid, Matrix, at, rounded_up
+from rnnsearch.engine.structs import MOST_UNITS, UNIT, Array, Kind, Laid, Matrix, at, rounded_up
 from rnnsearch.text.vocabulary import UNK
 
 WAYS = ("forward", "backward")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array
+from rnnsearch.engine.structs import Array
 
 ALIGNED = 64
 TYPES = {

@@ -12,7 +12,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from rnnsearch.metrics.bleu_chrf_ter import bleu_tokeniser
+from rnnsearch.metrics.scores import bleu_tokeniser
 
 Utility = Literal["chrf", "bleu"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sacrebleu.significance import PairedTest, Result
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import References, all_references, check_lines, make_metrics
+from rnnsearch.metrics.scores import References, all_references, check_lines, make_metrics
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ObjectiveConfig
 from rnnsearch.config.objective import AverageBaselineOptions, RationaleConfig
-from rnnsearch.models.initialise import give_role, parameter
-from rnnsearch.models.linear import Linear
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.models.layers import Linear, give_role, parameter
+from rnnsearch.utils.tensors import at_least_fp32
 
 LEAST_VARIANCE = 0.01
 """Of a source symbol's fertility: without a floor a density has no maximum."""

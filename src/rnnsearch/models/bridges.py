@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Memory, StateShape
 
 Shapes = tuple[StateShape, ...]
@@ -25,7 +25,7 @@ class Bridge(nn.Module, ABC):
         self.decoder = decoder
 
     @classmethod
-    def fault(cls, encoder: Shapes, decoder: Shapes) -> str | None:
+    def unsupported_reason(cls, encoder: Shapes, decoder: Shapes) -> str | None:
         """Why these layers do not fit this bridge, in words that follow "model.decoder.bridge: "; None if they do."""
         return None
 
@@ -51,7 +51,7 @@ class Copy(Bridge):
     name = "copy"
 
     @classmethod
-    def fault(cls, encoder: Shapes, decoder: Shapes) -> str | None:
+    def unsupported_reason(cls, encoder: Shapes, decoder: Shapes) -> str | None:
         if len(encoder) != len(decoder):
             return (
                 f'"copy" needs as many encoder layers as decoder layers; got {len(encoder)} and {len(decoder)}: '

@@ -36,10 +36,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import CellAlone, CellState, Hidden, HiddenAndCell
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 Share = Float[Tensor, "N G"]
 Units = Float[Tensor, "N D"]
@@ -135,7 +134,7 @@ class Cell(nn.Module, ABC):
         start: CellState | None = None,
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """`run` from the inputs themselves, or by a chosen twin (`backend/twins.py`)."""
+        """`run` from the inputs themselves, or by a chosen twin (`accel/registry.py`)."""
         if self.twin is not None:
             return self.twin(self, x, mask, backward, start, keep)
         return self.run(self.inputs(x), mask, backward, start, keep)

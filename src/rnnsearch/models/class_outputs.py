@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOptions
-from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.initialise import give_role, parameter
+from rnnsearch.models.layers import Embedding, give_role, parameter
 from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 
 class HierarchicalOutput(PlainLoss):

@@ -22,13 +22,12 @@ from rnnsearch.config.encoders import (
     StackedOptions,
     UnidirectionalOptions,
 )
+from rnnsearch.models.batch_rng import Draws, dropout, sequence_mask
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.convolutions import Filters, highways
-from rnnsearch.models.draws import Draws, dropout, sequence_mask
-from rnnsearch.models.initialise import give_role
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.composition import Filters, highways
+from rnnsearch.models.layers import Linear, give_role
 from rnnsearch.models.memory import CellState, Chosen, Encoded, Origin, StateShape
-from rnnsearch.tensors import at_least_fp32, without_last
+from rnnsearch.utils.tensors import at_least_fp32, without_last
 
 
 class Encoder(nn.Module, ABC):
@@ -113,7 +112,7 @@ class _Layered(Encoder):
         self.first_residual = residual_from or options.layers + 1
         layers: list[Unidirectional | Bidirectional] = []
         below = embedding
-        for l, both in enumerate(options.both_ways):
+        for l, both in enumerate(options.bidirectional_layers):
             width = below if l < full else 2 * below
             if both:
                 both_ways = BidirectionalOptions(cell=options.cell, size=options.size)

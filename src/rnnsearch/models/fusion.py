@@ -17,11 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.config.fusions import ColdFusionOptions, FusionConfig
-from rnnsearch.config.language import LanguageModelConfig
-from rnnsearch.models.initialise import parameter
+from rnnsearch.config.language_model import ColdFusionOptions, FusionConfig, LanguageModelConfig
 from rnnsearch.models.language_model import LanguageModel
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
 
 
 class WithLanguage(NamedTuple):

@@ -16,14 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
-from rnnsearch.config.language import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
+from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
+from rnnsearch.data.batch import Symbols
+from rnnsearch.models.batch_rng import Draws, dropout, each_mask, sequence_mask, word_dropout
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.class_outputs import softmax_or
-from rnnsearch.models.draws import Draws, dropout, each_mask, sequence_mask, word_dropout
-from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.stack import Stack, StackState
-from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS
 
 

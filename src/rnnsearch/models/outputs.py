@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.initialise import parameter
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.models.layers import Embedding, parameter
+from rnnsearch.utils.tensors import at_least_fp32
 
 Losses = tuple[Float[Tensor, ""], Float[Tensor, "M"]]
 
@@ -105,7 +104,7 @@ class Output(PlainLoss):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """From all M x V log-probabilities, or by a chosen twin (`backend/twins.py`).
+        """From all M x V log-probabilities, or by a chosen twin (`accel/registry.py`).
 
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016).

@@ -8,11 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rnnsearch.config.characters import TargetCharactersConfig
-from rnnsearch.data.spelling import NOTHING
+from rnnsearch.config.encoders import TargetCharactersConfig
+from rnnsearch.data.characters import NOTHING
 from rnnsearch.models.cells import CELLS, Cell
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import CellState
 from rnnsearch.models.outputs import Output
 from rnnsearch.text.vocabulary import BOS, EOS

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
+from rnnsearch.models.batch_rng import Draws, sequence_mask
 from rnnsearch.models.cells import Cell
-from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.memory import CellState, StateShape
 
 

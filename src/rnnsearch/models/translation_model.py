@@ -11,26 +11,23 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.data.sides import Side
+from rnnsearch.data.batch import Side, Symbols
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
+from rnnsearch.models.batch_rng import Draws, dropout, word_dropout
 from rnnsearch.models.class_outputs import softmax_or
 from rnnsearch.models.composition import ComposedEmbedding
-from rnnsearch.models.copying import CopyOutput, SameWords, is_at
+from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, SameWords, Switch, is_at
+from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
-from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.draws import Draws, dropout, word_dropout
-from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.fusion import FUSIONS, Fusion, WithLanguage
-from rnnsearch.models.lexical import Lexical
+from rnnsearch.models.layers import Embedding
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import PlainLoss
-from rnnsearch.models.pointer import PointerOutput, Switch
 from rnnsearch.models.speller import Speller
-from rnnsearch.symbols import Symbols
-from rnnsearch.tensors import select
+from rnnsearch.utils.tensors import select
 
 Memories = Mapping[str, Memory]
 """By the source's name. A tree for `tensors.select`."""

@@ -9,23 +9,62 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from rnnsearch.accel.cuda_graphs import recorded
+from rnnsearch.data.batch import Noise, Side
 from rnnsearch.data.batches import Batch
-from rnnsearch.data.noise import Noise
-from rnnsearch.data.sides import Side
-from rnnsearch.models.copying import CopyOutput
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.copying import LEAST, CopyOutput, PointerOutput
 from rnnsearch.models.decoders.decoder import Reading
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.outputs import Losses, Output, PlainLoss
-from rnnsearch.models.pointer import LEAST, PointerOutput
+from rnnsearch.models.language_model import LanguageModel
+from rnnsearch.models.outputs import Losses, Output, OutputLayer, PlainLoss
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
 from rnnsearch.objectives.contrast import Contrast
-from rnnsearch.objectives.distillation import Teacher
-from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.objectives.penalty import Pass, Penalty
-from rnnsearch.objectives.recorded import recorded
-from rnnsearch.tensors import at_least_fp32, map_tree
+from rnnsearch.objectives.loss import Loss, Objective, Pass, Penalty
+from rnnsearch.ops.loss import chunk_rows
+from rnnsearch.utils.tensors import at_least_fp32, map_tree
+
+# Word-level knowledge distillation (Kim & Rush 2016, sections 2.2 and 3.1): a student learns from a trained teacher
+# how probable every symbol is at each position of a reference.
+#
+#     L = (1 - alpha) L_NLL + alpha L_KD,    L_KD = - sum_j sum_k q(y_j = k | x, y_<j) log p(y_j = k | x, y_<j)
+#
+# q is the teacher's distribution, p the student's; both read the reference. Sequence-level distillation needs no
+# objective of its own: the teacher's translations are a corpus (`rnnsearch distil`).
+
+HELD_BYTES = 1 << 26
+"""Of a distribution over all symbols at all positions; a larger one is formed in chunks, and again for gradients."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained model, which stays as it is, and alpha, how much of the likelihood's place it takes."""
+
+    model: TranslationModel
+    weight: float
+
+    def __call__(self, output: OutputLayer, readout: Float[Tensor, "M R"], batch: Batch) -> Float[Tensor, ""]:
+        """L_KD summed over the target symbols of a batch; M readouts of the student and its output layer."""
+        target = batch.target
+        with torch.no_grad():
+            unrolled = self.model.unroll(target.previous(), self.model.encode(batch.sources, None), None)
+            read = unrolled.readout.flatten(0, 1).index_select(0, target.places)
+
+        def loss(own: Tensor, its: Tensor) -> Tensor:
+            with torch.no_grad():
+                q = self.model.output.log_probs(its).exp()
+            return -(q * output.log_probs(own)).sum()
+
+        row_bytes = 4 * output.vocabulary
+        if len(readout) * row_bytes <= HELD_BYTES:
+            return loss(readout, read)
+        rows = chunk_rows(len(readout), row_bytes)
+        parts = zip(readout.split(rows), read.split(rows), strict=True)
+        found = [checkpoint(loss, own, its, use_reentrant=False, preserve_rng_state=False) for own, its in parts]
+        return torch.stack(found).sum()
+
 
 Weighted = Sequence[tuple[float, Penalty]]
 
@@ -172,3 +211,28 @@ def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[T
     first = speller.first(reading.state[places], reading.context[places])
     total, each = speller.losses(first, characters[which[places]])
     return total, each.new_zeros(which.shape).index_put(places, each)
+
+
+# Maximum likelihood of text by itself: -log p(y) of a language model.
+
+
+@dataclass(frozen=True)
+class NextSymbol(Objective[LanguageModel]):
+    """The negative log-likelihood of each symbol given those before it, EOS among them, with label smoothing; with a
+    `contrast` that loss of batches that hold noise words."""
+
+    smoothing: float = 0.0
+    contrast: Contrast | None = None
+
+    def __call__(self, model: LanguageModel, batch: Batch, draws: Draws | None) -> Loss:
+        target = batch.target
+        both = recorded(_unrolled, model, [target.previous()], draws), target.ids
+        readout, ids = (tensor.flatten(0, 1).index_select(0, target.places) for tensor in both)
+        total, each = symbol_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
+        return Loss(total, each.sum())
+
+
+def _unrolled(model: LanguageModel, tensors: Sequence[Tensor], draws: Draws | None) -> Tensor:
+    """The readouts, as `recorded` wants it."""
+    (previous,) = tensors
+    return model.unroll(previous, draws)

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.translation_model import TranslationPair, direction
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.objectives.penalty import Pass
+from rnnsearch.objectives.loss import Loss, Objective, Pass
 
 
 def agreement(onward: Pass, back: Pass) -> Tensor:

@@ -10,6 +10,6 @@ It is the whole of the wheel `rnnsearch-runtime`, where its name is `rnnsearch_r
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import Translator, load
-from rnnsearch.translation import Translation
+from rnnsearch.translator.translation import Translation
 
 __all__ = ["RnnsearchError", "Translation", "Translator", "load"]

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import atomic_file, clash
 from rnnsearch.runtime.serve import Server
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
-from rnnsearch.streams import give_up, lines_of, open_streams, unless_stream
 from rnnsearch.text.alignments import format_pharaoh
-from rnnsearch.translation import Translation, one_line
+from rnnsearch.translator.translation import Translation, one_line
+from rnnsearch.utils.files import atomic_file, clash
+from rnnsearch.utils.stdio import give_up, lines_of, open_streams, unless_stream
 
 CHUNK = 16
 """Batches of lines that are sorted by length together."""

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from rnnsearch.engine.n_best import NBest
-from rnnsearch.engine.packed import Array, Laid
 from rnnsearch.engine.recurrent import Engine
 from rnnsearch.engine.rnnsearch import CChoice, CGreedy
+from rnnsearch.engine.structs import Array, Laid
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.search.asked import Asked
+from rnnsearch.search.batching import MOST_ROWS
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.ranking import ENGINE_NORMS, MOST_PENALTY, Ranking
-from rnnsearch.search.room import MOST_ROWS
+from rnnsearch.search.native_beam import Asked
+from rnnsearch.search.options import ENGINE_NORMS, MOST_PENALTY, Ranking
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 

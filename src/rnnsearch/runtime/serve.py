@@ -3,7 +3,7 @@
 POST /translate (JSON or a form): q, a text or a list of texts; source and target, the model's languages. It gives
 translatedText, and detectedLanguage where the source is auto. GET /languages, GET /health. An error is
 {"error": one sentence} with a status of 400 or more. GET of anything else is a file of the page, where there is one.
-Pages of other sites are refused (`callers.py`).
+Pages of other sites are refused (`utils/origin_check.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from threading import BoundedSemaphore, Lock
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote
 
-from rnnsearch.callers import READING, Caller, refused
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.sentences import rejoin, sentence_spans
-from rnnsearch.translation import one_line
+from rnnsearch.translator.translation import one_line
+from rnnsearch.utils.origin_check import READING, Caller, refused
 
 MOST_BODY = 1 << 20
 MOST_CHARACTERS = 100_000

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.columns import Columns
+from rnnsearch.search.candidates import Columns
 from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.tensors import each
 from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
 from rnnsearch.text.vocabulary import EOS, UNK
+from rnnsearch.utils.tensors import each
 
 NEVER = 1 << 20
 """More symbols than any translation has."""

@@ -24,8 +24,9 @@ back, and their attention gathered, once the winners are known. A Scorer that se
 where nothing asks for more than that.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,8 +34,9 @@ import torch
 from torch import Tensor
 
 from rnnsearch.engine.n_best import NBest
-from rnnsearch.search.asked import Asked
-from rnnsearch.search.columns import ColumnChooser
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.backtrace import BeamStep, Finals, KeptSteps, hypotheses
+from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.constraints import (
     NEVER,
     SearchOptions,
@@ -44,17 +46,42 @@ from rnnsearch.search.constraints import (
     prefix_columns,
     search_columns,
 )
-from rnnsearch.search.coverage import attended, penalty, to_cover
-from rnnsearch.search.gathered import source_lengths
-from rnnsearch.search.hypothesis import Hypothesis, Numbers, n_best_hypotheses
-from rnnsearch.search.kept_steps import KeptSteps
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, Numbers, n_best_hypotheses
+from rnnsearch.search.native_beam import Asked
+from rnnsearch.search.options import ENGINE_NORMS, LEAST, Ranking, require_attention
 from rnnsearch.search.phrases import PhraseScorer, by_banks
-from rnnsearch.search.ranking import ENGINE_NORMS
+from rnnsearch.search.results import NOT_A_NUMBER, Scored, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
-from rnnsearch.search.trace import BeamStep, Finals, hypotheses
-from rnnsearch.tensors import select
+from rnnsearch.search.topk import Choose, Judge, ScoredRows, best
 from rnnsearch.text.vocabulary import BOS, EOS
+from rnnsearch.utils.tensors import select
+
+# What a beam's live hypotheses have not covered, as `ranking` scores it. Of each source, in the sources' order: the
+# words to cover, one row a sentence, and the sums of attention, one row a hypothesis.
+
+
+def to_cover(sources: Sources) -> tuple[Tensor, ...]:
+    """[A, J] of each source, True on the symbols to cover (not EOS)."""
+    return tuple(source.mask & (source.ids != EOS) for source in sources.values())
+
+
+def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: Sources) -> tuple[Tensor, ...]:
+    """The sums [N, J] of each source after a step's weights [N, J]. Errors: RnnsearchError without attention."""
+    require_attention(attention)
+    if blind := sources.keys() - attention.keys():
+        raise RnnsearchError(
+            f"coverage_penalty must be 0 where nothing attends to a source ({', '.join(sorted(blind))})"
+        )
+    return tuple(s + attention[name].float() for s, name in zip(sums, sources, strict=True))
+
+
+def penalty(words: Sequence[Tensor], sums: Sequence[Tensor], ranking: Ranking) -> Tensor:
+    """beta * sum_j log(min(sum, 1)) over the words [A, J] of each source, of each hypothesis, [A, K]."""
+    each = zip(words, (received.clamp(LEAST, 1.0).log() for received in sums), strict=True)
+    parts = [(logs.unflatten(0, (len(own), -1)) * own[:, None, :]).sum(-1) for own, logs in each]
+    total: Tensor = reduce(torch.add, parts)
+    return ranking.coverage_penalty * total
+
 
 ATTENDED = 1 << 26
 """Weights of attention that one call may keep: with more it goes step by step, which keeps those of the steps taken."""
@@ -275,3 +302,49 @@ class BeamSearch:
         if row is not None:
             state, sums = select((state, sums), row)
         return _Live(memory, state, token.flatten(), alive, known, numbers, words, sums)
+
+
+# Greedy search: the best symbol at every step, which is a beam of one.
+
+
+@runtime_checkable
+class SearchesGreedily(Protocol):
+    """A Scorer with a loop of its own, the twin of a beam of one."""
+
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
+        """Each sentence's symbols until EOS, or one more than its `most` [B] where none came; never a banned one.
+        columns: as for `Scorer.start`."""
+
+
+@torch.inference_mode()
+def greedy(
+    scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
+) -> list[list[Hypothesis]]:
+    """For each sentence a list of the one hypothesis that takes the best symbol at every step, the lowest
+    column among equals; `BLOCKED` where no symbol is allowed. `beam` and `n_best` of the options have no part in it.
+
+    Errors: SentenceError where a score taken is NaN.
+    """
+    if not isinstance(scorer, SearchesGreedily) or not options.free or options.begins:
+        return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
+    ids = search_columns(scorer, sources, options, columns).ids
+    found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
+    refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
+    taken = np.arange(len(found.scores))[:, None] < found.length
+    blocked = np.where(taken, found.scores, 0.0).min(0, initial=0.0) == -np.inf
+    made = make_hypotheses(found, sources, options.ranking)
+    return [[BLOCKED if none else hypothesis] for hypothesis, none in zip(made, blocked.tolist(), strict=True)]
+
+
+def stream(
+    scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
+) -> Generator[tuple[int, ...], None, Hypothesis]:
+    """Greedy search of one sentence: the symbols so far after every step and, returned, what `greedy` finds."""
+    search = BeamSearch(scorer, sources, replace(options, beam=1, n_best=1), columns)
+    ids: tuple[int, ...] = ()
+    for step in search.steps():
+        token, allowed = int(step.token[0, 0]), float(step.worth[0, 0]) > -np.inf
+        if allowed and token != EOS and len(ids) < search.most[0]:
+            ids = (*ids, token)
+            yield ids
+    return search.found()[0][0]

@@ -4,7 +4,7 @@ with their rows alone (Jean et al. 2015, section 3.2.2; Mi, Wang & Ittycheriah 2
 A batch's list: each of its source symbols' likeliest translations, and the most frequent target symbols.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,8 @@ from torch import Tensor
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.scorer import Sources
-from rnnsearch.weights import read_weights, save_weights
+from rnnsearch.text.vocabulary import EOS
+from rnnsearch.utils.weights import read_weights, save_weights
 
 FILE = "candidates.safetensors"
 """The table's name in a model folder."""
@@ -112,3 +113,38 @@ def read(folder: Path, count: int, source: int, target: int, marks: Sequence[int
     if not fits:
         raise ModelError(f"{path}: must be of this model's vocabularies; make it again with `rnnsearch candidates`")
     return Candidates(CandidateLists(translations.numpy(), frequent.numpy(), count, target, marks))
+
+
+# Which symbols a batch's score columns stand for: chosen once a batch by the search, the same for every Scorer.
+
+ColumnChooser = Callable[[Sources], Tensor | None]
+"""The symbols [C] that a batch's translations are made of, distinct, EOS among them (a candidate list); None: all."""
+
+
+class Columns:
+    """Symbols and score columns, each found by the other. ids: [C], the columns' symbols; None: all of V, in order.
+
+    Errors: RnnsearchError where EOS is not among them.
+    """
+
+    def __init__(self, ids: Tensor | None, vocabulary: int) -> None:
+        self.ids = ids
+        self.count = vocabulary if ids is None else len(ids)
+        self._column_of: Tensor | None = None
+        if ids is not None:
+            self._column_of = ids.new_full((max(int(ids.max()), EOS) + 1,), -1)
+            self._column_of[ids] = torch.arange(self.count, device=ids.device)
+            if int(self._column_of[EOS]) < 0:
+                raise RnnsearchError(f"a scorer's candidate symbols must include EOS (id {EOS}); got none")
+
+    def tokens(self, columns: Tensor) -> Tensor:
+        """The symbols of score columns, in any shape."""
+        return columns if self.ids is None else self.ids[columns]
+
+    def find(self, tokens: Tensor) -> Tensor:
+        """The score columns of symbols, in any shape; -1 for a symbol without one (and for a negative id)."""
+        table = self._column_of
+        size = self.count if table is None else table.shape[0]
+        known = (tokens >= 0) & (tokens < size)
+        found = tokens if table is None else table[tokens.clamp(0, size - 1)]
+        return found.where(known, -1)

@@ -9,19 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.config.names import STOPS
+from rnnsearch.config.options import STOPS
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.search.banned import BannedScorer, BannedText
-from rnnsearch.search.columns import ColumnChooser, Columns
-from rnnsearch.search.gathered import source_lengths
+from rnnsearch.search.candidates import ColumnChooser, Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError
+from rnnsearch.search.options import Ranking
 from rnnsearch.search.phrases import Phrase, PhraseScorer
-from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.repeats import RepeatScorer
+from rnnsearch.search.prefixes import ForcedSpelling, RepeatScorer, SpellingScorer
+from rnnsearch.search.results import source_lengths
+from rnnsearch.search.sampling import Variant, require
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.search.selection import ScoredRows
-from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
-from rnnsearch.search.variants import Variant, require
+from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD

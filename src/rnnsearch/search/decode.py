@@ -1,29 +1,128 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from rnnsearch.data.sides import Side
-from rnnsearch.data.spelling import Characters
+from rnnsearch.data.batch import Side
+from rnnsearch.data.characters import Characters
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
-from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import SearchOptions, batch_options, require_entries
+from rnnsearch.search.batching import longest_first, sentences_at_once
+from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.candidates import ColumnChooser
+from rnnsearch.search.constraints import SearchOptions, batch_options, limits, require_entries, search_columns
 from rnnsearch.search.forced import forced
-from rnnsearch.search.greedy import greedy
-from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
-from rnnsearch.search.plan import Plan
-from rnnsearch.search.ranking import MEAN, Ranking
-from rnnsearch.search.room import longest_first, sentences_at_once
-from rnnsearch.search.scorer import SOURCE, Scorer, Sources
-from rnnsearch.search.several import several
+from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, SentenceError
+from rnnsearch.search.options import MEAN, Ranking
+from rnnsearch.search.sampling import Variant
+from rnnsearch.search.scorer import SOURCE, Scorer, Sources, disturbed
 from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
+from rnnsearch.utils.tensors import select
+
+# A decode plan: which sentences of a call wait for the translations of others (the sentence before it in a document,
+# another language's first, ...), and what they are once these are found.
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What waits, by number in the call; sentences that `waits` does not name wait for nothing."""
+
+    waits: Mapping[int, Sequence[int]]
+    """Sentence -> those that it waits for."""
+    source: Callable[[int, Sequence[Hypothesis]], Sequence[int]]
+    """(sentence, the best hypothesis of each that it waits for, in that order) -> its ids, without EOS."""
+
+    def waves(self, sentences: int) -> Iterator[list[int]]:
+        """The numbers of so many sentences, in rising order, each wave when all before it have been found.
+
+        Errors: RnnsearchError where sentences wait for themselves or for none of the call.
+        """
+        sorter = TopologicalSorter({number: self.waits.get(number, ()) for number in range(sentences)})
+        for number in {*self.waits, *(other for others in self.waits.values() for other in others)}:
+            if not 0 <= number < sentences:
+                raise RnnsearchError(f"a plan must be of the {sentences} sentences (counting from 0); got {number}")
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            ring = error.args[1]
+            raise RnnsearchError(f"a plan's sentences must not wait for themselves; got the ring {ring}") from None
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            yield ready
+            sorter.done(*ready)
+
+
+# The search of a `variants.Variant`: each sentence several times in one beam search, its copies encoded once.
+
+
+def several(
+    scorer: Scorer, sources: Sources, options: SearchOptions, variant: Variant, columns: ColumnChooser | None = None
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses that a sentence's copies have found together; finished ones first, each kind by falling
+    score; `BLOCKED` alone where no copy has found any. Errors: as in `beam`."""
+    copies = variant.copies(options.beam)
+    width, sentences = options.beam // copies, len(next(iter(sources.values())).ids)
+    rows = torch.arange(sentences, device=scorer.device).repeat_interleave(copies)
+    repeated = _rows(sources, rows)
+    own = replace(batch_options(options, rows.tolist()), beam=width, n_best=width, variant=None)
+    own = replace(own, compact_at=0.0)  # a copy that has ended has no say in what the others choose
+    choose = variant.choose(sources, copies, limits(repeated, own))
+    try:
+        by = variant.scorer(_Copied(scorer, sources, rows), sources, copies)
+        found = beam(by, repeated, own, columns, choose)
+    except SentenceError as error:
+        raise error.renumbered(error.sentence // copies) from None
+    each = [list(chain.from_iterable(found[first : first + copies])) for first in range(0, len(found), copies)]
+    each = [[h for h in hypotheses if not h.blocked] for hypotheses in each]
+    if variant.distinct:
+        each = [list({h.ids: h for h in hypotheses}.values()) for hypotheses in each]
+    if variant.rescored:
+        each = _rescored(scorer, sources, each, options, search_columns(scorer, repeated, own, columns).ids)
+    best = [sorted(one, key=lambda h: (not h.finished, -h.score))[: options.n_best] for one in each]
+    return [own or [BLOCKED] for own in best]
+
+
+def _rows(sources: Sources, rows: Tensor) -> Sources:
+    return {name: Side.of(side.ids[rows]) for name, side in sources.items()}
+
+
+def _rescored(
+    scorer: Scorer, sources: Sources, each: list[list[Hypothesis]], options: SearchOptions, columns: Tensor | None
+) -> list[list[Hypothesis]]:
+    """Each sentence's hypotheses as `scorer` scores them."""
+    flat = list(chain.from_iterable(each))
+    if not flat:
+        return each
+    rows = torch.tensor([n for n, own in enumerate(each) for _ in own], device=scorer.device)
+    copied, ended = _Copied(scorer, sources, rows), [h.finished for h in flat]
+    again = forced(copied, _rows(sources, rows), [h.ids for h in flat], options.ranking, ended, columns)
+    made = iter(again)
+    return [[next(made) for _ in own] for own in each]
+
+
+class _Copied:
+    """A Scorer of `rows`, numbers of the rows of `sources`, which are encoded once each."""
+
+    def __init__(self, scorer: Scorer, sources: Sources, rows: Tensor) -> None:
+        self._scorer, self._sources, self._rows = scorer, sources, rows
+        self.vocabulary, self.normalised, self.device = scorer.vocabulary, scorer.normalised, scorer.device
+        self.step = scorer.step
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[object, object]:
+        found: tuple[object, object] = select(self._scorer.start(self._sources, columns), self._rows)
+        return found
+
+    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+        return disturbed(self._scorer, state, by)
+
 
 ATTENDED = 1 << 25
 """Weights of attention that a batch may come to keep, at most: one of long sentences has fewer, too."""

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.columns import ColumnChooser, Columns
+from rnnsearch.search.backtrace import KeptSteps
+from rnnsearch.search.candidates import ColumnChooser, Columns
 from rnnsearch.search.constraints import NEVER, SearchOptions, search_columns
-from rnnsearch.search.gathered import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
-from rnnsearch.search.kept_steps import KeptSteps
-from rnnsearch.search.ranking import MEAN, Ranking
+from rnnsearch.search.options import MEAN, Ranking
+from rnnsearch.search.results import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 

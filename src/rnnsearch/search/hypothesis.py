@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rnnsearch.engine.n_best import NBest
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.options import Ranking
 
 Numbers = NDArray[Any]
 

@@ -7,23 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.backend.decoding import Among, Greedy, NativeRNNsearch
-from rnnsearch.backend.native_search import NativeDecoder, search_lacks
-from rnnsearch.backend.packed_model import packed
-from rnnsearch.data.sides import Side
+from rnnsearch.accel.rnnsearch_search import Among, Greedy, NativeRNNsearch
+from rnnsearch.accel.search import NativeDecoder, packed, search_lacks
+from rnnsearch.data.batch import Side
 from rnnsearch.engine.n_best import NBest
-from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.engine.rnnsearch import CBeam
+from rnnsearch.engine.structs import Kind, Laid
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native import rows
-from rnnsearch.kernels.native.choice import search_kind
-from rnnsearch.kernels.native.library import library
 from rnnsearch.models.decoders.decoder import each_hidden
+from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.asked import Asked
-from rnnsearch.search.gathered import Scored
+from rnnsearch.ops import rows
+from rnnsearch.ops.autotune import search_kind
+from rnnsearch.ops.native.library import library
 from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.native_beam import Asked
+from rnnsearch.search.results import Scored
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
@@ -193,3 +193,39 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
     assert other is not None
     why = search_lacks(model)
     return Fastest(ModelScorer(other), f"native products, {kind.name.lower()} (no native search: {why})")
+
+
+# A language model as a Scorer: alone, or beside a translation model over the same symbols (shallow fusion).
+
+
+class _LanguageModelMemory(NamedTuple):
+    logits: Logits
+    """The output layer over the batch's columns."""
+
+
+class LanguageScorer:
+    """One language model as a Scorer. Of the sources it takes how many there are. The model is used as it is: put it in
+    evaluation mode first."""
+
+    normalised = True
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self.vocabulary = model.output.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        """That of the model's parameters."""
+        return self._model.device
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        texts = len(next(iter(sources.values())).ids)
+        return _LanguageModelMemory(self._model.output.over(columns)), self._model.start(texts)
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        readout, state = self._model.step(y.where(y < self.vocabulary, UNK), state)
+        logits = memory.logits(readout).float().contiguous()
+        return Step(logits, state, {}, rows.norms(logits))
+
+    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+        return each_hidden(by, state)

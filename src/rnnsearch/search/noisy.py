@@ -12,9 +12,8 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.hypothesis import Numbers
-from rnnsearch.search.random import Keys, keys, normal
+from rnnsearch.search.sampling import Keys, Variant, keys, normal, require, shared
 from rnnsearch.search.scorer import Scorer, Sources, Step, disturbed
-from rnnsearch.search.variants import Variant, require, shared
 
 
 @dataclass(frozen=True)

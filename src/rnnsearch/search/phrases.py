@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.search.columns import Columns
+from rnnsearch.search.candidates import Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.selection import ScoredRows, best
-from rnnsearch.tensors import each
+from rnnsearch.search.topk import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS
+from rnnsearch.utils.tensors import each
 
 Phrase = tuple[int, ...]
 NOTHING = -1

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from rnnsearch.data.sides import Side
+from rnnsearch.data.batch import Side
 from rnnsearch.errors import RnnsearchError
 
 Sources = Mapping[str, Side]

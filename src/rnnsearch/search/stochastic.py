@@ -13,12 +13,11 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from rnnsearch.search import blocks
+from rnnsearch.search import topk
 from rnnsearch.search.hypothesis import Numbers
-from rnnsearch.search.random import Keys, gumbel, keys
+from rnnsearch.search.sampling import Keys, Variant, gumbel, keys, require
 from rnnsearch.search.scorer import Sources
-from rnnsearch.search.selection import ScoredRows, Worth
-from rnnsearch.search.variants import Variant, require
+from rnnsearch.search.topk import ScoredRows, Worth
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,14 @@ class Gumbel:
             scores = scores / self._temperature
         # At its greatest length a hypothesis ends or is cut: it goes on as itself alone.
         last = rows.step > self._most.to(rows.sentences.device)[rows.sentences]
-        sums = blocks.sums(scores).double()
+        sums = topk.sums(scores).double()
         # Where nothing is allowed the sum is -inf, too.
         norm = sums.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
         known = known.double() - norm
         found, block = self._drawn(known[:, :, None] + sums, worth.double(), count, last, rows, 0)
         value, place = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
         row, block = place // found.shape[2], block.flatten(1).gather(1, place)
-        column, of = blocks.members(scores, row, block)
+        column, of = topk.members(scores, row, block)
         phi = known.gather(1, row)[:, :, None] + of.double()
         found, order = self._drawn(phi, value, count, last, rows, 1)
         place = (row[:, :, None] * scores.shape[2] + column.gather(2, order)).flatten(1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
-from rnnsearch.text.spans import spoken_spans
+from rnnsearch.text.alignments import spoken_spans
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import is_unknown
 

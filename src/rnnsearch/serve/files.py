@@ -11,16 +11,15 @@ from functools import cache
 from pathlib import PurePath
 from typing import Literal
 
-from rnnsearch.data.formats import Document, read_document
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.apart import apart
-from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.logs import log, unforeseen
+from rnnsearch.serve.limits import ServeError, Settings, apart
+from rnnsearch.serve.observability import log, unforeseen
 from rnnsearch.serve.registry import Registry, Search, Served
 from rnnsearch.serve.schemas import About
 from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.documents import Document, read_document
 from rnnsearch.text.languages import detect
-from rnnsearch.text.marks import MarkedText, Protected
+from rnnsearch.text.markup.marks import MarkedText, Protected
 
 TOO_LARGE = 413
 """The status of what is too long."""

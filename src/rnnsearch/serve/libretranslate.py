@@ -6,6 +6,7 @@ Its `q` may be a list. What we have no use for in a request is ignored, for its 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
@@ -13,17 +14,54 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
-from rnnsearch.data.formats import FORMATS
-from rnnsearch.serve.apart import apart, work_of
-from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.markup import Markup
+from rnnsearch.serve.limits import ServeError, apart, work_of
 from rnnsearch.serve.registry import Search
 from rnnsearch.serve.schemas import FAULTS, MOST
 from rnnsearch.serve.service import AUTO, Service, Use
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.alignments import Link
+from rnnsearch.text.documents import FORMATS
 from rnnsearch.text.languages import detect as detect_language
 from rnnsearch.text.languages import language_name
+from rnnsearch.text.markup.marks import MarkedText
+from rnnsearch.text.markup.tags import INLINE, kept_ends, tags
+
+# HTML with its text translated: what stands between sentences stays as it is, letter for letter, and the tags inside
+# of sentences come to stand where word alignment says.
+#
+# Linear in the text, and fails on nothing: what looks like a tag but never ends is kept as it is, to the end of the text.
+
+
+class Markup:
+    """HTML taken apart: `texts` are what there is to translate, without their tags."""
+
+    def __init__(self, source: str) -> None:
+        self._parts: list[str | MarkedText] = []
+        found = list(tags(source))
+        ends, begin, kept = kept_ends(found), 0, 0
+        for tag in found:
+            if tag.start < kept or tag.name in INLINE:
+                continue
+            self._add(source[begin : tag.start])
+            # Of an element whose text stays and that never ends, all stays.
+            kept = tag.end if not tag.keeps else ends[tag.start].end if tag.start in ends else len(source)
+            self._parts.append(source[tag.start : kept])
+            begin = kept
+        self._add(source[begin:])
+        self._marked = [part for part in self._parts if isinstance(part, MarkedText)]
+        self.texts = [part.text for part in self._marked]
+        self.marked = any(part.marks for part in self._marked)
+        """Whether there are tags inside of them, so that links are asked for."""
+
+    def filled(self, translations: Sequence[tuple[str, Collection[Link]]]) -> str:
+        """The document with its texts replaced, escaped anew; beside each the links between the words of both."""
+        placed = iter([marked.placed(*found) for marked, found in zip(self._marked, translations, strict=True)])
+        return "".join(part if isinstance(part, str) else next(placed) for part in self._parts)
+
+    def _add(self, text: str) -> None:
+        marked = MarkedText(text)
+        self._parts.append(marked if marked.text.strip() else text)
+
 
 router = APIRouter(tags=["LibreTranslate"])
 Body = TypeVar("Body", bound=BaseModel)

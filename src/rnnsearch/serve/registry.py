@@ -17,24 +17,23 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from rnnsearch.align import aligner
-from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.config import RunConfig
 from rnnsearch.engine.file import header_of
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.loading import load
 from rnnsearch.search.workers import one_thread_each
-from rnnsearch.serve.apart import apart
 from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
-from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.logs import failed
+from rnnsearch.serve.limits import ServeError, Settings, apart
+from rnnsearch.serve.observability import failed
 from rnnsearch.serve.schemas import About
 from rnnsearch.systems.card import best_evaluation, training_facts
-from rnnsearch.systems.exported import exported_config
+from rnnsearch.systems.engine_file import exported_config
 from rnnsearch.systems.folder import translating_config
-from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.languages import base, language_name
-from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation
+from rnnsearch.text.terms import Glossary
+from rnnsearch.translator.confidence import CONFIDENCE
+from rnnsearch.translator.loading import load
+from rnnsearch.translator.translation import Translation
+from rnnsearch.translator.translator import Translator
 
 T = TypeVar("T")
 COMPACT_AT = 0.03
@@ -284,9 +283,9 @@ def read_about(folder: Path) -> About:
     config, calibrated = _exported(folder) if folder.is_file() else _kept(folder)
     return About(
         name=folder.resolve().name,
-        source=config.data.one_source,
+        source=config.data.single_source,
         target=config.data.target,
-        source_name=language_name(config.data.one_source),
+        source_name=language_name(config.data.single_source),
         target_name=language_name(config.data.target),
         attention=config.translation.attention is not None,
         aligner=(folder / aligner.FOLDER).is_dir(),

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 
 from rnnsearch.serve.files import Files
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.metrics import Metrics
+from rnnsearch.serve.observability import Metrics
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import About
 from rnnsearch.text.languages import base, detect

@@ -6,14 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rnnsearch.serve.apart import split
-from rnnsearch.serve.limits import ServeError
+from rnnsearch.serve.limits import ServeError, split
 from rnnsearch.serve.registry import NBest, Search, Served
-from rnnsearch.text.alignments import Link
-from rnnsearch.text.glossary import Glossary
+from rnnsearch.text.alignments import Link, word_spans
 from rnnsearch.text.sentences import rejoin
-from rnnsearch.text.spans import word_spans
-from rnnsearch.translation import Translation, one_line
+from rnnsearch.text.terms import Glossary
+from rnnsearch.translator.translation import Translation, one_line
 
 Span = tuple[int, int]
 

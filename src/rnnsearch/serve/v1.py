@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
 
-from rnnsearch.confidence import warnings
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.apart import EACH, apart, split
-from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.registry import NBest, Search
+from rnnsearch.serve.files import FileJob
+from rnnsearch.serve.limits import EACH, ServeError, apart, split
+from rnnsearch.serve.registry import NBest, Search, Served
 from rnnsearch.serve.schemas import (
     FAULTS,
     About,
@@ -26,8 +28,11 @@ from rnnsearch.serve.schemas import (
     CompleteAnswer,
     CompleteRequest,
     Completion,
+    Fault,
+    FileReport,
     ModelRow,
     ModelsAnswer,
+    OtherWord,
     Sentence,
     TargetWord,
     TextAnswer,
@@ -35,12 +40,154 @@ from rnnsearch.serve.schemas import (
     TranslateRequest,
     Word,
 )
-from rnnsearch.serve.service import Service, Use
-from rnnsearch.serve.suggestions import alternatives, growing
+from rnnsearch.serve.service import AUTO, Service, Use
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line, translate_texts
-from rnnsearch.text.glossary import Glossary
-from rnnsearch.text.spans import word_spans
-from rnnsearch.translation import Translation, one_line
+from rnnsearch.text.alignments import word_spans
+from rnnsearch.text.terms import Glossary
+from rnnsearch.translator.confidence import warnings
+from rnnsearch.translator.translation import Translation, one_line
+from rnnsearch.translator.translator import Translator
+
+# The routes of file translation: ours and LibreTranslate's.
+
+files_router = APIRouter()
+_RESULT: dict[int | str, dict[str, object]] = {200: {"content": {"application/octet-stream": {}}}}
+_UNKNOWN: dict[int | str, dict[str, object]] = {404: {"model": Fault, "description": "There is no such file."}}
+Optional = Annotated[str | None, Form()]
+
+
+@files_router.post("/v1/files", status_code=202, response_model=FileReport, responses=FAULTS, tags=["v1"])
+async def send(
+    request: Request, service: Use, file: UploadFile, source: Optional = None, target: Optional = None,
+    model: Optional = None,
+) -> FileJob:  # fmt: skip
+    """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
+    service.check_key(request)
+    return await _add(service, file, service.candidates(model, source, target))
+
+
+@files_router.get("/v1/files/{id}", response_model=FileReport, responses=_UNKNOWN, tags=["v1"])
+async def report(id: str, service: Use) -> FileJob:
+    """How far a file is."""
+    return service.files.get(id)
+
+
+@files_router.get("/v1/files/{id}/result", responses={**_RESULT, **_UNKNOWN}, tags=["v1"])
+async def result(id: str, service: Use) -> Response:
+    """The translated file."""
+    job = service.files.get(id)
+    if job.result is None:
+        raise ServeError(404, f"the file must be done to be fetched; it is {job.state}")
+    job.fetched = True
+    named = f"attachment; filename*=UTF-8''{quote(job.result_name, safe='', errors='replace')}"
+    headers = {"content-disposition": named, "x-content-type-options": "nosniff"}
+    return Response(job.result, headers=headers, media_type="application/octet-stream")
+
+
+@files_router.delete("/v1/files/{id}", status_code=204, responses=_UNKNOWN, tags=["v1"])
+async def remove(id: str, service: Use) -> Response:
+    """Stop the translation of a file, and forget it."""
+    service.files.remove(id)
+    return Response(status_code=204)
+
+
+@files_router.post("/translate_file", responses=FAULTS, tags=["LibreTranslate"])
+async def translate_file(
+    request: Request, service: Use, file: UploadFile, target: Annotated[str, Form()],
+    source: Annotated[str, Form()] = AUTO, api_key: Optional = None,
+) -> dict[str, str]:  # fmt: skip
+    """Translate a file and say where the translation is; the answer comes when it is done."""
+    service.check_key(request, api_key)
+    job = await _add(service, file, service.candidates(None, source, target))
+    await service.answer(request, job.task, patient=True)
+    if job.error is not None:
+        raise ServeError(400, job.error)
+    return {"translatedFileUrl": str(request.url_for("result", id=job.id))}
+
+
+async def _add(service: Service, file: UploadFile, abouts: Sequence[About]) -> FileJob:
+    return await service.files.add(file.filename or "", await file.read(), abouts)
+
+
+# For a translator at work: other words in a word's place, and a translation as it grows.
+
+_EDGES = re.compile(r"^\W+|\W+$")
+
+
+def alternatives(translator: Translator, source: str, target: str, word: int, n_best: int) -> list[OtherWord]:
+    """Up to `n_best` other words in the place of word `word` (from 0) of a translation, the likeliest first.
+
+    The words before it stay; what follows is translated anew. The words begin differently.
+    Errors: RnnsearchError for a word that the translation has not, or an empty source.
+    """
+    spans = word_spans(target)
+    if not 0 <= word < len(spans):
+        raise RnnsearchError(f"word must be one of the translation's {len(spans)} (from 0); got {word}")
+    if not source.strip():
+        raise RnnsearchError("the text must not be empty")
+    start, end = spans[word]
+    before = target[:start]
+    begins = _word_begins(translator)
+    # Some of them lead to the present word, or to the same one.
+    firsts = translator.likeliest(source, before, list(begins), n_best + 3)
+    prefixes = [before + begins[first] for first in firsts]
+    begun = translator.n_best([source] * len(firsts), translator.options(), len(firsts), prefixes=prefixes)
+    return _different([best[0] for best in begun], target[start:end], word)[:n_best]
+
+
+def _word_begins(translator: Translator) -> dict[int, str]:
+    """What each symbol that can begin a word begins it with."""
+    texts = (spelling.decode(errors="ignore") for spelling in translator.target.spellings())
+    begins = {id: text[1:] for id, text in enumerate(texts) if text.startswith(" ")}
+    return {id: text for id, text in begins.items() if text and id not in translator.target.unknown}
+
+
+def _different(translations: list[Translation], present: str, word: int) -> list[OtherWord]:
+    """The likeliest translation with each word in that place but the present one."""
+    found: dict[str, OtherWord] = {}
+    for translation in translations:
+        if word < len(translation.words):
+            other = translation.words[word]
+            probability = math.exp(sum(translation.word_token_scores[word]))
+            core = _EDGES.sub("", other)
+            if core != _EDGES.sub("", present) and (core not in found or found[core].probability < probability):
+                found[core] = OtherWord(word=other, probability=probability, text=one_line(translation.text))
+    return sorted(found.values(), key=lambda alternative: -alternative.probability)
+
+
+async def growing(
+    served: Served, sentence: str, symbols: int, aligned: bool = True
+) -> AsyncIterator[str | Translation]:
+    """The translation of a sentence of so many symbols so far after every symbol, then the whole; made in the model's
+    thread, its alignment too if that will be asked for."""
+    loop = asyncio.get_running_loop()
+    parts: asyncio.Queue[str | None] = asyncio.Queue()
+    left = threading.Event()
+
+    def work(translator: Translator) -> Translation | None:
+        steps = translator.stream(sentence)
+        while not left.is_set():
+            try:
+                part = next(steps)
+            except StopIteration as end:
+                whole: Translation = end.value
+                if aligned:
+                    _ = whole.alignment
+                return whole
+            loop.call_soon_threadsafe(parts.put_nowait, part)
+        return None
+
+    task = asyncio.ensure_future(served.aside(work, symbols))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (whole := await task) is not None:
+            yield whole
+    finally:
+        left.set()
+        task.cancel()
+
 
 router = APIRouter(prefix="/v1", tags=["v1"])
 _NEXT = re.compile(r"\s*\S*")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.files import sha256_of, write_json, write_text
-from rnnsearch.text.columns import as_markdown
+from rnnsearch.utils.files import sha256_of, write_json, write_text
+from rnnsearch.utils.tables import as_markdown
 
 TRAINING = "training.json"
 SCORES = "scores.json"

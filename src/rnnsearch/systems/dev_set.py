@@ -15,18 +15,24 @@ from rnnsearch.config import SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.metrics.alignment_error import alignment_error
-from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.processes import Processes
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.system import System
 from rnnsearch.systems.validation import HeldOut
-from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_of_words
-from rnnsearch.text.spans import without_punctuation, word_of_symbol
+from rnnsearch.text.alignments import (
+    Link,
+    Links,
+    attention_of_symbols,
+    links_of_words,
+    without_punctuation,
+    word_of_symbol,
+)
+from rnnsearch.utils.distributed import Processes
 
 Found = TypeVar("Found")
 

@@ -11,13 +11,18 @@ from torch import Tensor
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.files import write_text
-from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.language import NEEDS, LanguageSystem
-from rnnsearch.systems.system import System
-from rnnsearch.systems.table import SYSTEMS
+from rnnsearch.systems.system import System, Trainable
+from rnnsearch.systems.translation import TranslationSystem
+from rnnsearch.systems.validation import check_model
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
-from rnnsearch.weights import fill, read_weights, require_shapes, save_weights, weights
+from rnnsearch.utils.files import write_text
+from rnnsearch.utils.weights import fill, read_weights, require_shapes, save_weights, weights
+
+# The systems by kind.
+
+SYSTEMS: dict[str, type[Trainable[Any]]] = {s.kind: s for s in (TranslationSystem, LanguageSystem)}
+
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 TWO_SIDES = ("source.json", "target.json")
@@ -86,7 +91,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         if faults := check_model(config):
             raise ConfigError(faults)
         _require_inside(folder, config.search)
-        sides = config.data.sides
+        sides = config.data.languages
         files = [tokenizer_file(side) for side in sides] if (folder / TOKENIZERS).is_dir() else TWO_SIDES
         tokenizers = {side: Tokenizer.load(folder / file) for side, file in zip(sides, files, strict=True)}
         with torch.device("meta"):  # without memory: a config says what it likes

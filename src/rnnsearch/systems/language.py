@@ -7,30 +7,28 @@ from dataclasses import dataclass
 
 import torch
 
+from rnnsearch.accel.registry import choose
+from rnnsearch.accel.search import packed
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.twins import choose
 from rnnsearch.config import RunConfig
-from rnnsearch.config.language import LanguageModelConfig
+from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.language_model import LanguageModel
+from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.objectives.contrast import CONTRASTS
-from rnnsearch.objectives.next_symbol import NextSymbol
-from rnnsearch.processes import Processes
+from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.language_scorer import LanguageScorer
-from rnnsearch.search.model_scorer import LIBRARY, Fastest, native_kind
+from rnnsearch.search.model_scorer import LIBRARY, Fastest, LanguageScorer, native_kind
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.build import require_fit
 from rnnsearch.systems.system import Ability, Trainable
+from rnnsearch.systems.translation import arrange, require_fit
 from rnnsearch.systems.validation import HeldOut, Validation
-from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.utils.distributed import Processes
 
 NEEDS = "needs a translation model; this is a language model (see `rnnsearch lm`)"
 """Said of all that a language model cannot do."""
@@ -45,7 +43,7 @@ class LanguageSystem(Trainable[LanguageModel]):
     @classmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> LanguageSystem:
         options = config.model
-        if not isinstance(options, LanguageModelConfig) or len(config.data.sides) != 1:
+        if not isinstance(options, LanguageModelConfig) or len(config.data.languages) != 1:
             raise ConfigError(["data.source: must not be given for a language model, which has a target alone"])
         vocabulary = len(tokenizers[config.data.target])
         require_fit(options.output, vocabulary)

@@ -7,31 +7,43 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
+from rnnsearch.data.batch import Direction
+from rnnsearch.data.characters import Spellings, spellings
 from rnnsearch.data.corpus import Row
-from rnnsearch.data.direction import Direction
-from rnnsearch.data.parallel import ParallelIds
-from rnnsearch.data.spellings import Spellings
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.processes import Processes
-from rnnsearch.search.columns import ColumnChooser
+from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.systems.spellings import spellings
 from rnnsearch.systems.validation import Validation
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.annotation import Annotation, annotation
-from rnnsearch.text.inline_terms import restored
+from rnnsearch.text.terms import restored
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.utils.distributed import Processes
+
+# What is trained of a module, and how fast.
+
+
+class ParameterGroup(NamedTuple):
+    """Parameters that are trained alike. Every parameter of what is trained is in one group."""
+
+    parameters: list[nn.Parameter]
+    factor: float = 1.0
+    """Of the run's learning rate."""
+    frozen: bool = False
+    """Whether they stay as they are: they get no gradient."""
+
 
 Matrix = NDArray[np.float32]
 Chosen = NDArray[np.bool_]
@@ -64,7 +76,7 @@ class System(ABC, Generic[Model]):
     @property
     def source(self) -> Tokenizer:
         """The tokenizer of the one source."""
-        return self.tokenizers[self.config.data.one_source]
+        return self.tokenizers[self.config.data.single_source]
 
     @property
     def target(self) -> Tokenizer:

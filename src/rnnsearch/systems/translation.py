@@ -8,34 +8,85 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rnnsearch.accel.registry import choose
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.config import RunConfig
+from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
+from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
+from rnnsearch.data.characters import same_words, spellings
 from rnnsearch.data.corpus import Row
-from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.id_store import ParallelIds
+from rnnsearch.data.word_classes import by_frequency, by_neighbours
 from rnnsearch.errors import ConfigError
+from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.encoders import Rationale
-from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
-from rnnsearch.objectives.build import penalties
+from rnnsearch.models.layers import INITS, generator, initialise
+from rnnsearch.models.outputs import OutputLayer
+from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
+from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.processes import Processes
-from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.copied import copied_attention
+from rnnsearch.search.candidates import ColumnChooser
+from rnnsearch.search.char_decoding import spell
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
-from rnnsearch.search.posterior import posterior_attention
+from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.search.spell import spell
-from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
-from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.systems.spellings import same_words, spellings
-from rnnsearch.systems.system import Ability, Chosen, Matrix, Trainable
+from rnnsearch.systems.system import Ability, Chosen, Matrix, ParameterGroup, Trainable
 from rnnsearch.systems.validation import Measure, Validation
-from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.utils.distributed import Processes
+
+# From a config to a model with its parameters and its twins.
+
+
+def build(
+    model: ModelConfig,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    seed: int | None,
+    objective: ObjectiveConfig | None = None,
+    characters: CharacterCounts = NO_CHARACTERS,
+) -> TranslationModel:
+    """A model, its parameters drawn from `seed` (None: left to be filled), with what the objective needs besides.
+
+    The config must have passed `check`.
+    """
+    if model.tie == "all" and source_vocabulary != target_vocabulary:
+        raise ConfigError(
+            [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
+        )
+    require_fit(model.output, target_vocabulary)
+    if model.language_model is not None:
+        require_fit(model.language_model.trained.output, target_vocabulary)
+    built = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
+    if seed is not None:
+        initialise(built, INITS[model.init.type](model.init, generator(seed)))
+    choose(built)
+    return built
+
+
+def require_fit(output: OutputConfig, vocabulary: int) -> None:
+    """Errors: ConfigError for an output of groups that so many symbols do not fill."""
+    if isinstance(output, AdaptiveOptions) and output.cutoffs[-1] >= vocabulary:
+        must = f"must be below the {vocabulary} symbols of the target"
+        raise ConfigError([f"model.output.cutoffs: {must}; got {output.cutoffs[-1]}"])
+
+
+# What an output layer is told of the training text before it is trained: the classes of its symbols.
+
+
+def arrange(output: OutputLayer, train: ParallelIds, target: str) -> None:
+    """Count the classes of an output that has some; others are as they are."""
+    if not isinstance(output, HierarchicalOutput):
+        return
+    if output.by == "neighbours":
+        classes = by_neighbours(train, target, output.vocabulary, output.count)
+    else:
+        classes = by_frequency(train.counts(target, output.vocabulary), output.count)
+    output.arrange(torch.from_numpy(classes))
 
 
 @dataclass(frozen=True)
@@ -46,14 +97,14 @@ class TranslationSystem(Trainable[TranslationModel]):
 
     @classmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
-        if len(config.data.sides) != 2:
+        if len(config.data.languages) != 2:
             raise ConfigError(["data.source: must be one language for a translation model"])
-        source, target = (len(tokenizers[side]) for side in config.data.sides)
+        source, target = (len(tokenizers[side]) for side in config.data.languages)
         inventories = spellings(config, tokenizers).characters
-        sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.sides))
+        sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.languages))
         model = build(config.translation, source, target, seed, config.objective, sizes)
         if model.same_words is not None:
-            model.same_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.sides)))
+            model.same_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.languages)))
         return cls(model, config, tokenizers)
 
     @property
@@ -76,7 +127,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         elif self.config.translation.copies:
             by = "the copynet decoder" if self.config.translation.decoder.copies else "model.pointer"
             lacks["posterior"] = f"posterior attention is of words that are generated; this model also copies ({by})"
-        elif self.config.objective.aligns_read_words:
+        elif self.config.objective.aligns_previous_word:
             lacks["posterior"] = (
                 "posterior attention has no use for this model: its attention was trained to align the word just read "
                 '(objective.supervision.word = "read")'
@@ -127,13 +178,13 @@ class TranslationSystem(Trainable[TranslationModel]):
         if config.training.dev_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
-            read = config.aligns_read_words
+            read = config.aligns_previous_word
             measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
         size = config.training.batch.sentences or 64
         return Validation(dev.held_out(Likelihood(), size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
-        model, inventory = self.model, self.spellings.characters.get(self.config.data.one_source)
+        model, inventory = self.model, self.spellings.characters.get(self.config.data.single_source)
         if inventory is not None and inventory.known is not None:
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.settled(inventory.known))
@@ -143,7 +194,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         return ModelScorer(self.model)
 
     def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        name = self.config.data.one_source
+        name = self.config.data.single_source
         return make_sources(sentences, device, self.spellings.characters.get(name), name)
 
     def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
@@ -168,7 +219,7 @@ class TranslationSystem(Trainable[TranslationModel]):
     def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
         self.require("choose")
         with torch.inference_mode():
-            memory = self.model.encode(self.sources(sentences, self.device))[self.config.data.one_source]
+            memory = self.model.encode(self.sources(sentences, self.device))[self.config.data.single_source]
         assert memory.chosen is not None
         return [row[: len(ids)] for row, ids in zip(memory.chosen.read.cpu().numpy(), sentences, strict=True)]
 
@@ -177,5 +228,5 @@ class TranslationSystem(Trainable[TranslationModel]):
             return np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32)
         with torch.inference_mode():
             memory = self.model.encode(self.sources(sentences, self.device))
-        found: Matrix = memory[self.config.data.one_source].finals[-1].h.float().cpu().numpy()
+        found: Matrix = memory[self.config.data.single_source].finals[-1].h.float().cpu().numpy()
         return found

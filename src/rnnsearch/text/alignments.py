@@ -5,16 +5,84 @@ raw sentences (`spans.word_spans`).
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.errors import ConfigError, DataError, must_be_one_of
-from rnnsearch.text.spans import NO_WORD
+from rnnsearch.text.tokenizer import Segmented
+
+# The words of a raw sentence, which alignments count, and the word that each symbol lies in.
+
+# ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
+_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+Unit = Literal["words", "symbols"]
+"""What alignments count."""
+Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
+"""How links of two directions become one alignment (`alignments.symmetrise`)."""
+AlignedBy = Literal["aligner", "attention", "read", "posterior"]
+ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
+"""What makes alignments: the model folder's aligner, attention, that of the position after the word, which has read it,
+or attention given the target word itself."""
+NO_WORD = -1
+"""The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Characters [start, end) of each word of a raw sentence; ASCII white space is what separates words."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def words(text: str) -> list[str]:
+    """The words of a raw sentence, as `word_spans` finds them."""
+    return _WORD.findall(text)
+
+
+def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """The index of the word that each symbol lies in, from its characters [start, end); NO_WORD for none.
+
+    A symbol that covers no character (a mere space) is of the word that begins right after it, if one does.
+    """
+    spans = word_spans(text)
+    ends = [end for _, end in spans]
+    found = []
+    for start, end in offsets:
+        word = bisect_right(ends, start)
+        inside = word < len(spans) and spans[word][0] < max(end, start + 1)
+        found.append(word if inside else NO_WORD)
+    return found
+
+
+def spoken_spans(text: str) -> list[tuple[int, int]]:
+    """Characters [start, end) of each word without the punctuation around it; of mere punctuation, all."""
+    found = []
+    for start, end in word_spans(text):
+        letters = [place for place in range(start, end) if not _is_punctuation(text[place])]
+        found.append((letters[0], letters[-1] + 1) if letters else (start, end))
+    return found
+
+
+def without_punctuation(found: Sequence[int], text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """What `word_of_symbol` found, for alignments: punctuation that has a symbol of its own beside others in its word
+    is of none, for a full stop's attention says nothing of the word before it."""
+    marks = [_is_punctuation(text[start:end]) for start, end in offsets]
+    spoken = {word for word, mark in zip(found, marks, strict=True) if not mark}
+    return [NO_WORD if mark and word in spoken else word for word, mark in zip(found, marks, strict=True)]
+
+
+def _is_punctuation(symbol: str) -> bool:
+    if symbol.isalnum():  # most are, and this is soon told
+        return False
+    characters = symbol.strip()
+    return bool(characters) and all(unicodedata.category(c)[0] in "PS" for c in characters)
+
 
 Link = tuple[int, int]
 Weights = npt.NDArray[Any]
@@ -214,3 +282,33 @@ SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
     "grow-diag": _grow_diag,
     "grow-diag-final-and": _grow_diag_final_and,
 }
+
+
+# Source words that were copied into a translation: each is linked to its copy, whatever else aligns the two.
+
+
+def with_copies(links: tuple[Link, ...], source: Segmented, target: Segmented, unit: Unit) -> tuple[Link, ...]:
+    """The links of a translation's words or symbols, in order, those of what was copied in the place of others'."""
+    own = set(_copies(source, target, unit))
+    if not own:
+        return links
+    sources, targets = ({link[side] for link in own} for side in (0, 1))
+    return tuple(sorted(own | {(s, t) for s, t in links if s not in sources and t not in targets}))
+
+
+def _copies(source: Segmented, target: Segmented, unit: Unit) -> Iterator[Link]:
+    copied = [(one.source_token, one.token) for one in target.replaced if one.by == "copy"]
+    if unit == "symbols" or not copied:
+        yield from copied
+        return
+    sources, targets = word_spans(source.text), word_spans(target.text)
+    for s, t in copied:
+        here, there = _words(sources, source.offsets[s]), _words(targets, target.offsets[t])
+        yield from zip(here, there, strict=True) if len(here) == len(there) else product(here, there)
+
+
+def _words(spans: list[tuple[int, int]], covered: tuple[int, int]) -> range:
+    """Those that have one of these characters."""
+    start, end = covered
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    return range(first, bisect_left(spans, end, lo=first, key=lambda span: span[0]))

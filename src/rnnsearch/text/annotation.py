@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from rnnsearch.config import TextConfig
-from rnnsearch.config.annotations import CopyableOptions, PosAllOptions, PosUnkOptions
+from rnnsearch.config.data import CopyableOptions, PosAllOptions, PosUnkOptions
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import POSITION, SPECIALS, UNK, UNKNOWN, is_unknown

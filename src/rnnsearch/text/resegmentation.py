@@ -2,12 +2,15 @@
 share."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import exp, fsum, log
 from random import Random
 from typing import Generic, TypeVar
 
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS, Tokenizer
+from rnnsearch.text.tokenizer import BYTE_SYMBOLS, NEVER, Tokenizer
 from rnnsearch.text.words import pieces
 
 LONGEST = 64
@@ -65,3 +68,103 @@ class Resegmentation(ABC, Generic[Held]):
         if known is not None:
             return [(character, known)]
         return [(f"<0x{byte:02X}>", self._bytes[byte]) for byte in character.encode()]
+
+
+# BPE-dropout (Provilkov et al., 2020): the same text in other symbols each time, by merges left out at random.
+
+Merges = dict[tuple[int, int], tuple[int, int]]
+"""Which two symbols are merged: the place among the merges (the lower goes first), and what they become."""
+
+
+class MergeDropout(Resegmentation[list[int]]):
+    """Segments what a `bpe` tokenizer has segmented anew, with merges dropped. The time for a piece grows by the square
+    of its length."""
+
+    def __init__(self, tokenizer: Tokenizer, dropout: float) -> None:
+        """`dropout`: the probability p of each merge, at each step, to be left out."""
+        super().__init__(tokenizer)
+        self._dropout = dropout
+        self._apart = tokenizer.apart
+        vocabulary, merges = tokenizer.merges()
+        self._merges: Merges = {
+            (vocabulary[left], vocabulary[right]): (place, vocabulary[left + right])
+            for place, (left, right) in enumerate(merges)
+        }
+
+    def _piece(self, symbols: list[tuple[str, int]]) -> list[int]:
+        return [id for _, id in symbols]
+
+    def _drawn(self, held: list[int], random: Random) -> list[int]:
+        return self._apart(merged(held, self._merges, self._dropout, random))
+
+
+def merged(symbols: Sequence[int], merges: Merges, dropout: float, random: Random) -> list[int]:
+    """Provilkov et al. (2020), algorithm 1: of all merges that are possible each is dropped with probability p, the
+    first of those left is applied, until none is left."""
+    split = list(symbols)
+    while True:
+        possible = [
+            (*merge, place)
+            for place, pair in enumerate(pairwise(split))
+            if (merge := merges.get(pair)) is not None and random.random() >= dropout
+        ]
+        if not possible:
+            return split
+        _, symbol, place = min(possible)
+        split[place : place + 2] = [symbol]
+
+
+# Subword regularisation (Kudo, 2018): segmentations drawn from a unigram model, smoothed by an exponent.
+#
+# P(x | X) ∝ prod_i p(x_i)^alpha over all segmentations x of a piece X (section 3.3, l = infinity), drawn by summing
+# forward over the lattice of symbols and choosing backward.
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The symbols that may end at one place of a piece."""
+
+    starts: list[int]
+    ids: list[int]
+    cumulated: list[float]
+    """Their probabilities, given that one of them ends there, summed up."""
+
+
+class UnigramSampling(Resegmentation[list[Ending]]):
+    """Segments what a `unigram` tokenizer has segmented anew, drawn from all segmentations."""
+
+    def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
+        """`alpha`: the exponent; near 0 all segmentations are alike, 1 is the model's own probability."""
+        super().__init__(tokenizer)
+        self._alpha = alpha
+        scores = tokenizer.scores()
+        self._scores = {name: score for name, score in scores.items() if score > NEVER}
+        self._longest = max(map(len, self._scores))
+
+    def _piece(self, symbols: list[tuple[str, int]]) -> list[Ending]:
+        """The lattice of a piece; `forward[j]` is the log of the sum, over the segmentations of its first j characters,
+        of their probabilities to the power of alpha."""
+        forward, endings = [0.0], []
+        for end in range(1, len(symbols) + 1):
+            starts, ids, weights = [], [], []
+            for start in range(max(0, end - self._longest), end):
+                name = "".join([name for name, _ in symbols[start:end]])
+                if name in self._scores:
+                    starts.append(start)
+                    ids.append(self._ids[name])
+                    weights.append(self._alpha * self._scores[name] + forward[start])
+            most = max(weights)
+            shares = [exp(weight - most) for weight in weights]
+            forward.append(most + log(fsum(shares)))
+            endings.append(Ending(starts, ids, [*accumulate(share / fsum(shares) for share in shares)]))
+        return endings
+
+    def _drawn(self, held: list[Ending], random: Random) -> list[int]:
+        found, end = [], len(held)
+        while end > 0:
+            ending = held[end - 1]
+            # Sums may fall short of 1 by an ulp.
+            chosen = min(bisect(ending.cumulated, random.random()), len(ending.ids) - 1)
+            found.append(ending.ids[chosen])
+            end = ending.starts[chosen]
+        return found[::-1]

@@ -22,8 +22,8 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.files import write_text
 from rnnsearch.text.vocabulary import MARKER, POSITION, SPECIALS, UNK, is_unknown
+from rnnsearch.utils.files import write_text
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}

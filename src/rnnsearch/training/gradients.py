@@ -1,30 +1,159 @@
 """The gradients of one update: a group of batches, passes that may not fit into memory, other processes' shares."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 
+from rnnsearch.accel.cuda_graphs import forget
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
-from rnnsearch.device import precision
 from rnnsearch.errors import TrainingError
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.objectives.recorded import forget
-from rnnsearch.processes import Processes
-from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.ops.device import precision
+from rnnsearch.systems.system import ParameterGroup
 from rnnsearch.systems.validation import Assessor
-from rnnsearch.training.gradient_sum import GradientSum
-from rnnsearch.training.kept_zeros import KeptZeros
 from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
-from rnnsearch.training.tables import Tables
-from rnnsearch.weights import save_weights
+from rnnsearch.training.sparse_tables import Tables
+from rnnsearch.utils.distributed import Processes, noticing_losses
+from rnnsearch.utils.weights import save_weights
+
+# Gradients summed over processes, in buckets that are sent while the backward pass still makes the others.
+#
+# This is done here and not by torch's DistributedDataParallel because an objective is a function, not a module's
+# forward; because a batch that does not fit into one GPU's memory is split and done again by that process alone, which
+# must not send anything twice; and because the mean over processes is not the mean over sentences or words.
+
+BUCKET = 25 << 20
+"""Bytes of gradients sent together."""
+
+
+class GradientSum:
+    """One update: `begin`, backward passes, the last of them within `sending`, `finish`.
+
+    All processes send the same buckets in the same order, the parameters' last first, as backward passes make them.
+    What a bucket holds when it is sent is final: a pass that is done again does not change it. `kind` is what is sent:
+    fp32, or bf16, which is half as much and rounds each sum to 8 bits.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], processes: Processes, kind: torch.dtype) -> None:
+        self._processes = processes
+        self._kind = kind
+        learning = [p for p in parameters if p.requires_grad]
+        self._buckets = _buckets(learning[::-1], BUCKET) if processes.world > 1 else []
+        self._sending = False
+        self._made: set[int] = set()
+        self._sent: list[tuple[Tensor, dist.Work | None]] = []
+        for number, parameters_ in enumerate(self._buckets):
+            for parameter in parameters_:
+                parameter.register_post_accumulate_grad_hook(lambda p, number=number: self._note(number, p))
+
+    def begin(self) -> None:
+        """A new update."""
+        self._sent = []
+
+    @contextmanager
+    def sending(self, last: bool = True) -> Iterator[None]:
+        """While the block runs, what a backward pass makes is final (if this is the last one) and sent."""
+        self._made, self._sending = set(), last
+        try:
+            yield
+        finally:
+            self._sending = False
+
+    def finish(self) -> None:
+        """Every gradient is now the sum over all processes."""
+        if self._processes.world == 1:
+            return
+        with noticing_losses():
+            while len(self._sent) < len(self._buckets):
+                self._send()
+            for bucket, (flat, work) in zip(self._buckets, self._sent, strict=True):
+                assert work is not None
+                work.wait()
+                *parts, used = flat.split([*(p.numel() for p in bucket), len(bucket)])
+                for parameter, part, by in zip(bucket, parts, used.tolist(), strict=True):
+                    parameter.grad = part.view_as(parameter).to(parameter.dtype) if by else None
+        self._sent = []
+
+    def _note(self, number: int, parameter: Tensor) -> None:
+        """Called by torch when a parameter's gradient of one pass is whole."""
+        if not self._sending or number < len(self._sent):
+            return
+        self._made.add(id(parameter))
+        while len(self._sent) < len(self._buckets) and self._whole(self._buckets[len(self._sent)]):
+            with noticing_losses():
+                self._send()
+
+    def _whole(self, bucket: list[nn.Parameter]) -> bool:
+        return all(id(parameter) in self._made for parameter in bucket)
+
+    def _send(self) -> None:
+        """A bucket's gradients, and in how many processes each was made: where one alone has made it (of rare words,
+        say), all must make the update, or their weights would no longer be the same."""
+        bucket = self._buckets[len(self._sent)]
+        used = torch.ones(len(bucket), dtype=bucket[0].dtype, device=bucket[0].device)
+        for place, parameter in enumerate(bucket):
+            if parameter.grad is None:
+                used[place] = 0
+        gradients = ((torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket)
+        flat = torch.cat([*gradients, used]).to(self._kind)
+        for parameter in bucket:
+            parameter.grad = None  # its numbers are in the bucket now
+        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
+
+
+def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Parameter]]:
+    """Neighbours of one type and device together, until they fill a bucket of `size` bytes."""
+    buckets: list[list[nn.Parameter]] = []
+    room = 0
+    for parameter in parameters:
+        need = parameter.numel() * parameter.element_size()
+        alike = bool(buckets) and (buckets[-1][-1].dtype, buckets[-1][-1].device) == (parameter.dtype, parameter.device)
+        if not alike or need > room:
+            buckets.append([])
+            room = size
+        buckets[-1].append(parameter)
+        room -= need
+    return buckets
+
+
+# Weights that stay zero while the others are trained: retraining of a pruned model (See et al. 2016).
+
+
+class KeptZeros:
+    """The pruned weights of a model, by masks of its parameters; without masks none.
+
+    They have no gradient, so that neither clipping nor an optimiser's moments know of them; and whatever an update did
+    to them is undone right after it.
+    """
+
+    def __init__(self, model: nn.Module | None = None, masks: Mapping[str, Tensor] | None = None) -> None:
+        own = {} if model is None else dict(model.named_parameters())
+        self._pruned = [(own[name], mask.to(own[name].device)) for name, mask in (masks or {}).items()]
+
+    def clear_gradients(self) -> None:
+        """Their gradients become zero."""
+        for parameter, mask in self._pruned:
+            if parameter.grad is not None:
+                parameter.grad.masked_fill_(mask, 0.0)
+
+    @torch.no_grad()
+    def hold(self) -> None:
+        """They become zero."""
+        for parameter, mask in self._pruned:
+            parameter.masked_fill_(mask, 0.0)
+
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""

@@ -16,20 +16,18 @@ from typing import Any, Generic
 import torch
 
 from rnnsearch.config import TrainingConfig
-from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
-from rnnsearch.device import precision
+from rnnsearch.data.workers import Ahead
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
-from rnnsearch.processes import Processes
+from rnnsearch.ops.device import precision
+from rnnsearch.training.checkpoint import State, interruptible, load_state, save_state
 from rnnsearch.training.gradients import Gradients, Task, size
-from rnnsearch.training.interrupt import interruptible
-from rnnsearch.training.optimisers import make_optimiser
+from rnnsearch.training.optimisers import UsualNorms, make_optimiser
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
-from rnnsearch.training.state import State, load_state, save_state
-from rnnsearch.training.usual_norms import UsualNorms
-from rnnsearch.weights import save_weights, weights
+from rnnsearch.utils.distributed import Processes
+from rnnsearch.utils.weights import save_weights, weights
 
 EVALUATED = "evaluated-*.safetensors"
 """Weights that are kept for their mean, by the update of their evaluation."""

@@ -8,29 +8,23 @@ import numpy as np
 import torch
 
 from rnnsearch import config as run_config
+from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.config import RunConfig
+from rnnsearch.data.batch import Proposal
 from rnnsearch.data.batches import Batches, Segments
+from rnnsearch.data.characters import Spellings, spellings
 from rnnsearch.data.epochs import Mixture
-from rnnsearch.data.noise import Proposal
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.data.spellings import Spellings
-from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, DataError, TrainingError
-from rnnsearch.files import locked, write_text
-from rnnsearch.objectives.recorded import WIDTH_MULTIPLE
-from rnnsearch.processes import Processes, restarted
+from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
-from rnnsearch.systems.beginning import begin
-from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
-from rnnsearch.systems.spellings import spellings
-from rnnsearch.text.inline_terms import InlineTerms
-from rnnsearch.text.merge_dropout import MergeDropout
-from rnnsearch.text.unigram_sampling import UnigramSampling
-from rnnsearch.training.estimate import estimate
-from rnnsearch.training.finish import describe_all, describe_run, finish
-from rnnsearch.training.heap import kept_heap
+from rnnsearch.systems.validation import check
+from rnnsearch.systems.warm_start import begin
+from rnnsearch.text.resegmentation import MergeDropout, UnigramSampling
+from rnnsearch.text.terms import InlineTerms
 from rnnsearch.training.loop import Trainer
+from rnnsearch.training.malloc import kept_heap
 from rnnsearch.training.progress import LOG, Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import (
     CHECKPOINTS,
@@ -40,9 +34,11 @@ from rnnsearch.training.run_folder import (
     with_dictionary,
     with_language_model,
 )
+from rnnsearch.training.summary import describe_all, describe_run, estimate, finish, verdicts
 from rnnsearch.training.tasks import make_trained
-from rnnsearch.training.verdict import verdicts
-from rnnsearch.weights import weights
+from rnnsearch.utils.distributed import Processes, restarted
+from rnnsearch.utils.files import locked, write_text
+from rnnsearch.utils.weights import weights
 
 __all__ = ["check", "describe_run", "train"]
 
@@ -119,7 +115,7 @@ def _train(
         + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
         + f"; {config.training.precision} on {describe_all(device, processes)}"
     )
-    if config.data.aligner and len(config.data.sides) == 2 and prepared.aligner is None:
+    if config.data.aligner and len(config.data.languages) == 2 and prepared.aligner is None:
         everyone.message(f"{prepared.folder}: has no aligner: alignments will come from attention (prepare it again)")
     if processes.agreed(trainer.last.is_dir()):
         trainer.resume()
@@ -216,7 +212,7 @@ def _inlines(config: RunConfig, prepared: Prepared) -> InlineTerms | None:
     if told is None:
         return None
     entries = read_entries(config.base / told.dictionary)
-    return InlineTerms(entries, tokenizers[config.data.one_source], tokenizers[config.data.target], told.share)
+    return InlineTerms(entries, tokenizers[config.data.single_source], tokenizers[config.data.target], told.share)
 
 
 def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:

@@ -8,18 +8,18 @@ from rnnsearch import config as run_config
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.files import locked, recover, remove_temporaries, write_bytes, write_text
 from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
-from rnnsearch.systems.beginning import language_model
 from rnnsearch.systems.card import ORIGIN, TRAINING, hand_on
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_whole
 from rnnsearch.systems.pruning import PRUNED
+from rnnsearch.systems.warm_start import language_model
 from rnnsearch.text.tokenizer import TOKENIZERS
+from rnnsearch.training.checkpoint import corpus_of
 from rnnsearch.training.loop import EVALUATED
 from rnnsearch.training.progress import LOG
-from rnnsearch.training.state import corpus_of
 from rnnsearch.training.tasks import reverse_folder
+from rnnsearch.utils.files import locked, recover, remove_temporaries, write_bytes, write_text
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from rnnsearch.config import ScheduleConfig
-from rnnsearch.config.schedules import ExponentialOptions, HalvingOptions, PlateauOptions, RNMTPlusOptions
+from rnnsearch.config.training import ExponentialOptions, HalvingOptions, PlateauOptions, RNMTPlusOptions
 
 
 class Schedule(ABC):

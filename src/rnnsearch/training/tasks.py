@@ -15,26 +15,22 @@ from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.device import machine_memory
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction
-from rnnsearch.objectives.distillation import Teacher
-from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
-from rnnsearch.processes import Processes
-from rnnsearch.systems.beginning import teacher
-from rnnsearch.systems.folder import save_system
-from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.ops.device import machine_memory
+from rnnsearch.systems.folder import SYSTEMS, save_system
 from rnnsearch.systems.pruning import read_pruned
-from rnnsearch.systems.system import Trainable
-from rnnsearch.systems.table import SYSTEMS
+from rnnsearch.systems.system import ParameterGroup, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.validation import Assessor, DevScore, Validation
+from rnnsearch.systems.warm_start import teacher
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.gradients import Task
-from rnnsearch.training.kept_zeros import KeptZeros
-from rnnsearch.training.tables import Tables, large
+from rnnsearch.training.gradients import KeptZeros, Task
+from rnnsearch.training.sparse_tables import Tables, large
+from rnnsearch.utils.distributed import Processes
 
 Tensors = dict[str, Tensor]
 
@@ -88,14 +84,14 @@ def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.dev
     """Of a model whose loss is over some words in an update."""
     if _by_rows(config, device, processes):
         return Tables(model, sparse=True, folder=folder)
-    return Tables(model) if config.objective.reads_some_words else Tables()
+    return Tables(model) if config.objective.samples_vocabulary else Tables()
 
 
 def _by_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
     """Whether gradients are of the rows alone that an update reads, and large tables in files: nothing must see all
     rows, and no passes are recorded."""
     whole = config.training.l2 or config.training.keep_zeros or processes.world > 1 or device.type != "cpu"
-    return config.objective.reads_some_words and not whole
+    return config.objective.samples_vocabulary and not whole
 
 
 def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> None:

@@ -14,10 +14,10 @@ from rnnsearch.models.attention.features import FEATURES, NO_WORDS, Feature, Siz
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS, Placement
-from rnnsearch.models.draws import Draws, sequence_mask
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.batch_rng import Draws, sequence_mask
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Encoded, Memory
-from rnnsearch.tensors import at_least_fp32, map_tree
+from rnnsearch.utils.tensors import at_least_fp32, map_tree
 
 
 class Last(NamedTuple):
@@ -147,7 +147,7 @@ class Attention(nn.Module):
 
     def attend(self, asked: Asked, memory: Memory) -> Attended:
         """Weights alpha and contexts c of Q queries a sentence, rows [B, Q, ...]: over all source positions, those
-        outside the window masked, or by a chosen twin (`backend/twins.py`)."""
+        outside the window masked, or by a chosen twin (`accel/registry.py`)."""
         if self.twin is not None:
             return self.twin(self, asked, memory)
         centre = self.centre(asked, memory)

@@ -23,11 +23,11 @@ from rnnsearch.config.attention import (
     NeuralCoverageOptions,
     RecurrentOptions,
 )
-from rnnsearch.kernels.linear import linear
 from rnnsearch.models.cells import GRU, LSTM
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.ops.linear import linear
+from rnnsearch.utils.tensors import at_least_fp32
 
 Positions = Int[Tensor, "B Q"]
 Values = Float[Tensor, "B Q J F"]

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rnnsearch.models.attention.windows import Global, WaitK, Window
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import parameter
+from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.layers import parameter
 from rnnsearch.models.memory import Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 Energies = Float[Tensor, "B Q J"]
 EXPECTED = 0.5
@@ -44,7 +44,7 @@ class Normaliser(nn.Module, ABC):
     """A package that it needs beside the others."""
 
     @classmethod
-    def fault(cls) -> str | None:
+    def unsupported_reason(cls) -> str | None:
         """Why it cannot be had here, or None."""
         if cls.package is None or find_spec(cls.package) is not None:
             return None
@@ -54,7 +54,7 @@ class Normaliser(nn.Module, ABC):
         )
 
     @classmethod
-    def goes_with(cls, window: type[Window]) -> bool:
+    def supports(cls, window: type[Window]) -> bool:
         """Whether a window leaves its weights what they are to be."""
         return True
 
@@ -120,7 +120,7 @@ class Hard(Normaliser):
     hard = True
 
     @classmethod
-    def goes_with(cls, window: type[Window]) -> bool:
+    def supports(cls, window: type[Window]) -> bool:
         """Its one position has no weight to scale."""
         return not window.weighs
 
@@ -168,7 +168,7 @@ class Monotonic(Normaliser):
         """r."""
 
     @classmethod
-    def goes_with(cls, window: type[Window]) -> bool:
+    def supports(cls, window: type[Window]) -> bool:
         """It must see all positions between the last stop and the next."""
         return window in (Global, WaitK)
 

@@ -36,9 +36,8 @@ from rnnsearch.config.attention import (
     LocationOptions,
     MultiHeadAdditiveOptions,
 )
-from rnnsearch.kernels.linear import linear
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
+from rnnsearch.ops.linear import linear
 
 Queries = Float[Tensor, "B Q D"]
 Keys = Float[Tensor, "B J K"]

@@ -13,10 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions, MixtureOptions, WaitOptions
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 
 class Placement(NamedTuple):

@@ -18,14 +18,14 @@ from rnnsearch.config.decoders import (
     RNNencdecOptions,
 )
 from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.batch_rng import Draws, sequence_mask
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
 from rnnsearch.models.decoders.readouts import DeepOutput, NewState, Readout, StateOutput, TanhOutput
-from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 
 class OneCell(Decoder):

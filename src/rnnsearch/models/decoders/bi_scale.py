@@ -12,12 +12,12 @@ from torch import Tensor
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import BiScaleOptions
 from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.batch_rng import Draws, each_mask, sequence_mask
 from rnnsearch.models.cells import kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import TanhOutput
-from rnnsearch.models.draws import Draws, each_mask, sequence_mask
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Memory
 
 

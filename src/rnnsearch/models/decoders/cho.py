@@ -8,13 +8,13 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import ChoOptions
+from rnnsearch.models.batch_rng import Draws, sequence_mask
 from rnnsearch.models.cells import kept
 from rnnsearch.models.decoders.bahdanau import ContextState
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Hidden, Memory
 
 

@@ -12,15 +12,15 @@ from torch import Tensor
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import CopyNetOptions
 from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.copying import NEVER
 from rnnsearch.models.decoders.bahdanau import OneCell
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.readouts import NewState
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import NOWHERE, CellState, Copyable, Encoded, Memory
-from rnnsearch.tensors import at_least_fp32, each
+from rnnsearch.utils.tensors import at_least_fp32, each
 
 PSI = "psi_c"
 """In a reading's extras: [N, J], the score of copying from each source place."""

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
 from rnnsearch.models.attention.features import WordSizes
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.decoders.readouts import NewState, Readout, ReadoutLayer
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import CellAlone, Encoded, Hidden, HiddenAndCell, Memory
-from rnnsearch.tensors import at_least_fp32, stack
+from rnnsearch.utils.tensors import at_least_fp32, stack
 
 State = Any
 """A named tuple of batch-first tensors, one row a hypothesis; each decoder has its own."""
@@ -116,7 +116,7 @@ class Decoder(nn.Module, ABC):
         return None if self.layer is None else getattr(self, self.layer)
 
     def unroll(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
-        """All I target positions of N = B * K rows: the step repeated, or a chosen twin of it (`backend/twins.py`)."""
+        """All I target positions of N = B * K rows: the step repeated, or a chosen twin of it (`accel/registry.py`)."""
         if self.twin is not None:
             return self.twin(self, x, state, memory)
         return self.repeat_step(x, state, memory)

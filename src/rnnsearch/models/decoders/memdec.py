@@ -16,17 +16,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import MemDecOptions, OwnHeadsOptions
+from rnnsearch.config.decoders import MemDecOptions, SeparateHeadsOptions
 from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.batch_rng import Draws, each_mask, sequence_mask
 from rnnsearch.models.cells import CELLS, kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.draws import Draws, each_mask, sequence_mask
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import CellState, Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 
 class Head(nn.Module):
@@ -102,7 +101,7 @@ class _ExternalMemory(Decoder):
     reader: Head
     first_buffer: Linear
 
-    def __init__(self, options: MemDecOptions | OwnHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: MemDecOptions | SeparateHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         size, annotation = options.size, encoder.annotation_size
         self.slots, self.slot_size = options.slots, options.slot_size

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 
 
 class ReadoutLayer(nn.Module):

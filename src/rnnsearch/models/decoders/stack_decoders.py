@@ -20,16 +20,16 @@ from torch import Tensor
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import LuongInputFeedingOptions, LuongOptions, RNMTPlusOptions, StackOptions
 from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.batch_rng import Draws
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeated
 from rnnsearch.models.decoders.readouts import ATTENTIONALS
-from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.linear import Linear
+from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.utils.tensors import at_least_fp32
 
 
 class LayersState(NamedTuple):

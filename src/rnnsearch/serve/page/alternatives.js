@@ -1,17 +1,17 @@
-// The n-best translations of the current sentence, one of which may take the place of the best.
+// The n-best list of the current sentence; one of its translations can replace the displayed one.
 
-import * as api from "./api.js";
-import { $, allow, element, percent } from "./dom.js";
+import * as backend from "./backend.js";
+import { $, element, percent, setUnavailable } from "./dom.js";
 import * as status from "./status.js";
 import { hypothesis, on, prefer, sentence, state } from "./store.js";
 
-const COUNT = 6;
+const N_BEST = 6;
 const list = $("alternatives-list");
-let asking = null;
-let known = { key: null, best: [] };
+let running = null; // the AbortController of the running request
+let cached = { key: null, best: [] }; // the n-best list of one sentence
 
-/** How likely a translation is next to the model's first choice, in words: at least so much as likely. */
-const LIKELY = [
+// Wording for the likelihood relative to the model's first choice, by its lower bound.
+const LIKELIHOODS = [
   [0.7, "nearly as likely"],
   [0.1, "less likely"],
   [0.01, "much less likely"],
@@ -25,71 +25,86 @@ function toggle() {
   if (open) refresh();
 }
 
+/** Update the list if it is open. */
 async function refresh() {
   if ($("alternatives").hidden) return;
-  asking?.abort();
-  asking = null;
-  const at = sentence();
-  if (!at) {
+  running?.abort();
+  running = null;
+  const current = sentence();
+  if (!current) {
     list.replaceChildren();
     return;
   }
-  const key = `${state.model.name}\n${at.source}`;
-  if (known.key !== key) {
-    const wait = "The translations of this sentence are not there yet";
-    list.querySelectorAll("button").forEach((button) => allow(button, wait));
-    const mine = (asking = new AbortController());
-    try {
-      const answer = await api.translate({ text: at.source, n_best: COUNT, model: state.model.name }, mine.signal);
-      known = { key, best: answer.sentences.flatMap((s) => s.best) };
-    } catch (error) {
-      if (mine === asking) list.replaceChildren(); // what stands there is of another sentence
-      status.fault(error);
-      return;
-    }
-    if (mine !== asking) return;
+  const key = `${state.model.name}\n${current.source}`;
+  if (cached.key === key || (await fetchNBest(current, key))) render();
+}
+
+/** Fetch the n-best list of a sentence; return false on errors, or if another request has replaced this one. */
+async function fetchNBest(current, key) {
+  for (const button of list.querySelectorAll("button")) {
+    setUnavailable(button, "Alternatives are still loading");
   }
-  render();
+  const controller = new AbortController();
+  running = controller;
+  try {
+    const request = { text: current.source, n_best: N_BEST, model: state.model.name };
+    const answer = await backend.translate(request, controller.signal);
+    cached = { key, best: answer.sentences.flatMap(({ best }) => best) };
+  } catch (error) {
+    if (controller === running) list.replaceChildren(); // it is the list of another sentence
+    status.showError(error);
+    return false;
+  }
+  return controller === running;
 }
 
 function render() {
   const chosen = hypothesis();
   if (!chosen) return;
-  const best = known.best.some((other) => other.text === chosen.text) ? known.best : [chosen, ...known.best];
-  list.replaceChildren(
-    ...best.map((other) => {
-      const text = element("span", { dir: "auto", lang: state.model.target }, ...marked(other.text, chosen.text));
-      const likely = element("span", { className: "note", textContent: likelihood(other) });
-      const button = element("button", { type: "button", className: "choice" }, text, likely);
-      if (known.best.includes(other)) button.title = `Log-probability normalised by length: ${other.score.toFixed(3)}`;
-      if (other.text === chosen.text) button.setAttribute("aria-current", "true");
-      button.addEventListener("click", () => pick(other));
-      return element("li", {}, button);
-    }),
-  );
+  const listed = cached.best.some(({ text }) => text === chosen.text);
+  const translations = listed ? cached.best : [chosen, ...cached.best];
+  list.replaceChildren(...translations.map((translation) => listItem(translation, chosen)));
 }
 
-/** How likely a translation is next to the model's first choice. Scores are what the list is ranked by, of whatever
- * length; times the first's norm of its length their difference is that of two log-probabilities. */
-function likelihood(other) {
-  const [first] = known.best;
-  if (!known.best.includes(other)) return "your choice";
-  if (other === first) return "first choice";
-  const share = Math.exp((other.score - first.score) * (first.score ? first.log_prob / first.score : 1));
-  return `${LIKELY.find(([least]) => share >= least)[1]} (${percent(share)})`;
+function listItem(translation, chosen) {
+  const words = markNewWords(translation.text, chosen.text);
+  const text = element("span", { dir: "auto", lang: state.model.target }, ...words);
+  const note = element("span", { className: "note", textContent: likelihood(translation) });
+  const button = element("button", { type: "button", className: "choice" }, text, note);
+  if (cached.best.includes(translation)) {
+    button.title = `Length-normalised log-probability: ${translation.score.toFixed(3)}`;
+  }
+  if (translation.text === chosen.text) button.setAttribute("aria-current", "true");
+  button.addEventListener("click", () => choose(translation));
+  return element("li", {}, button);
 }
 
-/** An alternative's text, with the words that the chosen translation does not have in bold. */
-function marked(text, chosen) {
-  const have = new Set(chosen.split(/\s+/));
-  return text.split(/(\s+)/).map((part) =>
-    !part.trim() || have.has(part) ? part : element("mark", { textContent: part }),
-  );
+/**
+ * Describe how likely a translation is compared with the model's first choice. Scores are normalised by length;
+ * their difference is scaled back by the norm of the first choice's length.
+ */
+function likelihood(translation) {
+  const [first] = cached.best;
+  if (!cached.best.includes(translation)) return "your choice";
+  if (translation === first) return "first choice";
+  const norm = first.score ? first.log_prob / first.score : 1;
+  const ratio = Math.exp((translation.score - first.score) * norm);
+  const [, wording] = LIKELIHOODS.find(([threshold]) => ratio >= threshold);
+  return `${wording} (${percent(ratio)})`;
 }
 
-function pick(other) {
-  prefer(sentence(), other);
-  status.announce(other.text);
+/** Return the nodes of a translation, with the words that the chosen one does not have marked. */
+function markNewWords(text, chosen) {
+  const known = new Set(chosen.split(/\s+/));
+  return text.split(/(\s+)/).map((word) => {
+    const isKnown = !word.trim() || known.has(word);
+    return isKnown ? word : element("mark", { textContent: word });
+  });
+}
+
+function choose(translation) {
+  prefer(sentence(), translation);
+  status.announce(translation.text);
   list.querySelector("[aria-current]")?.focus();
 }
 

@@ -1,126 +1,144 @@
-// Whole files: sent, watched while they are translated, downloaded.
+// File translation: upload, progress and download.
 
-import * as api from "./api.js";
 import { $, element, icon, saveAs } from "./dom.js";
+import * as server from "./server-api.js";
 import * as status from "./status.js";
 import { state } from "./store.js";
+import * as tabs from "./tabs.js";
 
-const POLL = 400;
-const KINDS = /\.(txt|tsv|tmx|po)$/i;
+const POLL_INTERVAL = 400; // milliseconds
+const MAX_FAILED_POLLS = 20;
+const SUPPORTED = /\.(txt|tsv|tmx|po)$/i;
 
 async function add(file) {
-  if (!KINDS.test(file.name)) {
-    status.show(`A file must be .txt, .tsv, .tmx or .po; got ${file.name}.`);
+  if (!SUPPORTED.test(file.name)) {
+    status.showBanner(`Unsupported file type: ${file.name}. Supported types are .txt, .tsv, .tmx and .po.`);
     return;
   }
   if (!state.model) {
-    status.toast(`${file.name} was not sent: the server has not said yet what it translates`);
+    status.toast(`${file.name} was not uploaded: languages are still loading`);
     return;
   }
-  status.fine();
-  const row = rowOf(file.name);
-  $("jobs").prepend(row.item);
+  status.clearError();
+  const job = createJob(file.name);
+  $("jobs").prepend(job.item);
   try {
-    row.id = (await api.sendFile(file, state.model)).id;
-    await watch(row);
+    job.id = (await server.uploadFile(file, state.model)).id;
+    await watch(job);
   } catch (error) {
-    ended(row, error.message, true);
+    end(job, error.message, true);
   }
 }
 
-function rowOf(name) {
-  const row = {
+/** Create the list item of a file, with its progress bar and buttons. */
+function createJob(name) {
+  const job = {
     id: null,
-    gone: false,
-    bar: element("progress", { max: 1, value: 0, "aria-label": `Progress of ${name}` }),
-    said: element("p", { className: "note", role: "status", textContent: "Sending" }),
-    actions: element("div", { className: "actions" }),
     name,
+    removed: false,
+    bar: element("progress", { max: 1, value: 0, "aria-label": `Progress of ${name}` }),
+    message: element("p", { className: "note", role: "status", textContent: "Uploading…" }),
+    actions: element("div", { className: "actions" }),
   };
-  row.cancel = element("button", { type: "button", className: "icon-button", title: "Cancel" }, icon("clear"));
-  row.cancel.setAttribute("aria-label", `Cancel ${name}`);
-  row.cancel.addEventListener("click", () => remove(row));
-  row.actions.append(row.cancel);
-  const title = element("p", { className: "name", textContent: name });
-  row.item = element("li", { className: "card job" }, title, row.actions, row.said, row.bar);
-  return row;
+  const properties = { type: "button", className: "icon-button", title: "Cancel" };
+  job.cancel = element("button", properties, icon("clear"));
+  job.cancel.setAttribute("aria-label", `Cancel ${name}`);
+  job.cancel.addEventListener("click", () => remove(job));
+  job.actions.append(job.cancel);
+  const title = element("p", { className: "file-name", textContent: name });
+  const children = [title, job.actions, job.message, job.bar];
+  job.item = element("li", { className: "card job" }, ...children);
+  return job;
 }
 
-async function watch(row) {
-  let failures = 0;
-  while (!row.gone) {
-    let now;
+/** Poll the server until the file is done, has failed, or was removed. */
+async function watch(job) {
+  let failedPolls = 0;
+  while (!job.removed) {
+    let current = null;
     try {
-      now = await api.fileState(row.id);
-      failures = 0;
+      current = await server.fileStatus(job.id);
+      failedPolls = 0;
     } catch (error) {
-      if (error.status > 0 || ++failures > 20) throw error;
-      row.said.textContent = "The server does not answer; asking again";
+      failedPolls += 1;
+      if (error.status > 0 || failedPolls > MAX_FAILED_POLLS) throw error;
+      job.message.textContent = "The server is not responding. Retrying…";
     }
-    if (now?.state === "failed") return ended(row, now.error ?? "The file could not be translated.", true);
-    if (now?.state === "done") return finished(row, now);
-    if (now) progress(row, now);
-    await new Promise((resolve) => setTimeout(resolve, POLL));
+    if (current?.state === "failed") {
+      end(job, current.error ?? "The file could not be translated.", true);
+      return;
+    }
+    if (current?.state === "done") {
+      finish(job, current);
+      return;
+    }
+    if (current) showProgress(job, current);
+    await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL));
   }
 }
 
-function progress(row, now) {
-  row.bar.value = now.segments ? now.done / now.segments : 0;
-  row.said.textContent = now.state === "queued" ? "Waiting for its turn" : `${now.done} of ${now.segments} segments`;
+function showProgress(job, { state: jobState, done, segments }) {
+  job.bar.value = segments ? done / segments : 0;
+  job.message.textContent = jobState === "queued" ? "Queued" : `${done} of ${segments} segments`;
 }
 
-function finished(row, now) {
-  row.bar.value = 1;
-  const left = now.left?.length ? `; too long and left empty: ${now.left.join(", ")}` : "";
-  ended(row, `${now.segments} segment${now.segments === 1 ? "" : "s"} translated${left}`, false);
-  const button = element("button", { type: "button", className: "button", textContent: "Download" });
-  button.setAttribute("aria-label", `Download ${row.name}, translated`);
-  button.addEventListener("click", () => download(row));
-  row.actions.prepend(button);
+function finish(job, { segments, left: skipped }) {
+  job.bar.value = 1;
+  const unit = segments === 1 ? "segment" : "segments";
+  const note = skipped?.length ? `; too long and left empty: ${skipped.join(", ")}` : "";
+  end(job, `${segments} ${unit} translated${note}`, false);
+  const properties = { type: "button", className: "button", textContent: "Download" };
+  const button = element("button", properties);
+  button.setAttribute("aria-label", `Download translation of ${job.name}`);
+  button.addEventListener("click", () => download(job));
+  job.actions.prepend(button);
 }
 
-function ended(row, said, isFault) {
-  row.said.textContent = said;
-  row.said.classList.toggle("is-fault", isFault);
-  row.bar.hidden = true;
-  row.cancel.title = "Remove";
-  row.cancel.setAttribute("aria-label", `Remove ${row.name}`);
+function end(job, message, isError) {
+  job.message.textContent = message;
+  job.message.classList.toggle("is-error", isError);
+  job.bar.hidden = true;
+  job.cancel.title = "Remove";
+  job.cancel.setAttribute("aria-label", `Remove ${job.name}`);
 }
 
-/** By a request of ours rather than a link, so that a server with keys gets its key. */
-async function download(row) {
+/** Download the result with fetch rather than a link, because a link cannot send the API key. */
+async function download(job) {
   try {
-    const response = await api.fileResult(row.id);
-    saveAs(await response.blob(), fileName(response) ?? row.name);
+    const response = await server.fileResult(job.id);
+    saveAs(await response.blob(), responseFileName(response) ?? job.name);
   } catch (error) {
-    status.fault(error);
+    status.showError(error);
   }
 }
 
-function fileName(response) {
-  const said = response.headers.get("Content-Disposition") ?? "";
-  const encoded = /filename\*=utf-8''([^;]+)/i.exec(said)?.[1];
-  return encoded ? decodeURIComponent(encoded) : /filename="([^"]+)"/i.exec(said)?.[1];
+function responseFileName(response) {
+  const disposition = response.headers.get("Content-Disposition") ?? "";
+  const encoded = /filename\*=utf-8''([^;]+)/i.exec(disposition)?.[1];
+  if (encoded) return decodeURIComponent(encoded);
+  return /filename="([^"]+)"/i.exec(disposition)?.[1];
 }
 
-function remove(row) {
-  row.gone = true;
-  row.item.remove();
-  if (row.id) api.dropFile(row.id).catch(() => {}); // what is gone already needs no telling
+function remove(job) {
+  job.removed = true;
+  job.item.remove();
+  if (job.id) server.deleteFile(job.id).catch(() => {}); // it may be gone already
   $("file").focus();
 }
 
 export function start() {
-  const drop = $("drop");
-  $("file").addEventListener("change", () => {
-    [...$("file").files].forEach(add);
-    $("file").value = "";
+  tabs.start();
+  const input = $("file");
+  input.addEventListener("change", () => {
+    [...input.files].forEach(add);
+    input.value = "";
   });
-  for (const kind of ["dragover", "dragleave", "drop"]) {
-    drop.addEventListener(kind, (event) => {
+  const dropZone = $("drop-zone");
+  for (const type of ["dragover", "dragleave", "drop"]) {
+    dropZone.addEventListener(type, (event) => {
       event.preventDefault();
-      drop.classList.toggle("is-over", kind === "dragover");
-      if (kind === "drop") [...event.dataTransfer.files].forEach(add);
+      dropZone.classList.toggle("is-over", type === "dragover");
+      if (type === "drop") [...event.dataTransfer.files].forEach(add);
     });
   }
 }

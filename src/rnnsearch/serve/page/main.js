@@ -1,19 +1,20 @@
-// Where the page begins: every part is started once, then the models are asked for.
+// Entry point: starts the modules, then loads the list of models.
 
 import * as alternatives from "./alternatives.js";
+import { startExtras } from "./backend.js";
 import { $ } from "./dom.js";
-import * as files from "./files.js";
-import * as map from "./mapdialog.js";
+import * as heatMap from "./heatmap-dialog.js";
 import * as models from "./models.js";
 import * as shortcuts from "./shortcuts.js";
 import * as source from "./source.js";
 import * as status from "./status.js";
-import * as tabs from "./tabs.js";
 import * as target from "./target.js";
-import * as wordmenu from "./wordmenu.js";
+import * as wordMenu from "./word-menu.js";
 import * as writer from "./writer.js";
 
-// the target before the source, which scrolls it to where one types
-for (const part of [status, tabs, target, source, wordmenu, alternatives, writer, map, files, shortcuts]) part.start();
+// The target comes before the source: both listen to new translations, and the source then scrolls the rendered target.
+const modules = [status, target, source, wordMenu, alternatives, writer, heatMap, shortcuts];
+for (const module of modules) module.start();
+startExtras();
 $("source").focus({ preventScroll: true });
 await models.start();

@@ -1,72 +1,83 @@
-// Which model translates: from, to, and the model where several know a direction.
+// The language bar: source language, target language, and the model if several translate the same pair.
 
-import * as api from "./api.js";
-import { $, allow, element, placeAt } from "./dom.js";
+import * as backend from "./backend.js";
+import { $, element, placePopover, setUnavailable } from "./dom.js";
 import * as status from "./status.js";
 import { emit, setAnswer, state, targetText } from "./store.js";
 
-const unique = (items) => [...new Map(items).entries()];
+const unique = (entries) => [...new Map(entries).entries()];
 
-function fill(select, entries, chosen) {
-  select.replaceChildren(...entries.map(([value, label]) => element("option", { value, textContent: label })));
-  select.value = chosen;
+function fillOptions(select, entries, selected) {
+  const options = entries.map(([value, label]) => element("option", { value, textContent: label }));
+  select.replaceChildren(...options);
+  select.value = selected;
 }
 
-const reverse = () => state.models.find((m) => m.source === state.model?.target && m.target === state.model?.source);
-const languageName = (code) =>
-  state.models.flatMap((m) => [[m.source, m.source_name], [m.target, m.target_name]]).find(([c]) => c === code)?.[1] ?? code;
+/** Return a model for the reverse direction, if there is one. */
+function reverseModel() {
+  const { model } = state;
+  return state.models.find((m) => m.source === model?.target && m.target === model?.source);
+}
 
-/** Use a model and show it in the chooser. */
-function use(model) {
+function selectModel(model) {
   state.model = model;
-  const from = state.models.filter((m) => m.source === model.source);
-  const both = from.filter((m) => m.target === model.target);
-  fill($("from"), unique(state.models.map((m) => [m.source, m.source_name || m.source])), model.source);
-  fill($("to"), unique(from.map((m) => [m.target, m.target_name || m.target])), model.target);
-  fill($("model"), both.map((m) => [m.name, m.name]), model.name);
-  $("model-label").hidden = both.length < 2;
-  $("model-note").hidden = model.score == null;
-  $("model-note").textContent = `BLEU ${model.score?.toFixed(1)} on text kept aside`;
-  const names = [languageName(model.target), languageName(model.source)];
-  allow($("swap"), reverse() ? "" : `No model here translates ${names[0]} into ${names[1]}`);
+  const sameSource = state.models.filter((m) => m.source === model.source);
+  const samePair = sameSource.filter((m) => m.target === model.target);
+  const sources = state.models.map((m) => [m.source, m.source_name || m.source]);
+  const targets = sameSource.map((m) => [m.target, m.target_name || m.target]);
+  fillOptions($("from"), unique(sources), model.source);
+  fillOptions($("to"), unique(targets), model.target);
+  fillOptions($("model"), samePair.map((m) => [m.name, m.name]), model.name);
+  $("model-label").hidden = samePair.length < 2;
+  $("model-score").hidden = model.score == null;
+  $("model-score").textContent = `BLEU ${model.score?.toFixed(1)} on the dev set`;
+  const [from, to] = [model.target_name || model.target, model.source_name || model.source];
+  setUnavailable($("swap"), reverseModel() ? "" : `No model translates ${from} into ${to}`);
   $("source").lang = model.source;
   for (const id of ["target", "writer", "ghost-mirror"]) $(id).lang = model.target;
   emit("model");
 }
 
-/** Translate the other way, beginning with the translation. */
-function swap() {
-  const other = reverse();
+/** Reverse the direction; the translation becomes the source text. */
+function swapLanguages() {
+  const model = reverseModel();
   const text = targetText();
   setAnswer("", null);
-  use(other);
+  selectModel(model);
   if (text) emit("replace-source", text);
 }
 
 async function load() {
   try {
-    state.models = await api.models();
+    state.models = await backend.listModels();
   } catch (error) {
-    status.fault(error, load);
+    status.showError(error, load);
     return;
   }
   if (state.models.length) {
-    use(state.models[0]);
+    selectModel(state.models[0]);
   } else {
-    status.show("The server has no model; start it with one: rnnsearch serve MODEL.");
+    status.showBanner("The server has no model. Start it with: rnnsearch serve MODEL");
   }
 }
 
 export function start() {
-  const choose = (fits) => {
-    const kept = state.models.find((m) => fits(m) && m.target === state.model.target);
-    use(kept ?? state.models.find(fits));
+  const selectMatching = (matches) => {
+    const sameTarget = state.models.find((m) => matches(m) && m.target === state.model.target);
+    selectModel(sameTarget ?? state.models.find(matches));
   };
-  $("from").addEventListener("change", () => choose((m) => m.source === $("from").value));
-  $("to").addEventListener("change", () => choose((m) => m.source === $("from").value && m.target === $("to").value));
-  $("model").addEventListener("change", () => use(state.models.find((m) => m.name === $("model").value)));
-  $("swap").addEventListener("click", swap);
-  allow($("swap"), "The server has not said yet what it translates");
-  $("model-said").addEventListener("toggle", () => placeAt($("model-said"), $("model-note")));
+  const [from, to, model] = [$("from"), $("to"), $("model")];
+  from.addEventListener("change", () => selectMatching((m) => m.source === from.value));
+  to.addEventListener("change", () =>
+    selectMatching((m) => m.source === from.value && m.target === to.value),
+  );
+  model.addEventListener("change", () =>
+    selectModel(state.models.find((m) => m.name === model.value)),
+  );
+  $("swap").addEventListener("click", swapLanguages);
+  setUnavailable($("swap"), "Languages are still loading");
+  $("model-score-help").addEventListener("toggle", () =>
+    placePopover($("model-score-help"), $("model-score")),
+  );
   return load();
 }

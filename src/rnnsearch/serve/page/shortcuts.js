@@ -1,71 +1,78 @@
-// Keys for everything, and the page that lists them.
+// Keyboard shortcuts, and the dialog that lists them.
 
 import { $, element } from "./dom.js";
 
-/** Alt and a key, by where it is on the keyboard (Alt changes what a key types on some systems), and its button. */
-const KEYS = {
-  KeyA: ["A", "Show other translations of the sentence", "show-alternatives"],
-  KeyM: ["M", "Show attention as a heat map", "show-map"],
-  KeyW: ["W", "Write the translation with completion", "show-writer"],
-  KeyP: ["P", "Shade words by probability", "show-confidence"],
-  KeyC: ["C", "Copy the translation", "copy"],
-  KeyX: ["X", "Swap the languages", "swap"],
-  KeyL: ["L", "Light or dark", "theme"],
+/** Shortcuts with Alt by physical key, because Alt changes the typed character on some systems: key, action, button. */
+const ALT_KEYS = {
+  KeyA: ["A", "Show alternative translations", "show-alternatives"],
+  KeyM: ["M", "Show attention heat map", "show-map"],
+  KeyW: ["W", "Write with suggestions", "show-writer"],
+  KeyP: ["P", "Show confidence", "show-confidence"],
+  KeyC: ["C", "Copy translation", "copy"],
+  KeyX: ["X", "Swap languages", "swap"],
+  KeyL: ["L", "Toggle dark theme", "theme"],
 };
 
-const TABLE = [
-  ["Anywhere", [...Object.values(KEYS).map(([key, said]) => [["Alt", key], said]), [["?"], "Show these keys, outside a field"]]],
-  ["In the text", [
+const altShortcuts = Object.values(ALT_KEYS).map(([key, action]) => [["Alt", key], action]);
+
+const GROUPS = [
+  ["Anywhere", [...altShortcuts, [["?"], "Show this help (outside text fields)"]]],
+  ["Source text", [
     [["Ctrl", "Enter"], "Translate now"],
-    [["←", "→"], "Light the words aligned with the one at the caret"],
+    [["←", "→"], "Highlight words aligned with the caret"],
   ]],
-  ["In the translation", [
-    [["←", "→"], "Go from word to word"],
-    [["Enter"], "Show other words"],
-    [["Esc"], "Close them"],
+  ["Translation", [
+    [["←", "→"], "Move between words"],
+    [["Enter"], "Show alternatives for a word"],
+    [["Esc"], "Close the menu"],
   ]],
-  ["When writing", [
-    [["Tab"], "Take the next word"],
-    [["Ctrl", "Enter"], "Take all the rest"],
-    [["Enter"], "Use the text"],
+  ["Writing", [
+    [["Tab"], "Accept the next word"],
+    [["Ctrl", "Enter"], "Accept the whole suggestion"],
+    [["Enter"], "Use the translation"],
     [["Esc"], "Leave the field"],
   ]],
-  ["In the heat map", [
-    [["←", "↑", "→", "↓"], "Go from cell to cell"],
-    [["+", "−", "0"], "Zoom in, zoom out, fit"],
+  ["Heat map", [
+    [["←", "↑", "→", "↓"], "Move between cells"],
+    [["+", "−", "0"], "Zoom in, zoom out, fit to window"],
   ]],
 ];
 
-function tableOf([title, rows]) {
-  const lines = rows.map(([keys, said]) => {
-    const names = keys.flatMap((key, n) => [n ? " " : "", element("kbd", { textContent: key })]);
-    return element("tr", {}, element("th", { scope: "row" }, ...names), element("td", { textContent: said }));
+function helpTable([title, shortcuts]) {
+  const rows = shortcuts.map(([keys, action]) => {
+    const kbds = keys.flatMap((key, n) => [n ? " " : "", element("kbd", { textContent: key })]);
+    const header = element("th", { scope: "row" }, ...kbds);
+    return element("tr", {}, header, element("td", { textContent: action }));
   });
-  return element("table", {}, element("caption", { textContent: title }), element("tbody", {}, ...lines));
+  const caption = element("caption", { textContent: title });
+  return element("table", {}, caption, element("tbody", {}, ...rows));
 }
 
-const MAC = /Mac|iP(hone|ad|od)/.test(navigator.platform); // where Alt (Option) types letters of its own
+const isMac = /Mac|iP(hone|ad|od)/.test(navigator.platform); // Alt (Option) types characters there
 
-const inField = (target) => target.matches?.("textarea, input, select, [contenteditable]");
+const isField = (target) => target.matches?.("textarea, input, select, [contenteditable]");
 
-function pressed(event) {
-  if (document.querySelector("dialog[open]") || (MAC && event.altKey && inField(event.target))) return;
-  if (event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey && KEYS[event.code]) {
+function onKeydown(event) {
+  const typesCharacter = isMac && event.altKey && isField(event.target);
+  if (typesCharacter || document.querySelector("dialog[open]")) return;
+  const onlyAlt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+  if (onlyAlt && ALT_KEYS[event.code]) {
     event.preventDefault();
-    const button = $(KEYS[event.code][2]);
-    if (button.checkVisibility()) button.click();
-  } else if (event.key === "?" && !inField(event.target)) {
+    const [, , id] = ALT_KEYS[event.code];
+    if ($(id).checkVisibility()) $(id).click();
+  } else if (event.key === "?" && !isField(event.target)) {
     event.preventDefault();
     $("help").showModal();
   }
 }
 
 export function start() {
-  $("help-body").append(...TABLE.map(tableOf));
+  $("help-body").append(...GROUPS.map(helpTable));
   $("help-open").addEventListener("click", () => $("help").showModal());
-  document.addEventListener("keydown", pressed);
+  document.addEventListener("keydown", onKeydown);
   for (const dialog of document.querySelectorAll("dialog")) {
-    dialog.querySelector("[data-close]").addEventListener("click", () => dialog.close());
-    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // the backdrop
+    const close = () => dialog.close();
+    dialog.querySelector("[data-close]").addEventListener("click", close);
+    dialog.addEventListener("click", (event) => event.target === dialog && close()); // the backdrop
   }
 }

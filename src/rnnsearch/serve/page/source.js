@@ -1,104 +1,112 @@
-// The left pane: the text to translate. A field over a mirror that paints the words below it.
+// The source pane: a text area over a mirror that paints the highlighted words.
 
+import { TYPING_PAUSE } from "./backend.js";
 import { $, debounced, element } from "./dom.js";
-import { light, revealSentence, unlight } from "./lighting.js";
+import { clearHighlight, highlight, revealSentence } from "./highlight.js";
 import { hypothesis, on, sentences, setCurrent, setStale, state } from "./store.js";
-import { PAUSE, translateNow } from "./translate.js";
+import { translateNow } from "./translate.js";
 
 const field = $("source");
 const mirror = $("source-mirror");
-const later = debounced(translateNow, PAUSE);
+const translateSoon = debounced(translateNow, TYPING_PAUSE);
 
-/** Put the field's text into the mirror: plain, or with a span for each word once an answer fits it. */
-function paint() {
+/** Copy the text into the mirror, with a span per word if the translation is of this text. */
+function renderMirror() {
   const text = field.value;
-  const parts = [];
-  let at = 0;
-  const until = (end) => end > at && parts.push(text.slice(at, (at = end)));
+  const nodes = [];
+  let position = 0;
+  const appendUntil = (end) => {
+    if (end > position) nodes.push(text.slice(position, end));
+    position = end;
+  };
   if (text === state.text) {
-    sentences().forEach((sentence, index) => {
-      (hypothesis(index)?.source_words ?? []).forEach((word, n) => {
-        until(sentence.start + word.start);
-        at = sentence.start + word.end;
-        const shown = text.slice(sentence.start + word.start, at);
-        parts.push(element("span", { className: "word", textContent: shown, dataset: { sentence: index, word: n } }));
+    sentences().forEach(({ start }, sentence) => {
+      (hypothesis(sentence)?.source_words ?? []).forEach((word, index) => {
+        appendUntil(start + word.start);
+        position = start + word.end;
+        const textContent = text.slice(start + word.start, position);
+        const dataset = { sentence, word: index };
+        nodes.push(element("span", { className: "word", textContent, dataset }));
       });
     });
   }
-  until(text.length);
-  mirror.replaceChildren(...parts, "\u200b"); // a last empty line has its height too
+  appendUntil(text.length);
+  mirror.replaceChildren(...nodes, "\u200b"); // gives an empty last line its height
 }
 
-/** The text is another. One that is still being composed (an input method's) is not translated yet. */
-function changed(event) {
-  paint();
+function onInput(event) {
+  renderMirror();
   setStale();
   const length = [...field.value].length;
-  $("count").textContent = length ? `${length.toLocaleString("en")} character${length === 1 ? "" : "s"}` : "";
+  const unit = length === 1 ? "character" : "characters";
+  $("count").textContent = length ? `${length.toLocaleString("en")} ${unit}` : "";
   $("clear").hidden = !length;
-  if (event?.isComposing) later.cancel();
-  else later();
+  if (event?.isComposing) translateSoon.cancel(); // an input method is composing: not text yet
+  else translateSoon();
 }
 
 function setText(text) {
   field.value = text;
-  changed();
-  later.cancel();
+  onInput();
+  translateSoon.cancel();
   translateNow();
 }
 
-/** The mirror's word below a point, although the field lies above it. */
+/** Return the word of the mirror at a point; the text area itself covers it. */
 function wordAt(x, y) {
-  const found = document.elementsFromPoint(x, y).find((e) => e.parentElement === mirror && e.dataset.word);
-  return found && { side: "source", sentence: Number(found.dataset.sentence), word: Number(found.dataset.word) };
+  const isWord = (node) => node.parentElement === mirror && node.dataset.word;
+  const span = document.elementsFromPoint(x, y).find(isWord);
+  if (!span) return null;
+  return { side: "source", sentence: Number(span.dataset.sentence), word: Number(span.dataset.word) };
 }
 
-/** Index of the sentence that the caret is in, where its translation is there; else -1. */
+/** Return the index of the sentence at the caret, or -1 if there is no translation of this text. */
 function sentenceAtCaret() {
   if (document.activeElement !== field || field.value !== state.text) return -1;
   const caret = field.selectionStart;
-  return sentences().findIndex((s) => s.start <= caret && caret <= s.end);
+  return sentences().findIndex(({ start, end }) => start <= caret && caret <= end);
 }
 
-/** The word that the caret is in, so that the keyboard lights words as the mouse does. */
-function wordAtCaret() {
-  const index = sentenceAtCaret();
-  if (index < 0) return;
-  setCurrent(index);
-  const at = field.selectionStart - sentences()[index].start;
-  const word = (hypothesis(index)?.source_words ?? []).findIndex((w) => w.start <= at && at <= w.end);
-  if (word >= 0) light({ side: "source", sentence: index, word });
+/** Highlight the word at the caret, so that the keyboard does what the mouse does. */
+function highlightAtCaret() {
+  const sentence = sentenceAtCaret();
+  if (sentence < 0) return;
+  setCurrent(sentence);
+  const caret = field.selectionStart - sentences()[sentence].start;
+  const words = hypothesis(sentence)?.source_words ?? [];
+  const word = words.findIndex(({ start, end }) => start <= caret && caret <= end);
+  if (word >= 0) highlight({ side: "source", sentence, word });
 }
 
 export function start() {
-  field.addEventListener("input", changed);
-  field.addEventListener("compositionend", later);
+  field.addEventListener("input", onInput);
+  field.addEventListener("compositionend", translateSoon);
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.ctrlKey) {
       event.preventDefault();
-      later.cancel();
+      translateSoon.cancel();
       translateNow();
     }
   });
-  field.addEventListener("keyup", (event) => event.key.startsWith("Arrow") && wordAtCaret());
-  field.addEventListener("click", wordAtCaret);
+  field.addEventListener("keyup", (event) => event.key.startsWith("Arrow") && highlightAtCaret());
+  field.addEventListener("click", highlightAtCaret);
   field.addEventListener("pointermove", (event) => {
     const word = event.pointerType === "mouse" && wordAt(event.clientX, event.clientY);
-    if (word) light(word);
-    else unlight();
+    if (word) highlight(word);
+    else clearHighlight();
   });
-  field.addEventListener("pointerleave", unlight);
-  field.addEventListener("blur", unlight);
+  field.addEventListener("pointerleave", clearHighlight);
+  field.addEventListener("blur", clearHighlight);
   $("clear").addEventListener("click", () => {
     setText("");
     field.focus();
   });
   on("answer", () => {
-    paint();
-    revealSentence(sentenceAtCaret()); // the translation of what is being typed
+    renderMirror();
+    revealSentence(sentenceAtCaret());
   });
-  on("target", paint);
+  on("target", renderMirror);
   on("model", () => field.value.trim() && translateNow());
   on("replace-source", setText);
-  paint();
+  renderMirror();
 }

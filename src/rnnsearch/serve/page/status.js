@@ -1,85 +1,96 @@
-// What the page says: one banner for what is wrong, a short toast, and a live region for screen readers.
+// Messages: a banner for errors, toasts, and a live region for screen readers.
 
-import { healthy, useKey } from "./api.js";
+import { isHealthy, setApiKey } from "./backend.js";
 import { $ } from "./dom.js";
 
-let again = null; // what to do once the server is back or has its key
-let waiting = 0;
+const FIRST_HEALTH_CHECK = 1500; // milliseconds
+const HEALTH_CHECK_INTERVAL = 3000;
+const TOAST_DURATION = 2500;
+
+let pendingRetry = null; // called when the server is back or has its key
+let retryTimer = 0;
 let toastTimer = 0;
 
-/** Show a fault as one sentence. `retry` is called when it may work again. */
-export function fault(error, retry = null) {
+/**
+ * Show an error in the banner.
+ * @param {Error} error
+ * @param {(() => void) | null} retry Called when another attempt may succeed.
+ */
+export function showError(error, retry = null) {
   if (error.name === "AbortError") return;
-  again = retry ?? again;
-  const later = error.retryAfter > 0;
-  const down = error.status === 0;
-  const ending = down ? " It is asked again until it does." : later ? ` Trying again in ${pause(error)} s.` : "";
-  show(error.message + ending);
-  $("key-form").hidden = !(error.status === 401 || error.status === 403);
-  clearTimeout(waiting);
-  if (down) waiting = setTimeout(ask, 1500);
-  else if (later) waiting = setTimeout(retryNow, 1000 * pause(error));
+  pendingRetry = retry ?? pendingRetry;
+  const isDown = error.status === 0;
+  const delay = Math.max(1, Math.ceil(error.retryAfter)); // seconds
+  let hint = "";
+  if (isDown) hint = " Retrying…";
+  else if (error.retryAfter > 0) hint = ` Retrying in ${delay} s.`;
+  showBanner(error.message + hint);
+  $("key-form").hidden = error.status !== 401 && error.status !== 403;
+  clearTimeout(retryTimer);
+  if (isDown) retryTimer = setTimeout(checkHealth, FIRST_HEALTH_CHECK);
+  else if (error.retryAfter > 0) retryTimer = setTimeout(retryNow, 1000 * delay);
 }
 
-const pause = (error) => Math.max(1, Math.ceil(error.retryAfter));
-
-export function show(sentence) {
-  $("banner").textContent = sentence;
+export function showBanner(message) {
+  $("banner").textContent = message;
   $("banner").hidden = false;
 }
 
-/** All is well again. */
-export function fine() {
-  clearTimeout(waiting);
-  again = null;
+/** Hide the banner and forget the pending retry. */
+export function clearError() {
+  clearTimeout(retryTimer);
+  pendingRetry = null;
   $("banner").hidden = true;
   $("key-form").hidden = true;
 }
 
-async function ask() {
-  if (await healthy()) retryNow();
-  else waiting = setTimeout(ask, 3000);
+async function checkHealth() {
+  if (await isHealthy()) retryNow();
+  else retryTimer = setTimeout(checkHealth, HEALTH_CHECK_INTERVAL);
 }
 
 function retryNow() {
-  const action = again;
-  fine();
-  action?.();
+  const retry = pendingRetry;
+  clearError();
+  retry?.();
 }
 
-/** Whether a translation is being made. */
-export function busy(is) {
-  $("busy").hidden = !is;
-  $("target-pane").setAttribute("aria-busy", String(is));
+/** Show or hide the progress bar of the translation. */
+export function setBusy(busy) {
+  $("busy").hidden = !busy;
+  $("target-pane").setAttribute("aria-busy", String(busy));
 }
 
-/** A few words that pass; before an open dialog too, behind which nobody would see or hear them. */
-export function toast(words) {
+/** Show a short message for a moment. */
+export function toast(message) {
   clearTimeout(toastTimer);
+  // Inside an open dialog, because everything outside it is hidden from screen readers and covered.
   (document.querySelector("dialog[open]") ?? document.body).append($("toast"));
-  $("toast").textContent = words;
+  $("toast").textContent = message;
   $("toast").hidden = false;
-  toastTimer = setTimeout(() => ($("toast").hidden = true), 2500);
+  toastTimer = setTimeout(() => ($("toast").hidden = true), TOAST_DURATION);
 }
 
-/** Said by screen readers when they have finished what they say now. */
-export const announce = (words) => ($("live").textContent = words);
+/** Announce a message to screen readers. */
+export function announce(message) {
+  $("live").textContent = message;
+}
 
-/** A greyed button keeps its place in the tab order and, pressed, does nothing but say why. */
-function explain(event) {
-  const greyed = event.target.closest?.("[aria-disabled=true]");
-  if (!greyed) return;
+/** Show why a button is unavailable instead of running its action (see setUnavailable in dom.js). */
+function explainUnavailable(event) {
+  const button = event.target.closest?.("[aria-disabled=true]");
+  if (!button) return;
   event.stopPropagation();
   event.preventDefault();
-  toast(greyed.title);
+  toast(button.title);
 }
 
 export function start() {
-  document.addEventListener("click", explain, true);
-  window.addEventListener("online", () => again && retryNow());
+  document.addEventListener("click", explainUnavailable, true);
+  window.addEventListener("online", () => pendingRetry && retryNow());
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    useKey($("key").value.trim());
+    setApiKey($("key").value.trim());
     retryNow();
   });
 }

@@ -1,46 +1,55 @@
-// What the page knows, and who is told when it changes.
+// The state of the page, and events for its changes.
 
 export const state = {
   models: [],
-  model: null, // one of models
-  text: "", // what was translated
-  answer: null, // its translation (text.localised), or null
-  stale: false, // whether another text, or another model, has been asked for since
-  current: 0, // index of the sentence that alternatives, attention and the writer are about
+  model: null, // the selected one of models
+  text: "", // the text that answer translates
+  answer: null, // its translation, or null
+  stale: false, // true if the text or the model has changed since
+  current: 0, // index of the sentence that the alternatives, the heat map and the writer show
 };
 
-/** The hypotheses that the reader preferred, by model and source sentence: they outlive further typing elsewhere. */
+/** Hypotheses chosen or written by the user, by model and source sentence. They survive edits elsewhere in the text. */
 const preferred = new Map();
-const keyOf = (sentence) => `${state.model?.name}\n${sentence.source}`;
+const preferenceKey = (sentence) => `${state.model?.name}\n${sentence.source}`;
 
-const bus = new EventTarget();
-export const on = (name, action) => bus.addEventListener(name, (event) => action(event.detail));
-export const emit = (name, detail) => bus.dispatchEvent(new CustomEvent(name, { detail }));
+const events = new EventTarget();
+export const on = (name, listener) => events.addEventListener(name, (event) => listener(event.detail));
+export const emit = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
 
 export const sentences = () => state.answer?.sentences ?? [];
 export const sentence = (index = state.current) => sentences()[index] ?? null;
-export const hypothesis = (index = state.current) => {
-  const found = sentence(index);
-  return found && (preferred.get(keyOf(found)) ?? found.best[0] ?? null);
-};
-export const isPreferred = (index = state.current) => Boolean(sentence(index) && preferred.has(keyOf(sentence(index))));
 
-/** Another translation of a sentence of the answer, chosen or written by the reader; null takes the model's best again.
- * The sentence, not its index: by the time that a translation is there, another may stand in its place. */
-export function prefer(found, chosen) {
-  if (chosen && chosen.text !== found.best[0]?.text) preferred.set(keyOf(found), chosen);
-  else preferred.delete(keyOf(found));
+/** Return the displayed hypothesis of a sentence: the user's choice, or the model's best. */
+export function hypothesis(index = state.current) {
+  const entry = sentence(index);
+  return entry && (preferred.get(preferenceKey(entry)) ?? entry.best[0] ?? null);
+}
+
+export function isPreferred(index = state.current) {
+  const entry = sentence(index);
+  return Boolean(entry && preferred.has(preferenceKey(entry)));
+}
+
+/**
+ * Display another translation of a sentence; null restores the model's best.
+ * Takes the sentence rather than its index, because the text may change before a translation arrives.
+ */
+export function prefer(entry, chosen) {
+  const key = preferenceKey(entry);
+  if (chosen && chosen.text !== entry.best[0]?.text) preferred.set(key, chosen);
+  else preferred.delete(key);
   emit("target");
 }
 
-/** What is shown is no longer the translation of what was given. */
+/** Mark the displayed translation as outdated. */
 export function setStale() {
   state.stale = true;
   emit("stale");
 }
 
-/** Why the translation cannot be used yet, or "". */
-export const whyWait = () => (state.stale ? "The translation is not ready yet" : "");
+/** Return why the translation cannot be used yet, or "". */
+export const pendingReason = () => (state.stale ? "Translation in progress" : "");
 
 export function setAnswer(text, answer) {
   state.stale = false;
@@ -56,18 +65,19 @@ export function setCurrent(index) {
   emit("current");
 }
 
-/** The pieces of the whole translation: {text, sentence} with a sentence's index, or null for what stands between. */
-export function pieces() {
+/** Return the segments {text, sentence} of the translation; sentence is an index, or null between sentences. */
+export function targetSegments() {
   if (!state.answer) return [];
-  const made = [];
-  let at = 0;
-  state.answer.target_spans.forEach(([start, end], index) => {
-    if (start > at) made.push({ text: state.answer.text.slice(at, start), sentence: null });
-    made.push({ text: hypothesis(index)?.text ?? "", sentence: index });
-    at = end;
+  const segments = [];
+  const { text, target_spans: spans } = state.answer;
+  let position = 0;
+  spans.forEach(([start, end], index) => {
+    if (start > position) segments.push({ text: text.slice(position, start), sentence: null });
+    segments.push({ text: hypothesis(index)?.text ?? "", sentence: index });
+    position = end;
   });
-  if (at < state.answer.text.length) made.push({ text: state.answer.text.slice(at), sentence: null });
-  return made;
+  if (position < text.length) segments.push({ text: text.slice(position), sentence: null });
+  return segments;
 }
 
-export const targetText = () => pieces().map((piece) => piece.text).join("");
+export const targetText = () => targetSegments().map((segment) => segment.text).join("");

@@ -1,25 +1,29 @@
-// Text or files.
+// The tabs "Text" and "Files".
 
-import { $, focusOne } from "./dom.js";
+import { $, focusItem } from "./dom.js";
 
-const TABS = [$("tab-text"), $("tab-files")];
+const tabs = [$("tab-text"), $("tab-files")];
+const panelOf = (tab) => $(tab.getAttribute("aria-controls"));
 
-function show(tab) {
-  for (const one of TABS) {
-    one.setAttribute("aria-selected", String(one === tab));
-    one.tabIndex = one === tab ? 0 : -1;
-    $(one.getAttribute("aria-controls")).hidden = one !== tab;
+function select(selected) {
+  for (const tab of tabs) {
+    tab.setAttribute("aria-selected", String(tab === selected));
+    tab.tabIndex = tab === selected ? 0 : -1;
+    panelOf(tab).hidden = tab !== selected;
   }
 }
 
 export function start() {
-  for (const tab of TABS) {
-    tab.addEventListener("click", () => show(tab));
+  $("tabs").hidden = false;
+  for (const tab of tabs) {
+    panelOf(tab).setAttribute("role", "tabpanel");
+    panelOf(tab).setAttribute("aria-labelledby", tab.id);
+    tab.addEventListener("click", () => select(tab));
     tab.addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      const other = TABS.find((one) => one !== tab);
-      show(other);
-      focusOne(TABS, other);
+      const other = tabs.find((one) => one !== tab);
+      select(other);
+      focusItem(tabs, other);
     });
   }
 }

@@ -1,90 +1,123 @@
-// The right pane: the translation, each word of it one that can be pointed at, focused and exchanged.
+// The target pane: the translation, whose words can be pointed at, focused and replaced.
 
-import { $, allow, element, focusOne, roving } from "./dom.js";
-import { describe, light, revealSentence, unlight } from "./lighting.js";
+import { $, element, focusItem, rovingFocus, setUnavailable } from "./dom.js";
+import { clearHighlight, describeWord, highlight, revealSentence } from "./highlight.js";
 import { toast } from "./status.js";
-import { hypothesis, isPreferred, on, pieces, prefer, sentence, sentences, setCurrent } from "./store.js";
-import { state, targetText, whyWait } from "./store.js";
-import { openMenu } from "./wordmenu.js";
+import {
+  hypothesis,
+  isPreferred,
+  on,
+  pendingReason,
+  prefer,
+  sentence,
+  sentences,
+  setCurrent,
+  state,
+  targetSegments,
+  targetText,
+} from "./store.js";
+import { openWordMenu } from "./word-menu.js";
 
 const pane = $("target");
-const LEVELS = [0.9, 0.7, 0.5, 0.3];
+const CONFIDENCE_LEVELS = [0.9, 0.7, 0.5, 0.3]; // also in the legend of index.html
 
-/** How doubtful a word is: 0 (sure) to 4. */
-const doubt = (probability) => {
-  const level = LEVELS.findIndex((least) => probability >= least);
-  return probability == null ? 0 : level < 0 ? LEVELS.length : level;
-};
+/** Return how uncertain a word is, from 0 (certain) to 4. */
+function uncertainty(probability) {
+  if (probability == null) return 0;
+  const level = CONFIDENCE_LEVELS.findIndex((threshold) => probability >= threshold);
+  return level < 0 ? CONFIDENCE_LEVELS.length : level;
+}
 
-function wordSpan(found, sentence, n) {
-  const word = found.words[n];
+function wordSpan({ text, words }, sentenceIndex, wordIndex) {
+  const { start, end, confidence, probability } = words[wordIndex];
   return element("span", {
     className: "word",
-    textContent: found.text.slice(word.start, word.end),
+    textContent: text.slice(start, end),
     tabIndex: -1,
     role: "button",
     "aria-haspopup": "menu",
-    dataset: { sentence, word: n, doubt: doubt(word.confidence ?? word.probability) },
+    dataset: {
+      sentence: sentenceIndex,
+      word: wordIndex,
+      uncertainty: uncertainty(confidence ?? probability),
+    },
   });
 }
 
-function sentenceParts(index) {
-  const found = hypothesis(index);
-  const parts = [];
-  let at = 0;
-  (found?.words ?? []).forEach((word, n) => {
-    if (word.start > at) parts.push(found.text.slice(at, word.start));
-    parts.push(wordSpan(found, index, n));
-    at = word.end;
+function sentenceNodes(index) {
+  const shown = hypothesis(index);
+  if (!shown) return [];
+  const nodes = [];
+  let position = 0;
+  shown.words.forEach((word, n) => {
+    if (word.start > position) nodes.push(shown.text.slice(position, word.start));
+    nodes.push(wordSpan(shown, index, n));
+    position = word.end;
   });
-  if (found && at < found.text.length) parts.push(found.text.slice(at));
-  return parts;
+  if (position < shown.text.length) nodes.push(shown.text.slice(position));
+  return nodes;
+}
+
+function segmentNode({ text, sentence: index }) {
+  if (index === null) return text;
+  const properties = { className: "sentence", dataset: { index } };
+  return element("span", properties, ...sentenceNodes(index));
 }
 
 function render() {
-  unlight();
-  const parts = pieces().map((piece) =>
-    piece.sentence === null
-      ? piece.text
-      : element("span", { className: "sentence", dataset: { of: piece.sentence } }, ...sentenceParts(piece.sentence)),
-  );
-  pane.replaceChildren(...parts);
-  const first = pane.querySelector(".word");
-  if (first) first.tabIndex = 0;
-  const any = Boolean(state.answer);
-  $("target-empty").hidden = any;
-  $("tools").hidden = $("copy").hidden = !any;
-  showStale();
-  showCurrent();
+  clearHighlight();
+  pane.replaceChildren(...targetSegments().map(segmentNode));
+  const firstWord = pane.querySelector(".word");
+  if (firstWord) firstWord.tabIndex = 0;
+  const translated = Boolean(state.answer);
+  $("target-empty").hidden = translated;
+  $("toolbar").hidden = !translated;
+  $("copy").hidden = !translated;
+  renderStale();
+  renderCurrent();
 }
 
-function showStale() {
+function renderStale() {
   pane.classList.toggle("is-stale", state.stale);
-  allow($("copy"), whyWait());
+  setUnavailable($("copy"), pendingReason());
 }
 
-/** Which sentence the tools are about, where there are several. */
-function showCurrent() {
+/** Show which sentence the tools apply to, if there are several. */
+function renderCurrent() {
   const count = sentences().length;
   $("stepper").hidden = count < 2;
-  $("sentence-at").textContent = `Sentence ${state.current + 1} of ${count}`;
-  allow($("sentence-before"), state.current ? "" : "This is the first sentence");
-  allow($("sentence-after"), state.current < count - 1 ? "" : "This is the last sentence");
+  $("sentence-position").textContent = `Sentence ${state.current + 1} of ${count}`;
+  const isLast = state.current >= count - 1;
+  setUnavailable($("previous-sentence"), state.current ? "" : "This is the first sentence");
+  setUnavailable($("next-sentence"), isLast ? "This is the last sentence" : "");
   $("undo").hidden = !isPreferred();
-  for (const part of pane.querySelectorAll(".sentence")) {
-    part.classList.toggle("is-current", count > 1 && Number(part.dataset.of) === state.current);
+  for (const span of pane.querySelectorAll(".sentence")) {
+    const isCurrent = Number(span.dataset.index) === state.current;
+    span.classList.toggle("is-current", count > 1 && isCurrent);
   }
 }
 
-const placeOf = (target) => {
+/** Return the word that an event's target belongs to. */
+function wordOf(target) {
   const span = target.closest?.(".word");
-  return span && { side: "target", sentence: Number(span.dataset.sentence), word: Number(span.dataset.word), span };
-};
+  if (!span) return null;
+  const [sentenceIndex, word] = [span.dataset.sentence, span.dataset.word].map(Number);
+  return { side: "target", sentence: sentenceIndex, word, span };
+}
 
-function focused(place) {
-  place.span.setAttribute("aria-label", describe(hypothesis(place.sentence), "target", place.word));
-  setCurrent(place.sentence);
-  light(place);
+function onWordFocus(word) {
+  const description = describeWord(hypothesis(word.sentence), "target", word.word);
+  word.span.setAttribute("aria-label", description);
+  setCurrent(word.sentence);
+  highlight(word);
+}
+
+function openMenu(event) {
+  const word = wordOf(event.target);
+  if (!word || !getSelection().isCollapsed) return;
+  event.preventDefault();
+  focusItem(pane.querySelectorAll(".word"), word.span);
+  openWordMenu(word.sentence, word.word, word.span);
 }
 
 async function copy() {
@@ -92,61 +125,57 @@ async function copy() {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    copyBySelection(text); // a page over plain http has no clipboard of its own
+    copyBySelection(text); // the Clipboard API needs a secure context
   }
   toast("Copied");
 }
 
 function copyBySelection(text) {
-  const holder = element("textarea", { value: text, className: "hidden-text" });
-  const before = document.activeElement;
-  document.body.append(holder);
-  holder.select();
+  const field = element("textarea", { value: text, className: "visually-hidden" });
+  const focused = document.activeElement;
+  document.body.append(field);
+  field.select();
   document.execCommand("copy");
-  holder.remove();
-  before?.focus();
+  field.remove();
+  focused?.focus();
 }
 
-/** The words' colours, and what they mean, shown or hidden. */
-function confidence() {
-  const shown = $("legend").hidden;
-  $("legend").hidden = !shown;
-  pane.classList.toggle("show-doubt", shown);
-  $("show-confidence").setAttribute("aria-pressed", String(shown));
+function toggleConfidence() {
+  const show = $("legend").hidden;
+  $("legend").hidden = !show;
+  pane.classList.toggle("show-confidence", show);
+  $("show-confidence").setAttribute("aria-pressed", String(show));
 }
 
 export function start() {
-  roving(pane, ".word", { horizontal: true });
-  // not pointerover, which comes too where the pane scrolls below a pointer that rests
+  rovingFocus(pane, ".word", { horizontal: true });
+  // Not pointerover, which also fires when the pane scrolls under a resting pointer.
   pane.addEventListener("pointermove", (event) => {
-    const place = event.pointerType === "mouse" && placeOf(event.target);
-    if (place) light(place);
+    const word = event.pointerType === "mouse" && wordOf(event.target);
+    if (word) highlight(word);
   });
-  pane.addEventListener("pointerleave", unlight);
-  pane.addEventListener("focusin", (event) => placeOf(event.target) && focused(placeOf(event.target)));
-  // in the menu the word is still the one that is looked at, and a finger has no other way to see its light
-  pane.addEventListener("focusout", (event) => event.relatedTarget?.closest("#word-menu") || unlight());
-  const open = (event) => {
-    const place = placeOf(event.target);
-    if (!place || !getSelection().isCollapsed) return;
-    event.preventDefault();
-    focusOne(pane.querySelectorAll(".word"), place.span);
-    openMenu(place.sentence, place.word, place.span);
-  };
-  pane.addEventListener("click", open);
-  pane.addEventListener("keydown", (event) => (event.key === "Enter" || event.key === " ") && open(event));
+  pane.addEventListener("pointerleave", clearHighlight);
+  pane.addEventListener("focusin", (event) => wordOf(event.target) && onWordFocus(wordOf(event.target)));
+  // Keep the highlight while the word's menu is open; touch screens have no other way to show it.
+  pane.addEventListener("focusout", (event) => {
+    if (!event.relatedTarget?.closest("#word-menu")) clearHighlight();
+  });
+  pane.addEventListener("click", openMenu);
+  pane.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" || event.key === " ") openMenu(event);
+  });
   $("copy").addEventListener("click", copy);
-  $("show-confidence").addEventListener("click", confidence);
+  $("show-confidence").addEventListener("click", toggleConfidence);
   $("undo").addEventListener("click", () => prefer(sentence(), null));
-  $("sentence-before").addEventListener("click", () => setCurrent(state.current - 1));
-  $("sentence-after").addEventListener("click", () => setCurrent(state.current + 1));
+  $("previous-sentence").addEventListener("click", () => setCurrent(state.current - 1));
+  $("next-sentence").addEventListener("click", () => setCurrent(state.current + 1));
   on("answer", render);
   on("target", render);
   on("current", () => {
-    showCurrent();
+    renderCurrent();
     revealSentence(state.current);
   });
-  on("stale", showStale);
+  on("stale", renderStale);
   on("partial", (text) => {
     pane.textContent = text;
     $("target-empty").hidden = true;

@@ -1,63 +1,65 @@
-// Text as the server counts it (Unicode characters) and as the browser does (UTF-16 units).
+// Offsets and messages. The server counts Unicode characters, JavaScript strings count UTF-16 units.
 
-/** A function from the server's offsets in a text to the browser's. */
-function offsets(text) {
-  if (!/[\ud800-\udfff]/.test(text)) return (n) => n;
+/** Return a function from the server's offsets in a text to JavaScript's. */
+function offsetMap(text) {
+  if (!/[\ud800-\udfff]/.test(text)) return (offset) => offset;
   const starts = [0];
   for (const character of text) starts.push(starts.at(-1) + character.length);
-  return (n) => starts[Math.min(n, starts.length - 1)];
+  return (offset) => starts[Math.min(offset, starts.length - 1)];
 }
 
-/** A translation of /v1/translate with every span in the browser's units. */
-export function localised(translation, text) {
-  const inText = offsets(text);
-  const inTarget = offsets(translation.text);
+/** Convert all offsets in a translation of /v1/translate to UTF-16 units. */
+export function withBrowserOffsets(translation, text) {
+  const sourceOffset = offsetMap(text);
+  const targetOffset = offsetMap(translation.text);
+  const sentences = translation.sentences.map((sentence) => ({
+    ...sentence,
+    start: sourceOffset(sentence.start),
+    end: sourceOffset(sentence.end),
+    best: sentence.best.map((hypothesis) => convertHypothesis(hypothesis, sentence.source)),
+  }));
   return {
     ...translation,
-    sentences: translation.sentences.map((sentence) => ({
-      ...sentence,
-      start: inText(sentence.start),
-      end: inText(sentence.end),
-      best: sentence.best.map((hypothesis) => localHypothesis(hypothesis, sentence.source)),
-    })),
-    target_spans: translation.target_spans.map((span) => span.map(inTarget)),
+    sentences,
+    target_spans: translation.target_spans.map((span) => span.map(targetOffset)),
   };
 }
 
-function localHypothesis(hypothesis, source) {
-  const moved = (words, text) => {
-    const at = offsets(text);
-    return words.map((word) => ({ ...word, start: at(word.start), end: at(word.end) }));
-  };
+function convertHypothesis(hypothesis, source) {
   return {
     ...hypothesis,
-    words: moved(hypothesis.words, hypothesis.text),
-    source_words: moved(hypothesis.source_words, source),
+    words: convertWords(hypothesis.words, hypothesis.text),
+    source_words: convertWords(hypothesis.source_words, source),
   };
 }
 
-/** A hypothesis that ends after `length` units of its text: what lies behind was not asked for, be it the rest of a word
- * or the full stop on it. */
-export function cut(hypothesis, length) {
-  const kept = hypothesis.words
+function convertWords(words, text) {
+  const offset = offsetMap(text);
+  return words.map((word) => ({ ...word, start: offset(word.start), end: offset(word.end) }));
+}
+
+/** Cut a hypothesis after `length` characters of its text. */
+export function truncated(hypothesis, length) {
+  const cutWord = (word) => ({ ...word, text: word.text.slice(0, length - word.start), end: length });
+  const words = hypothesis.words
     .filter((word) => word.start < length)
-    .map((word) => (word.end <= length ? word : { ...word, text: word.text.slice(0, length - word.start), end: length }));
+    .map((word) => (word.end <= length ? word : cutWord(word)));
   return {
     ...hypothesis,
     text: hypothesis.text.slice(0, length),
-    words: kept,
-    alignment: hypothesis.alignment.filter(([, target]) => target < kept.length),
-    attention: hypothesis.attention?.slice(0, kept.length) ?? null,
+    words,
+    alignment: hypothesis.alignment.filter(([, target]) => target < words.length),
+    attention: hypothesis.attention?.slice(0, words.length) ?? null,
   };
 }
 
-/** A message as a sentence: a capital letter first, a full stop last. */
-export function asSentence(said) {
-  const text = said.charAt(0).toUpperCase() + said.slice(1);
+/** Capitalise a message and end it with a full stop. */
+export function asSentence(message) {
+  const text = message.charAt(0).toUpperCase() + message.slice(1);
   return /[.!?…]$/.test(text) ? text : `${text}.`;
 }
 
-/** The first `next` of a completion's rest: its leading space and one word, whole or what is missing of it. */
-export function firstWord(rest) {
-  return /^\s*\S+/.exec(rest)?.[0] ?? "";
+/** Return the first word of a completion (or the rest of a word), with the space before it. */
+export function firstWord(completion) {
+  return /^\s*\S+/.exec(completion)?.[0] ?? "";
 }

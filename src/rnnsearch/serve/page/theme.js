@@ -1,38 +1,43 @@
-// Light or dark: the system's choice until the reader makes one. Loaded before the page is painted, so that nothing flashes.
+// Light or dark theme: the system's until the user chooses one.
+// Loaded as a classic script before the first paint, so that the page does not flash.
 "use strict";
 (() => {
+  const STORAGE_KEY = "rnnsearch-theme";
   const root = document.documentElement;
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const stored = () => {
-    try {
-      return localStorage.getItem("rnnsearch-theme");
-    } catch {
-      return null; // storage may be forbidden
-    }
-  };
-  const current = () => root.dataset.theme ?? (dark.matches ? "dark" : "light");
+  const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
 
-  function show() {
+  function stored() {
+    try {
+      return localStorage.getItem(STORAGE_KEY);
+    } catch {
+      return null; // storage is blocked
+    }
+  }
+
+  const current = () => root.dataset.theme ?? (systemDark.matches ? "dark" : "light");
+
+  function update() {
     root.dataset.shown = current();
-    document.getElementById("theme")?.setAttribute("aria-pressed", String(current() === "dark"));
+    const pressed = String(current() === "dark");
+    document.getElementById("theme")?.setAttribute("aria-pressed", pressed);
   }
 
   function toggle() {
     root.dataset.theme = current() === "dark" ? "light" : "dark";
     try {
-      localStorage.setItem("rnnsearch-theme", root.dataset.theme);
+      localStorage.setItem(STORAGE_KEY, root.dataset.theme);
     } catch {
-      // the choice then lasts as long as the page
+      // Storage is blocked: the choice lasts until the page is closed.
     }
-    show();
+    update();
   }
 
   const chosen = stored();
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
-  show();
-  dark.addEventListener("change", show);
+  update();
+  systemDark.addEventListener("change", update);
   document.addEventListener("DOMContentLoaded", () => {
-    show();
+    update();
     document.getElementById("theme").addEventListener("click", toggle);
   });
 })();

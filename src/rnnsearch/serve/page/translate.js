@@ -1,51 +1,47 @@
-// From the field to an answer: one request at a time, the older one given up.
+// Translation of the source text: one request at a time, which replaces the one before.
 
-import * as api from "./api.js";
+import * as backend from "./backend.js";
 import { $ } from "./dom.js";
 import * as status from "./status.js";
 import { emit, setAnswer, setStale, state, targetText } from "./store.js";
 
-export const PAUSE = 250; // milliseconds after the last key, before anything is asked
-const PATIENCE = 500; // milliseconds after which a slow answer is preceded by a quick one, word by word
-let running = null;
+let current = null; // the AbortController of the running request
 
-/** Translate what the field holds now. */
+/** Translate the source text now. */
 export async function translateNow() {
   const text = $("source").value;
-  running?.abort();
-  running = null;
+  current?.abort();
+  current = null;
   if (!text.trim() || !state.model) {
-    status.busy(false);
+    status.setBusy(false);
     setAnswer(text, null);
     return;
   }
-  const mine = (running = new AbortController());
-  status.busy(true);
+  const controller = new AbortController();
+  current = controller;
+  status.setBusy(true);
   setStale();
-  const slow = setTimeout(preview, PATIENCE, text, mine.signal);
-  try {
-    const answer = await api.translate({ text, model: state.model.name }, mine.signal);
-    if (mine !== running) return;
-    status.fine();
+  let draft = null;
+  const onPartial = (partial) => controller === current && emit("partial", partial);
+  const onDraft = (answer) => {
+    if (controller !== current) return;
+    draft = answer;
+    status.clearError();
     setAnswer(text, answer);
+  };
+  try {
+    const request = { text, model: state.model.name };
+    const answer = await backend.translateLive(request, controller.signal, { onPartial, onDraft });
+    if (controller !== current) return;
+    status.clearError();
+    if (answer.text === draft?.text) state.answer = answer; // already rendered; only scores differ
+    else setAnswer(text, answer);
     status.announce(targetText());
   } catch (error) {
-    if (mine !== running) return;
-    setAnswer(text, null); // what stands there is the translation of another text
-    status.fault(error, translateNow);
+    if (controller !== current) return;
+    setAnswer(text, null); // do not keep the translation of another text
+    status.showError(error, translateNow);
   } finally {
-    clearTimeout(slow);
-    mine.abort(); // the preview too
-    if (mine === running) status.busy(false);
+    if (controller === current) status.setBusy(false);
   }
-}
-
-/** What a search without alternatives finds, while the better answer is awaited. */
-function preview(text, signal) {
-  const parts = [];
-  const show = (sentence, part) => {
-    parts[sentence] = part;
-    emit("partial", parts.filter(Boolean).join(" "));
-  };
-  api.preview({ text, model: state.model.name }, signal, show).catch(() => {}); // the answer itself tells of faults
 }

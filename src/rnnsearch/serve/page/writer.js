@@ -1,18 +1,19 @@
-// Interactive completion: the reader writes the translation's beginning, the model says how it goes on.
+// Interactive completion: the user types the start of a translation, the model suggests the rest.
 
-import * as api from "./api.js";
-import { $, allow, debounced, element } from "./dom.js";
-import { forced } from "./forced.js";
+import * as backend from "./backend.js";
+import { $, debounced, element, setUnavailable } from "./dom.js";
+import { forceDecode } from "./forced-decoding.js";
 import * as status from "./status.js";
-import { firstWord } from "./text.js";
 import { hypothesis, isPreferred, on, prefer, sentence, state } from "./store.js";
+import { firstWord } from "./text.js";
 
+const COUNT = 5; // completions
 const field = $("writer");
 const mirror = $("ghost-mirror");
-const later = debounced(ask, 120);
-let asking = null;
-let rest = ""; // what the model would write after the field's text
-let about = -1; // index of the sentence that is being written
+const requestSoon = debounced(requestCompletions, 120);
+let running = null; // the AbortController of the running request
+let suggestion = ""; // the text that the model would add to the field's
+let sentenceIndex = -1; // of the sentence that is being written
 
 const isOpen = () => !$("writing").hidden;
 
@@ -22,135 +23,148 @@ function toggle() {
 }
 
 function open() {
-  const at = sentence();
-  if (!at) return;
-  about = state.current;
+  const entry = sentence();
+  if (!entry) return;
+  sentenceIndex = state.current;
   $("writing").hidden = false;
   $("reading").hidden = true;
   $("show-writer").setAttribute("aria-pressed", "true");
-  $("writing-source").textContent = at.source;
+  $("writing-source").textContent = entry.source;
   field.value = isPreferred() ? hypothesis().text : "";
-  offer(field.value ? "" : at.best[0].text);
+  suggest(field.value ? "" : entry.best[0].text);
   $("completions").replaceChildren();
   field.focus();
-  ask();
+  requestCompletions();
 }
 
 function close() {
   if (!isOpen()) return;
-  later.cancel();
-  asking?.abort();
-  about = -1;
+  requestSoon.cancel();
+  running?.abort();
+  sentenceIndex = -1;
   $("writing").hidden = true;
   $("reading").hidden = false;
   $("show-writer").setAttribute("aria-pressed", "false");
 }
 
-/** Show how the text may go on: the next word underlined, the rest after it. */
-function offer(text) {
-  rest = text;
-  const next = firstWord(rest);
-  const lead = /^\s*/.exec(next)[0];
+/** Show a suggestion as ghost text, with its first word underlined. */
+function suggest(text) {
+  suggestion = text;
+  const next = firstWord(suggestion);
+  const [space] = /^\s*/.exec(next);
   mirror.replaceChildren(
-    field.value + lead,
-    element("span", { className: "ghost ghost-next", textContent: next.slice(lead.length) }),
-    element("span", { className: "ghost", textContent: rest.slice(next.length) }),
+    field.value + space,
+    element("span", { className: "ghost ghost-next", textContent: next.slice(space.length) }),
+    element("span", { className: "ghost", textContent: suggestion.slice(next.length) }),
     "\u200b",
   );
-  for (const id of ["writer-next", "writer-all"]) allow($(id), next ? "" : "The model offers no more words here");
-  allow($("writer-use"), field.value.trim() ? "" : "Write or take a word first");
-  field.dir = getComputedStyle(mirror).direction; // an empty field begins on the ghost's side
+  setUnavailable($("writer-accept-word"), next ? "" : "No suggestion");
+  setUnavailable($("writer-accept-all"), next ? "" : "No suggestion");
+  setUnavailable($("writer-apply"), field.value.trim() ? "" : "Type or accept a word first");
+  field.dir = getComputedStyle(mirror).direction; // an empty field takes the direction of the ghost text
 }
 
-async function ask() {
-  asking?.abort();
-  const mine = (asking = new AbortController());
+async function requestCompletions() {
+  running?.abort();
+  const controller = new AbortController();
+  running = controller;
   const prefix = field.value;
   try {
-    const request = { text: sentence(about).source, prefix, n_best: 5, model: state.model.name };
-    const found = await api.complete(request, mine.signal);
-    if (mine !== asking || field.value !== prefix) return;
-    offer(found[0]?.rest ?? "");
-    others(found.slice(1), prefix);
-    $("ghost-said").textContent = rest ? `Next: ${firstWord(rest).trim()}` : "";
-    status.fine();
+    const text = sentence(sentenceIndex).source;
+    const request = { text, prefix, n_best: COUNT, model: state.model.name };
+    const completions = await backend.complete(request, controller.signal);
+    if (controller !== running || field.value !== prefix) return;
+    suggest(completions[0]?.rest ?? "");
+    showCompletions(completions.slice(1), prefix);
+    const next = firstWord(suggestion).trim();
+    $("suggestion-status").textContent = next ? `Suggestion: ${next}` : "";
+    status.clearError();
   } catch (error) {
-    if (mine === asking) status.fault(error, isOpen() ? ask : null);
+    if (controller === running) status.showError(error, isOpen() ? requestCompletions : null);
   }
 }
 
-function others(found, prefix) {
-  const said = new Set([rest, ""]);
-  const fresh = found.filter((one) => !said.has(one.rest) && said.add(one.rest));
-  $("completions").replaceChildren(
-    ...fresh.map((one) => {
-      const text = element("span", { dir: "auto", lang: state.model.target, textContent: different(one.rest) });
-      const button = element("button", { type: "button", className: "choice" }, text);
-      button.addEventListener("click", () => write(prefix + one.rest));
-      return element("li", {}, button);
-    }),
-  );
+/** List the completions that differ from the suggestion. */
+function showCompletions(completions, prefix) {
+  const rests = new Set(completions.map(({ rest }) => rest));
+  rests.delete(suggestion);
+  rests.delete("");
+  const items = [...rests].map((rest) => {
+    const textContent = differingPart(rest);
+    const text = element("span", { dir: "auto", lang: state.model.target, textContent });
+    const button = element("button", { type: "button", className: "choice" }, text);
+    button.addEventListener("click", () => setText(prefix + rest));
+    return element("li", {}, button);
+  });
+  $("completions").replaceChildren(...items);
 }
 
-/** A completion from the first word in which it differs from the one that is shown already. */
-function different(other) {
-  const [shown, words] = [rest, other].map((text) => text.trim().split(/\s+/));
-  const at = words.findIndex((word, n) => word !== shown[n]);
-  return `… ${words.slice(Math.max(0, at)).join(" ")}`;
+/** Return a completion from the first word in which it differs from the suggestion. */
+function differingPart(completion) {
+  const [shown, words] = [suggestion, completion].map((text) => text.trim().split(/\s+/));
+  const first = words.findIndex((word, n) => word !== shown[n]);
+  return `… ${words.slice(Math.max(0, first)).join(" ")}`;
 }
 
-/** Put a text into the field, as if typed. */
-function write(text) {
+function setText(text) {
   field.value = text;
   field.focus();
   field.setSelectionRange(text.length, text.length);
-  offer("");
-  later();
+  suggest("");
+  requestSoon();
 }
 
-function take(text) {
+/** Move text from the start of the suggestion into the field. */
+function accept(text) {
   if (!text) return;
-  const left = rest.slice(text.length);
+  const rest = suggestion.slice(text.length);
   field.value += text;
-  offer(left);
+  suggest(rest);
   status.announce(text.trim());
-  later();
+  requestSoon();
 }
 
-/** The rest that is still right after what was typed: the ghost must not flicker while one types along it. */
-function typed(event) {
-  const letter = event.inputType === "insertText" ? event.data : null;
-  offer(letter && rest.startsWith(letter) ? rest.slice(letter.length) : "");
-  if (event.isComposing) later.cancel(); // an input method is at work: what is there is not text yet
-  else later();
+function onInput(event) {
+  // Keep the suggestion while the user types along it; otherwise the ghost text would flicker.
+  const typed = event.inputType === "insertText" ? event.data : null;
+  suggest(typed && suggestion.startsWith(typed) ? suggestion.slice(typed.length) : "");
+  if (event.isComposing) requestSoon.cancel(); // an input method is composing: not text yet
+  else requestSoon();
 }
 
-function pressed(event) {
-  if (event.isComposing) return; // Tab, Enter and Esc are the input method's
-  const plain = !event.shiftKey && !event.altKey && !event.metaKey;
-  const atEnd = field.selectionStart === field.value.length && field.selectionEnd === field.value.length;
-  if (event.key === "Tab" && plain && !event.ctrlKey && rest && atEnd) {
+function onKeydown(event) {
+  if (event.isComposing) return; // Tab, Enter and Esc belong to the input method
+  if (event.key === "Escape") {
     event.preventDefault();
-    take(firstWord(rest));
-  } else if (event.key === "Enter" && plain) {
+    $("writer-apply").focus(); // leaves the field, in which Tab accepts words (WCAG 2.1.2)
+    return;
+  }
+  if (event.shiftKey || event.altKey || event.metaKey) return;
+  if (event.key === "Tab" && !event.ctrlKey && suggestion && caretIsAtEnd()) {
+    event.preventDefault();
+    accept(firstWord(suggestion));
+  } else if (event.key === "Enter") {
     event.preventDefault(); // a sentence is one line
-    if (event.ctrlKey && rest) take(rest);
-    else $("writer-use").click(); // which says why, where there is nothing to use yet
-  } else if (event.key === "Escape") {
-    event.preventDefault();
-    $("writer-use").focus(); // out of the field, where Tab takes words; nothing is lost
+    if (event.ctrlKey && suggestion) accept(suggestion);
+    else $("writer-apply").click(); // shows the reason if it is unavailable
   }
 }
 
-async function use() {
-  const of = sentence(about);
+function caretIsAtEnd() {
+  const end = field.value.length;
+  return field.selectionStart === end && field.selectionEnd === end;
+}
+
+/** Use the written text as the translation of the sentence. */
+async function apply() {
+  const entry = sentence(sentenceIndex);
   const text = field.value.trimEnd();
-  later.cancel();
-  asking?.abort();
+  requestSoon.cancel();
+  running?.abort();
   try {
-    prefer(of, await forced(of.source, text));
+    prefer(entry, await forceDecode(entry.source, text));
   } catch (error) {
-    status.fault(error, use);
+    status.showError(error, apply);
     return;
   }
   close();
@@ -158,35 +172,37 @@ async function use() {
   $("show-writer").focus();
 }
 
-/** Another sentence has become the current one: what was written of the one before is kept, and the writer follows. */
-async function follow() {
+/** Keep the text of the sentence that was being written, and go on with the current one. */
+async function switchSentence() {
   if (!isOpen()) return;
-  const [of, text, before] = [sentence(about), field.value.trimEnd(), document.activeElement];
+  const entry = sentence(sentenceIndex);
+  const text = field.value.trimEnd();
+  const focused = document.activeElement;
   close();
   open();
-  if (before === $("source")) before.focus();
+  if (focused === $("source")) focused.focus();
   try {
-    if (text) prefer(of, await forced(of.source, text));
+    if (text) prefer(entry, await forceDecode(entry.source, text));
   } catch (error) {
-    status.fault(error);
+    status.showError(error);
   }
 }
 
 export function start() {
   $("show-writer").addEventListener("click", toggle);
-  $("writer-use").addEventListener("click", use);
+  $("writer-apply").addEventListener("click", apply);
+  $("writer-accept-word").addEventListener("click", () => accept(firstWord(suggestion)));
+  $("writer-accept-all").addEventListener("click", () => accept(suggestion));
   $("writer-cancel").addEventListener("click", () => {
     close();
     $("show-writer").focus();
   });
-  // for those without a Tab key, and for a finger
-  $("writer-next").addEventListener("click", () => take(firstWord(rest)));
-  $("writer-all").addEventListener("click", () => take(rest));
-  field.addEventListener("input", typed);
-  field.addEventListener("compositionend", later);
-  field.addEventListener("keydown", pressed);
+  field.addEventListener("input", onInput);
+  field.addEventListener("compositionend", requestSoon);
+  field.addEventListener("keydown", onKeydown);
   on("answer", () => {
-    if (isOpen() && sentence(about)?.source !== $("writing-source").textContent) close();
+    const isSameSentence = sentence(sentenceIndex)?.source === $("writing-source").textContent;
+    if (isOpen() && !isSameSentence) close();
   });
-  on("current", follow);
+  on("current", switchSentence);
 }

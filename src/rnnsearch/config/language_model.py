@@ -1,0 +1,129 @@
+"""`[model]` of a language model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rnnsearch.config.options import Cell, OneOf, Options, Size, SmallSize, Table, by_name, problem, raise_problems
+from rnnsearch.config.outputs import (
+    INITS,
+    OUTPUTS,
+    DropoutConfig,
+    GlorotOptions,
+    InitConfig,
+    OutputConfig,
+    SoftmaxOptions,
+)
+from rnnsearch.errors import ConfigError
+
+
+class NetworkConfig(Options):
+    """`[model.network]`: the network by which a language model reads the preceding tokens."""
+
+    type: str
+    """Network type, see below."""
+    size: Size
+    """Hidden size of each layer (D)."""
+
+
+class RecurrentOptions(NetworkConfig):
+    """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al.
+    2014)."""
+
+    type: Literal["recurrent"] = "recurrent"
+    cell: Cell
+    """Recurrent cell, see below."""
+    layers: SmallSize = 1
+    """Number of layers."""
+    residual_from: Annotated[int, Field(ge=2)] | None = None
+    """First layer, counted from 1, with a residual connection (its input is added to its output).
+   """
+
+    @model_validator(mode="after")
+    def _validate_residual(self) -> RecurrentOptions:
+        if self.residual_from is not None and self.residual_from > self.layers:
+            must = f"must be at most model.network.layers ({self.layers}); got {self.residual_from}"
+            raise_problems([problem(("residual_from",), must)])
+        return self
+
+
+class FeedForwardOptions(NetworkConfig):
+    """One tanh layer over the last few tokens: a neural n-gram model (Bengio et al. 2003)."""
+
+    type: Literal["feed-forward"] = "feed-forward"
+    order: Annotated[int, Field(ge=2, le=100)]
+    """n: each token is predicted from the n - 1 tokens before it."""
+    direct: bool = False
+    """Connect the embeddings of these tokens directly to the output (Bengio et al.'s W). Not with
+    `tie`."""
+
+
+NETWORKS: dict[str, type[NetworkConfig]] = by_name(RecurrentOptions, FeedForwardOptions)
+
+
+class LanguageModelConfig(Table):
+    """A language model, which has only a target: see [Language models](language-models.md).
+
+    Of `[model.dropout]` and `[model.init]` it takes the options that apply to its components."""
+
+    kind: Literal["language-model"] = "language-model"
+    """Type of model."""
+    embedding: Size
+    """Size of the token embeddings (E)."""
+    network: Annotated[NetworkConfig, OneOf("network", NETWORKS)]
+    dropout: DropoutConfig = DropoutConfig()
+    init: Annotated[InitConfig, OneOf("init", INITS, default="glorot")] = GlorotOptions()
+    tie: Literal["none", "target"] = "none"
+    """`target`: share the embedding matrix with the output layer; `network.size` must then equal
+    `embedding`."""
+    output: Annotated[OutputConfig, OneOf("output", OUTPUTS, default="softmax")] = SoftmaxOptions()
+
+
+# `[model.language_model]`: a language model inside a translation model.
+
+
+class FusionConfig(Options):
+    """`[model.language_model]`: a trained language model of the target language, frozen, with a
+    learned gate that controls how much of it the readout uses. See [Language
+    models](language-models.md#deep-and-cold-fusion)."""
+
+    type: str
+    """Fusion method, see below."""
+    folder: str
+    """Folder of the language model, relative to the run file. It is read only when training starts;
+    its weights then belong to the translation model."""
+    model: LanguageModelConfig | None = None
+    """The language model's `[model]`, which training writes into the model folder."""
+
+    @property
+    def trained(self) -> LanguageModelConfig:
+        """The language model's `[model]`.
+
+        Raises:
+            ConfigError: If only its folder is known yet.
+        """
+        if self.model is None:
+            raise ConfigError(["model.language_model.model: must be given in a model folder; got none"])
+        return self.model
+
+
+class DeepFusionOptions(FusionConfig):
+    """Deep fusion: one gate for the language model's state. Only the readout, the output layer and
+    the gate are trained; all other weights are those of `training.begin_from` (Gulcehre et al.
+    2015)."""
+
+    type: Literal["deep"] = "deep"
+
+
+class ColdFusionOptions(FusionConfig):
+    """Cold fusion: one gate per unit of a layer over the language model's scores, trained from
+    scratch with the rest of the model (Sriram et al. 2017)."""
+
+    type: Literal["cold"] = "cold"
+    size: Size = 256
+    """Hidden size of the layer over the language model's scores."""
+
+
+FUSIONS: dict[str, type[FusionConfig]] = by_name(DeepFusionOptions, ColdFusionOptions)

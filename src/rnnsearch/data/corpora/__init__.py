@@ -1,0 +1,1 @@
+"""Public corpora: the catalogue, downloads and the Bible."""

@@ -1,0 +1,4 @@
+/** A problem with a file or a request, described in one sentence. */
+export class RnnsearchError extends Error {
+  name = "RnnsearchError";
+}

@@ -1,8 +1,0 @@
-"""Models of other toolkits as model folders."""
-
-from __future__ import annotations
-
-from rnnsearch.importing.joeynmt import import_joeynmt
-from rnnsearch.importing.opennmt_py import import_opennmt_py
-
-__all__ = ["import_joeynmt", "import_opennmt_py"]

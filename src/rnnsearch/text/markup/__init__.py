@@ -1,0 +1,1 @@
+"""Inline tags and protected spans: found in the source and placed in the translation."""

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of the domain: files, weights, tensors, devices, processes, tables."""
