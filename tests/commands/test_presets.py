@@ -17,7 +17,7 @@ def test_presets_are_listed_with_a_sentence_each(cli):
 def test_a_preset_is_shown_whole(cli):
     result = cli("presets", "luong-global-dot-small")
     about, _, tables = result.out.partition("\n\n")
-    assert about.startswith("Luong et al.'s global attention with the dot score")
+    assert about.startswith("Global attention of Luong et al. with the dot score")
     assert tomllib.loads(tables) == preset("luong-global-dot-small"), "with what it takes from others"
 
 
