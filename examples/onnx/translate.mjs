@@ -1,9 +1,10 @@
-// Translate with what `rnnsearch export MODEL FOLDER --format onnx` wrote: node translate.mjs FOLDER < in > out
+// Translate with a model that `rnnsearch export MODEL FOLDER --format onnx` wrote.
 //
-// npm install onnxruntime-web @huggingface/tokenizers
+//   npm install onnxruntime-web @huggingface/tokenizers
+//   node translate.mjs FOLDER [BEAM] < input > output
 //
-// In a page the same class works with files that are fetched. The beam is here, outside the graphs. The tokenizers'
-// library knows subwords (bpe, unigram), but no models of whole words.
+// In a web page, the same class works with fetched files. Beam search is implemented here, outside of the graphs. The
+// tokenizer library supports subwords (bpe, unigram), but not models of whole words.
 
 import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
@@ -11,10 +12,10 @@ import { pathToFileURL } from "node:url";
 import { Tokenizer } from "@huggingface/tokenizers";
 import * as ort from "onnxruntime-web";
 
-const BYTE = /^<0x([0-9A-F]{2})>$/;
+const BYTE_TOKEN = /^<0x([0-9A-F]{2})>$/;
 
 export class Translator {
-  // read(name): the bytes of a file of the exported folder.
+  // Loads a model; read(name) returns the bytes of a file of the exported folder.
   static async load(read) {
     const json = async (name) => JSON.parse(new TextDecoder().decode(await read(name)));
     const self = new Translator();
@@ -29,103 +30,115 @@ export class Translator {
 
   async translate(text, beam = this.model.search.beam) {
     if (text === "") return "";
+    // Some subwords are never used on the source side and are split into smaller ones.
     const ids = this.source.encode(text).ids.flatMap((id) => this.model.apart[id] ?? [id]);
     return this.text(await this.search(ids, beam));
   }
 
-  // The symbols one after another, each with the space before it; some are bytes of a character, as <0xE2>.
+  // Returns the text of target tokens, each with its preceding space; some are single bytes, such as <0xE2>.
   text(ids) {
     const bytes = ids.flatMap((id) => {
-      const name = id === this.model.symbols.unk ? " <unk>" : this.target.id_to_token(id);
-      const byte = BYTE.exec(name);
-      return byte ? [parseInt(byte[1], 16)] : [...new TextEncoder().encode(name)];
+      const token = id === this.model.symbols.unk ? " <unk>" : this.target.id_to_token(id);
+      const byte = BYTE_TOKEN.exec(token);
+      return byte ? [parseInt(byte[1], 16)] : [...new TextEncoder().encode(token)];
     });
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(bytes)).replace(/^ /, "");
   }
 
-  // The ids of the best translation of a sentence; with a beam of 1, greedily.
+  // Returns the ids of the best translation of a sentence; a beam of 1 is greedy search.
   async search(ids, beam) {
-    const { symbols, search: options } = this.model;
-    const begun = await this.encoder.run({ source: integers([...ids, symbols.eos], [1, ids.length + 1]) });
-    const memory = begins("memory.", begun);
-    let state = begins("state.", begun);
-    const most = Math.floor(options.max_ratio * ids.length) + options.max_extra;
-    const covers = options.coverage_penalty > 0 && beam > 1;
-    let live = [{ ids: [], worth: 0, covered: new Float32Array(ids.length + 1) }];
+    const { symbols: special, search: options } = this.model;
+    const encoded = await this.encoder.run({ source: integers([...ids, special.eos], [1, ids.length + 1]) });
+    const memory = select("memory.", encoded);
+    let state = select("state.", encoded);
+    const maxLength = Math.floor(options.max_ratio * ids.length) + options.max_extra;
+    const usesCoverage = options.coverage_penalty > 0 && beam > 1;
+    let live = [{ ids: [], logProb: 0, coverage: new Float32Array(ids.length + 1) }];
     const finished = [];
     const best = () => finished.reduce((a, b) => (b.score > a.score ? b : a));
-    for (let length = 1; length <= most + 1; length++) {
-      const y = integers(live.map((own) => own.ids.at(-1) ?? symbols.bos), [live.length]);
+    for (let length = 1; length <= maxLength + 1; length++) {
+      const y = integers(live.map((hypothesis) => hypothesis.ids.at(-1) ?? special.bos), [live.length]);
       const sentence = integers(live.map(() => 0), [live.length]);
-      const found = await this.step.run({ y, sentence, ...memory, ...state });
-      const [rows, V] = found.log_probs.dims;
-      if (covers) live.forEach((own, row) => (own.covered = sum(own.covered, rowOf(found.attention, row))));
-      // The best continuations, of which as many as the beam is wide live on, however many end.
-      const chosen = top(2 * beam, rows * V, (place) => {
-        const token = place % V;
-        const never = token === symbols.pad || token === symbols.bos;
-        return never ? -Infinity : Math.fround(live[Math.floor(place / V)].worth + found.log_probs.data[place]);
+      const outputs = await this.step.run({ y, sentence, ...memory, ...state });
+      const [rows, V] = outputs.log_probs.dims;
+      if (usesCoverage) {
+        live.forEach((hypothesis, row) => {
+          hypothesis.coverage = sum(hypothesis.coverage, rowOf(outputs.attention, row));
+        });
+      }
+      // Twice the beam size is enough for `beam` live hypotheses, however many of the best continuations end.
+      const continuations = top(2 * beam, rows * V, (index) => {
+        const token = index % V;
+        if (token === special.pad || token === special.bos) return -Infinity;
+        return Math.fround(live[Math.floor(index / V)].logProb + outputs.log_probs.data[index]);
       });
       const next = [];
-      chosen.forEach(({ place, worth }, rank) => {
-        const parent = Math.floor(place / V);
-        const { ids: own, covered } = live[parent];
-        if (place % V !== symbols.eos) next.push({ ids: [...own, place % V], worth, covered, parent });
-        else if (rank < beam) finished.push({ ids: own, score: this.score(worth, length, covers ? covered : null) });
+      continuations.forEach(({ index, value: logProb }, rank) => {
+        const parent = Math.floor(index / V);
+        const token = index % V;
+        const { ids: prefix, coverage } = live[parent];
+        if (token !== special.eos) {
+          next.push({ ids: [...prefix, token], logProb, coverage, parent });
+        } else if (rank < beam) {
+          finished.push({ ids: prefix, score: this.score(logProb, length, usesCoverage ? coverage : null) });
+        }
       });
-      if (length > most) break;
+      if (length > maxLength) break;
       live = next.slice(0, beam);
+      const parents = live.map((hypothesis) => hypothesis.parent);
       state = Object.fromEntries(
-        Object.entries(begins("next.", found)).map(([name, rows]) => [
+        Object.entries(select("next.", outputs)).map(([name, tensor]) => [
           name.replace("next", "state"),
-          gathered(rows, live.map((own) => own.parent)),
+          gather(tensor, parents),
         ]),
       );
-      // No hypothesis scores more than if it went on, for nothing, to its greatest length.
       if (finished.length >= beam) break;
-      if (beam > 1 && finished.length && this.score(live[0].worth, most + 1, null) <= best().score) break;
+      // No hypothesis can score more than if it reached the maximum length without any loss of probability.
+      if (beam > 1 && finished.length && this.score(live[0].logProb, maxLength + 1, null) <= best().score) break;
     }
     return finished.length ? best().ids : live[0].ids;
   }
 
-  // log P(Y|X) / norm(|Y|), and the penalty for what was not attended to (Wu et al. 2016, eq. 14).
-  score(worth, length, covered) {
+  // Returns log P(Y|X) / norm(|Y|), plus the coverage penalty (Wu et al. 2016, eq. 14).
+  score(logProb, length, coverage) {
     const { length_norm, length_penalty, coverage_penalty } = this.model.search;
-    const score = worth / (length_norm === "power" ? length : (5 + length) / 6) ** length_penalty;
-    const logs = covered === null ? [] : [...covered.slice(0, -1)].map((c) => Math.log(Math.min(Math.max(c, 1e-6), 1)));
+    const score = logProb / (length_norm === "power" ? length : (5 + length) / 6) ** length_penalty;
+    const logs =
+      coverage === null ? [] : [...coverage.slice(0, -1)].map((c) => Math.log(Math.min(Math.max(c, 1e-6), 1)));
     return score + coverage_penalty * logs.reduce((a, b) => a + b, 0);
   }
 }
 
-const integers = (numbers, dims) => new ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), dims);
+const integers = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
 
-const begins = (prefix, found) =>
-  Object.fromEntries(Object.entries(found).filter(([name]) => name.startsWith(prefix)));
+// Returns the outputs whose name starts with a prefix.
+const select = (prefix, outputs) =>
+  Object.fromEntries(Object.entries(outputs).filter(([name]) => name.startsWith(prefix)));
 
 const rowOf = (tensor, row) => {
   const size = tensor.data.length / tensor.dims[0];
   return tensor.data.subarray(row * size, (row + 1) * size);
 };
 
-const sum = (a, b) => a.map((x, place) => x + b[place]);
+const sum = (a, b) => a.map((x, index) => x + b[index]);
 
-// Rows of a tensor, in another order and number.
-function gathered(tensor, rows) {
+// Returns the given rows of a tensor.
+function gather(tensor, rows) {
   const size = tensor.data.length / tensor.dims[0];
   const data = new tensor.data.constructor(rows.length * size);
-  rows.forEach((row, place) => data.set(rowOf(tensor, row), place * size));
+  rows.forEach((row, index) => data.set(rowOf(tensor, row), index * size));
   return new ort.Tensor(tensor.type, data, [rows.length, ...tensor.dims.slice(1)]);
 }
 
-// The n places of the greatest numbers, greatest first, the lower place among equals.
-function top(n, count, numberAt) {
+// Returns the n largest of `count` values, largest first; of equal values, the one with the lower index comes first.
+function top(n, count, valueAt) {
   const best = [];
-  for (let place = 0; place < count; place++) {
-    const worth = numberAt(place);
-    if (best.length === n && worth <= best[n - 1].worth) continue;
-    let at = best.length;
-    while (at > 0 && worth > best[at - 1].worth) at--;
-    best.splice(at, 0, { place, worth });
+  for (let index = 0; index < count; index++) {
+    const value = valueAt(index);
+    if (best.length === n && value <= best[n - 1].value) continue;
+    let rank = best.length;
+    while (rank > 0 && value > best[rank - 1].value) rank--;
+    best.splice(rank, 0, { index, value });
     if (best.length > n) best.pop();
   }
   return best;
@@ -136,7 +149,7 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const translator = await Translator.load((name) => readFile(`${folder}/${name}`));
   const chunks = [];
   for await (const chunk of process.stdin) chunks.push(chunk);
-  const text = new TextDecoder().decode(Buffer.concat(chunks)); // without its byte order mark
+  const text = new TextDecoder().decode(Buffer.concat(chunks)); // drops a byte order mark
   for (const line of text.split(/\r?\n/).slice(0, /(^|\n)$/.test(text) ? -1 : undefined)) {
     console.log(await translator.translate(line, beam === undefined ? undefined : Number(beam)));
   }
