@@ -1,4 +1,4 @@
-"""`[data]` and `[text]` of a run file: the corpus and its tokenization."""
+"""`[data]` and `[text]` of a run file: the corpus, its tokenization and the annotation of unknown words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[model.encoder]`: the options of the encoders."""
+"""`[model.encoder]`, and the character-level options of source and target words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[model]` of a language model."""
+"""`[model]` of a language model, and `[model.language_model]`: one inside a translation model."""
 
 from __future__ import annotations
 

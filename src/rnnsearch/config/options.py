@@ -1,4 +1,4 @@
-"""Options that select a component by name, and the options of that component.
+"""Building blocks of the run-file schema: value types, tables, and components selected by name.
 
 A component with options of its own is a subclass of `Options`, selected by `OneOf`. A component
 without options is a name in a mapping from names to descriptions, selected by `NameIn`.

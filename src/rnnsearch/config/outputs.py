@@ -1,4 +1,4 @@
-"""`[model.output]` of a run file: the output layer."""
+"""`[model.output]`, `[model.dropout]` and `[model.init]` of a run file."""
 
 from __future__ import annotations
 

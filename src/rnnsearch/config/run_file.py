@@ -1,8 +1,8 @@
-"""Loading of run files: presets, overrides, and error messages for every problem at once.
+"""Schema and loading of run files: presets, overrides, and error messages for every problem at once.
 
 A run file is TOML. It may name a preset, whose tables it overrides key by key. If an override
 changes the `type` of a table, the preset's other keys of that table are dropped, because they
-belong to the other type. Combinations of components are checked in `config.rules`.
+belong to the other type. Combinations of components are checked in `systems.validation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`[training]` of a run file."""
+"""`[training]` of a run file, with the options of optimisers and learning-rate schedules."""
 
 from __future__ import annotations
 
