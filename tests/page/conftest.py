@@ -179,9 +179,7 @@ class App:
 
     def wait_for_translation(self, translation: str) -> None:
         """Wait until this translation is shown."""
-        self.page.wait_for_function(
-            "text => document.getElementById('target').innerText === text", arg=translation
-        )
+        self.page.wait_for_function("text => document.getElementById('target').innerText === text", arg=translation)
 
     def wait_for_other_translation(self) -> None:
         """Wait until a translation of `sentence` other than the model's is shown."""

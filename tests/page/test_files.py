@@ -1,4 +1,4 @@
-"""Files are sent, translated with progress, and downloaded."""
+"""File translation: upload, progress and download."""
 
 from typing import Any
 
@@ -11,48 +11,48 @@ def files(app: Any) -> Any:
     return app
 
 
-def test_a_text_file_is_translated_and_downloaded(files, tmp_path):
-    given = tmp_path / "letter.txt"
-    given.write_text(f"{files.sentence}\n\n{files.other}\n", encoding="utf-8")
-    files.page.set_input_files("#file", given)
-    download = files.page.get_by_role("button", name="Download letter.txt, translated")
+def test_text_file_is_translated(files, tmp_path):
+    file = tmp_path / "letter.txt"
+    file.write_text(f"{files.sentence}\n\n{files.other}\n", encoding="utf-8")
+    files.page.set_input_files("#file", file)
+    download = files.page.get_by_role("button", name="Download translation of letter.txt")
     download.wait_for()
     assert "translated" in files.page.inner_text(".job .note")
-    with files.page.expect_download() as got:
+    with files.page.expect_download() as result:
         download.click()
-    assert got.value.suggested_filename.endswith(".txt")
-    got.value.save_as(tmp_path / "got.txt")
-    assert (tmp_path / "got.txt").read_text(encoding="utf-8") == f"{files.translation}\n\n{files.other_translation}\n"
+    assert result.value.suggested_filename.endswith(".txt")
+    result.value.save_as(tmp_path / "result.txt")
+    text = (tmp_path / "result.txt").read_text(encoding="utf-8")
+    assert text == f"{files.translation}\n\n{files.other_translation}\n"
 
 
-def test_progress_is_shown_meanwhile(open_app):
+def test_progress_is_shown(open_app):
     done = iter([0, 2, 4])
 
-    def state(route: Any) -> None:
-        n = next(done)
-        kind = "queued" if n == 0 else "running" if n < 4 else "done"
-        route.fulfill(json={"id": "x", "state": kind, "done": n, "segments": 4, "error": None})
+    def status(route: Any) -> None:
+        count = next(done)
+        state = {0: "queued", 2: "running", 4: "done"}[count]
+        route.fulfill(json={"id": "x", "state": state, "done": count, "segments": 4, "error": None})
 
-    sent = {"id": "x", "name": "a.po", "segments": 4}
-    app = open_app(routes={"/v1/files": lambda route: route.fulfill(status=202, json=sent), "/v1/files/x": state})
+    created = {"id": "x", "name": "a.po", "segments": 4}
+    app = open_app(routes={"/v1/files": lambda route: route.fulfill(status=202, json=created), "/v1/files/x": status})
     app.page.click("#tab-files")
     app.page.set_input_files("#file", {"name": "a.po", "mimeType": "text/plain", "buffer": b"x"})
-    said = app.page.locator(".job .note")
-    app.page.wait_for_function("() => document.querySelector('.job .note').textContent === 'Waiting for its turn'")
+    app.page.wait_for_function("() => document.querySelector('.job .note').textContent === 'Queued'")
     app.page.wait_for_function("() => document.querySelector('.job .note').textContent === '2 of 4 segments'")
     assert app.page.evaluate("document.querySelector('.job progress').value") == 0.5
     app.page.wait_for_function("() => document.querySelector('.job .note').textContent === '4 segments translated'")
-    assert said.get_attribute("role") == "status"
+    assert app.page.get_attribute(".job .note", "role") == "status"
 
 
-def test_another_kind_of_file_is_refused_before_it_is_sent(files):
+def test_unsupported_file_type_is_rejected_before_upload(files):
     files.page.set_input_files("#file", {"name": "a.docx", "mimeType": "text/plain", "buffer": b"x"})
-    assert files.banner() == "A file must be .txt, .tsv, .tmx or .po; got a.docx."
+    assert files.banner() == "Unsupported file type: a.docx. Supported types are .txt, .tsv, .tmx and .po."
     assert files.page.locator(".job").count() == 0
 
 
-def test_a_file_at_fault_says_so(files):
-    files.errors_expected = True  # the browser's console names the refused request
+def test_invalid_file_shows_error(files):
+    files.errors_expected = True  # the console reports the rejected request
     files.page.set_input_files("#file", {"name": "bad.tmx", "mimeType": "text/xml", "buffer": b"<tmx><body"})
     files.page.wait_for_selector(".job .is-error")
     assert len(files.page.inner_text(".job .is-error")) > 10

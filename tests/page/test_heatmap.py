@@ -1,4 +1,4 @@
-"""The heat map: opened, read cell by cell, zoomed, saved."""
+"""The heat map dialog: labels, cells, zoom and export."""
 
 from typing import Any
 from xml.etree import ElementTree
@@ -16,7 +16,7 @@ def opened(translated: Any) -> Any:
     return translated
 
 
-def test_every_word_has_its_row_and_column(opened):
+def test_heat_map_has_row_and_column_per_word(opened):
     labels = opened.page.locator("#map-scroll .map-label").all_text_contents()
     assert labels == [*opened.sentence.split(), *opened.translation.split()]
     cells = opened.page.eval_on_selector_all(
@@ -26,12 +26,13 @@ def test_every_word_has_its_row_and_column(opened):
     assert len(cells) == 36
     for row in range(6):
         weights = [weight for i, _, weight in cells if i == str(row)]
-        assert 0 < sum(weights) <= 1.001  # the end of the sentence, which is no word, has the rest
-    words = [opened.translation.split(), opened.sentence.split()]
-    assert {(words[0][int(i)], words[1][int(j)]): weight for i, j, weight in cells} == opened.attention()
+        assert 0 < sum(weights) <= 1.001  # the end symbol, which is no word, has the rest
+    rows = opened.translation.split()
+    columns = opened.sentence.split()
+    assert {(rows[int(i)], columns[int(j)]): weight for i, j, weight in cells} == opened.attention()
 
 
-def test_a_cell_says_what_it_shows(opened):
+def test_cell_shows_words_and_value(opened):
     opened.page.locator('.map-cell[data-row="1"][data-column="1"]').hover()
     assert opened.page.inner_text("#map-status").startswith("Lehrer ← teacher: ")
     opened.page.keyboard.press("ArrowDown")
@@ -39,38 +40,37 @@ def test_a_cell_says_what_it_shows(opened):
     assert opened.page.inner_text("#map-status").startswith("malt ← paints: ")
 
 
-def test_a_finger_taps_a_cell_for_its_number(phone):
+def test_tapped_cell_shows_value_and_does_not_move(phone):
     phone.translate(phone.sentence)
     phone.page.tap("#show-map")
-    assert phone.page.inner_text("#map-status").endswith("Tap one for its number.")
+    assert phone.page.inner_text("#map-status").endswith("Tap a cell to see its value.")
     cell = phone.page.locator('#map-scroll .map-cell[data-row="1"][data-column="1"]')
     before = cell.bounding_box()
     cell.tap()
     assert phone.page.inner_text("#map-status").startswith("Lehrer ← teacher: ")
-    assert cell.bounding_box() == before, "it does not move under the finger"
+    assert cell.bounding_box() == before
 
 
-def test_the_scale_says_what_the_colours_mean(opened):
+def test_colour_scale_is_visible_at_every_zoom(opened):
     assert opened.page.locator(".map-scale text").all_text_contents() == SCALE
-    shares = opened.page.eval_on_selector_all(
+    weights = opened.page.eval_on_selector_all(
         ".map-scale .map-cell", "all => all.map(c => Number(c.getAttribute('fill-opacity')))"
     )
-    assert [f"{share:.0%}" for share in shares] == SCALE
-    # it is there whatever the size of the map
+    assert [f"{weight:.0%}" for weight in weights] == SCALE
     for _ in range(8):
         opened.page.keyboard.press("+")
     assert opened.page.evaluate("document.querySelector('.map-scale').getBoundingClientRect().bottom <= innerHeight")
 
 
-def test_a_zoom_that_goes_no_further_says_so(opened):
+def test_zoom_buttons_are_unavailable_at_limits(opened):
     for _ in range(8):
         opened.page.keyboard.press("+")
-    assert opened.unavailable_reason("#zoom-in") == "The map is as large as it can be"
+    assert opened.unavailable_reason("#zoom-in") == "Maximum zoom reached"
     assert opened.page.evaluate("document.getElementById('map').contains(document.getElementById('toast'))")
     assert not opened.page.locator("#zoom-out[aria-disabled=true]").count()
 
 
-def test_it_is_zoomed(opened):
+def test_zoom_by_button_and_key(opened):
     def width() -> float:
         return float(opened.page.locator("#map-scroll svg").bounding_box()["width"])
 
@@ -87,7 +87,7 @@ def test_it_is_zoomed(opened):
     assert opened.focused().startswith("show-map ")
 
 
-def test_it_is_saved_as_svg(opened, tmp_path):
+def test_heat_map_is_saved_as_standalone_svg(opened, tmp_path):
     with opened.page.expect_download() as download:
         opened.page.click("#save-svg")
     assert download.value.suggested_filename == "attention-en-de.svg"
@@ -96,12 +96,12 @@ def test_it_is_saved_as_svg(opened, tmp_path):
     assert root.tag == f"{SVG}svg"
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert texts == [*opened.sentence.split(), *opened.translation.split(), *SCALE]
-    # it needs no style app
-    assert all(part.get("fill", "").startswith("rgb") for part in root.iter(f"{SVG}rect"))
-    assert not [part for part in root.iter() if part.get("class") and part.tag != f"{SVG}g"]
+    # no style sheet is needed
+    assert all(rect.get("fill", "").startswith("rgb") for rect in root.iter(f"{SVG}rect"))
+    assert not [shape for shape in root.iter() if shape.get("class") and shape.tag != f"{SVG}g"]
 
 
-def test_it_is_saved_as_png(opened, tmp_path):
+def test_heat_map_is_saved_as_png(opened, tmp_path):
     with opened.page.expect_download() as download:
         opened.page.click("#save-png")
     assert download.value.suggested_filename == "attention-en-de.png"
@@ -111,20 +111,21 @@ def test_it_is_saved_as_png(opened, tmp_path):
     with Image.open(tmp_path / "map.png") as image:
         assert min(image.size) > 300
         colours = image.convert("RGB").getcolors(1 << 20)
-    assert len(colours) > 20  # drawn, not blank
+    assert len(colours) > 20  # not blank
 
 
-def test_none_without_attention(open_app):
-    def without(route: Any) -> None:
-        answer = route.fetch().json()
-        for sentence in answer["translations"][0]["sentences"]:
+def test_heat_map_is_unavailable_without_attention(open_app):
+    def remove_attention(route: Any) -> None:
+        response = route.fetch().json()
+        for sentence in response["translations"][0]["sentences"]:
             for best in sentence["best"]:
-                best["attention"], best["alignment"] = None, []
-        route.fulfill(json=answer)
+                best["attention"] = None
+                best["alignment"] = []
+        route.fulfill(json=response)
 
-    app = open_app(routes={"/v1/translate": without})
+    app = open_app(routes={"/v1/translate": remove_attention})
     assert app.translate(app.sentence) == app.translation
-    assert app.unavailable_reason("#show-map") == "This translation has no attention to draw"
+    assert app.unavailable_reason("#show-map") == "No attention weights for this translation"
     assert not app.is_visible("#map")
     app.word("Haus").hover()
     assert app.highlighted("source-mirror") == {}

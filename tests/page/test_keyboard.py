@@ -1,11 +1,12 @@
-"""Everything is done without a mouse."""
+"""Everything can be done without a mouse."""
 
 from typing import Any
 
 
-def test_from_text_to_another_word_by_keys_alone(app):
-    page, keys = app.page, app.page.keyboard
-    assert app.focused().startswith("source ")  # where one begins
+def test_word_is_replaced_by_keyboard_only(app):
+    page = app.page
+    keys = page.keyboard
+    assert app.focused().startswith("source ")  # the initial focus
     keys.type(app.sentence)
     keys.press("Control+Enter")
     app.wait_until_translated()
@@ -30,11 +31,12 @@ def tab_to(app: Any, ending: str) -> None:
         if app.focused().endswith(ending):
             return
         app.page.keyboard.press("Tab")
-    raise AssertionError(f"Tab does not lead to {ending!r}")
+    raise AssertionError(f"Tab does not reach {ending!r}")
 
 
-def test_every_shortcut_does_what_the_help_says(translated):
-    page, keys = translated.page, translated.page.keyboard
+def test_shortcuts_work(translated):
+    page = translated.page
+    keys = page.keyboard
     keys.press("Alt+a")
     assert translated.is_visible("#alternatives")
     keys.press("Alt+a")
@@ -43,7 +45,7 @@ def test_every_shortcut_does_what_the_help_says(translated):
     assert translated.is_visible("#legend")
     keys.press("Alt+m")
     assert translated.is_visible("#map")
-    keys.press("Alt+a")  # not behind a dialog
+    keys.press("Alt+a")  # ignored while a dialog is open
     keys.press("Escape")
     assert not translated.is_visible("#map")
     assert not translated.is_visible("#alternatives")
@@ -58,44 +60,44 @@ def test_every_shortcut_does_what_the_help_says(translated):
     page.wait_for_selector("#toast", state="visible")
     page.focus("#source")
     keys.press("?")
-    assert page.input_value("#source").endswith("?")  # in a field it is a letter
+    assert page.input_value("#source").endswith("?")  # in a field it is typed
     page.focus("#help-open")
     keys.press("?")
     assert translated.is_visible("#help")
-    said = page.inner_text("#help-body")
-    assert all(f"Alt {key}" in said.replace("\xa0", " ") for key in "AMWPCXL")
+    help_text = page.inner_text("#help-body")
+    assert all(f"Alt {key}" in help_text.replace("\xa0", " ") for key in "AMWPCXL")
     keys.press("Escape")
     assert translated.focused().startswith("help-open ")
 
 
-def test_tab_goes_through_the_page_and_is_never_caught(translated):
-    """From the first element round to the first again, each seen once and each with a name."""
+def test_tab_cycles_through_page(translated):
+    """Every control is reached once."""
     page = translated.page
     page.focus(".skip-link")
-    seen: list[str] = []
+    visited: list[str] = []
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement === document.body"):
             break
-        seen.append(translated.focused())
-    ids = [place.split()[0] for place in seen if not place.startswith(" ")]
+        visited.append(translated.focused())
+    ids = [entry.split()[0] for entry in visited if not entry.startswith(" ")]
     assert len(ids) == len(set(ids))
-    wanted = {"tab-text", "help-open", "theme", "from", "swap", "to", "source", "clear", "copy",
+    expected = {"tab-text", "help-open", "theme", "from", "swap", "to", "source", "clear", "copy",
               "show-alternatives", "show-map", "show-writer", "show-confidence"}  # fmt: skip
-    assert wanted <= set(ids)
-    assert sum("word" in place.split()[:1] for place in seen) == 1  # the words are one stop
+    assert expected <= set(ids)
+    assert sum("word" in entry.split()[:1] for entry in visited) == 1  # all words are one tab stop
 
 
-def test_whatever_takes_the_focus_has_a_name(translated):
-    nameless = translated.page.evaluate(
+def test_focusable_elements_have_accessible_names(translated):
+    unnamed = translated.page.evaluate(
         """() => [...document.querySelectorAll('button, select, textarea, input, a, [role=button], [tabindex="0"]')]
             .filter((e) => e.checkVisibility() && !(e.getAttribute('aria-label') || e.textContent.trim()
               || e.labels?.[0]?.textContent.trim() || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML)"""
     )
-    assert nameless == []
+    assert unnamed == []
 
 
-def test_tabs_by_arrow_keys(app):
+def test_arrow_keys_switch_tabs(app):
     app.page.focus("#tab-text")
     app.page.keyboard.press("ArrowRight")
     assert app.is_visible("#view-files")

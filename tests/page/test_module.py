@@ -1,4 +1,4 @@
-"""The JavaScript module in a real browser: what rnnsearch.runtime finds, from the same files, and no harm from any."""
+"""The JavaScript module in a browser: equal results to rnnsearch.runtime, and safe handling of invalid files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.servers import running
 from tests.stress.engine_files import corrupt_value
 from tests.untrained import BAHDANAU, OTHERS, SEARCH, TEXT, write_model
 
-WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
+WEB = Path(__file__).parents[2] / "src/rnnsearch/export/web"
 TANH = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
 MODELS = {"bpe": TIED, "words": TANH, **OTHERS}
 TEXTS = [

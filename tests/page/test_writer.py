@@ -1,4 +1,4 @@
-"""Interactive completion: the reader writes the beginning, Tab takes the model's next word."""
+"""Interactive completion: the user types the start of a translation, the model suggests the rest."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ def writing(translated: Any) -> Any:
     return translated
 
 
-def ghost(app: Any, wanted: str) -> None:
+def wait_for_ghost(app: Any, text: str) -> None:
     """Wait until the ghost text is this."""
     app.page.wait_for_function(
-        "want => [...document.querySelectorAll('.ghost')].map(g => g.textContent).join('').trim() === want", arg=wanted
+        "text => [...document.querySelectorAll('.ghost')].map(g => g.textContent).join('').trim() === text", arg=text
     )
 
 
-def test_tab_takes_word_after_word(writing):
+def test_tab_accepts_next_word(writing):
     page = writing.page
     assert page.input_value("#writer") == ""
-    ghost(writing, writing.translation)
+    wait_for_ghost(writing, writing.translation)
     page.keyboard.press("Tab")
     assert page.input_value("#writer") == "Unser"
     page.keyboard.press("Tab")
     assert page.input_value("#writer") == "Unser Lehrer"
-    ghost(writing, "malt das alte Haus.")
+    wait_for_ghost(writing, "malt das alte Haus.")
     page.keyboard.press("Control+Enter")
     assert page.input_value("#writer") == writing.translation
     page.keyboard.press("Enter")
@@ -36,24 +36,24 @@ def test_tab_takes_word_after_word(writing):
     assert not writing.is_visible("#undo")
 
 
-def test_a_beginning_of_ones_own_is_completed(writing):
+def test_typed_prefix_is_completed(writing):
     page = writing.page
     with page.expect_response(
         lambda r: r.url.endswith("/v1/complete") and r.request.post_data_json["prefix"] == "Unser Lehrer m"
-    ) as answer:
+    ) as response:
         page.keyboard.type("Unser Lehrer m")
-    best = answer.value.json()["completions"][0]
-    ghost(writing, best["rest"].strip())
+    best = response.value.json()["completions"][0]
+    wait_for_ghost(writing, best["rest"].strip())
     page.keyboard.press("Tab")
     written = page.input_value("#writer")
-    assert best["text"].startswith(written)  # the half word is completed
+    assert best["text"].startswith(written)  # the started word is completed
     assert len(written.split()) == 3
     with page.expect_response(
         lambda r: r.url.endswith("/v1/complete") and r.request.post_data_json["prefix"] == "Unser Lehrer kauft"
-    ) as answer:
+    ) as response:
         page.fill("#writer", "Unser Lehrer kauft")
-    rest = answer.value.json()["completions"][0]["rest"]
-    ghost(writing, rest.strip())
+    rest = response.value.json()["completions"][0]["rest"]
+    wait_for_ghost(writing, rest.strip())
     page.click("#writer-accept-word")
     assert len(page.input_value("#writer").split()) == 4
     page.fill("#writer", "Unser Lehrer kauft das Haus")
@@ -62,21 +62,22 @@ def test_a_beginning_of_ones_own_is_completed(writing):
     assert writing.target_text == "Unser Lehrer kauft das Haus"
     assert page.locator("#target .word").all_inner_texts() == ["Unser", "Lehrer", "kauft", "das", "Haus"]
     page.locator("#target .word").nth(1).hover()
-    assert writing.highlighted("source-mirror") == writing.expected_highlight(target="Lehrer")  # what went before it is the same
+    # "Unser Lehrer" is also the start of the model's translation
+    assert writing.highlighted("source-mirror") == writing.expected_highlight(target="Lehrer")
 
 
-def test_typing_along_keeps_the_ghost(writing):
-    """The ghost does not vanish between a letter that fits it and the next answer."""
-    ghost(writing, writing.translation)
-    writing.page.route("**/v1/complete", lambda _: None)  # no answer comes
+def test_ghost_remains_while_typing_along_it(writing):
+    """Until the next response, the ghost shows what is left of it."""
+    wait_for_ghost(writing, writing.translation)
+    writing.page.route("**/v1/complete", lambda _: None)  # no response
     writing.page.keyboard.type("Uns")
-    ghost(writing, writing.translation.removeprefix("Uns"))
+    wait_for_ghost(writing, writing.translation.removeprefix("Uns"))
     writing.page.keyboard.type("x")
-    ghost(writing, "")
+    wait_for_ghost(writing, "")
 
 
-def test_escape_leaves_the_field_and_tab_goes_on(writing):
-    """Tab takes words in the field, so Esc must lead out of it (WCAG 2.1.2)."""
+def test_escape_leaves_field_so_that_tab_moves_focus(writing):
+    """Tab accepts words in the field, so another key must leave it (WCAG 2.1.2)."""
     page = writing.page
     page.keyboard.press("Tab")
     page.keyboard.press("Escape")
@@ -92,16 +93,16 @@ def test_escape_leaves_the_field_and_tab_goes_on(writing):
     assert writing.target_text == writing.translation
 
 
-def test_tab_leaves_where_there_is_nothing_to_take(writing):
+def test_tab_leaves_field_without_suggestion(writing):
     writing.page.route("**/v1/complete", lambda route: route.fulfill(json={"completions": []}))
     writing.page.fill("#writer", "Unser")
-    ghost(writing, "")
+    wait_for_ghost(writing, "")
     writing.page.wait_for_timeout(300)
     writing.page.keyboard.press("Tab")
     assert not writing.focused().startswith("writer ")
 
 
-def test_another_way_to_go_on_is_taken(writing):
+def test_alternative_completion_is_inserted(writing):
     others = writing.page.locator("#completions .choice")
     others.first.wait_for()
     others.first.click()
@@ -111,7 +112,7 @@ def test_another_way_to_go_on_is_taken(writing):
     assert writing.focused().startswith("writer ")
 
 
-def test_going_to_another_sentence_keeps_what_was_written(app):
+def test_changing_sentence_keeps_written_text(app):
     page = app.page
     app.translate(f"{app.sentence} {app.other}")
     page.click("#show-writer")
@@ -123,24 +124,24 @@ def test_going_to_another_sentence_keeps_what_was_written(app):
     app.wait_for_translation(f"Unser Lehrer kauft das Haus {app.other_translation}")
 
 
-def test_buttons_without_anything_to_take_say_why(writing):
+def test_unavailable_buttons_explain_why(writing):
     writing.page.wait_for_selector("#completions .choice")
-    assert writing.unavailable_reason("#writer-apply") == "Write or take a word first"
+    assert writing.unavailable_reason("#writer-apply") == "Type or accept a word first"
     writing.page.route("**/v1/complete", lambda route: route.fulfill(json={"completions": []}))
     writing.page.fill("#writer", "Unser")
-    ghost(writing, "")
+    wait_for_ghost(writing, "")
     for button in ("#writer-accept-word", "#writer-accept-all"):
-        assert writing.unavailable_reason(button) == "The model offers no more words here"
+        assert writing.unavailable_reason(button) == "No suggestion"
     assert writing.page.get_attribute("#writer-apply", "aria-disabled") == "false"
 
 
-def test_a_finger_takes_word_or_all(phone):
+def test_buttons_accept_word_or_all_on_touch_screen(phone):
     phone.translate(phone.sentence)
     phone.page.tap("#show-writer")
-    ghost(phone, phone.translation)
+    wait_for_ghost(phone, phone.translation)
     phone.page.tap("#writer-accept-word")
     assert phone.page.input_value("#writer") == "Unser"
-    ghost(phone, phone.translation.removeprefix("Unser "))
+    wait_for_ghost(phone, phone.translation.removeprefix("Unser "))
     phone.page.tap("#writer-accept-all")
     assert phone.page.input_value("#writer") == phone.translation
     phone.page.tap("#writer-apply")

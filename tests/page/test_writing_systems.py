@@ -1,4 +1,4 @@
-"""Right-to-left text, text without spaces, and characters that the browser counts as two."""
+"""Right-to-left text, text without spaces, characters of two UTF-16 units, and input methods."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_word_can_be_pointed_at(open_app, case):
-    source, target, space = CASES[case]
-    app = open_app(routes={"/v1/translate": translate_response(source, target, space)})
-    assert app.translate(space.join(source)) == space.join(target)
+def test_words_are_highlighted(open_app, case):
+    source, target, separator = CASES[case]
+    app = open_app(routes={"/v1/translate": translate_response(source, target, separator)})
+    assert app.translate(separator.join(source)) == separator.join(target)
     assert app.page.locator("#target .word").all_inner_texts() == target
     assert app.page.locator("#source-mirror .word").all_inner_texts() == source
     for n, word in enumerate(target):
@@ -27,7 +27,7 @@ def test_every_word_can_be_pointed_at(open_app, case):
             assert app.highlighted("source-mirror") == {source[n]: 0.9}, word
 
 
-def test_right_to_left_text_begins_at_the_right(open_app):
+def test_right_to_left_translation_starts_at_right(open_app):
     source, target, _ = CASES["rtl"]
     app = open_app(routes={"/v1/translate": translate_response(source, target)})
     app.translate(" ".join(source))
@@ -36,7 +36,7 @@ def test_right_to_left_text_begins_at_the_right(open_app):
     lefts = [box["x"] for box in boxes]
     assert lefts == sorted(lefts, reverse=True)
     assert pane["x"] + pane["width"] - (boxes[0]["x"] + boxes[0]["width"]) < 60
-    # the arrow that points to the next word goes to it
+    # the left arrow moves to the next word
     app.page.locator("#target .word").first.focus()
     app.page.keyboard.press("ArrowLeft")
     assert app.focused().endswith(target[1])
@@ -44,7 +44,7 @@ def test_right_to_left_text_begins_at_the_right(open_app):
     assert app.focused().endswith(target[0])
 
 
-def test_each_paragraph_has_its_own_direction(open_app):
+def test_paragraphs_have_separate_directions(open_app):
     source, target, _ = CASES["rtl"]
     app = open_app(routes={"/v1/translate": translate_response(source, target)})
     app.translate("The house is big")
@@ -55,10 +55,12 @@ def test_each_paragraph_has_its_own_direction(open_app):
     assert styles == ["plaintext"] * 3
 
 
-def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_app):
+def test_ghost_of_right_to_left_translation_starts_at_right(open_app):
     source, target, _ = CASES["rtl"]
-    done = {"text": " ".join(target), "rest": " ".join(target), "next": target[0], "score": -0.1}
-    app = open_app(routes={"/v1/translate": translate_response(source, target), "/v1/complete": {"completions": [done]}})
+    completion = {"text": " ".join(target), "rest": " ".join(target), "next": target[0], "score": -0.1}
+    app = open_app(
+        routes={"/v1/translate": translate_response(source, target), "/v1/complete": {"completions": [completion]}}
+    )
     app.translate(" ".join(source))
     app.page.click("#show-writer")
     app.page.wait_for_selector(".ghost-next")
@@ -67,21 +69,20 @@ def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_app):
     assert app.page.input_value("#writer") == target[0]
 
 
-def test_what_an_input_method_composes_is_not_translated_before_it_is_text(app):
-    """Latin letters on their way to a character are no text yet, and Tab and Enter are the input method's."""
-    asked: list[str] = []
+def test_unfinished_input_method_text_is_not_translated(app):
+    texts: list[str] = []
 
-    def note(route: Any) -> None:
-        asked.append(route.request.post_data_json["text"])
+    def record(route: Any) -> None:
+        texts.append(route.request.post_data_json["text"])
         route.continue_()
 
-    app.page.route("**/v1/translate", note)
+    app.page.route("**/v1/translate", record)
     keyboard = app.page.context.new_cdp_session(app.page)
     app.page.click("#source")
     keyboard.send("Input.imeSetComposition", {"text": "ni", "selectionStart": 2, "selectionEnd": 2})
     app.page.wait_for_timeout(600)
     assert app.page.input_value("#source") == "ni"
-    assert asked == []
+    assert texts == []
     keyboard.send("Input.insertText", {"text": "你"})
     app.wait_until_translated()
-    assert set(asked) == {"你"}
+    assert set(texts) == {"你"}

@@ -4,13 +4,13 @@ import { $, element } from "./dom.js";
 
 /** Shortcuts with Alt by physical key, because Alt changes the typed character on some systems: key, action, button. */
 const ALT_KEYS = {
-  KeyA: ["A", "Show alternative translations", "show-alternatives"],
-  KeyM: ["M", "Show attention heat map", "show-map"],
-  KeyW: ["W", "Write with suggestions", "show-writer"],
-  KeyP: ["P", "Show confidence", "show-confidence"],
-  KeyC: ["C", "Copy translation", "copy"],
-  KeyX: ["X", "Swap languages", "swap"],
-  KeyL: ["L", "Toggle dark theme", "theme"],
+  KeyA: ["A", "Show alternative translations of the sentence", "show-alternatives"],
+  KeyM: ["M", "Show the attention heat map", "show-map"],
+  KeyW: ["W", "Write the translation with suggestions", "show-writer"],
+  KeyP: ["P", "Shade words by confidence", "show-confidence"],
+  KeyC: ["C", "Copy the translation", "copy"],
+  KeyX: ["X", "Swap the languages", "swap"],
+  KeyL: ["L", "Toggle the dark theme", "theme"],
 };
 
 const altShortcuts = Object.values(ALT_KEYS).map(([key, action]) => [["Alt", key], action]);
