@@ -59,7 +59,7 @@ class Student(NamedTuple):
     text: TargetText = "references"
     word_level: bool = False
     """True to learn from the teacher's distribution over each word."""
-    begins: str | None = None
+    initial: str | None = None
     """Name of the student that it is fine-tuned from."""
     more_text: bool = False
     """True to learn from the teacher's translations of more source text too."""
@@ -73,12 +73,12 @@ class Student(NamedTuple):
 STUDENTS: dict[str, Student] = {
     "student": Student(),
     "word-level": Student(word_level=True),
-    "interpolation": Student("interpolated", begins="student"),
+    "interpolation": Student("interpolated", initial="student"),
     "sequence-level": Student("translated"),
     "sequence-level, more text": Student("translated", more_text=True),
-    "sequence-level, interpolation": Student("interpolated", begins="sequence-level"),
+    "sequence-level, interpolation": Student("interpolated", initial="sequence-level"),
     "word- and sequence-level": Student("translated", word_level=True),
-    "all three": Student("interpolated", word_level=True, begins="word- and sequence-level"),
+    "all three": Student("interpolated", word_level=True, initial="word- and sequence-level"),
 }
 
 
@@ -128,7 +128,7 @@ class Experiment:
         """Yield a student with greedy search and with a beam."""
         config = self._config(name)
         prepared = prepare_once(config, self.output / STUDENTS[name].data_folder)
-        initial = STUDENTS[name].begins
+        initial = STUDENTS[name].initial
         if initial is not None:
             initial_config = self._config(initial)
             initial_data = prepare_once(initial_config, self.output / STUDENTS[initial].data_folder)
@@ -157,8 +157,8 @@ class Experiment:
         }
         if student.word_level:
             tables["objective"] = {"teacher": {"folder": str(self._teacher), "weight": 0.5}}
-        if student.begins is not None:
-            initial = self.output / student.begins.replace(" ", "-")
+        if student.initial is not None:
+            initial = self.output / student.initial.replace(" ", "-")
             tables["training"] = {"begin_from": str(initial), "optimiser": {"learning_rate": FINETUNING_RATE}}
         return resolve_config(name, tables, self.args.student_set)
 
