@@ -94,7 +94,7 @@ def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
         ({"model": {"pointer": {"size": 3}}}, "a model that copies from the source"),
         (
             {"data": {"target_only": "null", "train": ["a|b", "|c"]}},
-            "data.target_only, text for which a teacher has no source",
+            "data.target_only, because the teacher needs a source",
         ),
     ],
 )
