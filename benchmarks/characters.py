@@ -17,7 +17,7 @@ from benchmarks.harness import Row, argument_parser, best_seconds, machine_line,
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import read_lines
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.systems.translation import TranslationSystem
@@ -70,7 +70,7 @@ def make_update(system: TranslationSystem, pairs: list[Pair]) -> Callable[[], ob
 
     def update() -> None:
         with torch.autocast("cpu", torch.bfloat16):
-            total = loss(system.model, batch, Draws(1)).total
+            total = loss(system.model, batch, BatchRng(1)).total
         total.backward()
         optimiser.step()
         optimiser.zero_grad()

@@ -29,7 +29,7 @@ from benchmarks.harness import (
     table,
 )
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam, greedy
@@ -108,7 +108,7 @@ def make_update(model: TranslationModel, precision: str) -> Callable[[], object]
 
     def update() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            total = loss(model, batch, Draws(1)).total
+            total = loss(model, batch, BatchRng(1)).total
         total.backward()
         optimiser.step()
         optimiser.zero_grad()

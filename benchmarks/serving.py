@@ -204,10 +204,10 @@ def compare_neighbours(model: Path, sentences: Sequence[str], threads: int, minu
     return [
         "# Service under hostile traffic",
         "",
-        f"Closed-loop clients send one sentence per request for {seconds:g} s: by themselves, and next to hostile "
-        "clients, which disconnect early or send garbage, huge bodies, 49,000 characters that are hard to split, "
-        "49,000 texts, the longest sentences with the largest beam, and headers one byte at a time, each as soon as the "
-        "previous request is answered. All processes share one machine.",
+        f"Closed-loop clients send one sentence per request for {seconds:g} s, first by themselves, then next to "
+        "hostile clients, which disconnect or send garbage, huge bodies, 49,000 characters that are hard to "
+        "split, 49,000 texts, the longest sentences with the largest beam, and headers one byte at a time, each as "
+        "soon as its previous request is answered. All processes share one machine.",
         "",
         "```text",
         f"{command} --neighbours {minutes:g} --output docs/results/hostile-clients.md",

@@ -61,7 +61,7 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     from rnnsearch.data.batch import Proposal
     from rnnsearch.data.batches import Batches
     from rnnsearch.data.id_store import ParallelIds
-    from rnnsearch.models.batch_rng import Draws
+    from rnnsearch.models.batch_rng import BatchRng
     from rnnsearch.objectives.contrast import CONTRASTS
     from rnnsearch.objectives.likelihood import Likelihood
     from rnnsearch.systems.translation import build
@@ -85,7 +85,7 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     tables = Tables() if partition is None and options is None else Tables(model, sparse=True, folder=folder)
 
     def update() -> None:
-        objective(model, batch, Draws(1)).total.backward()
+        objective(model, batch, BatchRng(1)).total.backward()
         tables.step(optimiser)
         optimiser.zero_grad()
 

@@ -1,4 +1,4 @@
-"""Training and decoding speed of rnnsearch beside its rivals' and the machine's limit: `python -m benchmarks.speed`.
+"""Training and decoding speed of rnnsearch compared with other toolkits and with the limit of the machine.
 
-What is measured, and how to read it: docs/speed.md.
+Run it as `python -m benchmarks.speed`; docs/speed.md describes the measurements.
 """

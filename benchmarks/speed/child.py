@@ -1,5 +1,8 @@
-"""One measurement of rnnsearch in a process of its own: `python -m benchmarks.speed.child KIND FILE`, its settings
-in a JSON file, what it found as JSON on standard output. What is heavy is imported when the clock runs."""
+"""One measurement of rnnsearch in a separate process: `python -m benchmarks.speed.child MEASUREMENT FILE`.
+
+The settings are read from a JSON file, and the results are printed as JSON. Heavy modules are imported after the clock
+has started.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +12,50 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Row, milliseconds_of_each, run, spread, timed
+from benchmarks.harness import Row, latency_summary, milliseconds_per_item, run, time_call
 from benchmarks.speed.tokens import write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(threads: int, native: bool = True, recorded: bool = True) -> dict[str, str]:
-    """Of children and commands: the code of this checkout, and what the command line sets before torch is imported."""
+    """Return the environment of child processes: the code of this checkout, and variables of the command line.
+
+    The command line sets these variables before torch is imported.
+    """
     from rnnsearch.cli import PRIMITIVES
 
     paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), PRIMITIVES)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    off = {name: "0" for name, on in (("RNNSEARCH_NATIVE", native), ("RNNSEARCH_GRAPHS", recorded)) if not on}
-    return {**os.environ, **limits, **caches, **off, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    switches = {}
+    if not native:
+        switches["RNNSEARCH_NATIVE"] = "0"
+    if not recorded:
+        switches["RNNSEARCH_GRAPHS"] = "0"
+    return {**os.environ, **limits, **caches, **switches, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-def start(kind: str, name: str, spec: Row, folder: Path) -> Row:
-    """A measurement in a process of its own, with its peak memory; `folder` gets its settings and its log.
+def start(measurement: str, name: str, spec: Row, folder: Path) -> Row:
+    """Run a measurement in a child process; return its results and peak memory. Settings and log go to `folder`.
 
-    Errors: RuntimeError where it fails.
+    Raises:
+        RuntimeError: The measurement failed.
     """
-    path = folder / f"{kind}-{name}.json"
+    path = folder / f"{measurement}-{name}.json"
     path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
-    command = [sys.executable, "-m", "benchmarks.speed.child", kind, str(path)]
+    command = [sys.executable, "-m", "benchmarks.speed.child", measurement, str(path)]
     variables = environment(spec["threads"], spec.get("native", True), spec.get("recorded", True))
-    ended = run(command, path.with_suffix(".log"), variables, cwd=ROOT)
-    return {**json.loads(ended.output), "peak_mib": ended.peak_mib}
+    completed = run(command, path.with_suffix(".log"), variables, cwd=ROOT)
+    return {**json.loads(completed.output), "peak_mib": completed.peak_mib}
 
 
 class Clock:
-    """A reporter that notes when each update ended, and how much memory there then was."""
+    """A reporter that records the end time of each update and the memory after some of them."""
 
     def __init__(self, memory_after: list[int]) -> None:
         self.memory_after = set(memory_after)
@@ -56,33 +68,35 @@ class Clock:
         self._seconds = 0.0
 
     def update(self, row: dict[str, Any]) -> None:
-        """Of one update; its real target symbols are its speed times its time."""
+        """Record an update. Its number of target tokens is computed from its speed and duration."""
         self.ends.append(time.perf_counter())
-        spent, self._seconds = row["seconds"] - self._seconds, row["seconds"]
-        self.tokens.append(round(row["tokens_per_second"] * spent))
+        duration = row["seconds"] - self._seconds
+        self._seconds = row["seconds"]
+        self.tokens.append(round(row["tokens_per_second"] * duration))
         self.waiting.append(row["waiting"])
         self.padding = row["padding"]
         if row["update"] in self.memory_after:
             self.memory[row["update"]] = resident_mib()
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        """The dev scores."""
+        """Record the dev scores."""
         self.dev = {key: row[key] for key in ("update", "dev_nll_per_word", "dev_bleu")}
 
     def message(self, text: str) -> None:
-        """To the log."""
+        """Write a message to the log."""
         sys.stderr.write(f"{text}\n")
 
     def speed(self, skip: int, sentences: int) -> Row:
-        """Target symbols a second, end symbols not counted, from the end of update `skip` to the last one's."""
-        seconds, count = self.ends[-1] - self.ends[skip - 1], len(self.ends) - skip
+        """Return the target tokens per second, without end tokens, of the updates after the first `skip`."""
+        seconds = self.ends[-1] - self.ends[skip - 1]
+        count = len(self.ends) - skip
         speed = (sum(self.tokens[skip:]) - sentences * count) / seconds
         waiting = sum(self.waiting[skip:]) / count
         return {"tokens_per_second": speed, "seconds": seconds, "measured_updates": count, "waiting": waiting}
 
 
 def resident_mib() -> tuple[float, float]:
-    """This process's memory now, and that without files mapped into it; 0 where the system does not say."""
+    """Return the current memory of this process with and without mapped files, or zeros if it is unknown."""
     try:
         resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
     except OSError:
@@ -92,19 +106,22 @@ def resident_mib() -> tuple[float, float]:
 
 
 def prepare(spec: Row) -> Row:
-    """Prepare the corpus of a run file, `run`."""
+    """Prepare the corpus of the run file `run`."""
     from rnnsearch import config as run_config
     from rnnsearch.data.prepare import prepare as make
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     config = run_config.load(Path(spec["run"]))
     assert config.data.prepared is not None
     make(config, Path(config.data.prepared))
-    return {"seconds": time.perf_counter() - began}
+    return {"seconds": time.perf_counter() - start}
 
 
 def train(spec: Row) -> Row:
-    """Train by a run file: `run`, `settings`, `folder`, `skip`, `memory_after`."""
+    """Train with a run file.
+
+    `spec` has `run`, `settings`, `folder`, `skip`, `memory_after`, and optionally `ends`.
+    """
     from rnnsearch import config as run_config
     from rnnsearch.data.prepared import Prepared
     from rnnsearch.training.run import train as train_run
@@ -117,8 +134,8 @@ def train(spec: Row) -> Row:
     facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     return {
         **clock.speed(min(spec["skip"], len(clock.ends) - 1), config.training.batch.sentences or 0),
-        "first_update_seconds": clock.ends[0] - spec["began"],
-        "ends": {n: end - spec["began"] for n, end in enumerate(clock.ends, 1) if n in set(spec.get("ends", []))},
+        "first_update_seconds": clock.ends[0] - spec["start_time"],
+        "ends": {n: end - spec["start_time"] for n, end in enumerate(clock.ends, 1) if n in set(spec.get("ends", []))},
         "memory_mib": {update: resident for update, (resident, _) in clock.memory.items()},
         "own_mib": {update: own for update, (_, own) in clock.memory.items()},
         "padding": clock.padding,
@@ -127,8 +144,8 @@ def train(spec: Row) -> Row:
     }
 
 
-def by_definition() -> None:
-    """From here on this process repeats the step wherever a faster twin would run."""
+def use_definitions() -> None:
+    """Make this process repeat the decoder's step instead of using fast implementations."""
     from rnnsearch.accel.registry import TWINS
     from rnnsearch.models.cells import GRU
     from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
@@ -138,20 +155,26 @@ def by_definition() -> None:
 
 
 def decode(spec: Row) -> Row:
-    """Translate `source` by `model` in each of `cases` (name, beam, batch): the first pass after one sentence, as the
-    rivals are timed, and `passes` more; translations of the first go to `output`/NAME."""
-    translator, lines = _translator(spec)
+    """Translate `source` with `model` in each of `cases` (name, beam, batch).
+
+    One sentence warms up. The first pass after it is timed like the rivals; `passes` more follow. The translations are
+    written to `output`/NAME.
+    """
+    translator, lines = _load(spec)
     row: Row = {}
     for case in spec["cases"]:
-        options, batch = translator.options(beam=case["beam"]), case["batch"]
+        options = translator.options(beam=case["beam"])
+        batch = case["batch"]
         translator.n_best(lines[:1], options, batch)
-        passes = [
-            timed(lambda options=options, batch=batch: translator.n_best(lines, options, batch))  # type: ignore[misc]
-            for _ in range(1 + spec["passes"])
-        ]
-        found, seconds = [best[0].text for best in passes[-1][0]], [wall for _, wall, _ in passes]
-        write_lines(Path(spec["output"]) / case["name"], found)
-        tokens, best = sum(len(text.split()) for text in found), min(seconds[1:] or seconds)
+        seconds = []
+        for _ in range(1 + spec["passes"]):
+            translate = partial(translator.n_best, lines, options, batch)
+            n_best_lists, wall, _ = time_call(translate)
+            seconds.append(wall)
+        texts = [n_best[0].text for n_best in n_best_lists]
+        write_lines(Path(spec["output"]) / case["name"], texts)
+        tokens = sum(len(text.split()) for text in texts)
+        best = min(seconds[1:] or seconds)
         row[case["name"]] = {
             "beam": case["beam"],
             "batch": batch,
@@ -167,15 +190,16 @@ def decode(spec: Row) -> Row:
 
 
 def one_by_one(spec: Row) -> Row:
-    """Greedy translation of one sentence at a time: milliseconds, mean, p50 and p99."""
-    translator, lines = _translator(spec)
+    """Measure the latency of greedy translation of one sentence at a time."""
+    translator, lines = _load(spec)
     options = translator.options(beam=1)
-    milliseconds_of_each(lambda line: translator.n_best([line], options, 1), lines[: spec["warm"]])
-    times = milliseconds_of_each(lambda line: translator.n_best([line], options, 1), lines)
-    return {**spread(times), "sentences": len(times)}
+    milliseconds_per_item(lambda line: translator.n_best([line], options, 1), lines[: spec["warm"]])
+    times = milliseconds_per_item(lambda line: translator.n_best([line], options, 1), lines)
+    return {**latency_summary(times), "sentences": len(times)}
 
 
-def _translator(spec: Row) -> tuple[Any, list[str]]:
+def _load(spec: Row) -> tuple[Any, list[str]]:
+    """Load the model and the source lines."""
     from rnnsearch.translator.loading import load
 
     lines = Path(spec["source"]).read_text(encoding="utf-8").splitlines()
@@ -186,35 +210,36 @@ def _translator(spec: Row) -> tuple[Any, list[str]]:
 
 
 def limit(spec: Row) -> Row:
-    """The limit of a mean update of the training set."""
+    """Measure the limit of an average update on the training set."""
     from benchmarks.speed.limit import Counts, measure
     from benchmarks.speed.model import Sizes
 
-    sizes, counts = Sizes(**spec["sizes"]), Counts(*spec["counts"])
+    sizes = Sizes(**spec["sizes"])
+    counts = Counts(*spec["counts"])
     return measure(sizes, spec["vocabulary"], counts, spec["device"], spec["precisions"], spec["rounds"])
 
 
 def phases(spec: Row) -> Row:
-    """Where an update's time goes."""
+    """Measure the phases of an update."""
     from benchmarks.speed.phases import measure
 
     return measure(Path(spec["run"]), spec["settings"], spec["updates"])
 
 
-KINDS: dict[str, Callable[[Row], Row]] = {
-    kind.__name__: kind for kind in (prepare, train, decode, one_by_one, limit, phases)
+MEASUREMENTS: dict[str, Callable[[Row], Row]] = {
+    function.__name__: function for function in (prepare, train, decode, one_by_one, limit, phases)
 }
 
 
-def measure(kind: str, spec: Row) -> Row:
-    """One measurement in this process; `threads` and `plain` are of all kinds, and the clock begins here."""
-    began = time.perf_counter()
+def measure(measurement: str, spec: Row) -> Row:
+    """Run one measurement in this process. The clock starts here; every `spec` has `threads` and may have `plain`."""
+    start_time = time.perf_counter()
     import torch
 
     torch.set_num_threads(spec["threads"])
     if spec.get("plain"):
-        by_definition()
-    row: Row = json.loads(json.dumps(KINDS[kind]({**spec, "began": began})))
+        use_definitions()
+    row: Row = json.loads(json.dumps(MEASUREMENTS[measurement]({**spec, "start_time": start_time})))
     return row
 
 

@@ -1,8 +1,8 @@
-"""The limit: the matrix products that training this model needs, and nothing else.
+"""The limit: the time of only the matrix products that training this model requires.
 
-Counted on real symbols only. What the time axis forces apart in the recurrence is merged over time here, as if all
-states were known: no implementation of the same equations can need less of the same products. Each product is timed at
-the fastest of the machine's backends, layouts and precisions.
+Products are counted without padding. Those of the recurrence are merged over time, as if all states were known, so that
+no implementation of the same equations can need less time for the same products. Each product is timed with the fastest
+backend and layout of the machine, in each precision.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from benchmarks.harness import Row, seconds_of
+from benchmarks.harness import Row, best_seconds
 from benchmarks.speed.model import Sizes
 
 
 class Counts(NamedTuple):
-    """An update's real symbols, end symbols included: sentences, source, target, and pairs of one target and one
-    source symbol of the same sentence."""
+    """Token counts of an update, with end tokens and without padding.
+
+    `pairs` counts the pairs of a source and a target token of the same sentence.
+    """
 
     sentences: int
     source: int
@@ -30,15 +32,18 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, source: list[int], target: list[int]) -> Counts:
-        """From the sentences' lengths."""
+        """Count from the lengths of the sentences."""
         pairs = sum(j * i for j, i in zip(source, target, strict=True))
         return cls(len(source), sum(source), sum(target), pairs)
 
 
 @dataclass(frozen=True)
 class Product:
-    """`times` products [rows, inner] x [inner, columns] of the forward pass; the backward pass has two of the same
-    size for each: with the weights transposed, and of the inputs transposed with the outputs' gradients."""
+    """`times` products [rows, inner] x [inner, columns] of the forward pass.
+
+    For each, the backward pass has two products of the same size: the output gradient times the transposed weights, and
+    the transposed input times the output gradient.
+    """
 
     name: str
     rows: int
@@ -46,18 +51,18 @@ class Product:
     columns: int
     times: int = 1
     batched: bool = False
-    """One small product a sentence (attention), not one with a weight matrix."""
+    """True for a small product per sentence (attention), False for a product with a weight matrix."""
 
     def shapes(self) -> list[tuple[int, int, int]]:
-        """Rows, inner and columns forward, of the inputs' gradient and of the weights' gradient."""
+        """Return (rows, inner, columns) of the forward product, the input gradient and the weight gradient."""
         M, K, N = self.rows, self.inner, self.columns
         return [(M, K, N), (M, N, K), (N, M, K)]
 
 
 def products(sizes: Sizes, vocabulary: int, n: Counts) -> list[Product]:
-    """Those of RNNsearch (`decoders/bahdanau.py`); matrices that read the same are one."""
+    """Return the products of RNNsearch (`decoders/bahdanau.py`). Matrices with the same input are concatenated."""
     E, H, D, A, R = sizes.embedding, sizes.encoder, sizes.decoder, sizes.attention, sizes.readout
-    I, J = _sentence(n)
+    I, J = _mean_lengths(n)
     return [
         Product("encoder: words", n.source, E, 6 * H),
         Product("encoder: gates, each direction", n.source, H, 2 * H, times=2),
@@ -75,19 +80,19 @@ def products(sizes: Sizes, vocabulary: int, n: Counts) -> list[Product]:
     ]
 
 
-def _sentence(n: Counts) -> tuple[int, int]:
-    """Target and source symbols of a mean sentence: their product is the mean of the pairs'."""
-    rows = max(1, round(n.target / n.sentences))
-    return rows, max(1, round(n.pairs / n.sentences / rows))
+def _mean_lengths(n: Counts) -> tuple[int, int]:
+    """Return target and source lengths whose product is the mean number of pairs per sentence."""
+    target = max(1, round(n.target / n.sentences))
+    return target, max(1, round(n.pairs / n.sentences / target))
 
 
 def flops(all_products: list[Product]) -> int:
-    """Multiplications and additions of forward and backward together."""
+    """Return the multiplications and additions of the forward and backward products."""
     return sum(2 * p.times * M * K * N for p in all_products for M, K, N in p.shapes())
 
 
-def _ways(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
-    """x w^T [M, N] of x [M, K] and w [N, K] in each layout, by each backend that is there."""
+def _implementations(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield implementations of x w^T [M, N] for x [M, K] and w [N, K], in each layout and with each backend."""
     for x_name, a in (("rows", x), ("columns", x.t().contiguous().t())):
         for w_name, b in (("rows", w), ("columns", w.t().contiguous().t())):
             yield f"default, {x_name} by {w_name}", lambda a=a, b=b: linear(a, b)  # type: ignore[misc]
@@ -100,47 +105,50 @@ def _ways(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "oneDNN", lambda: pointwise(x, w, None, "none", [], "")
 
 
-def fastest(product: Product, kind: torch.dtype, device: torch.device, rounds: int) -> tuple[float, list[str]]:
-    """Seconds of a product forward and backward at its fastest, and by which way each."""
+def time_fastest(product: Product, dtype: torch.dtype, device: torch.device, rounds: int) -> tuple[float, list[str]]:
+    """Return the seconds of a product, forward and backward, and the fastest implementation of each."""
     generator = torch.Generator().manual_seed(1)
 
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device, kind)
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
 
-    total, ways = 0.0, []
+    total = 0.0
+    names = []
     for M, K, N in product.shapes():
+        seconds: dict[str, float] = {}
         if product.batched:
-            a, b = drawn(product.times, M, K), drawn(product.times, K, N)
-            found = {"batched": _timed(lambda a=a, b=b: torch.bmm(a, b), device, rounds)}  # type: ignore[misc]
+            a = random(product.times, M, K)
+            b = random(product.times, K, N)
+            seconds["batched"] = _seconds(lambda a=a, b=b: torch.bmm(a, b), device, rounds)  # type: ignore[misc]
         else:
-            known = _ways(drawn(M, K), drawn(N, K))
-            found = {name: product.times * _timed(work, device, rounds) for name, work in known}
-        ways.append(min(found, key=found.__getitem__))
-        total += found[ways[-1]]
-    return total, ways
+            for name, function in _implementations(random(M, K), random(N, K)):
+                seconds[name] = product.times * _seconds(function, device, rounds)
+        names.append(min(seconds, key=seconds.__getitem__))
+        total += seconds[names[-1]]
+    return total, names
 
 
-def _timed(work: Callable[[], object], device: torch.device, rounds: int) -> float:
+def _seconds(function: Callable[[], object], device: torch.device, rounds: int) -> float:
     if device.type == "cpu":
-        return seconds_of(work, rounds)
+        return best_seconds(function, rounds)
 
-    def waited() -> None:
+    def call_and_synchronize() -> None:
         for _ in range(10):
-            work()
+            function()
         torch.cuda.synchronize(device)
 
-    return seconds_of(waited, rounds) / 10
+    return best_seconds(call_and_synchronize, rounds) / 10
 
 
 def measure(sizes: Sizes, vocabulary: int, n: Counts, device: str, precisions: Sequence[str], rounds: int = 5) -> Row:
-    """The limit in each precision: seconds an update, FLOP/s, target symbols/s without the end symbols."""
+    """Measure the limit in each precision: seconds per update, FLOP/s, and target tokens/s without end tokens."""
     all_products = products(sizes, vocabulary, n)
     row: Row = {"flops": flops(all_products), "counts": n._asdict()}
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
     for precision in precisions:
         with torch.no_grad():
-            parts = {p.name: fastest(p, kinds[precision], torch.device(device), rounds) for p in all_products}
-        seconds = sum(spent for spent, _ in parts.values())
+            parts = {p.name: time_fastest(p, dtypes[precision], torch.device(device), rounds) for p in all_products}
+        seconds = sum(part_seconds for part_seconds, _ in parts.values())
         row[precision] = {
             "seconds": seconds,
             "flops_per_second": row["flops"] / seconds,

@@ -1,4 +1,4 @@
-"""The model and the training that the rivals' scripts have, as run files."""
+"""Run files for the model and the training of the rivals' scripts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from benchmarks.speed.tokens import Tokens
 
 @dataclass(frozen=True)
 class Sizes:
-    """Embedding, units a direction of the encoder, of the decoder, the alignment model and the layer under the
-    softmax, and sentences a batch."""
+    """Sizes of the embedding, the encoder (per direction), the decoder, the alignment model and the readout.
+
+    `batch` is the number of sentences per batch.
+    """
 
     embedding: int = 256
     encoder: int = 256
@@ -21,25 +23,27 @@ class Sizes:
     readout: int = 512
     batch: int = 64
     pool: int = 1
-    """Units of the layer under the softmax of which one is taken: 2 for the papers' maxout, 1 for a tanh layer."""
+    """Readout units per maxout unit: 2 as in the paper, or 1 for a tanh layer."""
 
 
 RIVALS_SIZE = Sizes()
 PAPER = Sizes(embedding=620, encoder=1000, decoder=1000, attention=1000, readout=500, batch=80, pool=2)
-"""Bahdanau et al. 2015, appendix B; their minibatches have 80 sentences."""
-MULTIPLE = 8
-"""Vocabularies are cut to a multiple of this (OpenNMT-py fills its own up to one), at the cost of a few symbols that
-occur once."""
+"""Bahdanau et al. 2015, appendix B, with minibatches of 80 sentences."""
+# Vocabulary sizes are rounded down to a multiple, which removes a few tokens that occur once. (OpenNMT-py pads its
+# vocabularies up to a multiple.)
+VOCABULARY_MULTIPLE = 8
 
 
-def rounded(units: int, specials: int = 4) -> int:
-    """Symbols of a vocabulary, the special ones included."""
-    return (units + specials) // MULTIPLE * MULTIPLE if units >= 16 * MULTIPLE else units + specials
+def vocabulary_size(units: int, specials: int = 4) -> int:
+    """Return the size of a vocabulary of this many BPE units, with special tokens, rounded unless it is tiny."""
+    size = units + specials
+    return size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE if units >= 16 * VOCABULARY_MULTIPLE else size
 
 
-def tables(tokens: Tokens, text: Path, sizes: Sizes) -> dict[str, Any]:
-    """The run file: RNNsearch with a tanh layer under the softmax, of the rivals' sizes, trained as they are."""
-    source, target = tokens.source, tokens.target
+def run_file(tokens: Tokens, text: Path, sizes: Sizes) -> dict[str, Any]:
+    """Return the tables of a run file: RNNsearch with the rivals' sizes and training settings."""
+    source = tokens.source
+    target = tokens.target
     paths = {name: str((text / name).resolve()) for name in ("train", "dev", "test")}
     parts = {name: f"{path}.{source}|{path}.{target}" for name, path in paths.items()}
     batches = -(-len(tokens.lines("train", target)) // sizes.batch)
@@ -54,8 +58,8 @@ def tables(tokens: Tokens, text: Path, sizes: Sizes) -> dict[str, Any]:
         },
         "text": {
             "type": "words",
-            "vocabulary": rounded(len(tokens.units(source))),
-            "target_vocabulary": rounded(len(tokens.units(target))),
+            "vocabulary": vocabulary_size(len(tokens.units(source))),
+            "target_vocabulary": vocabulary_size(len(tokens.units(target))),
         },
         "model": model(sizes),
         "training": {
@@ -74,14 +78,14 @@ def tables(tokens: Tokens, text: Path, sizes: Sizes) -> dict[str, Any]:
 
 
 def model(sizes: Sizes) -> dict[str, Any]:
-    """`[model]`: contexts feed the state (Bahdanau et al. 2015, their GRU); a tanh layer (or maxout) reads all."""
-    output = {"type": "bahdanau-tanh", "readout": sizes.readout}
+    """Return a `[model]` table: Bahdanau et al. 2015 with their GRU and a tanh layer (or maxout) as the readout."""
+    decoder = {"type": "bahdanau-tanh", "readout": sizes.readout}
     if sizes.pool == 2:
-        output = {"type": "bahdanau", "maxout": sizes.readout}
+        decoder = {"type": "bahdanau", "maxout": sizes.readout}
     return {
         "embedding": sizes.embedding,
         "encoder": {"type": "bidirectional", "cell": "gru", "size": sizes.encoder},
         "attention": {"score": "additive", "size": sizes.attention},
-        "decoder": {"cell": "gru", "size": sizes.decoder, **output},
+        "decoder": {"cell": "gru", "size": sizes.decoder, **decoder},
         "dropout": {"embedding": 0.2, "readout": 0.2},
     }

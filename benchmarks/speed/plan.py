@@ -1,4 +1,4 @@
-"""What one run measures, in which order. A row that is done is kept in a file as long as its settings stay."""
+"""What one run measures, and in which order. Finished rows are stored and reused as long as their settings match."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import Row, busy_seconds, machine, own_seconds, say
+from benchmarks.harness import Row, log, machine_facts, process_cpu_seconds, system_cpu_seconds
 from benchmarks.speed import rivals as others
 from benchmarks.speed import tokens as texts
 from benchmarks.speed.child import ROOT
-from benchmarks.speed.gpu import SCALES, Scale, on_a_gpu
+from benchmarks.speed.gpu import SCALES, Scale, measure_on_gpu
 from benchmarks.speed.model import Sizes
-from benchmarks.speed.ours import TRAININGS, WAYS, Ours, Setting, Way
+from benchmarks.speed.ours import SEARCH_SETTINGS, TRAINING_SETTINGS, Ours, SearchSetting, TrainingSetting
 from benchmarks.speed.rivals import Rival
-from benchmarks.speed.table import Found
+from benchmarks.speed.table import Results
 from benchmarks.speed.tokens import Tokens
 
-GOAL = 35.5
-"""BLEU of beam 5 on test_2016_flickr."""
-TO_BLEU = Setting(
+GOAL_BLEU = 35.5  # beam 5 on test_2016_flickr
+TO_BLEU = TrainingSetting(
     "to-bleu",
     "bf16, Adam's rate 5e-3 falling to 0, label smoothing 0.1",
     "bf16",
@@ -36,48 +35,48 @@ TO_BLEU = Setting(
         "training.label_smoothing=0.1",
     ),
 )
-SEEDS = (1, 2, 3)
-"""Of the trainings whose quality is compared."""
+SEEDS = (1, 2, 3)  # of the training runs whose quality is compared
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. `between`: updates between the checkpoints that are tried for the goal."""
+    """Settings of one run of the benchmark."""
 
     scratch: Path
     tokens: Tokens
     threads: int
-    trainings: Sequence[Setting] = TRAININGS
-    ways: Sequence[Way] = WAYS
-    to_bleu: Setting = TO_BLEU
-    between: int = 350
+    trainings: Sequence[TrainingSetting] = TRAINING_SETTINGS
+    searches: Sequence[SearchSetting] = SEARCH_SETTINGS
+    to_bleu: TrainingSetting = TO_BLEU
+    updates_between_checkpoints: int = 350
+    """Every checkpoint is tested for the goal."""
     sizes: Sizes = field(default_factory=Sizes)
     rivals: Sequence[Rival] = ()
     scripts: Path | None = None
-    rival_updates: int = others.LEAST
+    rival_updates: int = others.MIN_UPDATES
     bleu_updates: int = others.FOUR_EPOCHS
     model: Path | None = None
     quality: bool = False
     device: str = "cpu"
-    goal: float = GOAL
+    goal: float = GOAL_BLEU
     batches: Sequence[int] = (64, 128, 256, 512, 1000)
     phase_updates: int = 40
     quality_updates: int = 300
     sentences: int = 300
     repeats: int = 5
-    at_home: bool = False
+    in_process: bool = False
 
 
 def smoke(scratch: Path, threads: int, quality: bool) -> Plan:
-    """Everything of ours at toy size."""
+    """Return a plan of all measurements of rnnsearch at toy size."""
     return Plan(
         scratch=scratch,
         tokens=texts.toy(scratch / "toy"),
         threads=threads,
-        trainings=[replace(setting, updates=4, skip=2) for setting in TRAININGS if setting.native],
-        ways=[way for way in WAYS if way.native],
+        trainings=[replace(setting, updates=4, skip=2) for setting in TRAINING_SETTINGS if setting.native],
+        searches=[setting for setting in SEARCH_SETTINGS if setting.native],
         to_bleu=replace(TO_BLEU, settings=(*TO_BLEU.settings, "training.schedule.warmup=1"), updates=4, skip=2),
-        between=2,
+        updates_between_checkpoints=2,
         sizes=Sizes(embedding=8, encoder=8, decoder=16, attention=16, readout=16, batch=8),
         quality=quality,
         goal=0.0,
@@ -86,12 +85,12 @@ def smoke(scratch: Path, threads: int, quality: bool) -> Plan:
         quality_updates=2,
         sentences=8,
         repeats=1,
-        at_home=True,
+        in_process=True,
     )
 
 
 class Rows:
-    """The finished rows of a scratch folder, a file each."""
+    """Finished rows, stored in one file each in the scratch folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "rows"
@@ -99,37 +98,45 @@ class Rows:
         self.all: dict[str, Row] = {}
 
     def get(self, name: str, key: object, measure: Callable[..., Row], *arguments: object) -> Row:
-        """The row of these arguments as it is kept, or measured now and kept. `key`: what else it depends on."""
+        """Return a stored row, or measure and store it.
+
+        Args:
+            name: Name of the row and its file.
+            key: Everything that the row depends on in addition to the arguments.
+            measure: Called with the arguments if no row with the same key and arguments is stored.
+            arguments: Arguments of `measure`.
+        """
         path = self.folder / f"{name}.json"
-        settings = json.loads(json.dumps([key, *arguments], default=_plain))
-        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if kept.get("settings") == settings:
-            say(f"{name}: kept from an earlier call")
-            self.all[name] = kept["row"]
+        settings = json.loads(json.dumps([key, *arguments], default=_to_json))
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if stored.get("settings") == settings:
+            log(f"{name}: reusing the row of an earlier call")
+            self.all[name] = stored["row"]
         else:
-            self.all[name] = self._measured(name, lambda: measure(*arguments))
+            self.all[name] = self._measure(name, lambda: measure(*arguments))
             path.write_text(json.dumps({"settings": settings, "row": self.all[name]}, indent=1), encoding="utf-8")
         return self.all[name]
 
-    def _measured(self, name: str, measure: Callable[[], Row]) -> Row:
-        """The row with its own time, and what share of a core others took meanwhile."""
-        say(f"{name} ...")
-        began, busy, own = time.monotonic(), busy_seconds(), own_seconds()
+    def _measure(self, name: str, measure: Callable[[], Row]) -> Row:
+        """Measure a row and add its duration and the fraction of a core that other processes used meanwhile."""
+        log(f"{name} ...")
+        start = time.monotonic()
+        system_start = system_cpu_seconds()
+        process_start = process_cpu_seconds()
         row: Row = json.loads(json.dumps(measure()))
-        seconds = time.monotonic() - began
-        foreign = busy_seconds() - busy - (own_seconds() - own)
+        seconds = time.monotonic() - start
+        foreign = (system_cpu_seconds() - system_start) - (process_cpu_seconds() - process_start)
         row |= {"row_seconds": round(seconds, 1), "foreign_cpu": round(max(0.0, foreign) / max(seconds, 1e-9), 3)}
-        say(f"{name}: {seconds:.0f} s, {row['foreign_cpu']:.0%} of a core taken by others")
+        log(f"{name}: {seconds:.0f} s, {row['foreign_cpu']:.0%} of a core used by other processes")
         return row
 
 
-def _plain(value: object) -> object:
-    """As JSON has it."""
+def _to_json(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def version() -> str:
-    """A digest of the package's source: rows of other code are measured anew."""
+    """Return a digest of the package's source. Rows of other code are measured again."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "src").rglob("*")):
         if path.suffix in (".py", ".cpp", ".h", ".toml"):
@@ -138,137 +145,158 @@ def version() -> str:
 
 
 class Measurement:
-    """All rows of a plan, kept ones as they are."""
+    """All measurements of a plan, with stored rows where there are some."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.rows = plan, Rows(plan.scratch)
-        self.ours = Ours(plan.scratch, plan.tokens, plan.threads, plan.sizes, at_home=plan.at_home)
+        self.plan = plan
+        self.rows = Rows(plan.scratch)
+        self.ours = Ours(plan.scratch, plan.tokens, plan.threads, plan.sizes, in_process=plan.in_process)
         self.setting = {"tokens": plan.tokens.folder, "sizes": plan.sizes, "threads": plan.threads}
         self.key = {**self.setting, "code": version()}
-        self.found = Found({**machine(), "threads": plan.threads})
+        self.results = Results({**machine_facts(), "threads": plan.threads})
 
-    def all(self) -> Found:
-        """Measure; on a GPU, what there is to say of one."""
+    def run(self) -> Results:
+        """Measure and return the results: everything on a CPU, only training on a GPU."""
         if self.plan.device == "cpu":
-            self._everything()
+            self._measure_everything()
         else:
-            self.on_a_gpu(SCALES)
-        self.found.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
-        return self.found
+            self.measure_on_gpu(SCALES)
+        self.results.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
+        return self.results
 
-    def on_a_gpu(self, scales: Sequence[Scale]) -> None:
-        """Training at some scales: a row for each size of batch, recorded and kernel by kernel."""
+    def measure_on_gpu(self, scales: Sequence[Scale]) -> None:
+        """Measure training at each scale and batch size, recorded and kernel by kernel."""
         for scale in scales:
             tokens = scale.tokens(self.plan.tokens, self.plan.scratch)
             for batch in scale.batches:
-                folder, sizes = self.plan.scratch / scale.name / str(batch), replace(scale.sizes, batch=batch)
-                ours = Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.at_home)
-                self.found.gpu.extend(self._row(f"gpu-{scale.name}-{batch}", on_a_gpu, ours, scale)["ways"])
+                folder = self.plan.scratch / scale.name / str(batch)
+                sizes = replace(scale.sizes, batch=batch)
+                ours = Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.in_process)
+                row = self._get_row(f"gpu-{scale.name}-{batch}", measure_on_gpu, ours, scale)
+                self.results.gpu.extend(row["ways"])
 
-    def _everything(self) -> None:
-        plan, found, ours = self.plan, self.found, self.ours
+    def _measure_everything(self) -> None:
+        plan = self.plan
+        results = self.results
+        ours = self.ours
         prepared = self.rows.get("prepare", self.setting, ours.prepare)
-        found.machine["data"] = (
+        results.machine["data"] = (
             f"{prepared['pairs']:,} training pairs, {prepared['mean_target']:.2f} target tokens each; speeds are in "
-            "target tokens without end symbols."
+            "target tokens without end tokens."
         )
         for rival in plan.rivals:
-            self._rival(rival)
+            self._measure_rival(rival)
         for setting in plan.trainings:
-            row = self._row(f"train-{setting.name}", ours.train, setting, setting.name)
-            found.trainings.append((setting.title, setting.precision, row))
+            row = self._get_row(f"train-{setting.name}", ours.train, setting, setting.name)
+            results.trainings.append((setting.title, setting.precision, row))
         vocabulary = prepared["vocabulary"]["target"]
-        found.limit.update(self.rows.get("limit", self.setting, ours.limit, vocabulary, ("fp32", "bf16")))
-        self._decodings(self._trained())
+        results.limit.update(self.rows.get("limit", self.setting, ours.limit, vocabulary, ("fp32", "bf16")))
+        self._measure_decoding(self._train_to_goal())
         for setting in plan.trainings:
-            row = self._row(f"phases-{setting.name}", ours.phases, setting, plan.phase_updates)
-            found.phases.append((setting.title, row))
+            row = self._get_row(f"phases-{setting.name}", ours.phases, setting, plan.phase_updates)
+            results.phases.append((setting.title, row))
         if plan.quality:
-            found.quality.update({"updates": plan.quality_updates, "training": self._quality_of_training()})
+            results.quality.update({"updates": plan.quality_updates, "training": self._measure_training_quality()})
 
-    def _row(self, name: str, measure: Callable[..., Row], *arguments: object) -> Row:
-        """One that other code would change."""
+    def _get_row(self, name: str, measure: Callable[..., Row], *arguments: object) -> Row:
+        """Return a row that depends on the package's code."""
         return self.rows.get(name, self.key, measure, *arguments)
 
-    def _rival(self, rival: Rival) -> None:
-        """One rival; OpenNMT-py without input feeding trains on to the goal, where that is asked for."""
+    def _measure_rival(self, rival: Rival) -> None:
+        """Measure one rival. OpenNMT-py without input feeding also trains to the goal, unless that is disabled."""
         plan = self.plan
-        long = rival.name == "onmt-nofeed" and plan.bleu_updates
-        updates = max(plan.rival_updates, plan.bleu_updates) if long else plan.rival_updates
+        to_goal = rival.name == "onmt-nofeed" and plan.bleu_updates
+        updates = max(plan.rival_updates, plan.bleu_updates) if to_goal else plan.rival_updates
         name = f"rival-{rival.name}"
         row = self.rows.get(name, "", others.measure, rival, plan.scripts, updates, plan.threads, plan.tokens.raw)
-        self.found.rivals.append((rival.title, rival.context_fed, row))
+        self.results.rivals.append((rival.title, rival.context_fed, row))
 
-    def _trained(self) -> Path:
-        """A model trained to the goal in this run (or as given), and how long that took."""
+    def _train_to_goal(self) -> Path:
+        """Return the folder of a model trained to the goal in this run, or of the given model."""
         plan = self.plan
         if plan.model is not None:
             return plan.model.resolve()
-        row = self._row("to-bleu", self._to_bleu, plan.to_bleu, plan.between, plan.goal)
-        self.found.to_bleu.update({**row, "title": plan.to_bleu.title, "target": plan.goal})
+        row = self._get_row(
+            "to-bleu", self._measure_time_to_goal, plan.to_bleu, plan.updates_between_checkpoints, plan.goal
+        )
+        self.results.to_bleu.update({**row, "title": plan.to_bleu.title, "target": plan.goal})
         return Path(row["folder"])
 
-    def _to_bleu(self, setting: Setting, between: int, goal: float) -> Row:
-        """Train, and try the checkpoints until one reaches the goal."""
-        marks = range(between, setting.updates + 1, between)
-        row = self.ours.train(setting, "to-bleu", [f"training.checkpoint_every={between}"], marks)
-        history, best = [], ("", -1.0)
-        for update in marks:
-            folder = self._with_weights(update)
+    def _measure_time_to_goal(self, setting: TrainingSetting, interval: int, goal: float) -> Row:
+        """Train, and test the checkpoints until one reaches the goal."""
+        updates = range(interval, setting.updates + 1, interval)
+        row = self.ours.train(setting, "to-bleu", [f"training.checkpoint_every={interval}"], updates)
+        history = []
+        best = ("", -1.0)
+        for update in updates:
+            folder = self._model_after(update)
             case = {"name": "beam", "beam": 5, "batch": 64}
-            bleu = self.ours.decode(folder, WAYS[0], f"after-{update}", [case], passes=0)["beam"]["bleu"]
+            bleu = self.ours.decode(folder, SEARCH_SETTINGS[0], f"after-{update}", [case], passes=0)["beam"]["bleu"]
             history.append((update, row["ends"][str(update)], bleu))
-            say(f"after {update} updates, {history[-1][1]:.0f} s: BLEU {bleu:.2f}")
+            log(f"after {update} updates, {history[-1][1]:.0f} s: BLEU {bleu:.2f}")
             best = max(best, (str(folder), bleu), key=lambda pair: pair[1])
             if bleu >= goal:
                 break
-        reached = history[-1][1] if history[-1][2] >= goal else None
-        return {**row, "history": history, "seconds": reached, "folder": best[0]}
+        seconds = history[-1][1] if history[-1][2] >= goal else None
+        return {**row, "history": history, "seconds": seconds, "folder": best[0]}
 
-    def _with_weights(self, update: int) -> Path:
-        """The model folder as it was after an update."""
-        run, folder = (self.ours.scratch / "runs" / name for name in ("to-bleu", f"after-{update}"))
+    def _model_after(self, update: int) -> Path:
+        """Assemble a model folder with the weights after an update."""
+        runs = self.ours.scratch / "runs"
+        run = runs / "to-bleu"
+        folder = runs / f"after-{update}"
         folder.mkdir(exist_ok=True)
         shutil.copy(run / "config.toml", folder / "config.toml")
         shutil.copytree(run / "tokenizers", folder / "tokenizers", dirs_exist_ok=True)
         shutil.copy(run / "checkpoints" / f"update-{update}.safetensors", folder / "model.safetensors")
         return folder
 
-    def _decodings(self, folder: Path) -> None:
-        """Batches of every size, one by one, and from a cold start; the same weights' BLEU by each way."""
-        plan, found, ours = self.plan, self.found, self.ours
-        kinds = {"greedy": 1, "beam 5": 5}
-        cases: dict[str, list[Row]] = {
-            kind: [{"name": f"{kind.replace(' ', '')}-{n}", "beam": beam, "batch": n} for n in plan.batches]
-            for kind, beam in kinds.items()
-        }
-        for way in plan.ways:
-            if way.candidates:
+    def _measure_decoding(self, folder: Path) -> None:
+        """Measure decoding in batches, one by one and from a cold start, and the BLEU of each search setting."""
+        plan = self.plan
+        results = self.results
+        ours = self.ours
+        cases: dict[str, list[Row]] = {}
+        for search, beam in {"greedy": 1, "beam 5": 5}.items():
+            name = search.replace(" ", "")
+            cases[search] = [{"name": f"{name}-{batch}", "beam": beam, "batch": batch} for batch in plan.batches]
+        all_cases = [case for search_cases in cases.values() for case in search_cases]
+        for setting in plan.searches:
+            if setting.candidates:
                 ours.learn_candidates(folder)
-            every = [case for kind in kinds for case in cases[kind]]
-            decoded = self._row(f"decode-{way.name}", ours.decode, folder, way, way.name, every)
-            bleu = found.quality.setdefault("search", {}).setdefault(way.title, {})
-            for kind in kinds:
-                mine = [decoded[case["name"]] for case in cases[kind]]
-                best = max(mine, key=lambda case: case["tokens_per_second"])
-                at_64 = [case for case in mine if case["batch"] == 64]
-                shown = at_64 if best in at_64 else [*at_64, best]
-                found.decodings.extend((way.title, ", ".join([kind, *way.apart]), case) for case in shown)
-                bleu[kind] = shown[0]["bleu"]
-            for threads in [] if way.candidates else sorted({1, plan.threads}):
-                name = f"one-by-one-{way.name}-{threads}"
-                row = self._row(name, ours.one_by_one, folder, way, threads, plan.sentences)
-                found.one_by_one.append((f"{way.title}, {threads} thread{'s' if threads > 1 else ''}", row))
-        found.start_up.update(self._row("start-up", ours.start_up, folder, plan.repeats))
+            decoded = self._get_row(f"decode-{setting.name}", ours.decode, folder, setting, setting.name, all_cases)
+            bleu = results.quality.setdefault("search", {}).setdefault(setting.title, {})
+            for search, search_cases in cases.items():
+                rows = [decoded[case["name"]] for case in search_cases]
+                # The report has the row of batches of 64 and, if it is another one, the fastest row.
+                fastest = max(rows, key=lambda row: row["tokens_per_second"])
+                reported = [row for row in rows if row["batch"] == 64]
+                if fastest not in reported:
+                    reported.append(fastest)
+                title = ", ".join([search, *setting.approximations])
+                results.decodings.extend((setting.title, title, row) for row in reported)
+                bleu[search] = reported[0]["bleu"]
+            if not setting.candidates:
+                self._measure_latency(folder, setting)
+        results.start_up.update(self._get_row("start-up", ours.start_up, folder, plan.repeats))
 
-    def _quality_of_training(self) -> Row:
-        """Dev NLL a word after equally many updates, by title: of each seed, and the mean."""
-        found: Row = {}
+    def _measure_latency(self, folder: Path, setting: SearchSetting) -> None:
+        for threads in sorted({1, self.plan.threads}):
+            name = f"one-by-one-{setting.name}-{threads}"
+            row = self._get_row(name, self.ours.one_by_one, folder, setting, threads, self.plan.sentences)
+            self.results.one_by_one.append((f"{setting.title}, {threads} thread{'s' if threads > 1 else ''}", row))
+
+    def _measure_training_quality(self) -> Row:
+        """Return the dev NLL per word after the same number of updates, by title, for each seed and as the mean."""
+        quality: Row = {}
         for setting in self.plan.trainings:
-            if not setting.plain:
-                names = {f"quality-{setting.name}-{seed}": [f"training.seed={seed}"] for seed in SEEDS}
-                long = replace(setting, updates=self.plan.quality_updates)
-                rows = [self._row(name, self.ours.train, long, name, seed) for name, seed in names.items()]
-                values = [row["dev_nll_per_word"] for row in rows]
-                found[setting.title] = {"nll": values, "mean": statistics.fmean(values)}
-        return found
+            if setting.plain:
+                continue
+            shorter = replace(setting, updates=self.plan.quality_updates)
+            values = []
+            for seed in SEEDS:
+                name = f"quality-{setting.name}-{seed}"
+                row = self._get_row(name, self.ours.train, shorter, name, [f"training.seed={seed}"])
+                values.append(row["dev_nll_per_word"])
+            quality[setting.title] = {"nll": values, "mean": statistics.fmean(values)}
+        return quality

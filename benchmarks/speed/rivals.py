@@ -1,4 +1,4 @@
-"""The rivals, trained and timed by the scripts of `--peers`, none of whose code is here."""
+"""Other toolkits, trained and timed by the external scripts of `--peers`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Row, run
-from benchmarks.speed.tokens import Tokens, own_tokens
+from benchmarks.speed.tokens import Tokens, make_tokens
 
 
 @dataclass(frozen=True)
 class Rival:
-    """One script with one setting. `context_fed`: the context (or h~) feeds back into the decoder's state."""
+    """One script with one setting."""
 
     name: str
     title: str
     script: str
     log: str
-    """Where the script logs training, below the rivals' own folder."""
+    """Path of the script's training log in the folder where the scripts run."""
     context_fed: bool = True
+    """True if the context (or h~) feeds back into the decoder's state."""
     edits: tuple[tuple[str, str], ...] = ()
-    """Of its settings, other words for some: of another model than the one that all train."""
+    """Replacements in the script's settings, to train another architecture."""
 
 
-LEAST = 150
-"""Updates under which a script's log holds too few points for a speed."""
-FOUR_EPOCHS = 1816
-"""Updates after which OpenNMT-py without input feeding has been seen to reach 35.5 BLEU (beam 5)."""
+MIN_UPDATES = 150  # with fewer updates, a script's log has too few points to compute a speed
+FOUR_EPOCHS = 1816  # updates after which OpenNMT-py without input feeding reaches about 35.5 BLEU (beam 5)
 FAMILIES = {
     "onmt": (
         Rival("onmt-nofeed", "OpenNMT-py, no input feeding", "onmt.sh", "run/onmt.feed0/train.log", context_fed=False),
@@ -39,13 +38,17 @@ FAMILIES = {
     "joeynmt": (Rival("joeynmt", "JoeyNMT, input feeding", "joeynmt.sh", "run/joey/train.log"),),
     "eole": (Rival("eole", "Eole, input feeding", "eole.sh", "run/eole/train.log"),),
 }
-"""What `--rivals` takes, and the rows that each stands for."""
+"""Rivals by value of `--rivals`."""
 SHARED = Path(__file__).resolve().parents[3] / "shared"
-"""Beside this checkout."""
+"""Default folder of scripts and data, next to this checkout."""
 
 
-def chosen(names: str) -> list[Rival]:
-    """The rivals of a comma-separated list. Errors: ValueError for another name."""
+def choose(names: str) -> list[Rival]:
+    """Return the rivals of a comma-separated list.
+
+    Raises:
+        ValueError: A name is unknown.
+    """
     wanted = [name.strip() for name in names.split(",") if name.strip() and name.strip() != "none"]
     for name in wanted:
         if name not in FAMILIES:
@@ -53,70 +56,82 @@ def chosen(names: str) -> list[Rival]:
     return [rival for name in wanted for rival in FAMILIES[name]]
 
 
-def scripts(given: Path | None) -> Path:
-    """The folder of the rivals' scripts: `--peers`, else PEERS_SCRIPTS, else ../shared/peers beside this checkout.
+def scripts(folder: Path | None) -> Path:
+    """Return the folder of the rivals' scripts: `--peers`, PEERS_SCRIPTS or ../shared/peers next to this checkout.
 
-    Errors: ValueError, one sentence, where there is none.
+    Raises:
+        ValueError: The folder has no scripts.
     """
-    named = given or Path(os.environ.get("PEERS_SCRIPTS") or SHARED / "peers")
-    if not (named / "lib.sh").is_file():
+    folder = folder or Path(os.environ.get("PEERS_SCRIPTS") or SHARED / "peers")
+    if not (folder / "lib.sh").is_file():
         raise ValueError(
             f"--peers must be the folder of the rivals' scripts (onmt.sh, joeynmt.sh, eole.sh, prep.sh, lib.sh); "
-            f"got {named}; --rivals none measures rnnsearch alone"
+            f"got {folder}; --rivals none measures only rnnsearch"
         )
     return named
 
 
 def home() -> Path:
-    """Where the scripts install and run: PEERS, as they read it."""
+    """Return the folder where the scripts install and run, from PEERS as in the scripts."""
     return Path(os.environ.get("PEERS") or Path.home() / ".cache" / "rnnsearch-peers")
 
 
-def tokens(peers: Path | None, raw: Path | None, own: Path | None) -> Tokens:
-    """The tokens that the rivals read, made by their `prep.sh` where that is not done; or, without rivals, tokens of
-    our own, made in the folder `own`.
+def load_tokens(peers: Path | None, raw: Path | None, token_folder: Path | None) -> Tokens:
+    """Return the rivals' tokens, created by their `prep.sh` if necessary.
 
-    Errors: ValueError, one sentence, where neither tokens nor scripts nor text are there.
+    Args:
+        peers: Folder of the rivals' scripts.
+        raw: Folder of the text.
+        token_folder: Without rivals, the folder for tokens to use if the rivals' tokens do not exist.
+
+    Raises:
+        ValueError: The text or the scripts are missing.
     """
-    folder, text = home() / "data" / "bpe8k", raw or SHARED / "data" / "multi30k-en-de"
+    folder = home() / "data" / "bpe8k"
+    text = raw or SHARED / "data" / "multi30k-en-de"
     if not (text / "train.en").is_file():
         raise ValueError(f"--data must be the folder of Multi30k's text (train.en, train.de, val.*, ...); got {text}")
     if not (folder / "vocab.de.txt").is_file():
-        if own is not None:
-            return own_tokens(text, own)
-        _run("prep", scripts(peers) / "prep.sh", [], {"RAW": str(text)})
+        if token_folder is not None:
+            return make_tokens(text, token_folder)
+        _run_script("prep", scripts(peers) / "prep.sh", [], {"RAW": str(text)})
     return Tokens(folder, text, home() / "tools" / "bin")
 
 
-def _run(name: str, script: Path, arguments: list[str], more: Mapping[str, str]) -> str:
-    """What a script printed; its log is beside what it installs."""
+def _run_script(name: str, script: Path, arguments: list[str], variables: Mapping[str, str]) -> str:
+    """Run a script and return its output. Its log is written to the folder where it installs."""
     home().mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PEERS": str(home()), **more}
+    environment = {**os.environ, "PEERS": str(home()), **variables}
     return run(["bash", str(script), *arguments], home() / f"{name}.log", environment).output
 
 
 def measure(rival: Rival, peers: Path, updates: int, threads: int, raw: Path, one_by_one: int = 200) -> Row:
-    """Install where needed, train for `updates`, decode the test set; what the script found."""
+    """Install a rival if necessary, train it for `updates`, decode the test set and return the results."""
     if rival.edits:
-        peers = _edited(rival, peers)
+        peers = _edit_settings(rival, peers)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     environment = {**limits, "FEED": str(int(rival.context_fed)), "N1": str(one_by_one), "RAW": str(raw)}
-    output = _run(rival.name, peers / rival.script, ["", str(updates)], environment)
+    output = _run_script(rival.name, peers / rival.script, ["", str(updates)], environment)
     (home() / f"{rival.name}.out").write_text(output, encoding="utf-8")
-    row, log = {**parse(output), "updates": updates}, home() / rival.log
-    count = parameters(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
+    row = {**parse(output), "updates": updates}
+    log_file = home() / rival.log
+    count = parse_parameters(log_file.read_text(encoding="utf-8", errors="replace")) if log_file.is_file() else None
     return row if count is None else {**row, "parameters": count}
 
 
-def _edited(rival: Rival, peers: Path) -> Path:
-    """A copy of the scripts with the rival's own settings. Errors: ValueError where they have no such words."""
+def _edit_settings(rival: Rival, peers: Path) -> Path:
+    """Copy the scripts and apply the rival's replacements to the settings.
+
+    Raises:
+        ValueError: The settings do not contain a text to replace.
+    """
     folder = home() / "edited" / rival.name
     shutil.copytree(peers, folder, dirs_exist_ok=True)
     settings = folder / Path(rival.script).with_suffix(".yaml")
     text = (peers / settings.name).read_text(encoding="utf-8")
     for old, new in rival.edits:
         if old not in text:
-            raise ValueError(f"{settings.name} of --peers must hold {old!r}")
+            raise ValueError(f"{settings.name} of --peers must contain {old!r}")
         text = text.replace(old, new)
     settings.write_text(text, encoding="utf-8")
     return folder
@@ -135,23 +150,24 @@ DECODED = re.compile(
 
 
 def parse(output: str) -> Row:
-    """What a script printed: training speed, wall time and memory, decoding by kind, BLEU.
+    """Parse the output of a script: training speed, wall time and memory, decoding speeds, and BLEU.
 
-    Errors: RuntimeError where a part of it failed or is missing.
+    Raises:
+        RuntimeError: A part of the script failed or its results are missing.
     """
     timed = list(TIMED.finditer(output))
-    failed = [found["log"] for found in timed if found["rc"] != "0"]
-    decoded = {found["name"]: found for found in DECODED.finditer(output)}
+    failed = [match["log"] for match in timed if match["rc"] != "0"]
+    decoded = {match["name"]: match for match in DECODED.finditer(output)}
     last = re.search(r"^train_tgt_tok_per_s=(?P<rate>[\d.]+)", output, re.MULTILINE)
     if failed or not timed or last is None or len(decoded) < 3:
-        missing = f"it failed: see {failed[0]}" if failed else "its last line or a decoding is missing"
-        raise RuntimeError(f"a rival's script must print its timings; {missing}:\n{output[-2000:]}")
+        problem = f"it failed: see {failed[0]}" if failed else "its last line or a decoding is missing"
+        raise RuntimeError(f"a rival's script must print its timings; {problem}:\n{output[-2000:]}")
     bleu = re.search(r"^BLEU greedy: (?P<greedy>[\d.]+) +beam5: (?P<beam>[\d.]+)", output, re.MULTILINE)
     row: Row = {
         "train_tokens_per_second": float(last["rate"]),
         "train_seconds": float(timed[0]["wall"]),
         "train_peak_mib": float(timed[0]["rss"]),
-        "one_sentence_seconds": min(float(found["one"]) for found in decoded.values()),
+        "one_sentence_seconds": min(float(match["one"]) for match in decoded.values()),
         "bleu_greedy": float(bleu["greedy"]) if bleu else None,
         "bleu_beam": float(bleu["beam"]) if bleu else None,
     }
@@ -162,7 +178,7 @@ def parse(output: str) -> Row:
     return row
 
 
-def parameters(log: str) -> int | None:
-    """The number of parameters that a training log names, None where it names none."""
-    found = re.search(r"(?:number of parameters|Total params)[: ]+([\d,]+)", log)
-    return int(found[1].replace(",", "")) if found else None
+def parse_parameters(log: str) -> int | None:
+    """Return the number of parameters in a training log, or None if there is none."""
+    match = re.search(r"(?:number of parameters|Total params)[: ]+([\d,]+)", log)
+    return int(match[1].replace(",", "")) if match else None

@@ -1,7 +1,8 @@
-"""The rivals' tokens as a corpus of rnnsearch, symbol for symbol; and made-up ones.
+"""The rivals' tokens as a corpus for rnnsearch, with the same segmentation; and synthetic tokens.
 
-The rivals read BPE units that are cut at spaces. Written as `w17` (the 17th most frequent unit of its language), each
-is one word to rnnsearch's word segmentation, so that training, `translate` and the rest run as for any user.
+The rivals read BPE units separated by spaces. Each unit is written as a word such as `w17` (the 17th most frequent unit
+of its language), which rnnsearch's word segmentation leaves intact, so that training, `translate` and everything else
+run as usual.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from pathlib import Path
 from rnnsearch.text.vocabulary import MARKER
 
 UNSEEN = "unseen"
-"""A unit without a place in the vocabulary; the segmentation knows no such word either."""
+"""A word for units that are not in the vocabulary. It becomes the unknown token."""
 
 
 @dataclass(frozen=True)
 class Tokens:
     """A folder with `train`, `val` and one test set as `PART.bpe.LANG`, and `vocab.LANG.txt`, most frequent unit first.
 
-    `raw`: the folder of the same sets as plain text, `PART.LANG`. `tools`: where sacremoses is, None without.
+    `raw` is the folder with the same sets as text, `PART.LANG`; `tools` is the folder of the command `sacremoses`, or
+    None if no detokenization is needed.
     """
 
     folder: Path
@@ -34,32 +36,32 @@ class Tokens:
     target: str = "de"
     test: str = "test_2016_flickr"
     marked: bool = False
-    """Units with a space before them are marked, as rnnsearch's are; if not, units that another follows without one."""
+    """True if units after a space are marked, as in rnnsearch; False if units continued by the next one are marked."""
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target."""
+        """Source and target language."""
         return self.source, self.target
 
     def units(self, language: str) -> list[str]:
-        """The vocabulary."""
+        """Read the vocabulary of a language."""
         return (self.folder / f"vocab.{language}.txt").read_text(encoding="utf-8").splitlines()
 
     def lines(self, part: str, language: str) -> list[str]:
-        """The sentences of a part, units apart by spaces."""
+        """Read the sentences of a part, with units separated by spaces."""
         return (self.folder / f"{part}.bpe.{language}").read_text(encoding="utf-8").splitlines()
 
     def references(self) -> list[str]:
-        """The test set's target side as plain text."""
+        """Read the target side of the test set as text."""
         return (self.raw / f"{self.test}.{self.target}").read_text(encoding="utf-8").splitlines()
 
     def mean_length(self) -> float:
-        """Target units a training sentence, without the end symbol."""
+        """Return the mean number of target units per training sentence, without the end token."""
         lengths = [len(line.split()) for line in self.lines("train", self.target)]
         return sum(lengths) / len(lengths)
 
     def write(self, folder: Path) -> None:
-        """All parts as words that stand for the units: `train.en`, ..."""
+        """Write all parts with units as words: `train.en` and so on."""
         folder.mkdir(parents=True, exist_ok=True)
         for language in self.languages:
             words = {unit: f"w{number}" for number, unit in enumerate(self.units(language))}
@@ -69,13 +71,15 @@ class Tokens:
                 write_lines(folder / f"{name}.{language}", text)
 
     def units_of(self, lines: Iterable[str]) -> list[str]:
-        """What `write` wrote of the target language, as units again."""
+        """Convert target lines in the words of `write` back to units."""
         units = self.units(self.target)
         return [" ".join(units[int(w[1:])] if w[1:].isdigit() else w for w in line.split()) for line in lines]
 
     def bleu(self, lines: Sequence[str]) -> float:
-        """BLEU of translations of the test set (words that stand for units) against its plain text, as the rivals'
-        scripts have it: units joined, detokenised by sacremoses, sacreBLEU."""
+        """Return the BLEU of translations of the test set, which are lines in the words of `write`.
+
+        As in the rivals' scripts, units are joined and detokenized by sacremoses, and scored by sacreBLEU.
+        """
         from rnnsearch.metrics.scores import corpus_bleu
 
         joined = self.units_of(lines)
@@ -86,13 +90,13 @@ class Tokens:
         if self.tools is not None:
             command = [str(self.tools / "sacremoses"), "-l", self.target, "-j", "1", "detokenize"]
             text = "".join(f"{line}\n" for line in joined)
-            ended = subprocess.run(command, input=text, capture_output=True, check=True, encoding="utf-8")
-            joined = ended.stdout.splitlines()
+            completed = subprocess.run(command, input=text, capture_output=True, check=True, encoding="utf-8")
+            joined = completed.stdout.splitlines()
         return corpus_bleu(joined, self.references())
 
 
-def own_tokens(raw: Path, folder: Path) -> Tokens:
-    """Tokens of a text like the rivals' ones, 8,000 joint BPE symbols, made without their scripts."""
+def make_tokens(raw: Path, folder: Path) -> Tokens:
+    """Segment a text without the rivals' scripts, with 8,000 joint BPE tokens."""
     from rnnsearch.text.subwords import train_bpe
 
     tokens = Tokens(folder, raw, marked=True)
@@ -102,9 +106,9 @@ def own_tokens(raw: Path, folder: Path) -> Tokens:
         for part in ("train", "val", tokens.test)
         for language in tokens.languages
     }
-    learned = train_bpe([line for language in tokens.languages for line in texts["train", language]], 8_000, 2)
+    tokenizer = train_bpe([line for language in tokens.languages for line in texts["train", language]], 8_000, 2)
     for (part, language), lines in texts.items():
-        units = [found.symbols for found in learned.segment(lines)]
+        units = [segmented.symbols for segmented in tokenizer.segment(lines)]
         write_lines(folder / f"{part}.bpe.{language}", [" ".join(line) for line in units])
         if part == "train":
             counts = Counter(unit for line in units for unit in line)
@@ -116,25 +120,31 @@ TOY_PARTS = {"train": 160, "val": 16, "test": 16}
 
 
 def toy(folder: Path) -> Tokens:
-    """Tokens of a little language, for a run that takes seconds and says nothing about speed."""
-    return made_up(folder, [f"{letter}{number}" for letter in "abcd" for number in range(8)], (2, 7))
+    """Write the tokens of a toy language, for a run that takes seconds and says nothing about speed."""
+    return synthetic(folder, [f"{letter}{number}" for letter in "abcd" for number in range(8)], (2, 7))
 
 
-def made_up(folder: Path, words: list[str], length: tuple[int, int], pairs: int = TOY_PARTS["train"]) -> Tokens:
-    """Sentences of words drawn at random, as the rivals' `prep.sh` writes its own; each target is its source backwards.
-    `length`: the least and the most."""
-    draw = random.Random(1)
+def synthetic(folder: Path, words: list[str], length: tuple[int, int], pairs: int = TOY_PARTS["train"]) -> Tokens:
+    """Write sentences of random words in the layout of the rivals' `prep.sh`; each target is its source reversed.
+
+    Args:
+        folder: Where to write them.
+        words: The vocabulary of both languages.
+        length: Minimum and maximum sentence length.
+        pairs: Number of training pairs.
+    """
+    rng = random.Random(1)
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in {**TOY_PARTS, "train": pairs}.items():
-        lines = [draw.choices(words, k=draw.randint(*length)) for _ in range(count)]
-        for language, side in (("en", lines), ("de", [line[::-1] for line in lines])):
+        lines = [rng.choices(words, k=rng.randint(*length)) for _ in range(count)]
+        for language, sentences in (("en", lines), ("de", [line[::-1] for line in lines])):
             for name in (f"{part}.bpe.{language}", f"{part}.{language}"):
-                write_lines(folder / name, [" ".join(line) for line in side])
+                write_lines(folder / name, [" ".join(sentence) for sentence in sentences])
     for language in ("en", "de"):
         write_lines(folder / f"vocab.{language}.txt", words)
     return Tokens(folder, folder, None, test="test")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """A line each."""
+    """Write lines to a file."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The comparison with OpenNMT-py and JoeyNMT at toy size: a script that knows the answers stands in for it."""
+"""The comparison with OpenNMT-py and JoeyNMT at toy size. A script that prints stored translations replaces them."""
 
 import json
 import runpy
@@ -13,43 +13,43 @@ from tests.importing.opennmt_py import Model
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "importing.py"
 
 
-def test_every_checkpoint_has_its_rows(tmp_path, monkeypatch, capsys):
+def test_opennmt_py_checkpoint_has_a_row_per_beam(tmp_path, monkeypatch, capsys):
     model, lines = Model.drawn(), ["a b@@ c", "d f"]
     (tmp_path / "toy").mkdir()
     checkpoint, text = model.save(tmp_path / "toy" / "model.pt"), tmp_path / "text"
     text.write_text("\n".join(lines))
     for beam, n_best in ((5, 5), (1, 1)):
-        found = [model.translate(line, beam, n_best) for line in lines]
-        found[1][0] = ("another", 0.0)
-        (tmp_path / f"{beam}.json").write_text(json.dumps(found))
+        n_best_lists = [model.translate(line, beam, n_best) for line in lines]
+        n_best_lists[1][0] = ("another", 0.0)
+        (tmp_path / f"{beam}.json").write_text(json.dumps(n_best_lists))
     rival = tmp_path / "python"
     rival.write_text('#!/bin/sh\nfor last; do :; done\ncase "$*" in *"-beam_size 5 "*) n=5;; *) n=1;; esac\n')
     rival.write_text(rival.read_text() + f'cp {tmp_path}/$n.json "$last"\n')
     rival.chmod(0o755)
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    given = ["--source", text, "--rival", rival, "--threads", 1, checkpoint]
-    monkeypatch.setattr(sys, "argv", ["importing", *map(str, given)])
+    arguments = ["--source", text, "--rival", rival, "--threads", 1, checkpoint]
+    monkeypatch.setattr(sys, "argv", ["importing", *map(str, arguments)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| toy")]
     assert [row[1:4] for row in rows] == [["5", "1/2", "1/2"], ["1", "1/2", "1/2"]]
     assert all(float(row[4].rstrip(" |")) < 1e-5 for row in rows)
 
 
-def test_joeynmts_checkpoints_have_theirs(tmp_path, monkeypatch, capsys):
+def test_joeynmt_checkpoint_has_a_row_per_beam(tmp_path, monkeypatch, capsys):
     model, lines = joeynmt.Model.drawn(), ["a b@@ c", "d f"]
     checkpoint, text = model.save(tmp_path / "toy"), tmp_path / "text"
     text.write_text("\n".join(lines))
     import_joeynmt(checkpoint, tmp_path / "model", "en", "de")
     translator = load(tmp_path / "model")
     for beam in (5, 1):
-        found = [one.text for one in translator.translate(lines, translator.options(beam))]
-        (tmp_path / f"beam_size: {beam}").write_text(f"{found[0]}\nanother\n")
+        translations = translator.translate(lines, translator.options(beam))
+        (tmp_path / f"beam_size: {beam}").write_text(f"{translations[0].text}\nanother\n")
     rival = tmp_path / "python"
     rival.write_text(f'#!/bin/sh\ncat "{tmp_path}/$(grep -o "beam_size: [0-9]*" "$4")"\n')
     rival.chmod(0o755)
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    given = ["--from", "joeynmt", "--source", text, "--rival", rival, "--threads", 1, checkpoint]
-    monkeypatch.setattr(sys, "argv", ["importing", *map(str, given)])
+    arguments = ["--from", "joeynmt", "--source", text, "--rival", rival, "--threads", 1, checkpoint]
+    monkeypatch.setattr(sys, "argv", ["importing", *map(str, arguments)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| toy")]
     assert [row[1:3] for row in rows] == [["5", "1/2"], ["1", "1/2"]]

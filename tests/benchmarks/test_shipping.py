@@ -1,4 +1,4 @@
-"""The benchmark of engine files at toy size: each precision has its row, and finds what the whole package finds."""
+"""The benchmark of engine files at toy size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipping.py"
 
 
 @pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
-def test_every_precision_has_its_row(tmp_path, monkeypatch, capsys):
+def test_every_precision_agrees_with_the_package(tmp_path, monkeypatch, capsys):
     model, text = write_model(tmp_path / "model", BAHDANAU), tmp_path / "text.en"
     text.write_text("\n".join(TEXT["en"]))
-    monkeypatch.setenv(SWITCH, variant().name)  # without AMX tiles, which sum in another order
+    monkeypatch.setenv(SWITCH, variant().name)  # without AMX tiles, which sum in a different order
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    given = ["--model", model, "--source", text, "--rounds", 1]
-    monkeypatch.setattr(sys, "argv", ["shipping", *map(str, given), "--threads", "1"])
+    arguments = ["--model", model, "--source", text, "--rounds", 1]
+    monkeypatch.setattr(sys, "argv", ["shipping", *map(str, arguments), "--threads", "1"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
-    found = [(name.strip(), same.strip()) for name, _, same in rows]
-    assert found == [(name, "3/3") for name in ("int4", "int8", "bf16", "fp32")]
+    agreement = [(name.strip(), same.strip()) for name, _, same in rows]
+    assert agreement == [(name, "3/3") for name in ("int4", "int8", "bf16", "fp32")]

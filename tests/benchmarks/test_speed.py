@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, on figures and sizes that can be checked by hand, and a whole run of it at toy size."""
+"""The speed benchmark: its arithmetic on values that can be checked by hand, and a complete run at toy size."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from benchmarks.speed.__main__ import main
 from benchmarks.speed.gpu import Scale
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
-from benchmarks.speed.phases import PHASES, Marks
+from benchmarks.speed.phases import PHASES, PhaseTimer
 from benchmarks.speed.plan import Measurement, Rows
-from benchmarks.speed.table import REFERENCE, Found, report, targets
+from benchmarks.speed.table import REFERENCE, Results, report, targets
 from benchmarks.speed.tokens import TOY_PARTS, Tokens
 from rnnsearch.accel import registry
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.objectives.likelihood import Likelihood
 
-OPENNMT_PARAMETERS = 9_434_504
-"""Of OpenNMT-py 3.5.1 with the rivals' settings and input feeding, as its log says."""
+OPENNMT_PARAMETERS = 9_434_504  # from the log of OpenNMT-py 3.5.1 with the rivals' settings and input feeding
 
 SCRIPT = """\
 # timed rc=0 wall=210.62s cpu=141.36s maxrss=1355MiB foreign_cpu=-0.1s log=/x/run/train.log
@@ -44,23 +43,23 @@ train_tgt_tok_per_s=697 decode_b64_beam5_sent_per_s=57.81 decode_b64_greedy_sent
 """
 
 
-def network(sizes, vocabulary):
-    return harness.network(model.model(sizes), *vocabulary)
+def build_model(sizes, vocabulary):
+    return harness.build_model(model.model(sizes), *vocabulary)
 
 
-def markdown(found):
-    return "\n".join(report(found))
+def markdown(results):
+    return "\n".join(report(results))
 
 
-def test_the_model_has_as_many_parameters_as_opennmt_py_within_two_percent():
-    vocabulary = (model.rounded(4381), model.rounded(5762))
-    count = sum(p.numel() for p in network(RIVALS_SIZE, vocabulary).parameters())
+def test_model_size_is_within_two_percent_of_opennmt_py():
+    vocabulary = (model.vocabulary_size(4381), model.vocabulary_size(5762))
+    count = sum(p.numel() for p in build_model(RIVALS_SIZE, vocabulary).parameters())
     assert (vocabulary, count) == ((4384, 5760), 9_619_584)
     assert abs(count / OPENNMT_PARAMETERS - 1) < 0.02
 
 
 def multiplications(sizes: Sizes, vocabulary: int, source: list[int], target: list[int]) -> int:
-    """Of the forward pass, sentence by sentence and position by position."""
+    """Count the multiplications of the forward pass sentence by sentence and position by position."""
     E, H, D, A, R = sizes.embedding, sizes.encoder, sizes.decoder, sizes.attention, sizes.readout
     count = 0
     for J, I in zip(source, target, strict=True):
@@ -79,22 +78,22 @@ def multiplications(sizes: Sizes, vocabulary: int, source: list[int], target: li
     return count
 
 
-def test_the_limit_counts_the_products_of_real_symbols():
+def test_limit_counts_products_without_padding():
     sizes = Sizes(embedding=3, encoder=4, decoder=6, attention=5, readout=7, batch=4)
     source, target = [3, 3, 3, 3], [2, 2, 2, 2]
     counted = flops(products(sizes, 11, Counts.of(source, target)))
-    # Backward, each product has two more of its size: of its inputs' gradient and of its weights'.
+    # The backward pass has two products of the same size: the input gradient and the weight gradient.
     assert counted == 3 * 2 * multiplications(sizes, 11, source, target)
 
 
-def test_sentences_of_different_lengths_change_the_limit_only_by_rounding_in_attention():
+def test_different_lengths_change_the_limit_only_by_rounding_in_attention():
     sizes = Sizes(embedding=30, encoder=40, decoder=60, attention=50, readout=70, batch=3)
     source, target = [2, 9, 4], [3, 8, 5]
     counted = flops(products(sizes, 500, Counts.of(source, target)))
     assert counted == pytest.approx(6 * multiplications(sizes, 500, source, target), rel=0.01)
 
 
-def test_a_script_s_output_is_read():
+def test_script_output_is_parsed():
     row = rivals.parse(SCRIPT)
     assert row["train_tokens_per_second"] == 697
     assert (row["train_peak_mib"], row["train_seconds"]) == (1355, 210.62)
@@ -105,23 +104,23 @@ def test_a_script_s_output_is_read():
         rivals.parse(SCRIPT.replace("rc=0", "rc=1", 1))
     with pytest.raises(RuntimeError, match="a decoding is missing"):
         rivals.parse(SCRIPT.replace("g1: ", "g2: "))
-    assert rivals.parameters("[x INFO] * number of parameters: 9434504\n") == OPENNMT_PARAMETERS
-    assert rivals.parameters("nothing") is None
+    assert rivals.parse_parameters("[x INFO] * number of parameters: 9434504\n") == OPENNMT_PARAMETERS
+    assert rivals.parse_parameters("nothing") is None
 
 
-def test_unknown_rivals_and_missing_folders_are_told_in_a_sentence(tmp_path, monkeypatch, capsys):
+def test_invalid_options_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PEERS", str(tmp_path))
     assert main(["--rivals", "moses", "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "onmt", "--peers", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "none", "--data", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["--rivals", "none", "--device", "cuda", "--scratch", str(tmp_path / "s")]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert "--rivals must be some of onmt, joeynmt, eole, or none; got moses" in said[0]
-    assert "--peers must be the folder of the rivals' scripts (onmt.sh, " in said[1]
-    assert f"got {tmp_path};" in said[1]
-    assert said[2].endswith(f"got {tmp_path}")
-    assert said[3].endswith("--device cuda needs a CUDA device; torch finds none here")
+    errors = capsys.readouterr().err.splitlines()
+    assert "--rivals must be some of onmt, joeynmt, eole, or none; got moses" in errors[0]
+    assert "--peers must be the folder of the rivals' scripts (onmt.sh, " in errors[1]
+    assert f"got {tmp_path};" in errors[1]
+    assert errors[2].endswith(f"got {tmp_path}")
+    assert errors[3].endswith("--device cuda needs a CUDA device; torch finds none")
 
 
 def case(batch, beam, tokens):
@@ -134,17 +133,17 @@ def case(batch, beam, tokens):
     }
 
 
-def figures() -> Found:
-    """Everything a round number."""
-    fed, free = (rivals.parse(SCRIPT.replace("tok_per_s=697", f"tok_per_s={speed}")) for speed in (697, 1000))
-    said = {"processor": "P", "instructions": "AVX2", "torch": "t", "python": "3", "date": "d"}
-    found = Found({"cores": 2, "threads": 2, **said})
-    found.rivals.extend([("A, fed", True, {**fed, "updates": 150}), ("B", False, {**free, "updates": 1816})])
-    mine = {"parameters": 7, "memory_mib": {"100": 400.0, "200": 410.0}, "peak_mib": 1355 / 2}
+def made_up_results() -> Results:
+    """Return results with round ratios."""
+    fed, not_fed = (rivals.parse(SCRIPT.replace("tok_per_s=697", f"tok_per_s={speed}")) for speed in (697, 1000))
+    versions = {"processor": "P", "instructions": "AVX2", "torch": "t", "python": "3", "date": "d"}
+    found = Results({"cores": 2, "threads": 2, **versions})
+    found.rivals.extend([("A, fed", True, {**fed, "updates": 150}), ("B", False, {**not_fed, "updates": 1816})])
+    shared = {"parameters": 7, "memory_mib": {"100": 400.0, "200": 410.0}, "peak_mib": 1355 / 2}
     found.trainings.extend(
         [
-            ("fp32", "fp32", {**mine, "tokens_per_second": 1394.0}),
-            ("bf16", "bf16", {**mine, "tokens_per_second": 3485.0}),
+            ("fp32", "fp32", {**shared, "tokens_per_second": 1394.0}),
+            ("bf16", "bf16", {**shared, "tokens_per_second": 3485.0}),
         ]
     )
     parts = {p: {"seconds": 1.0, "flops_per_second": 1e9, "tokens_per_second": 6970.0} for p in ("fp32", "bf16")}
@@ -170,43 +169,49 @@ def figures() -> Found:
     return found
 
 
-APART = "batch 64, over candidate lists or in int8, to the fastest rival"
-
-
-def test_the_table_s_ratios():
-    found = figures()
-    reached = {target.what: (target.figure, target.met) for target in targets(found)}
-    assert reached == {
-        "training, best precision, to the fastest context-fed rival": (pytest.approx(5.0), True),
-        "training, best precision, to the fastest rival": (pytest.approx(3.485), True),
-        "training, fp32, to the fastest context-fed rival (or at least 70% of its limit)": (pytest.approx(2.0), True),
-        "greedy, batch 64, to the fastest rival": (pytest.approx(2.0), False),
-        "beam 5, batch 64, full softmax, to the fastest rival": (pytest.approx(3.0), False),
-        f"greedy, {APART}": (pytest.approx(10.0), True),
-        f"beam 5, {APART}": (None, None),
-        "greedy latency to the fastest rival": (pytest.approx(0.1), True),
+def test_targets_compare_ratios_with_bounds():
+    found = made_up_results()
+    fastest = "relative to the fastest rival"
+    context_fed = "relative to the fastest context-fed rival"
+    dev_nll = "dev NLL per word after equal updates, mean of seeds"
+    results = {target.name: (target.value, target.met) for target in targets(found)}
+    assert results == {
+        f"training, best precision, {context_fed}": (pytest.approx(5.0), True),
+        f"training, best precision, {fastest}": (pytest.approx(3.485), True),
+        f"training, fp32, {context_fed} (or at least 70% of its limit)": (pytest.approx(2.0), True),
+        f"greedy, batch 64, {fastest}": (pytest.approx(2.0), False),
+        f"beam 5, batch 64, full softmax, {fastest}": (pytest.approx(3.0), False),
+        f"greedy, batch 64, candidate lists or int8, {fastest}": (pytest.approx(10.0), True),
+        f"beam 5, batch 64, candidate lists or int8, {fastest}": (None, None),
+        f"greedy latency, {fastest}": (pytest.approx(0.1), True),
         "greedy latency": (5.474, True),
-        "peak memory in training to the leanest rival": (pytest.approx(0.5), True),
-        "time to 35.5 BLEU, to OpenNMT-py's four epochs": (pytest.approx(0.2), True),
-        "dev NLL a word after equal updates, mean of seeds, to plain fp32": (pytest.approx(0.01), False),
-        "BLEU of the same weights to plain fp32, each way over all symbols": (pytest.approx(0.05), True),
+        "peak memory in training, relative to the smallest rival": (pytest.approx(0.5), True),
+        "time to 35.5 BLEU, relative to four epochs of OpenNMT-py": (pytest.approx(0.2), True),
+        f"{dev_nll}, increase over {REFERENCE}": (pytest.approx(0.01), False),
+        f"BLEU with the same weights, full softmax, difference to {REFERENCE}": (pytest.approx(0.05), True),
         "`rnnsearch --help`": (0.15, True),
-        "one sentence from a cold start, to the fastest rival": (pytest.approx(0.5), True),
+        f"one sentence from a cold start, {fastest}": (pytest.approx(0.5), True),
     }
+
+
+def test_either_of_two_fp32_targets_is_enough():
+    found = made_up_results()
     slow = replace(found, limit={**found.limit, "fp32": {**found.limit["fp32"], "tokens_per_second": 1500.0}})
     slow.rivals[0][2]["train_tokens_per_second"] = 1300.0
-    fp32 = "training, fp32, to the fastest context-fed rival, at least 1.80x; or share of the fp32 limit"
-    assert {t.what: t.met for t in targets(slow)}[fp32]
-    slow.rivals[0][2]["train_tokens_per_second"] = 697.0
-    text = markdown(found)
+    fp32 = "training, fp32, relative to the fastest context-fed rival, at least 1.80x; or fraction of the fp32 limit"
+    assert {target.name: target.met for target in targets(slow)}[fp32]
+
+
+def test_report_has_ratios_and_targets():
+    text = markdown(made_up_results())
     assert "| rnnsearch, bf16 | 3,485 | 5.00x | 3.48x | 50% | 678 | 400 / 410 |" in text
     assert "| A, fed | 697 | 1.00x | 0.70x |  | 1,355 |  |" in text
     assert "| rnnsearch, fp32 | greedy | 64 | 2,702 | 270.2 | 2.00x | 2,702 |  |" in text
     assert "| B | 1,816 | 3.51 | 8.84 |" in text
-    assert "| dev NLL a word after equal updates, mean of seeds, to plain fp32 | at most 0.50% | 1.00% | no |" in text
+    assert f"mean of seeds, increase over {REFERENCE} | at most 0.50% | 1.00% | no |" in text
 
 
-def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
+def test_rivals_tokens_reach_the_model_unchanged(tmp_path):
     words = ["der", "Mann@@", ",", "'s", "...", "&", "@-@", "ß", "12", "x@@"]
     for part, lines in {"train": [words, words[::-1]], "val": [words[:3]], "test": [words[2:]]}.items():
         text = "".join(f"{' '.join(line)}\n" for line in lines)
@@ -217,15 +222,14 @@ def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
     tokens.write(tmp_path / "text")
     written = (tmp_path / "text" / "test.de").read_text(encoding="utf-8").splitlines()
     assert tokens.units_of(written) == tokens.lines("test", "de")
-    config = resolve(model.tables(tokens, tmp_path / "text", Sizes(4, 4, 4, 4, 4, 2)))
+    config = resolve(model.run_file(tokens, tmp_path / "text", Sizes(4, 4, 4, 4, 4, 2)))
     prepared = prepare(config, tmp_path / "prepared")
     assert [len(side) for side in prepared.train.row(0)] == [10, 10]
     assert len(set(prepared.train.row(0)[1].tolist())) == 10
     assert prepared.facts["unknown"] == dict.fromkeys(prepared.facts["sides"], 0.0)
 
 
-def test_without_rivals_no_script_of_theirs_is_asked_for(tmp_path, monkeypatch):
-    """Tokens are then made from the text alone, and what the model writes in them is that text again."""
+def test_without_rivals_tokens_are_made_from_text_and_converted_back(tmp_path, monkeypatch):
     monkeypatch.setenv("PEERS", str(tmp_path / "nothing"))
     monkeypatch.setenv("PEERS_SCRIPTS", str(tmp_path / "nothing"))
     text = {"en": ["A dog, red.", "Two red dogs run!"], "de": ["Ein Hund, rot.", "Zwei rote Hunde laufen!"]}
@@ -233,53 +237,53 @@ def test_without_rivals_no_script_of_theirs_is_asked_for(tmp_path, monkeypatch):
         for part in ("train", "val", "test_2016_flickr"):
             (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in 2 * lines), encoding="utf-8")
     with pytest.raises(ValueError, match="--peers must be"):
-        rivals.tokens(None, tmp_path, None)
-    tokens = rivals.tokens(None, tmp_path, tmp_path / "own")
+        rivals.load_tokens(None, tmp_path, None)
+    tokens = rivals.load_tokens(None, tmp_path, tmp_path / "tokens")
     tokens.write(tmp_path / "text")
     written = (tmp_path / "text" / "test.de").read_text(encoding="utf-8").splitlines()
     assert all(line.split()[0] != "unseen" for line in written)
     assert tokens.bleu(written) == pytest.approx(100.0)
 
 
-def test_marks_change_nothing_and_leave_the_class_as_it_is():
+def test_phase_timer_changes_neither_results_nor_classes():
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     values = []
     for marked in (False, True):
-        network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
-        marks = Marks(torch.device("cpu"))
+        rnnsearch = build_model(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
+        timer = PhaseTimer(torch.device("cpu"))
         if marked:
-            marks.on(network_)
-        marks.begin()
-        loss = Likelihood()(network_, batch, Draws(1)).total
+            timer.attach(rnnsearch)
+        timer.start()
+        loss = Likelihood()(rnnsearch, batch, BatchRng(1)).total
         loss.backward()
-        values.append((loss.item(), [p.grad.clone() for p in network_.parameters()]))
+        values.append((loss.item(), [p.grad.clone() for p in rnnsearch.parameters()]))
     assert values[0][0] == values[1][0]
     assert all(torch.equal(a, b) for a, b in zip(values[0][1], values[1][1], strict=True))
     backward = {"backward: softmax", "backward: readout", "backward: recurrence"}
-    assert backward | {"encode", "recurrence", "readout"} <= marks.seconds.keys() <= set(PHASES)
-    assert type(network_.decoder).unroll is Decoder.unroll
+    assert backward | {"encode", "recurrence", "readout"} <= timer.seconds.keys() <= set(PHASES)
+    assert type(rnnsearch.decoder).unroll is Decoder.unroll
 
 
-def test_the_plain_step_is_what_a_child_can_be_told_to_repeat(monkeypatch):
+def test_use_definitions_disables_fast_implementations(monkeypatch):
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
-    network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
-    twin = Likelihood()(network_, batch, None).total.item()
-    monkeypatch.setattr(registry, "TWINS", dict(registry.TWINS))  # so that they are put back
-    child.by_definition()
-    network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
+    rnnsearch = build_model(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
+    fast_loss = Likelihood()(rnnsearch, batch, None).total.item()
+    monkeypatch.setattr(registry, "TWINS", dict(registry.TWINS))  # restored after the test
+    child.use_definitions()
+    rnnsearch = build_model(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     steps = []
-    step = type(network_.decoder).step
-    monkeypatch.setattr(type(network_.decoder), "step", lambda *args: (steps.append(1), step(*args))[1])
-    assert Likelihood()(network_, batch, None).total.item() == pytest.approx(twin, rel=1e-6)
+    step = type(rnnsearch.decoder).step
+    monkeypatch.setattr(type(rnnsearch.decoder), "step", lambda *args: (steps.append(1), step(*args))[1])
+    assert Likelihood()(rnnsearch, batch, None).total.item() == pytest.approx(fast_loss, rel=1e-6)
     assert len(steps) == 4
 
 
-def test_rows_are_kept_as_long_as_their_settings_stay(tmp_path):
-    measured = []
+def test_rows_are_reused_while_their_settings_match(tmp_path):
+    calls = []
 
     def measure():
-        measured.append(1)
-        return {"value": len(measured)}
+        calls.append(1)
+        return {"value": len(calls)}
 
     assert [Rows(tmp_path).get("a", {"n": n}, measure)["value"] for n in (1, 1, 2, 2)] == [1, 1, 2, 2]
     assert [Rows(tmp_path).get("b", "", lambda n: {"value": n}, n)["value"] for n in (1, 2)] == [1, 2]
@@ -287,7 +291,7 @@ def test_rows_are_kept_as_long_as_their_settings_stay(tmp_path):
 
 @pytest.fixture
 def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A rival's script that says what one said."""
+    """Create a rival's script that prints a stored output."""
     folder = tmp_path / "peers"
     folder.mkdir()
     (folder / "eole.sh").write_text(f"cat <<'X'\n{SCRIPT}X\n", encoding="utf-8")
@@ -295,11 +299,11 @@ def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypatch):
+def test_complete_run_at_toy_size_reuses_its_rows(tmp_path, peers, monkeypatch):
     threads = torch.get_num_threads()
-    small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=rivals.chosen("eole"), scripts=peers)
+    small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=rivals.choose("eole"), scripts=peers)
     try:
-        found = Measurement(small).all()
+        found = Measurement(small).run()
     finally:
         torch.set_num_threads(threads)
     assert json.loads(json.dumps(found.__dict__)) is not None
@@ -317,39 +321,38 @@ def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypa
         *("Where the time goes", "Quality"),
     ]
     assert TOY_PARTS["train"] == 160 and "160 training pairs" in text
-    monkeypatch.setattr(Rows, "_measured", None)
-    again = Measurement(small).all()
+    monkeypatch.setattr(Rows, "_measure", None)
+    again = Measurement(small).run()
     assert markdown(again) == text
 
 
-def test_on_a_gpu_passes_are_measured_recorded_and_kernel_by_kernel(tmp_path, monkeypatch):
-    """Here on a CPU, which records nothing."""
+def test_gpu_rows_are_recorded_and_kernel_by_kernel(tmp_path, monkeypatch):
+    """Runs on a CPU, which does not record passes."""
     sizes = Sizes(embedding=6, encoder=4, decoder=6, attention=4, readout=5, batch=4, pool=2)
-    scales = [Scale("toy", sizes, (4,), 3, 1), Scale("drawn", sizes, (8,), 3, 1, words=36, pairs=40, length=6)]
-    measured = Measurement(plan.smoke(tmp_path, torch.get_num_threads(), quality=False))
-    measured.on_a_gpu(scales)
-    rows = measured.found.gpu
+    scales = [Scale("toy", sizes, (4,), 3, 1), Scale("random", sizes, (8,), 3, 1, words=36, pairs=40, length=6)]
+    measurement = Measurement(plan.smoke(tmp_path, torch.get_num_threads(), quality=False))
+    measurement.measure_on_gpu(scales)
+    rows = measurement.results.gpu
     assert [(row["scale"], row["batch"], row["recorded"]) for row in rows] == [
-        *(("toy", 4, True), ("toy", 4, False), ("drawn", 8, True), ("drawn", 8, False))
+        *(("toy", 4, True), ("toy", 4, False), ("random", 8, True), ("random", 8, False))
     ]
     assert all(row["measured_updates"] == 2 and row["limit_tokens_per_second"] > 0 for row in rows)
-    assert rows[2]["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
-    text = markdown(measured.found)
-    assert "## Training RNNsearch on cpu" in text and "| drawn | 8 |" in text and "kernel by kernel" in text
-    monkeypatch.setattr(Measurement, "on_a_gpu", lambda self, _: self.rows.all.update(x={"foreign_cpu": 0.0}))
-    assert Measurement(replace(measured.plan, device="cuda")).all().trainings == []
+    assert rows[2]["parameters"] == sum(p.numel() for p in build_model(sizes, (40, 40)).parameters())
+    text = markdown(measurement.results)
+    assert "## Training RNNsearch on cpu" in text and "| random | 8 |" in text and "kernel by kernel" in text
+    monkeypatch.setattr(Measurement, "measure_on_gpu", lambda self, _: self.rows.all.update(x={"foreign_cpu": 0.0}))
+    assert Measurement(replace(measurement.plan, device="cuda")).run().trainings == []
     assert child.environment(1)["OMP_NUM_THREADS"] == "1" and "RNNSEARCH_GRAPHS" not in child.environment(1)
     assert child.environment(1, recorded=False)["RNNSEARCH_GRAPHS"] == "0"
 
 
-def test_curves_are_figures_with_a_section(tmp_path, monkeypatch):
-    """At toy size: every curve has its points, and its figure is in the report's section."""
+def test_every_curve_has_points_and_a_figure(tmp_path, monkeypatch):
     for name, values in {"LENGTHS": (16, 24), "VOCABULARIES": (800,), "WIDTHS": (64,), "BATCHES": (16,)}.items():
         monkeypatch.setattr(curves, name, values)
     monkeypatch.setattr(curves, "BEAMS", (1, 2))
     monkeypatch.setattr(curves, "DECODED_BATCHES", (1, 8))
     monkeypatch.setattr(curves, "PAIRS", (1600, 2400))
-    section = "\n".join(curves.draw(tmp_path, tmp_path / "scratch", 1, toy=True))
+    section = "\n".join(curves.measure_curves(tmp_path, tmp_path / "scratch", 1, toy=True))
     found = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
     assert found.keys() == {"length", "vocabulary", "width", "batch", "beam", "search-batch", "corpus"}
     for name, curve in found.items():
