@@ -6,9 +6,10 @@ import base64
 import json
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, product
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
@@ -28,6 +29,7 @@ from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
+from rnnsearch.translator.translation import Translation
 from tests.engines import engine_for_browsers, require_native_code
 from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
@@ -47,72 +49,67 @@ TEXTS = [
     "«the» „cat“ ‚dog‘.",
 ]  # fmt: skip
 PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "Xyz q"]
-ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2, "int4": 2e-2}
-"""Of scores: states and scores are fp32 everywhere, whose sums and functions are rounded in another order here; what is
-rounded to bytes or to bf16 next may then be a neighbour."""
-SAME = {"text": "text", "tokens": "tokens", "source_tokens": "sourceTokens", "finished": "finished",
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2, "int4": 2e-2}
+"""Maximum difference of scores: floats are summed in another order, and may then be rounded to another byte or bf16."""
+FIELDS = {"text": "text", "tokens": "tokens", "source_tokens": "sourceTokens", "finished": "finished",
         "alignment": "alignment", "token_words": "tokenWords", "words": "words"}  # fmt: skip
 
 
-def served(folder: Path) -> Iterator[str]:
-    """The address of a folder's files while it is in use."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *given: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    with running(server) as address:
-        yield address
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *args: Any) -> None:
+        """Do not log requests."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """With the module, its engine, and a few engine files."""
+    """Return a folder with the module, its engine, and several models."""
     require_native_code()
     engine = engine_for_browsers()
-    made = tmp_path_factory.mktemp("module")
-    (made / "module").mkdir()
-    write_module(made / "module", engine)
-    (made / "page").mkdir()
-    (made / "page/sentences.js").write_bytes((WEB / "page/sentences.js").read_bytes())
-    (made / "index.html").write_text("<!doctype html><title>test</title>")
+    folder = tmp_path_factory.mktemp("module")
+    (folder / "module").mkdir()
+    write_module(folder / "module", engine)
+    (folder / "page").mkdir()
+    (folder / "page/sentences.js").write_bytes((WEB / "page/sentences.js").read_bytes())
+    (folder / "index.html").write_text("<!doctype html><title>test</title>")
     for name, model in MODELS.items():
-        write_model(made / name, model, "bpe" if name in ("bpe", "luong") else "words", search=SEARCH.get(name))
-    return made
+        tokenizer = "bpe" if name in ("bpe", "luong") else "words"
+        write_model(folder / name, model, tokenizer, search=SEARCH.get(name))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def page(folder, browser):
-    for address in served(folder):
-        made = browser.new_page()
-        made.goto(address)
-        made.set_default_timeout(120_000)
-        yield made
-        made.context.close()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder)))
+    with running(server) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.set_default_timeout(120_000)
+        yield page
+        page.context.close()
 
 
-def called(page: Any, body: str, given: Any) -> Any:
-    """What an async function's body gives, of `given`; errors as {"error": ...}."""
-    script = f"""async (given) => {{
+def call(page: Any, body: str, arg: Any) -> Any:
+    """Return the result of an async function with this body and the parameter `arg`; {"error": ...} for an error."""
+    script = f"""async (arg) => {{
         const module = await import("/module/index.js");
         try {{ {body} }} catch (error) {{
             if (!(error instanceof module.RnnsearchError)) throw error;
             return {{ error: error.message }};
         }}
     }}"""
-    return page.evaluate(script, given)
+    return page.evaluate(script, arg)
 
 
-TRANSLATED = "const t = await module.load(given.file); return await t.translate(given.texts, given.options);"
+TRANSLATE = "const t = await module.load(arg.file); return await t.translate(arg.texts, arg.options);"
 
 
 @pytest.mark.parametrize("precision", ["int4", "int8", "bf16", "fp32"])
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_same_translations(page, folder, kind, precision):
-    file = folder / f"{kind}-{precision}.rnn"
-    export(folder / kind, file, precision)
-    alone = load(file)
+@pytest.mark.parametrize("model", MODELS)
+def test_translations_equal_those_of_the_runtime(page, folder, model, precision):
+    file = folder / f"{model}-{precision}.rnn"
+    export(folder / model, file, precision)
+    runtime = load(file)
+    tolerance = TOLERANCE[precision]
     mixed = [TEXTS[0], "", *TEXTS[2:5]]
     for texts, n_best, beam, prefixes in (
         (TEXTS, 1, 1, None),
@@ -121,78 +118,90 @@ def test_the_same_translations(page, folder, kind, precision):
         (mixed, 2, 3, [PREFIXES[0], "", *PREFIXES[2:]]),
     ):
         options = {"nBest": n_best, "beam": beam, "prefixes": prefixes}
-        given = {name: value for name, value in options.items() if value is not None}
-        found = called(page, TRANSLATED, {"file": f"/{file.name}", "texts": texts, "options": given})
-        expected = alone.n_best(texts, n_best, beam, prefixes)
-        assert [len(own) for own in found] == [len(own) for own in expected]
-        for own, wanted in zip(found, expected, strict=True):
-            for one, other in zip(own, wanted, strict=True):
-                for name, here in SAME.items():
-                    assert json.loads(json.dumps(getattr(other, name))) == one[here], (other.source, name)
-                assert one["tokenScores"] == pytest.approx(other.token_scores, abs=ROUNDING[precision])
-                assert one["score"] == pytest.approx(other.score, abs=ROUNDING[precision])
-                assert (one["wordAttention"] is None) == (other.word_attention is None)
-                assert (one["attention"] is None) == (other.attention is None)
-                if other.attention is not None:
-                    np.testing.assert_allclose(one["attention"], other.attention, atol=ROUNDING[precision])
+        options = {name: value for name, value in options.items() if value is not None}
+        arg = {"file": f"/{file.name}", "texts": texts, "options": options}
+        results = call(page, TRANSLATE, arg)
+        expected = runtime.n_best(texts, n_best, beam, prefixes)
+        assert [len(n_best_list) for n_best_list in results] == [len(n_best_list) for n_best_list in expected]
+        for result, other in zip(chain(*results), chain(*expected), strict=True):
+            check_equal(result, other, tolerance)
+
+
+def check_equal(result: dict[str, Any], expected: Translation, tolerance: float) -> None:
+    """Check that a translation of the module equals one of the runtime, up to rounding of floats."""
+    for python_name, name in FIELDS.items():
+        assert json.loads(json.dumps(getattr(expected, python_name))) == result[name], (expected.source, name)
+    assert result["tokenScores"] == pytest.approx(expected.token_scores, abs=tolerance)
+    assert result["score"] == pytest.approx(expected.score, abs=tolerance)
+    assert (result["wordAttention"] is None) == (expected.word_attention is None)
+    assert (result["attention"] is None) == (expected.attention is None)
+    if expected.attention is not None:
+        np.testing.assert_allclose(result["attention"], expected.attention, atol=tolerance)
 
 
 @pytest.mark.parametrize("family", WRITTEN)
-def test_every_family(page, folder, family):
-    """In bytes, whose scales every array has."""
+def test_all_model_families_translate(page, folder, family):
+    """In int8, the precision in which arrays have scales."""
     file = folder / f"{family}.rnn"
-    drawn = {name: BAHDANAU[name] for name in ("embedding", "init")}
-    model = write_model(folder / f"model-{family}", drawn | WRITTEN[family])
+    common = {name: BAHDANAU[name] for name in ("embedding", "init")}
+    model = write_model(folder / f"model-{family}", common | WRITTEN[family])
     export(model, file, "int8")
     texts = [text for text in TEXTS if len(text) < 60]
-    given = {"file": f"/{file.name}", "texts": texts, "options": {"nBest": 2, "beam": 3}}
-    for own, wanted in zip(called(page, TRANSLATED, given), load(file).n_best(texts, 2, 3), strict=True):
-        assert [one["text"] for one in own] == [other.text for other in wanted]
-        for one, other in zip(own, wanted, strict=True):
-            assert one["tokenScores"] == pytest.approx(other.token_scores, abs=ROUNDING["int8"])
+    arg = {"file": f"/{file.name}", "texts": texts, "options": {"nBest": 2, "beam": 3}}
+    results = chain(*call(page, TRANSLATE, arg))
+    expected = chain(*load(file).n_best(texts, 2, 3))
+    for result, other in zip(results, expected, strict=True):
+        assert result["text"] == other.text
+        assert result["tokenScores"] == pytest.approx(other.token_scores, abs=TOLERANCE["int8"])
 
 
-def test_one_text_and_the_model_are_told_of(page, folder):
+def test_single_text_and_languages(page, folder):
     export(folder / "words", folder / "m.rnn")
     body = """const bytes = await (await fetch("/m.rnn")).arrayBuffer(); const t = await module.load(bytes);
         return [(await t.translate("the cat")).text, (await t.translate("the cat", {nBest: 2})).length, t.languages];"""
-    text, count, languages = called(page, body, None)
+    text, count, languages = call(page, body, None)
     assert (text, count, languages) == (load(folder / "m.rnn").translate("the cat").text, 2, ["en", "de"])
 
 
 @pytest.mark.parametrize(
-    ("texts", "options", "said"),
+    ("texts", "options", "message"),
     [
         (["a"], {"nBest": 3, "beam": 2}, "nBest must be between 1 and the beam"),
         (["a"], {"beam": 0}, "nBest must be between 1 and the beam"),
-        (["a"], {"prefixes": []}, "prefixes must be one a sentence"),
-        ([""], {"prefixes": ["der"]}, "is of an empty sentence"),
+        (["a"], {"prefixes": []}, "prefixes must be one per text"),
+        ([""], {"prefixes": ["der"]}, "is empty but has a prefix"),
         (["\ud800"], {}, "valid Unicode"),
         ([3], {}, "a text must be a string"),
-        (["a " * 20_000], {}, "longer than the engine takes"),
+        (["a " * 20_000], {}, "too long for the engine"),
     ],
 )
-def test_bad_questions(page, folder, texts, options, said):
+def test_invalid_requests_are_rejected(page, folder, texts, options, message):
     export(folder / "words", folder / "m.rnn")
-    body = "const t = await module.load('/m.rnn'); if (given[0][0] === 'half') given[0] = ['\\ud800'];"
-    given = ["half" if text == "\ud800" else text for text in texts]
-    found = called(page, f"{body} return await t.translate(given[0], given[1]);", [given, options])
-    assert said in found["error"]
+    # A lone surrogate cannot be passed to the browser.
+    body = """const t = await module.load("/m.rnn");
+        const texts = arg[0].map((text) => (text === "surrogate" ? "\\ud800" : text));
+        return await t.translate(texts, arg[1]);"""
+    texts = ["surrogate" if text == "\ud800" else text for text in texts]
+    result = call(page, body, [texts, options])
+    assert message in result["error"]
 
 
 def tokenizers() -> dict[str, Tokenizer]:
     text = [*TEXT["en"], *TEXT["de"], "l'homme don't"]
-    made = {"words": train_words(text, 30, 1), "bpe": train_bpe(text, 360, 1)}
-    made["bpe, rare ones taken apart"] = made["bpe"].without(range(len(made["bpe"]) - 12, len(made["bpe"])))
-    made["characters"] = train_bpe(text, 280, 1)
-    made["unigram"] = train_unigram(text, 330, 1)
-    return made
+    bpe = train_bpe(text, 360, 1)
+    return {
+        "words": train_words(text, 30, 1),
+        "bpe": bpe,
+        "bpe with rare tokens split": bpe.without(range(len(bpe) - 12, len(bpe))),
+        "characters": train_bpe(text, 280, 1),
+        "unigram": train_unigram(text, 330, 1),
+    }
 
 
-def drawn(count: int) -> list[str]:
-    """Texts of odd characters and of words."""
-    draw = random.Random(5)
-    odd = [
+def random_texts(count: int) -> list[str]:
+    """Return texts of unusual characters and words."""
+    rng = random.Random(5)
+    alphabet = [
         *"aé\u0301ßA1_ .,!'’-\t\u00a0\u200c\u200d\u2028數ชा😀𝒳<>",
         "the ",
         "dog's",
@@ -201,207 +210,214 @@ def drawn(count: int) -> list[str]:
         "\x85",
         "\ufeff",
     ]
-    return ["".join(draw.choices(odd, k=draw.randrange(1, 14))) for _ in range(count)]
+    return ["".join(rng.choices(alphabet, k=rng.randrange(1, 14))) for _ in range(count)]
 
 
-def test_tokenizers_are_those_of_python(page):
+def test_tokenizers_equal_those_of_python(page):
     body = """const { Tokenizer } = await import("/module/tokenizer.js");
-        const { PIECES } = await import("/module/pieces.js");
+        const { PRETOKEN_PATTERN } = await import("/module/pretokenizer.js");
         const { Prefixes } = await import("/module/prefixes.js");
-        const t = new Tokenizer(given.tokenizer), prefixes = new Prefixes(t);
-        return [PIECES, given.texts.map((text) => t.segment(text)), given.ids.map((ids) => t.joined(ids)),
-            given.texts.map((text) => { const { ids, rest } = prefixes.read(text); return [ids, rest]; })];"""
-    texts, draw = [*TEXTS[:-3], *drawn(150)], random.Random(2)
+        const t = new Tokenizer(arg.tokenizer), prefixes = new Prefixes(t);
+        return [PRETOKEN_PATTERN, arg.texts.map((text) => t.encode(text)), arg.ids.map((ids) => t.decode(ids)),
+            arg.texts.map((text) => { const { ids, rest } = prefixes.read(text); return [ids, rest]; })];"""
+    texts = [*TEXTS[:-3], *random_texts(150)]
+    rng = random.Random(2)
     for name, tokenizer in tokenizers().items():
-        ids = [[draw.randrange(len(tokenizer)) for _ in range(draw.randrange(12))] for _ in range(200)]
-        given = {"tokenizer": tokenizer.dumped, "texts": texts, "ids": ids}
-        pattern, segmented, joined, begun = called(page, body, given)
+        ids = [[rng.randrange(len(tokenizer)) for _ in range(rng.randrange(12))] for _ in range(200)]
+        arg = {"tokenizer": tokenizer.dumped, "texts": texts, "ids": ids}
+        pattern, encoded, decoded, constraints = call(page, body, arg)
         assert pattern == words.PIECES
         prefixes = Prefixes(tokenizer)
-        for text, own, wanted, begin in zip(texts, segmented, tokenizer.segment(texts), begun, strict=True):
-            assert (own["ids"], own["symbols"]) == (wanted.ids, wanted.symbols), (name, text)
-            assert [tuple(span) for span in own["offsets"]] == units(wanted.text, wanted.offsets), (name, text)
-            expected = prefixes.read(text)
-            assert begin == json.loads(json.dumps([expected.ids, expected.rest])), (name, text)
-        for own, found in zip(ids, joined, strict=True):
-            assert found["text"] == tokenizer.joined(own).text, (name, own)
+        for text, result, expected in zip(texts, encoded, tokenizer.segment(texts), strict=True):
+            assert (result["ids"], result["tokens"]) == (expected.ids, expected.symbols), (name, text)
+            assert [tuple(span) for span in result["offsets"]] == utf16_spans(expected.text, expected.offsets), (
+                name,
+                text,
+            )
+        for text, constraint in zip(texts, constraints, strict=True):
+            prefix = prefixes.read(text)
+            assert constraint == json.loads(json.dumps([prefix.ids, prefix.rest])), (name, text)
+        for sequence, result in zip(ids, decoded, strict=True):
+            assert result["text"] == tokenizer.joined(sequence).text, (name, sequence)
 
 
-def units(text: str, spans: Any) -> list[tuple[int, int]]:
-    """Spans in UTF-16 units."""
-    at = [0]
+def utf16_spans(text: str, spans: Any) -> list[tuple[int, int]]:
+    """Convert spans of characters to spans of UTF-16 units."""
+    offsets = [0]
     for character in text:
-        at.append(at[-1] + 1 + (character > "\uffff"))
-    return [(at[start], at[end]) for start, end in spans]
+        offsets.append(offsets[-1] + (2 if character > "\uffff" else 1))
+    return [(offsets[start], offsets[end]) for start, end in spans]
 
 
-def test_foreign_tokenizers_are_refused(page):
-    whole = json.loads(tokenizers()["bpe"].dumped)
-    body = """const { Tokenizer } = await import("/module/tokenizer.js"); new Tokenizer(given); return null;"""
-    damaged = [{}, [], whole | {"normalizer": None}, whole | {"pre_tokenizer": None}, whole | {"added_tokens": [{}]}]
-    damaged += [whole | {"model": whole["model"] | change} for change in (
+def test_invalid_tokenizers_are_rejected(page):
+    valid = json.loads(tokenizers()["bpe"].dumped)
+    body = """const { Tokenizer } = await import("/module/tokenizer.js"); new Tokenizer(arg); return null;"""
+    damaged = [{}, [], valid | {"normalizer": None}, valid | {"pre_tokenizer": None}, valid | {"added_tokens": [{}]}]
+    damaged += [valid | {"model": valid["model"] | change} for change in (
         {"type": "WordPiece"}, {"dropout": 0.5}, {"merges": [["a", "qq"]]}, {"vocab": {"<pad>": 0, "x": 7}},
         {"vocab": []},
     )]  # fmt: skip
     pattern = {"pattern": {"Regex": "(a+)+$"}}
-    damaged.append(whole | {"pre_tokenizer": whole["pre_tokenizer"] | pattern})
-    for one in damaged:
-        assert "a tokenizer must be one that rnnsearch saved" in called(page, body, json.dumps(one))["error"]
-    assert "a tokenizer must be" in called(page, body, "{")["error"]
+    damaged.append(valid | {"pre_tokenizer": valid["pre_tokenizer"] | pattern})
+    for contents in (*map(json.dumps, damaged), "{"):
+        assert "must be one that rnnsearch saved" in call(page, body, contents)["error"]
 
 
-def test_sentences_are_those_of_python(page):
+def test_sentences_equal_those_of_python(page):
     texts = ["Hello there. How are you? Fine!", "Dr. Smith e.g. came. Am 3. Mai kam er. U.S. Army.",
              "  a\n\nb. c. D.  ", "数学。很好！「是。」对", "I am. X. Y went.", "“Yes.” “No!” he said.",
              "1. First 2. Second", "", "a?b. C…D. … E"]  # fmt: skip
     body = """const { sentenceSpans, rejoin } = await import("/page/sentences.js");
-        return given.map(([text, code]) => {
+        return arg.map(([text, code]) => {
             const spans = sentenceSpans(text, code);
             return [spans, rejoin(text, spans, spans.map((_, n) => "x".repeat(n)), code)];
         });"""
-    given = [(text, code) for text in [*texts, *drawn(100)] for code in ("en", "de", "zh")]
-    for (text, code), (spans, whole) in zip(given, called(page, body, given), strict=True):
-        own = sentence_spans(text, code)
-        assert [tuple(span) for span in spans] == units(text, own), text
-        assert whole[0] == rejoin(text, own, ["x" * n for n in range(len(own))], code)[0]
+    cases = list(product([*texts, *random_texts(100)], ("en", "de", "zh")))
+    for (text, code), (spans, rejoined) in zip(cases, call(page, body, cases), strict=True):
+        expected = sentence_spans(text, code)
+        assert [tuple(span) for span in spans] == utf16_spans(text, expected), text
+        assert rejoined[0] == rejoin(text, expected, ["x" * n for n in range(len(expected))], code)[0]
 
 
-READ = """const refused = [];
-    for (const [name, text] of given) {
+LOAD_FILES = """const messages = [];
+    for (const [name, base64] of arg) {
         try {
-            await module.load(Uint8Array.from(atob(text), (one) => one.charCodeAt(0)));
-            refused.push([name, ""]);
+            await module.load(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)));
+            messages.push([name, ""]);
         } catch (error) {
-            refused.push([name, error instanceof module.RnnsearchError ? error.message : `${error.stack}`]);
+            messages.push([name, error instanceof module.RnnsearchError ? error.message : `${error.stack}`]);
         }
     }
-    return refused;"""
+    return messages;"""
 
 
-def test_damaged_files_are_told_of(page, folder):
+def test_damaged_files_are_reported_in_one_sentence(page, folder):
     export(folder / "bpe", folder / "m.rnn")
     whole = (folder / "m.rnn").read_bytes()
     damaged = damages(whole, random.Random(3))
     hostile = {name: change for name, change in HOSTILE.items() if name not in ("calibration", "later")}
     hostile |= {
-        "later": lambda h: h.update(format=99),
-        "wide": lambda h: h["sizes"].update(encoder=1 << 30),
-        "odd": lambda h: h["arrays"]["output"].__setitem__(0, "int1"),
-        "names": lambda h: h.update(arrays={"__proto__": ["int8", [1], 0]}),
+        "later version": lambda h: h.update(format=99),
+        "huge encoder": lambda h: h["sizes"].update(encoder=1 << 30),
+        "unknown type": lambda h: h["arrays"]["output"].__setitem__(0, "int1"),
+        "prototype as array name": lambda h: h.update(arrays={"__proto__": ["int8", [1], 0]}),
     }
-    unread = {"unknown setting", "symbols that are banned", "the same bytes again and again"}  # no harm in them here
-    damaged |= {name: rewritten(whole, change) for name, change in hostile.items() if name not in unread}
-    given = [[name, base64.b64encode(content).decode()] for name, content in damaged.items()]
-    for name, said in called(page, READ, given):
-        assert said and "\n" not in said and "Error" not in said, (name, said)
-    assert called(page, READ, [["whole", base64.b64encode(whole).decode()]]) == [["whole", ""]]
-    missing = called(page, "await module.load('/none.rnn'); return null;", None)
+    ignored = {"unknown setting", "symbols that are banned", "the same bytes again and again"}  # harmless here
+    damaged |= {name: rewritten(whole, change) for name, change in hostile.items() if name not in ignored}
+    files = [[name, base64.b64encode(content).decode()] for name, content in damaged.items()]
+    for name, message in call(page, LOAD_FILES, files):
+        assert message and "\n" not in message and "Error" not in message, (name, message)
+    assert call(page, LOAD_FILES, [["undamaged", base64.b64encode(whole).decode()]]) == [["undamaged", ""]]
+    missing = call(page, "await module.load('/none.rnn'); return null;", None)
     assert "none.rnn: cannot be fetched: 404" in missing["error"]
 
 
 @pytest.mark.parametrize("family", OTHERS)
-def test_odd_programs_are_refused_or_do_no_harm(page, folder, family):
+def test_corrupt_programs_are_rejected_or_harmless(page, folder, family):
     export(folder / family, folder / "m.rnn")
-    whole, draw = (folder / "m.rnn").read_bytes(), random.Random(4)
-    program = json.loads(zlib.decompress(whole[24 : 24 + int.from_bytes(whole[8:16], "little")]))["program"]
-    given = []
+    whole = (folder / "m.rnn").read_bytes()
+    header_size = int.from_bytes(whole[8:16], "little")
+    program = json.loads(zlib.decompress(whole[24 : 24 + header_size]))["program"]
+    rng = random.Random(4)
+    files = []
     for n in range(80):
-        changed = corrupt_value(program, draw)
+        changed = corrupt_value(program, rng)
         file = rewritten(whole, lambda header, changed=changed: header.update(program=changed))
-        given.append([n, base64.b64encode(file).decode()])
-    said = [told for _, told in called(page, READ, given)]
-    assert all("\n" not in told and "Error" not in told for told in said), said
-    assert sum(map(bool, said)) > 40
+        files.append([n, base64.b64encode(file).decode()])
+    messages = [message for _, message in call(page, LOAD_FILES, files)]
+    assert all("\n" not in message and "Error" not in message for message in messages), messages
+    assert sum(map(bool, messages)) > 40
 
 
-def test_programs_that_are_none(page, folder):
+def test_invalid_programs_are_rejected(page, folder):
     export(folder / "bideep", folder / "m.rnn")
     whole = (folder / "m.rnn").read_bytes()
     changes: dict[str, Callable[[Any], Any]] = {
-        "no function": lambda p: p[2][0].__setitem__(4, "toString"),
-        "no source": lambda p: p[2][0].__setitem__(1, "constructor"),
-        "no truth": lambda p: p[0][0][0].__setitem__(1, "yes"),
+        "unknown function": lambda p: p[2][0].__setitem__(4, "toString"),
+        "unknown source": lambda p: p[2][0].__setitem__(1, "constructor"),
+        "text for a boolean": lambda p: p[0][0][0].__setitem__(1, "yes"),
         "no layers": lambda p: p[0].__setitem__(0, []),
-        "no size": lambda p: p[2][0].__setitem__(0, 11.7),
-        "no end of parts": lambda p: p[3].__setitem__(4, p[3][4] * 4000),
-        "more states than first ones": lambda p: p[2].pop(),
-        "nothing": lambda p: p.clear(),
+        "fractional size": lambda p: p[2][0].__setitem__(0, 11.7),
+        "too many parts": lambda p: p[3].__setitem__(4, p[3][4] * 4000),
+        "missing initial state": lambda p: p[2].pop(),
+        "empty program": lambda p: p.clear(),
     }
-    given = []
+    files = []
     for name, change in changes.items():
         file = rewritten(whole, lambda header, change=change: change(header["program"]))
-        given.append([name, base64.b64encode(file).decode()])
-    for name, said in called(page, READ, given):
-        assert "header is damaged" in said, (name, said)
+        files.append([name, base64.b64encode(file).decode()])
+    for name, message in call(page, LOAD_FILES, files):
+        assert "header is damaged" in message, (name, message)
 
 
-@pytest.mark.parametrize("where", ["the decoder", "the encoder", "a window that follows"])
-def test_what_is_legal_and_odd_is_translated(page, folder, where):
-    """Rows so wide that not all sentences are taken at once; places that nothing reads."""
+@pytest.mark.parametrize("change", ["wide decoder", "wide encoder", "unused window centres"])
+def test_unusual_valid_programs_translate(page, folder, change):
+    """With wide rows, not all sentences fit in memory at once."""
     export(folder / "bideep", folder / "whole.rnn", "fp32")
 
-    def change(header: dict[str, Any]) -> None:
+    def edit(header: dict[str, Any]) -> None:
         encoder, attention, _, step, _ = header["program"]
-        if where == "the decoder":
+        if change == "wide decoder":
             step[2] = 200_000
-        elif where == "the encoder":
+        elif change == "wide encoder":
             encoder[0][0][0][0][2] = 600_000
         else:
             attention[9] = True
 
-    (folder / "m.rnn").write_bytes(rewritten((folder / "whole.rnn").read_bytes(), change))
+    (folder / "m.rnn").write_bytes(rewritten((folder / "whole.rnn").read_bytes(), edit))
     texts = ["the dog sees the cat.", "the small bird"] * 16
-    found = called(page, TRANSLATED, {"file": "/m.rnn", "texts": texts, "options": {"beam": 5}})
-    assert [one["text"] for one in found] == [one.text for one in load(folder / "m.rnn").translate(texts, 5)]
+    results = call(page, TRANSLATE, {"file": "/m.rnn", "texts": texts, "options": {"beam": 5}})
+    expected = load(folder / "m.rnn").translate(texts, 5)
+    assert [result["text"] for result in results] == [translation.text for translation in expected]
 
 
-def test_hostile_requests_to_the_engine(page):
-    """Whatever integers it is asked: an answer, or that this is no request. Nothing traps."""
+def test_engine_rejects_invalid_requests(page):
+    """For any integers, the engine returns a status; it never traps."""
     body = """
         const { exports: c } = (await WebAssembly.instantiateStreaming(fetch("/module/engine.wasm"), {})).instance;
         c._initialize();
-        const m = c.model(0, 10, 11, 2, 16, 16, 30, 20, 8, 8), room = c.room(1 << 20), said = {};
-        const fill = (values, at = room) => new Int32Array(c.memory.buffer, at, values.length).set(values);
-        const ask = (values, count = values.length) => {
-            fill(values);
-            const answer = c.translate(m, room, count, 1, 0);
-            said[answer] = (said[answer] ?? 0) + 1;
-            return answer;
+        const m = c.model(0, 10, 11, 2, 16, 16, 30, 20, 8, 8), buffer = c.room(1 << 20), statuses = {};
+        const translate = (values, count = values.length) => {
+            new Int32Array(c.memory.buffer, buffer, values.length).set(values);
+            const status = c.translate(m, buffer, count, 1, 0);
+            statuses[status] = (statuses[status] ?? 0) + 1;
+            return status;
         };
-        const good = [1, 2, 1, 0, 1, 0, 3, 5, 4, 5, 3, 7];
-        const early = ask(good);
+        const valid = [1, 2, 1, 0, 1, 0, 3, 5, 4, 5, 3, 7];
+        const unfinished = translate(valid); // before the weights are set
         const shapes = [[48, 8], [32, 16], [16, 16], [48, 8], [32, 16], [16, 16], [16, 32], [16, 16], [64, 16],
             [64, 32], [16, 16], [64, 8], [20, 8], [30, 8], [20, 8]];
-        const odd = shapes.map(([a, b], part) =>
-            c.lay(m, part, a, b, room, a * b + 1, 0, 0, 0, 0) + c.lay(m, part, a, b, room, a * b, 0, 0, room, 7) +
-            c.lay(m, part, 1, a * b, room, a * b, 0, 0, 0, 0));
-        shapes.forEach(([a, b], part) => c.lay(m, part, a, b, room, a * b, 0, 0, 0, 0));
-        const wrong = [c.lay(m, 15, 1, 1, room, 1, 0, 0, 0, 0), c.lay(m, -1, 1, 1, room, 1, 0, 0, 0, 0),
-            c.finish(m, room, 15), c.spell(m, room, 19)];
-        const whole = c.finish(m, room, 16), first = ask(good);
-        const unspelled = ask([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]);
+        const wrongShapes = shapes.map(([a, b], n) =>
+            c.lay(m, n, a, b, buffer, a * b + 1, 0, 0, 0, 0) + c.lay(m, n, a, b, buffer, a * b, 0, 0, buffer, 7) +
+            c.lay(m, n, 1, a * b, buffer, a * b, 0, 0, 0, 0));
+        shapes.forEach(([a, b], n) => c.lay(m, n, a, b, buffer, a * b, 0, 0, 0, 0));
+        const wrongCalls = [c.lay(m, 15, 1, 1, buffer, 1, 0, 0, 0, 0), c.lay(m, -1, 1, 1, buffer, 1, 0, 0, 0, 0),
+            c.finish(m, buffer, 15), c.spell(m, buffer, 19)];
+        const finished = c.finish(m, buffer, 16), first = translate(valid);
+        const withoutBytes = translate([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]); // a prefix before c.spell
         let state = 7;
-        const draw = (n) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % n;
+        const random = (n) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % n;
         for (let n = 0; n < 3000; n++) {
-            const values = [...good];
-            for (let k = draw(3) + 1; k > 0; k--) {
-                const odd = [draw(30) - 3, 2 ** 31 - 1 - draw(3), -(2 ** 31) + draw(3), 1 << draw(31)];
-                values[draw(values.length)] = odd[draw(4)];
+            const values = [...valid];
+            for (let k = random(3) + 1; k > 0; k--) {
+                const extremes = [random(30) - 3, 2 ** 31 - 1 - random(3), -(2 ** 31) + random(3), 1 << random(31)];
+                values[random(values.length)] = extremes[random(4)];
             }
-            ask(values, draw(8) ? values.length : draw(values.length));
+            translate(values, random(8) ? values.length : random(values.length));
         }
-        return { early, odd, wrong, whole, first, unspelled, said };"""
-    found = called(page, body, None)
-    assert (found["early"], found["whole"], found["first"], found["unspelled"]) == (-1, 1, 1, -1)
-    assert {*found["odd"], *found["wrong"]} == {0}
-    assert set(found["said"]) <= {"-1", "0", "1"} and found["said"]["-1"] > 1000, found["said"]
+        return { unfinished, wrongShapes, wrongCalls, finished, first, withoutBytes, statuses };"""
+    result = call(page, body, None)
+    assert [result[name] for name in ("unfinished", "finished", "first", "withoutBytes")] == [-1, 1, 1, -1]
+    assert {*result["wrongShapes"], *result["wrongCalls"]} == {0}
+    assert set(result["statuses"]) <= {"-1", "0", "1"}
+    assert result["statuses"]["-1"] > 1000
 
 
-def fails(*_: str) -> None:
+def fail(*_: str) -> None:
     raise SubprocessError("no such thing")
 
 
-def test_without_zig_it_is_said_what_to_install(monkeypatch, tmp_path):
+def test_missing_compiler_error_names_package(monkeypatch, tmp_path):
     monkeypatch.setattr(building, "BUILT", tmp_path)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
@@ -410,7 +426,7 @@ def test_without_zig_it_is_said_what_to_install(monkeypatch, tmp_path):
     (tmp_path / building.web_file_name()).touch()
     assert building.web_engine() == tmp_path / building.web_file_name()
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(building, "_run", fails)
+    monkeypatch.setattr(building, "_run", fail)
     (tmp_path / building.web_file_name()).unlink()
     with pytest.raises(RnnsearchError, match="the engine for browsers: no such thing"):
         building.web_engine()

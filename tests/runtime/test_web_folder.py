@@ -1,4 +1,4 @@
-"""Models of one page: none takes another's place unasked."""
+"""Several models on one exported page."""
 
 import json
 import shutil
@@ -19,49 +19,55 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("models") / "model", BAHDANAU)
 
 
-def copied(model, folder):
+def copy_model(model, folder):
     shutil.copytree(model, folder)
     return folder
 
 
-def rows(page):
+def model_list(page):
     return json.loads((page / "models.json").read_text(encoding="utf-8"))
 
 
-def test_names_in_other_letters_have_files_of_their_own(model, tmp_path):
+def test_names_that_are_not_portable_get_unique_files(model, tmp_path):
+    site = tmp_path / "site"
     names = ["модель", "другая", "an other", "an-other", "größe"]
-    for name in (*names, names[0]):
-        export_page(
-            copied(model, tmp_path / name) if not (tmp_path / name).exists() else tmp_path / name, tmp_path / "site"
-        )
-    made = {row["name"]: row["file"] for row in rows(tmp_path / "site")}
-    assert len(rows(tmp_path / "site")) == len(names) and set(made) == set(names)
-    assert len(set(made.values())) == len(names) and made["an-other"] == "models/an-other.rnn"
-    assert all((tmp_path / "site" / file).is_file() for file in made.values())
+    for name in names:
+        export_page(copy_model(model, tmp_path / name), site)
+    export_page(tmp_path / names[0], site)
+    entries = model_list(site)
+    files = {entry["name"]: entry["file"] for entry in entries}
+    assert len(entries) == len(names)
+    assert set(files) == set(names)
+    assert len(set(files.values())) == len(names)
+    assert files["an-other"] == "models/an-other.rnn"
+    assert all((site / file).is_file() for file in files.values())
 
 
-def test_a_model_takes_its_own_place_alone(model, tmp_path):
-    first, second, site = (tmp_path / name for name in ("a/best", "b/best", "site"))
-    export_page(copied(model, first), site)
-    copied(model, second)
-    with pytest.raises(
-        RnnsearchError, match=r"site: has a model best from another folder already: rename the folder .*b/best"
-    ):
+def test_export_replaces_only_the_same_model(model, tmp_path):
+    site = tmp_path / "site"
+    first = copy_model(model, tmp_path / "a/best")
+    second = copy_model(model, tmp_path / "b/best")
+    export_page(first, site)
+    message = r"site: the page already has a model best from another folder; rename the folder .*b/best"
+    with pytest.raises(RnnsearchError, match=message):
         export_page(second, site)
     export_page(first, site, "fp32")
-    (row,) = rows(site)
-    assert (row["precision"], header_of(site / row["file"])["kind"]) == ("fp32", "fp32")
+    (entry,) = model_list(site)
+    assert entry["precision"] == "fp32"
+    assert header_of(site / entry["file"])["kind"] == "fp32"
     assert str(tmp_path) not in (site / "models.json").read_text(encoding="utf-8")
 
 
-def test_a_page_of_before_does_not_say_from_where(model, tmp_path):
-    export_page(copied(model, tmp_path / "an other"), tmp_path / "site")
-    (row,) = rows(tmp_path / "site")
-    (tmp_path / "site" / row["file"]).rename(tmp_path / "site/models/an-other.rnn")
-    old = {name: value for name, value in row.items() if name != "origin"} | {"file": "models/an-other.rnn"}
-    (tmp_path / "site/models.json").write_text(json.dumps([old]))
-    with pytest.raises(RnnsearchError, match="has a model an other from another folder already"):
-        export_page(copied(model, tmp_path / "an-other"), tmp_path / "site")
-    export_page(tmp_path / "an other", tmp_path / "site")
-    assert [row["file"] for row in rows(tmp_path / "site")] == [f"models/{file_name('an other')}"]
-    assert not (tmp_path / "site/models/an-other.rnn").exists()
+def test_page_of_earlier_version_without_origin_is_updated(model, tmp_path):
+    site = tmp_path / "site"
+    export_page(copy_model(model, tmp_path / "an other"), site)
+    (entry,) = model_list(site)
+    (site / entry["file"]).rename(site / "models/an-other.rnn")
+    del entry["origin"]
+    entry["file"] = "models/an-other.rnn"
+    (site / "models.json").write_text(json.dumps([entry]))
+    with pytest.raises(RnnsearchError, match="already has a model an other from another folder"):
+        export_page(copy_model(model, tmp_path / "an-other"), site)
+    export_page(tmp_path / "an other", site)
+    assert [entry["file"] for entry in model_list(site)] == [f"models/{file_name('an other')}"]
+    assert not (site / "models/an-other.rnn").exists()
