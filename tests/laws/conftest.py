@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import RunConfig, attention, decoders, encoders, resolve
+from rnnsearch.config.rules import check_model as check
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.batch_rng import Draws
-from rnnsearch.models.bridges import BRIDGES, Copy
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import TranslationModel
@@ -41,9 +42,8 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.options import MEAN
+from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
-from rnnsearch.systems.validation import check_model as check
 
 Combination = dict[str, str | None]
 """A choice for each axis; None: without it."""
@@ -138,14 +138,14 @@ FEWER: list[tuple[str, ...]] = [
 def plain(chosen: Combination) -> Combination:
     """All axes, those that are not chosen as plain as the decoder and the choices allow."""
     decoder = DECODERS[str(chosen["decoder"])]
-    own = decoders.DECODERS[decoder.name].option_fields()
+    own = decoders.DECODERS[decoder.component.name()].option_fields()
     cell = chosen.get("encoder cell") or chosen.get("cell") or "gru"
     asked = [chosen[axis] for axis in (*ATTENTION, "feature") if axis in chosen]
-    attends = any(asked) or (decoder.attends and None not in asked[:3])
+    attends = any(asked) or (decoder.component.attends and None not in asked[:3])
     return {
         **dict.fromkeys(AXES),
         "cell": cell if "cell" in own else None,
-        "encoder": "stacked forward" if chosen.get("bridge") == Copy.name else "unidirectional",
+        "encoder": "stacked forward" if chosen.get("bridge") == "copy" else "unidirectional",
         "encoder cell": cell,
         **(ATTENTION if attends else {}),
         "bridge": "learned" if "bridge" in own else None,
@@ -162,23 +162,23 @@ def tables(whole: Combination) -> dict[str, Any]:
     score = SCORE_OPTIONS[str(whole["score"])] if attends else None
     in_any_size = score is None or not score.size_problem(DECODER_UNITS, annotation)
     own = {
-        **options(decoders.DECODERS[decoder.name], DECODER_OPTIONS),
+        **options(decoders.DECODERS[decoder.component.name()], DECODER_OPTIONS),
         **{name: whole[name] for name in ("cell", "bridge") if whole[name]},
         **({"residual_from": 2} if whole["residual"] else {}),
-        "size": DECODER_UNITS if in_any_size and whole["bridge"] != Copy.name else annotation,
+        "size": DECODER_UNITS if in_any_size and whole["bridge"] != "copy" else annotation,
     }
     layered = "layers" in encoder or "layers" in own
     # Under other decoders it makes some of these random models overflow: an unbounded SSRU behind Graves' bells.
-    stack = issubclass(decoders.DECODERS[decoder.name], decoders.StackOptions)
+    stack = issubclass(decoders.DECODERS[decoder.component.name()], decoders.StackOptions)
     model = {
         "embedding": 5,
         "encoder": encoder,
-        "decoder": {"type": decoder.name, **own},
+        "decoder": {"type": decoder.component.name(), **own},
         "dropout": {
             "embedding": 0.3,
             "readout": 0.3,
             "word": 0.2,
-            **({"annotations": 0.3} if decoder.attends else {}),
+            **({"annotations": 0.3} if decoder.component.attends else {}),
             **({"layers": 0.2} if layered else {}),
             **({"layer_outputs": 0.2} if stack else {}),
             **({"state": 0.2} if whole["state dropout"] else {}),
@@ -186,7 +186,7 @@ def tables(whole: Combination) -> dict[str, Any]:
         "lexical": bool(whole["lexical"]),
         **({"attention": attends} if attends else {}),
     }
-    hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].hard
+    hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].component.samples
     return {
         "data": {"source": "en", "target": "de", "corpus": "x"},
         "model": model,
@@ -329,7 +329,7 @@ def same_by_columns_and_alone(
     for n, (one, other) in enumerate(zip(together, everything, strict=True)):
         alone = decode_all(scorer, sources[n : n + 1], options)[0]
         assert one.ids == other[0].ids == alone[0].ids
-        forced = forced_all(ModelScorer(model), sources[n : n + 1], [one.ids], MEAN)[0]
+        forced = forced_all(ModelScorer(model), sources[n : n + 1], [one.ids], MEAN_LOG_PROB)[0]
         if one.finished:
             assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
     return together
@@ -363,7 +363,7 @@ def others(batch: Batch) -> list[Batch]:
 
 
 def pass_with_gradients(
-    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, draws: Draws | None
+    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, draws: BatchRng | None
 ) -> tuple[float, dict[str, Tensor | None]]:
     """The loss of a batch, and all parameters' gradients."""
     model.zero_grad()

@@ -9,7 +9,7 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import ENCODERS
@@ -140,7 +140,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     after = math.inf
     for update in range(10):
         optimiser.zero_grad()
-        objective(model, batch, Draws(update)).total.backward()
+        objective(model, batch, BatchRng(update)).total.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
         optimiser.step()
         after = objective(model, batch, None).nll.item()
@@ -155,7 +155,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
         for hypotheses in found:
             assert hypotheses
             assert all(math.isfinite(h.score) and max(h.ids, default=0) < 12 for h in hypotheses)
-            assert all(bool(h.attention) == DECODERS[whole.model.decoder.type].attends for h in hypotheses)
+            assert all(bool(h.attention) == whole.model.decoder.attends for h in hypotheses)
 
 
 def test_another_seed_is_another_model(system):

@@ -7,13 +7,13 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.characters import Copies, Spellings, same_words
 from rnnsearch.models.decoders.copynet import PSI
-from rnnsearch.models.memory import NOWHERE
+from rnnsearch.models.memory import NO_WORD
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search import reattend
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.options import MEAN
+from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
@@ -37,7 +37,7 @@ def copying(request, plainest):
     if request.param == "pyramid":
         options["encoder"] = {"type": "pyramid", "cell": "gru", "size": 6, "layers": 2, "reduce": 1}
     model = build(ModelConfig.model_validate(options), len(SOURCE), len(TARGET), 1).eval()
-    model.same_words.table = torch.tensor(same_words(SOURCE, TARGET))
+    model.target_words.table = torch.tensor(same_words(SOURCE, TARGET))
     return lively(model)
 
 
@@ -53,7 +53,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
     loss, done = Likelihood().passed(copying, batch, None)
     log_p = copying.output.log_probs(done.unrolled.readout)
     scores = copying.output.logits(done.unrolled.readout)
-    psi, places = done.unrolled.reading.extras[PSI], done.memory.places
+    psi, places = done.unrolled.reading.extras[PSI], done.memory.target_ids
     expected, seen = 0.0, set()
     for n, i in batch.target.mask.nonzero().tolist():
         y, norm = int(batch.target.ids[n, i]), scores[n, i].logsumexp(0)
@@ -76,7 +76,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
 def test_scores_of_known_words_in_search_are_the_losses(copying):
     nll = Likelihood()(copying, batch_of([2]), None).nll.item()
     for scorer in (ModelScorer(copying), fastest(copying, "fp32").scorer):
-        [found] = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
+        [found] = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
         assert found.log_prob == pytest.approx(-nll, abs=1e-3)
 
 
@@ -94,7 +94,7 @@ def plain_copies(model, source, target, listed=None):
     for y in (*target, EOS):
         readout, state, alpha = model.step(torch.tensor([before]), state, memories)
         own, psi, places = (part[0] for part in model.output.split(readout))
-        at = [int(w) == y or (y == UNK and listed is not None and int(w) not in (NOWHERE, *listed)) for w in places]
+        at = [int(w) == y or (y == UNK and listed is not None and int(w) not in (NO_WORD, *listed)) for w in places]
         reattend = psi.exp() * torch.tensor(at)
         shares = reattend / (reattend.sum() + model.output.words.logits(own)[y].exp())
         found.append(shares + (1 - shares.sum()) * alpha["source"][0])

@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch.accel import cuda_graphs
 from rnnsearch.accel.cuda_graphs import OCCURRENCES, OFF
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import precision
@@ -55,7 +55,7 @@ def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
     for switch in "01":
         monkeypatch.setenv(OFF, switch)
         model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective).cuda()
-        passes = [(batches[seed % 2], Draws(seed, "cuda")) for seed in range(OCCURRENCES + 4)]
+        passes = [(batches[seed % 2], BatchRng(seed, "cuda")) for seed in range(OCCURRENCES + 4)]
         found.append([pass_with_gradients(objective, model, *each) for each in passes])
     for (loss, gradients), (other, theirs) in zip(*found, strict=True):
         assert other == pytest.approx(loss, rel=1e-4)
@@ -81,11 +81,11 @@ def test_bf16_is_near(system, make, batch, monkeypatch):
 def test_a_pass_waits_for_nothing(system, make, batch):
     model, on_device = make(system).cuda(), batch.pinned().to("cuda")
     objective = Likelihood(0.1)
-    objective(model, on_device, Draws(1, "cuda")).total.backward()  # libraries may wait when they are first called
+    objective(model, on_device, BatchRng(1, "cuda")).total.backward()  # libraries may wait when they are first called
     torch.cuda.synchronize()
     try:
         torch.cuda.set_sync_debug_mode("error")
-        objective(model, on_device, Draws(2, "cuda")).total.backward()
+        objective(model, on_device, BatchRng(2, "cuda")).total.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

@@ -14,7 +14,7 @@ from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer
-from rnnsearch.search.prefixes import ForcedSpelling
+from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.text.prefixes import Prefix
 from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
 
@@ -51,9 +51,9 @@ def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
     known = dict(zip(NAMES, options, strict=True))
     prefix = PREFIXES if begun else [()] * len(SOURCES)
     rests = RESTS if "spelling" in begun else [()] * len(SOURCES)
-    spelled = ForcedSpelling(tuple(rests), torch.from_numpy(SIZES)) if "spelling" in begun else None
+    spelled = ForcedBytes(tuple(rests), torch.from_numpy(SIZES)) if "spelling" in begun else None
     scorer = NativeStepScorer(NativeRNNsearch.of(model, kind))
-    asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, spelling=spelled)
+    asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, forced_bytes=spelled)
     expected = decode_all(scorer, SOURCES, asked)
     begins = [Prefix("", ids, rest, {}) for ids, rest in zip(prefix, rests, strict=True)]
     found = beam(RNNsearch(library(), arrays_of(model), kind), SOURCES, Search(**known, **LIMITS), begins, SIZES)

@@ -5,9 +5,9 @@ import torch
 
 from rnnsearch.accel.registry import choose
 from rnnsearch.config import AttentionConfig, ModelConfig
-from rnnsearch.models.attention.attention import Attended, Attention
+from rnnsearch.models.attention.attention import Attention, AttentionOutput
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.systems.translation import build
 
 SIZE, DIRECTION = 5, 4
@@ -21,7 +21,7 @@ class FixedContext(Attention):
         forward = memory.annotations[torch.arange(len(last)), last, :DIRECTION]
         context = torch.cat([forward, torch.zeros_like(forward)], 1)
         alpha = torch.nn.functional.one_hot(last, memory.mask.shape[1]).to(context.dtype)
-        return Attended(alpha, context, None), state
+        return AttentionOutput(alpha, context, None), state
 
 
 def config_of(cell, attends):
@@ -65,8 +65,8 @@ def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
         memory = model.encode(batch.sources)
         if model is search:
             # s_0 shared: from the forward h_Tx in both.
-            forward = model.decoder.attention.step(None, None, only(memory))[0].context[:, :DIRECTION]
-            memory = {"source": only(memory)._replace(summary=forward)}
+            forward = model.decoder.attention.step(None, None, only_memory(memory))[0].context[:, :DIRECTION]
+            memory = {"source": only_memory(memory)._replace(summary=forward)}
         readout = model.unroll(batch.target.previous(), memory).readout[batch.target.mask]
         loss, _ = model.output.losses(readout, batch.target.ids[batch.target.mask])
         loss.backward()

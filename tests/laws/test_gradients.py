@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.normalisers import NORMALISERS
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from tests.laws.rounding import CORNERS, SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
 
@@ -19,7 +19,7 @@ def test_whole_models_by_finite_differences(system, make, batch):
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def loss():
-        return Likelihood(0.1)(model, batch, Draws(3)).total
+        return Likelihood(0.1)(model, batch, BatchRng(3)).total
 
     gradients = torch.autograd.grad(loss(), parameters, allow_unused=True, materialize_grads=True)
     generator = torch.Generator().manual_seed(4)
@@ -52,7 +52,7 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
 
     def loss_and_gradient(model, products):
         with torch.autocast("cpu", torch.bfloat16, enabled=products is torch.bfloat16), sides(model, CORNERS) as found:
-            loss = Likelihood(smoothing)(model, batch, Draws(1))
+            loss = Likelihood(smoothing)(model, batch, BatchRng(1))
         sides_of[products] = found
         loss.total.backward()
         gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
@@ -62,7 +62,7 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
     def defined(model, products):
         choose(model, fast=False)
         with torch.autocast("cpu", torch.bfloat16, enabled=products is torch.bfloat16), sides(model) as found:
-            Likelihood(smoothing)(model, batch, Draws(1))
+            Likelihood(smoothing)(model, batch, BatchRng(1))
         return found
 
     attention, held = system.model.attention, 0
@@ -70,7 +70,7 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
         total, gradient = loss_and_gradient(make(system, seed), torch.float32)
         rounded_total, found = loss_and_gradient(make(system, seed), torch.bfloat16)
         assert not torch.equal(found, gradient), "products are rounded"
-        if attention and NORMALISERS[attention.normaliser].draws_noise:
+        if attention and NORMALISERS[attention.normaliser].component.needs_noise:
             assert found.isfinite().all()
             assert math.isfinite(rounded_total)
             return
@@ -94,7 +94,7 @@ def test_frozen_parameters_leave_the_others_gradients(parity, system, make, batc
         model = make(system)
         for number, parameter in enumerate(model.parameters()):
             parameter.requires_grad_(number not in frozen)
-        Likelihood(0.1)(model, batch, Draws(3)).total.backward()
+        Likelihood(0.1)(model, batch, BatchRng(3)).total.backward()
         return [parameter.grad for parameter in model.parameters()]
 
     whole = gradients(set())

@@ -9,7 +9,7 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import ModelError
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.fusion import FUSIONS
 from rnnsearch.objectives.likelihood import Likelihood
@@ -27,7 +27,7 @@ LANGUAGE_MODEL = {
     "embedding": 4,
     "network": {"type": "recurrent", "cell": "lstm", "size": 5, "layers": 2},
 }
-ABLE = [name for name, kind in DECODERS.items() if kind.layer is not None]
+ABLE = [name for name, kind in DECODERS.items() if kind.readout_attribute is not None]
 SOURCES = [source for source, _ in PAIRS]
 
 
@@ -95,7 +95,7 @@ def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
     inside = {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}
     system = untrained({**BAHDANAU, "tie": tie, "embedding": 7, "language_model": inside})
     make_optimiser(system.groups(), system.config.training.optimiser)
-    Likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
+    Likelihood(0.1)(system.model, batch, BatchRng(3)).total.backward()
     learned = {name for name, p in system.model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     readout = {"state.weight", "state.bias", "word.weight", "context.weight", "beside.weight"}
     expected = {f"decoder.deep_output.{name}" for name in readout} | {"language_model.vector", "language_model.bias"}
@@ -128,6 +128,6 @@ def test_cold_fusion_trains_all_but_the_language_model(batch):
     inside = {"type": "cold", "folder": "x", "model": LANGUAGE_MODEL, "size": 6}
     system = untrained({**BAHDANAU, "language_model": inside})
     make_optimiser(system.groups(), system.config.training.optimiser)
-    Likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
+    Likelihood(0.1)(system.model, batch, BatchRng(3)).total.backward()
     for name, parameter in system.model.named_parameters():
         assert (parameter.grad is None) == name.startswith("language_model.model."), name

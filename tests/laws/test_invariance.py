@@ -11,9 +11,9 @@ from rnnsearch.data.batch import Side
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.attention.normalisers import NORMALISERS, Exponential, Monotonic, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global, Mixture
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.models.translation_model import only
+from rnnsearch.models.translation_model import only_memory
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.text.vocabulary import PAD
 from rnnsearch.utils.tensors import leaves, select, stack
@@ -44,7 +44,7 @@ def learns(config, name):
     attention = config.model.attention
     if name.startswith(("encoder.choice.", "encoder.chooser.")):
         return False
-    return attention is None or not NORMALISERS[attention.normaliser].draws_noise or ".attention." not in name
+    return attention is None or not NORMALISERS[attention.normaliser].component.needs_noise or ".attention." not in name
 
 
 def close(a, b):
@@ -56,16 +56,16 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
     window with ends, and a normaliser that is not the softmax, leave positions out."""
     model = make(system).double()
     memories = model.encode(batch.sources)
-    memory, alpha = only(memories), model.unroll(batch.target.previous(), memories).reading.alpha
+    memory, alpha = only_memory(memories), model.unroll(batch.target.previous(), memories).reading.alpha
     if system.model.attention is None:
         assert alpha is None
         return
     window, normaliser = WINDOWS[system.model.attention.window.type], NORMALISERS[system.model.attention.normaliser]
-    for weights, mask in ((alpha, memory.mask), (memory.on_source(alpha), batch.source.mask)):
+    for weights, mask in ((alpha, memory.mask), (memory.to_source(alpha), batch.source.mask)):
         total = weights.sum(2)
         if normaliser in (Exponential, Monotonic):
             assert (total.isfinite() & (total >= 0)).all(), "the one has no limit, the other may stop nowhere"
-        elif window.weighs:
+        elif window.component.has_factor:
             assert ((total > 0) & (total < (math.inf if window is Mixture else 1))).all()
         else:
             close(total, torch.ones_like(total))
@@ -129,7 +129,7 @@ def test_unroll_is_the_step_repeated(system, make, batch):
             readout, alpha = unrolled.readout, unrolled.reading.alpha
             # Of a merging encoder's few annotations a window may hold one alone at every position.
             one_alone = alpha is not None and bool(((alpha > 0).sum(-1) <= 1).all())
-            alpha = None if alpha is None else only(memory).on_source(alpha)
+            alpha = None if alpha is None else only_memory(memory).to_source(alpha)
         model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
         learning = {name: p.grad for name, p in model.named_parameters() if p.requires_grad and learns(system, name)}
         assert all(p.grad is None for name, p in model.named_parameters() if name not in learning)
@@ -143,11 +143,11 @@ def test_unroll_is_the_step_repeated(system, make, batch):
     cornered = attention is not None and attention.normaliser == "sparsemax"
     # Reading may stop nowhere, and of positions that are all alike the first one is the best.
     blind = attention is not None and (attention.normaliser == "monotonic" or attention.score.type == "even")
-    blind = blind or (one_alone and ENCODERS[system.model.encoder.type].merges)
+    blind = blind or (one_alone and ENCODERS[system.model.encoder.type].merges_positions)
     # What coverage remembers counts from the second position on (its state from the third), where a window may hold one
     # annotation alone, of a merging encoder's few at every position but the first.
     narrow = attention is not None and attention.window.type in ("local-m", "local-p")
-    few = narrow and ENCODERS[system.model.encoder.type].merges
+    few = narrow and ENCODERS[system.model.encoder.type].merges_positions
     for name, gradient in gradients.items():
         close(gradients_again[name], gradient)
         # Weights of 0 and 1 alone, which sparsemax gives, have no gradient.
@@ -162,7 +162,7 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
     def loss_and_gradients(seed, fast=True):
         model = make(system).double()
         choose(model, fast)
-        loss = Likelihood(0.1)(model, batch, Draws(seed))
+        loss = Likelihood(0.1)(model, batch, BatchRng(seed))
         loss.total.backward()
         learning = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad and learns(system, name))
         return loss.total.detach(), dict(learning)

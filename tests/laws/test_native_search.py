@@ -21,7 +21,7 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
-from rnnsearch.search.prefixes import ForcedSpelling
+from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.search.topk import best_of_blocks
 from rnnsearch.systems.translation import build
 from tests.laws.rounding import rounded, to_bf16, to_bytes
@@ -41,7 +41,7 @@ TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 1e-3, Kind.INT8: 1e-3}
 a number may now and then be rounded to the other neighbour."""
 
 
-SPELLING = ForcedSpelling(
+SPELLING = ForcedBytes(
     (((5, 7, 8), (9, 10)), (), ((12,), (40, 41), (5, 6)), ((30, 31),), ((50, 60), (61,))),
     torch.tensor([2 if id in (7, 40) else 1 for id in range(SYMBOLS)]),
 )
@@ -154,8 +154,8 @@ def assert_one_call_is_the_steps(twin, sources, options, columns=None):
         SearchOptions(beam=90, n_best=90, max_ratio=0.0, max_extra=1),
         SearchOptions(beam=3, n_best=2, prefix=((5, 6), (), (7,), (), (9, 1, 5)), banned=frozenset({6}), **LIMITS),
         SearchOptions(beam=1, prefix=((5, 6), (), (7,), (), (9,)), **LIMITS),
-        SearchOptions(beam=3, n_best=2, prefix=((5, 6), (), (7,), (), ()), spelling=SPELLING, **LIMITS),
-        SearchOptions(beam=1, spelling=SPELLING, **LIMITS),
+        SearchOptions(beam=3, n_best=2, prefix=((5, 6), (), (7,), (), ()), forced_bytes=SPELLING, **LIMITS),
+        SearchOptions(beam=1, forced_bytes=SPELLING, **LIMITS),
     ],
 )
 def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):

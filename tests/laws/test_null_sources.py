@@ -24,7 +24,7 @@ def gradients(model, objective, rows):
 
 def test_null_sources_leave_the_encoder_alone(system, make, monkeypatch):
     """Gradients of a mixed batch are those of its pairs, and of null rows those of a decoder whose memory is given."""
-    if system.model.attention and NORMALISERS[system.model.attention.normaliser].draws_noise:
+    if system.model.attention and NORMALISERS[system.model.attention.normaliser].component.needs_noise:
         pytest.skip("where positions are drawn, they are not in two batches as in one")
     model = make(system).double()
     null, _ = gradients(model, OBJECTIVE, NULL)

@@ -11,7 +11,7 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.options import MEAN
+from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.utils.weights import load_weights, save_weights, weights
 from tests.laws import conftest
@@ -47,7 +47,7 @@ def test_losses_are_the_scores_of_search(decoder, lively):
     model = lively(decoder)
     nll = Likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
     for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
-        found = forced_all(scorer, SOURCES, TARGETS, MEAN)
+        found = forced_all(scorer, SOURCES, TARGETS, MEAN_LOG_PROB)
         for one, expected in zip(found, nll.sum(1).tolist(), strict=True):
             assert one.log_prob == pytest.approx(-expected, abs=1e-3)
 
@@ -61,7 +61,7 @@ def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder
     for source, beam, other in zip(SOURCES, found, everything, strict=True):
         assert [one.ids for one in beam] == [one.ids for one in other]
         for one in (one for one in beam if one.finished):
-            forced = forced_all(ModelScorer(model), [source], [one.ids], MEAN)[0]
+            forced = forced_all(ModelScorer(model), [source], [one.ids], MEAN_LOG_PROB)[0]
             assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
     some = decode_all(scorer, SOURCES, SEARCH, columns=lambda _: torch.tensor([2, 3, 4, 6, 9]))
     assert {id for beam in some for one in beam for id in one.ids} <= {4, 6, 9}

@@ -10,7 +10,7 @@ from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.options import MEAN
+from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
@@ -20,7 +20,7 @@ SOURCE, TARGET = train_words(["we see the cat Bob"], 20, 1), train_words(["wir s
 SPELLINGS = Spellings(copies=Copies(SOURCE))
 SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe", "Bob the cat Ann", "the cat"])]
 TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe", "Bob die Ann Eva", "die Katze"])]
-ATTENDING = [name for name, decoder in DECODERS.items() if decoder.attends and name != "copynet"]
+ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.attends and name != "copynet"]
 """That copies by itself."""
 
 
@@ -61,7 +61,7 @@ def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
     for n, i in batch.target.mask.nonzero().tolist():
         y, copies = batch.target.ids[n, i], batch.copies[n, i]
         if copies.any():
-            alpha = done.memory.on_source(unrolled.reading.alpha)[n, i]
+            alpha = done.memory.to_source(unrolled.reading.alpha)[n, i]
             expected -= points[n, i].log() + alpha[copies].sum().log()
         elif y == UNK:
             expected -= (log_p[n, i, UNK].exp() - points[n, i]).log()
@@ -80,7 +80,7 @@ def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
     model, batch = pointing(decoder), batch_of([2])
     nll = Likelihood()(model, batch, None).nll.item()
     for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
-        found = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
+        found = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
         assert found[0].log_prob == pytest.approx(-nll, abs=1e-3)
 
 

@@ -9,7 +9,7 @@ import torch
 from rnnsearch.data.batch import Side, Symbols
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.memory import Memory
-from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.search import reattend
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.reattend import LEAST, posterior_attention
@@ -22,10 +22,10 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
     """p(a = j | y) by asking, for each position, a memory whose every context is h_j."""
     x = torch.tensor([[*SOURCE, EOS]])
     memories = model.encode({"source": Side.of(x)})
-    memory = only(memories)
+    memory = only_memory(memories)
     previous, y = [BOS, *TARGET], [*TARGET, EOS]
     reading = model.unroll(torch.tensor([previous]), memories).reading
-    states = fed(model, previous, memory) if model.decoder.name == "luong-input-feeding" else reading.state[0]
+    states = fed(model, previous, memory) if model.decoder.component.name() == "luong-input-feeding" else reading.state[0]
     values = memory.annotations if memory.values is None else memory.values
     rows = []
     for i, (word, before) in enumerate(zip(y, previous, strict=True)):
@@ -38,14 +38,14 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
                 expected=None,
             )
             readout = model._readout(model.target_embedding(Symbols(torch.tensor([before]))), here, memory)
-            if model.decoder.name == "luong-input-feeding":  # whose readings have read the context
+            if model.decoder.component.name() == "luong-input-feeding":  # whose readings have read the context
                 readout = model._with_lexical(model.decoder.attentional(here.context, here.state), here, memory)
-            prior = reading.alpha if reading.expected is None else reading.expected
+            prior = reading.alpha if reading.expected_alpha is None else reading.expected_alpha
             weight = max(float(prior[0, i, j]), LEAST)
             row.append(weight * float(model.log_probs(readout)[0, word].exp()))
         rows.append(np.array(row) / sum(row))
     over_annotations = torch.tensor(np.stack(rows))
-    return memory.on_source(over_annotations[None])[0].numpy()
+    return memory.to_source(over_annotations[None])[0].numpy()
 
 
 def fed(model: TranslationModel, previous: list[int], memory: Memory) -> list[torch.Tensor]:

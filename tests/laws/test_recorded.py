@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.accel import cuda_graphs
 from rnnsearch.accel.cuda_graphs import PassRecorder
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import likelihood as module
 from rnnsearch.objectives import penalties
 from rnnsearch.systems.translation import build
@@ -23,10 +23,10 @@ SEEDS = range(3)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-@pytest.mark.parametrize("draws", [Draws, lambda _: None], ids=["drawn", "not drawn"])
+@pytest.mark.parametrize("draws", [BatchRng, lambda _: None], ids=["drawn", "not drawn"])
 def test_a_replay_is_the_pass(system, batch, draws, monkeypatch):
     model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective)
-    weighted = penalties(system.objective) if draws is Draws else ()
+    weighted = penalties(system.objective) if draws is BatchRng else ()
     objective, batches = module.Likelihood(0.1, weighted), others(batch)
     expected = [pass_with_gradients(objective, model, batches[seed % 2], draws(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)

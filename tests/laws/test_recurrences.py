@@ -9,11 +9,11 @@ from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import Exponential
 from rnnsearch.models.attention.windows import LocalPredictive
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import RNMTLSTM
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.stack_decoders import Luong
-from rnnsearch.models.encoders import Convolutional
+from rnnsearch.models.encoders import ConvolutionalEncoder
 from rnnsearch.ops import recurrence
 from rnnsearch.ops.native import library
 from tests.laws.rounding import SEEDS, has_kinks, same_sides, sides
@@ -36,7 +36,7 @@ def outcome(model, batch, kind, fast):
     """What the readout is given in training, with dropout, and the gradients of a random weighting of it."""
     choose(model, fast)
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
-        draws = Draws(3)
+        draws = BatchRng(3)
         memory = model.encode(batch.sources, draws)
         unrolled = model.unroll(batch.target.previous(), memory, draws)
     read = [part.float() for part in (unrolled.readout, *unrolled.reading[:3]) if part is not None]
@@ -86,12 +86,12 @@ def steady(model, batch, kind, read):
 
 
 @pytest.mark.parametrize("feature", [None, *(name for name, kind in FEATURES.items() if kind in NATIVE)])
-@pytest.mark.parametrize("decoder", [decoder.name for decoder in STEPS if decoder.attends and decoder is not Luong])
+@pytest.mark.parametrize("decoder", [decoder.component.name() for decoder in STEPS if decoder.component.attends and decoder is not Luong])
 def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind, ran):
     """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
     model = make(plainest(decoder, feature))
     read, gradients = outcome(model, batch, kind, fast=True)
-    remembers = feature is not None and FEATURES[feature].remembers
+    remembers = feature is not None and FEATURES[feature].is_sequential
     assert [len(step.source.features) for step in ran if step.source] == [int(remembers)]
     compare(model, batch, kind, read, gradients)
 
@@ -108,7 +108,7 @@ def test_an_attentional_layer_with_a_bias(plainest, make, batch, kind, ran):
     compare(model, batch, kind, read, gradients)
 
 
-UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, Convolutional: 32.0}
+UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, ConvolutionalEncoder: 32.0}
 """How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
 makes another one: in differences that it makes in the definition. (With the exponential normaliser the two were alike
 in the median of 40 models, and up to 17 times apart in either way.)"""

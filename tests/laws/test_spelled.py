@@ -15,7 +15,7 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.char_decoding import spell, spellings
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import LIBRARY, ModelScorer, fastest
-from rnnsearch.search.options import MEAN
+from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
@@ -57,7 +57,7 @@ def hybrid(plainest):
     return made
 
 
-ATTENDING = [name for name, decoder in DECODERS.items() if decoder.attends]
+ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.attends]
 
 
 @pytest.mark.parametrize("words", ["all", "unknown"])
@@ -69,7 +69,7 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
     losses = [
         Likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
     ]
-    found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN, make=make)
+    found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN_LOG_PROB, make=make)
     assert abs(losses[0] - losses[1]) > 1e-3
     assert losses == pytest.approx([-h.log_prob for h in found], rel=1e-4)
 
@@ -133,7 +133,7 @@ def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
     if what == LIBRARY:
         pytest.skip("there is no native code here")
     plain, native = (
-        forced_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN, make=make) for each in (ModelScorer(model), scorer)
+        forced_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN_LOG_PROB, make=make) for each in (ModelScorer(model), scorer)
     )
     for one, other in zip(plain, native, strict=True):
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)

@@ -17,12 +17,12 @@ from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ModelError
-from rnnsearch.models.batch_rng import Draws, dropout
+from rnnsearch.models.batch_rng import BatchRng, dropout
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.systems import folder
+from rnnsearch.systems.dev_scores import HeldOut, Validation
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import Ability, Trainable
-from rnnsearch.systems.validation import HeldOut, Validation
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS
 from rnnsearch.training.progress import Together
@@ -45,7 +45,7 @@ class LanguageModel(nn.Module):
         self.output = nn.Linear(12, symbols)
         self.seen = nn.Parameter(torch.zeros(()), requires_grad=False)
 
-    def log_probs(self, previous: Tensor, draws: Draws | None = None) -> Tensor:
+    def log_probs(self, previous: Tensor, draws: BatchRng | None = None) -> Tensor:
         states, _ = self.cell(dropout(self.embedding(previous), 0.1, draws))
         return self.output(states).log_softmax(-1)
 
@@ -53,7 +53,7 @@ class LanguageModel(nn.Module):
 class NextSymbol(Objective[LanguageModel]):
     """-log p of each symbol."""
 
-    def __call__(self, model: LanguageModel, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: LanguageModel, batch: Batch, draws: BatchRng | None) -> Loss:
         assert batch.direction.sources == ()
         y = batch.target
         log_p = model.log_probs(y.previous(), draws).gather(2, y.ids[:, :, None])

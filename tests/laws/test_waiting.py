@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.translation import build
@@ -38,7 +38,7 @@ def batch():
 def test_an_update_waits_for_nothing(system, batch):
     model = build(system.model, 12, 12, seed=1, objective=system.objective).to("meta")
     objective = Likelihood(0.1, penalties(system.objective))
-    loss = objective(model, batch, Draws(1))
+    loss = objective(model, batch, BatchRng(1))
     loss.total.backward()
     norm = clip(model.parameters(), 1.0, None)
     with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):

@@ -11,7 +11,7 @@ from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.features import FEATURES, WordSizes
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.memory import Encoded
 from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
@@ -171,7 +171,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
     attention, _ = drawn(Attention(AttentionConfig(**score), QUERY, 6, dropout=0.5))
     queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
     plain = attention.attend_all(queries, attention.start(memory), memory)
-    state = attention.start(memory, Draws(1), STEPS)
+    state = attention.start(memory, BatchRng(1), STEPS)
     masks = state.drawn
     assert masks.shape == (3, STEPS, heads, max(LENGTHS))
     assert set(masks.unique().tolist()) == {0.0, 2.0}
@@ -184,7 +184,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
         attended, state = attention.step(queries[:, t], state, memory)
         torch.testing.assert_close(attended.context, found.context[:, t])
     halves = torch.full_like(masks, 0.5)
-    halved = attention.attend_all(queries, attention.start(memory, Draws(1), STEPS)._replace(drawn=halves), memory)
+    halved = attention.attend_all(queries, attention.start(memory, BatchRng(1), STEPS)._replace(drawn=halves), memory)
     torch.testing.assert_close(halved.context, 0.5 * plain.context)
 
 

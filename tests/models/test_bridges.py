@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.config.cells import LayerState
 from rnnsearch.models.bridges import BRIDGES, Copy, Learned, LearnedTop, Rectified
 from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
 from tests.models.reference import close, product
 
 GRU, LSTM = (lambda size: StateShape(Hidden, size)), (lambda size: StateShape(HiddenAndCell, size))
+
+
+def declared(shapes):
+    """Return the states of some layers as `config` declares them."""
+    return [LayerState(tuple(shape[0]._fields), shape.size) for shape in shapes]
 
 
 def memory_of(shapes, numbers):
@@ -28,7 +34,7 @@ def memory_of(shapes, numbers):
 )
 @pytest.mark.parametrize("name", BRIDGES)
 def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decoder, numbers):
-    reason = BRIDGES[name].unsupported_reason(encoder, decoder)
+    reason = BRIDGES[name].component.unsupported_reason(declared(encoder), declared(decoder))
     assert (reason is not None) == (name == "copy" and encoder != decoder)
     if reason is None:
         memory = memory_of(encoder, numbers)
@@ -51,7 +57,7 @@ def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decode
     ],
 )
 def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):
-    message = Copy.unsupported_reason(encoder, decoder)
+    message = Copy.component.unsupported_reason(declared(encoder), declared(decoder))
     assert message is not None
     assert reason in message
     assert '"learned"' in message

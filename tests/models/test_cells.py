@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.models.cells import CELLS, Norm
+from rnnsearch.models.cells import CELLS, LayerNorm
 from rnnsearch.models.memory import HiddenAndCell
 from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
@@ -57,8 +57,8 @@ def test_torch_gru_is_pytorchs_gru(drawn, numbers):
 def test_norms_are_taken_in_fp32_under_autocast(numbers):
     a = numbers(2, 6).float()
     with torch.autocast("cpu", torch.bfloat16):
-        assert Norm(6)(a.bfloat16()).dtype == torch.float32
-    torch.testing.assert_close(Norm(6)(a.bfloat16()), Norm(6)(a), rtol=0.02, atol=0.02)
+        assert LayerNorm(6)(a.bfloat16()).dtype == torch.float32
+    torch.testing.assert_close(LayerNorm(6)(a.bfloat16()), LayerNorm(6)(a), rtol=0.02, atol=0.02)
 
 
 def gru_with_mask(p, share, h, keep, old_with_z):
@@ -77,7 +77,7 @@ def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(n
     x, state = cell.inputs(numbers(2, 3)), state_of(cell, numbers, 2)
     keep = torch.tensor([[2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
     new = cell.step(x, state, keep)
-    if not cell.feeds_back:
+    if not cell.component.has_recurrent_product:
         torch.testing.assert_close(tuple(new), tuple(cell.step(x, state)))
         return
     assert (new.h - cell.step(x, state).h).abs().max() > 1e-3

@@ -54,7 +54,7 @@ def output(request, drawn):
         made = AdaptiveOutput(AdaptiveOptions(cutoffs=[3, 7], factor=2.0), R, V)
         return *drawn(made), adaptive
     made = HierarchicalOutput(HierarchicalOptions(classes=5), R, V)
-    made.arrange(torch.tensor(CLASSES))
+    made.assign_classes(torch.tensor(CLASSES))
     return *drawn(made), hierarchical
 
 

@@ -69,7 +69,7 @@ def ngrams(p, word):
         for k in range(len(word) - n + 1):
             bucket = 0
             for c in word[k : k + n]:
-                bucket = (bucket * NGrams.FACTOR + c) % 11
+                bucket = (bucket * NGrams.HASH_FACTOR + c) % 11
             total += p["vectors"][bucket]
     return total
 

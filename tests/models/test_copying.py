@@ -6,10 +6,10 @@ import torch
 
 from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.copying import NEVER, CopyOutput, SameWords, is_at
+from rnnsearch.models.copying import NEVER, CopyOutput, TargetWordTable, copy_positions
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.memory import NOWHERE, Encoded, Hidden, Origin, StateShape
+from rnnsearch.models.memory import NO_WORD, Encoded, Hidden, Origin, StateShape
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 from rnnsearch.utils.tensors import each, lengths_mask
 from tests.models import decoder_equations as equations
@@ -17,7 +17,7 @@ from tests.models import reference as paper
 from tests.models.reference import close, product, within
 
 E, H, S, D, V = 3, 6, 2, 4, 9
-PLACES = [[5, UNK, 7, UNK, NOWHERE], [5, 5, NOWHERE, NOWHERE, NOWHERE]]
+PLACES = [[5, UNK, 7, UNK, NO_WORD], [5, 5, NO_WORD, NO_WORD, NO_WORD]]
 PREVIOUS = [[BOS, 7, UNK, 8, 5], [BOS, 5, UNK, 5, 5]]
 
 
@@ -47,7 +47,7 @@ def copynet(p, cell, words, previous, annotations, summary, places):
     """s_t, psi_c(j) and the weights of each target position of one sentence, over its J' real places (section 3)."""
     own, psi = within(p, "cell"), None
     state = paper.start(cell, equations.first(p, summary))
-    real = [j for j, word in enumerate(places) if word != NOWHERE]
+    real = [j for j, word in enumerate(places) if word != NO_WORD]
     for y, y_prev in zip(words, previous, strict=True):
         alpha, c = equations.attend(p, state[0], annotations)
         zeta = np.zeros(H)
@@ -70,7 +70,7 @@ def test_every_position_is_the_papers(cell, drawn, numbers):
     words = numbers(2, 5, E)
     memory = decoder.remember(encoded)
     memory = memory._replace(places=torch.tensor(PLACES))
-    x = decoder.with_places(decoder.inputs(words), is_at(previous, memory.places))
+    x = decoder.with_places(decoder.inputs(words), copy_positions(previous, memory.places))
     reading = decoder.unroll(x, decoder.start(memory), memory)
     readout = decoder.readout(words, reading)
     for n, length in enumerate(lengths):
@@ -80,7 +80,7 @@ def test_every_position_is_the_papers(cell, drawn, numbers):
             close(readout[n, i], s)
             close(reading.alpha[n, i, :length], alpha)
             for j, word in enumerate(PLACES[n]):
-                close(reading.extras[PSI][n, i, j], NEVER if word == NOWHERE else psi[j])
+                close(reading.extras[PSI][n, i, j], NEVER if word == NO_WORD else psi[j])
 
 
 def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn, numbers):
@@ -93,20 +93,20 @@ def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn,
 
 
 def test_the_words_at_the_places_are_those_of_the_target():
-    same = SameWords(8, 6)
+    same = TargetWordTable(8, 6)
     ids, mask = torch.tensor([[5, 7, UNK, EOS, PAD], [4, EOS, 5, 5, 5]]), lengths_mask(torch.tensor([4, 2]), 5)
-    none = [NOWHERE] * 3
-    assert same.of(ids, mask).tolist() == [[5, UNK, UNK, NOWHERE, NOWHERE], [4, NOWHERE, *none]]
+    none = [NO_WORD] * 3
+    assert same.lookup(ids, mask).tolist() == [[5, UNK, UNK, NO_WORD, NO_WORD], [4, NO_WORD, *none]]
     same.table = torch.tensor([0, UNK, 2, 3, 5, 4, UNK, UNK])
-    assert same.of(ids, mask).tolist() == [[4, UNK, UNK, NOWHERE, NOWHERE], [5, NOWHERE, *none]]
+    assert same.lookup(ids, mask).tolist() == [[4, UNK, UNK, NO_WORD, NO_WORD], [5, NO_WORD, *none]]
 
 
 def readouts(layer, numbers, places):
     """Four rows of lively numbers, and psi_c of five places in two sentences."""
     own, psi = numbers(4, layer.width), numbers(4, 5)
     places = torch.tensor(places)
-    psi = psi.masked_fill(each(places, 4) == NOWHERE, NEVER)
-    return own, psi, CopyOutput.behind(own, psi, places)
+    psi = psi.masked_fill(each(places, 4) == NO_WORD, NEVER)
+    return own, psi, CopyOutput.append_copy_scores(own, psi, places)
 
 
 @pytest.mark.parametrize("rows", [None, [3, UNK, 8, 5]])
@@ -120,7 +120,7 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
         generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
         mass, copied = dict(zip(some, generated, strict=True)), dict[int, np.ndarray]()
         for j, word in enumerate(PLACES[n // 2]):
-            if word != NOWHERE:
+            if word != NO_WORD:
                 symbol = word if word in mass else UNK
                 copied.setdefault(symbol, np.zeros(5))[j] = np.exp(psi[n, j].item())
                 mass[symbol] += copied[symbol][j]
@@ -143,7 +143,7 @@ def test_losses_are_of_generated_and_copied_words(rows, smoothing, drawn, number
     for n, y in enumerate(target.tolist()):
         scores = (product(words["weight"], own[n].numpy()) + words["bias"])[some]
         places = PLACES[n // 2]
-        e = {j: np.exp(psi[n, j].item()) for j, word in enumerate(places) if word != NOWHERE}
+        e = {j: np.exp(psi[n, j].item()) for j, word in enumerate(places) if word != NO_WORD}
         Z = np.exp(scores).sum() + sum(e.values())
         if copied[n].any():
             mass = e[3]
@@ -159,7 +159,7 @@ def test_losses_are_of_generated_and_copied_words(rows, smoothing, drawn, number
 
 def test_nothing_to_copy_is_the_softmax_alone(drawn, numbers):
     layer, _ = drawn(CopyOutput(4, V))
-    own, _, readout = readouts(layer, numbers, [[NOWHERE] * 5] * 2)
+    own, _, readout = readouts(layer, numbers, [[NO_WORD] * 5] * 2)
     readout.requires_grad_()
     target = torch.tensor([5, UNK, 4, 3])
     found = layer.losses(readout, target, 0.1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig, decoders
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import Encoder
@@ -62,7 +62,7 @@ def make(name, dropout=None, **given):
     model = ModelConfig(
         embedding=E,
         encoder={"type": "bidirectional", "cell": "gru", "size": 1},
-        attention=AttentionConfig(size=5) if DECODERS[name].attends else None,
+        attention=AttentionConfig(size=5) if DECODERS[name].component.attends else None,
         decoder={"type": name, **options},
         dropout=dropout or DropoutConfig(),
     )
@@ -153,7 +153,7 @@ def test_state_dropout_masks_what_each_cell_feeds_back(name, shares, cells, draw
     """With masks of ones, nothing changes; zeros for one cell change what that cell makes, and so each cell counts."""
     decoder, _ = drawn(make(name, DropoutConfig(**shares), cell="gru", layers=2))
     memory = decoder.remember(encoded)
-    plain, start = decoder.start(memory), decoder.start(memory, Draws(1), T)
+    plain, start = decoder.start(memory), decoder.start(memory, BatchRng(1), T)
     assert start.masks.shape == (2, cells, D)
 
     def readout(**masks):

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from rnnsearch.models.batch_rng import Draws, dropout, word_dropout
+from rnnsearch.models.batch_rng import BatchRng, dropout, word_dropout
 
 
 def test_dropout_zeroes_a_share_and_scales_the_rest():
-    dropped = dropout(torch.ones(200, 100), 0.3, Draws(1))
+    dropped = dropout(torch.ones(200, 100), 0.3, BatchRng(1))
     assert sorted(dropped.unique().tolist()) == pytest.approx([0, 1 / 0.7])
     assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
 
 
 def test_word_dropout_zeroes_whole_words_and_scales_nothing():
-    dropped = word_dropout(torch.ones(50, 80, 4), 0.2, Draws(1))
+    dropped = word_dropout(torch.ones(50, 80, 4), 0.2, BatchRng(1))
     words = dropped.sum(-1)
     assert sorted(words.unique().tolist()) == pytest.approx([0, 4])
     assert (words == 0).float().mean().item() == pytest.approx(0.2, abs=0.02)
@@ -23,7 +23,7 @@ def test_word_dropout_zeroes_whole_words_and_scales_nothing():
 def test_nothing_is_dropped_without_draws_or_share(drop):
     x = torch.ones(3, 4)
     assert drop(x, 0.5, None) is x
-    assert drop(x, 0.0, Draws(1)) is x
+    assert drop(x, 0.0, BatchRng(1)) is x
 
 
 @pytest.mark.parametrize("drop", [dropout, word_dropout])
@@ -31,7 +31,7 @@ def test_the_seed_decides(drop):
     x = torch.ones(40, 5)
 
     def twice(seed):
-        draws = Draws(seed)
+        draws = BatchRng(seed)
         return drop(x, 0.5, draws), drop(x, 0.5, draws)
 
     first, second = twice(1)
@@ -45,4 +45,4 @@ def test_the_seed_decides(drop):
 
 
 def test_mask_has_the_type_of_what_it_masks():
-    assert dropout(torch.ones(3, dtype=torch.bfloat16), 0.5, Draws(1)).dtype == torch.bfloat16
+    assert dropout(torch.ones(3, dtype=torch.bfloat16), 0.5, BatchRng(1)).dtype == torch.bfloat16

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from rnnsearch.config import DropoutConfig, encoders
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.utils.tensors import lengths_mask
@@ -91,11 +91,11 @@ def test_without_its_end_a_sentence_is_its_words_alone(type, numbers):
     encoder = make(reads_end=False, **own.get(type, {"type": type})).double()
     x, mask = numbers(3, 5, 3), torch.arange(5) < torch.tensor([[5], [3], [1]])
     words = torch.arange(5) < torch.tensor([[4], [2], [1]])
-    found, expected = encoder(x, mask), encoder.read(x, words)
+    found, expected = encoder(x, mask), encoder.encode(x, words)
     assert torch.equal(found.annotations, expected.annotations)
     assert torch.equal(found.mask, expected.mask)
     assert int(found.mask[0].sum()) == (2 if type == "pyramid" else 4)
-    alone = encoder.read(x[:1, :4], words[:1, :4])
+    alone = encoder.encode(x[:1, :4], words[:1, :4])
     close(found.annotations[0, : alone.annotations.shape[1]], alone.annotations[0].detach().numpy())
     close(found.finals[-1].h[0], alone.finals[-1].h[0].detach().numpy())
 
@@ -106,7 +106,7 @@ def test_a_source_without_its_end_is_not_reversed():
 
 
 def test_only_an_encoder_that_has_read_everything_gives_one_vector():
-    assert {name for name, kind in encoders.ENCODERS.items() if kind.has_sentence_vector} == {
+    assert {name for name, kind in encoders.ENCODERS.items() if kind.one_vector} == {
         "unidirectional",
         "stacked",
     }
@@ -127,7 +127,9 @@ def test_dropout(options, share, drawn, numbers):
     """It applies with draws alone, the same for the same seed, and not at all where there is no place for it."""
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **options))
     x = numbers(3, 5, 3)
-    plain, one, again, other = (encoder(x, MASK, draws).annotations for draws in (None, Draws(1), Draws(1), Draws(2)))
+    plain, one, again, other = (
+        encoder(x, MASK, draws).annotations for draws in (None, BatchRng(1), BatchRng(1), BatchRng(2))
+    )
     assert torch.equal(one, again)
     has_place = share == "state" or "layers" in options
     assert torch.equal(one, plain) != has_place
@@ -139,19 +141,19 @@ def test_dropout(options, share, drawn, numbers):
 def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
     options = STACKED | {"direction": "both", "residual_from": residual_from}
     encoder, _ = drawn(make(DropoutConfig(layer_outputs=0.5), **options))
-    x, draws = numbers(3, 5, 3), Draws(1)
+    x, draws = numbers(3, 5, 3), BatchRng(1)
     below = x
     for l, layer in enumerate(encoder.layers):
         given = layer(below, MASK).annotations
         given = given * draws.mask(tuple(given.shape), 0.5, given)
         below = given + below if residual_from is not None and l + 1 >= residual_from else given
-    torch.testing.assert_close(encoder(x, MASK, Draws(1)).annotations, below)
+    torch.testing.assert_close(encoder(x, MASK, BatchRng(1)).annotations, below)
 
 
 @pytest.mark.parametrize(("share", "shapes"), [("state", [(3, 4)] * 4), ("layers", [(3, 5, 8), (3, 5, 4)])])
 def test_a_state_mask_is_one_a_sentence_and_direction(share, shapes, drawn, numbers, monkeypatch):
-    drawn_masks, mask = [], Draws.mask
-    monkeypatch.setattr(Draws, "mask", lambda *given: drawn_masks.append(tuple(given[1])) or mask(*given))
+    drawn_masks, mask = [], BatchRng.mask
+    monkeypatch.setattr(BatchRng, "mask", lambda *given: drawn_masks.append(tuple(given[1])) or mask(*given))
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **STACKED, direction="bottom"))
-    encoder(numbers(3, 5, 3), MASK, Draws(1))
+    encoder(numbers(3, 5, 3), MASK, BatchRng(1))
     assert drawn_masks == shapes

@@ -77,7 +77,7 @@ def test_a_readout_reads_it_beside_state_word_and_context(kind, drawn, numbers):
 
 def test_luongs_attentional_state_reads_it_too(drawn, numbers):
     layer = Attentional(5, D, 6)
-    layer.read_beside(L)
+    layer.add_fusion(L)
     layer, p = drawn(layer)
     parts = [numbers(3, size) for size in (5, D, L)]
     for found, c, h, x in zip(layer(*parts), *(part.numpy() for part in parts), strict=True):

@@ -64,7 +64,7 @@ def test_rnnsearch_begins_as_the_paper_says():
 def test_every_recurrent_matrix_is_orthogonal_by_itself(cell, decoder):
     model = model_of("rnnencdec-30", "unidirectional", cell, decoder)
     matrices = [p for n, p in model.named_parameters() if ".recurrent" in n and p.ndim == 2]
-    assert sum(len(p) // 80 for p in matrices) == 2 * CELLS[cell].blocks * CELLS[cell].feeds_back
+    assert sum(len(p) // 80 for p in matrices) == 2 * CELLS[cell].blocks * CELLS[cell].component.has_recurrent_product
     for matrix in matrices:
         for block in matrix.split(80):
             assert_orthogonal(block)

@@ -12,7 +12,7 @@ from rnnsearch.config import DropoutConfig
 from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.data.batch import Direction, Symbols
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.language_model import NETWORKS, LanguageModel
 from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.ops.linear import Kind
@@ -113,11 +113,11 @@ def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
     found = []
     for fast in (True, False):
         choose(model, fast)
-        loss = NextSymbol(0.1)(model, batch(), Draws(5)).total
+        loss = NextSymbol(0.1)(model, batch(), BatchRng(5)).total
         found.append((loss, *torch.autograd.grad(loss, [*model.parameters()])))
     for fast, plain in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-11)
-    assert NextSymbol(0.1)(model, batch(), Draws(6)).total != found[1][0]
+    assert NextSymbol(0.1)(model, batch(), BatchRng(6)).total != found[1][0]
 
 
 def test_tied_output_rows_are_the_embedding():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rnnsearch.config.encoders import ConvolutionalOptions, PyramidOptions, RationaleOptions
-from rnnsearch.models.batch_rng import Draws
-from rnnsearch.models.encoders import ENCODERS, origin
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.encoders import ENCODERS, segment_origin
 from rnnsearch.models.memory import Memory
 from rnnsearch.utils.tensors import lengths_mask
 from tests.models import reference as paper
@@ -75,7 +75,7 @@ def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
         assert encoded.origin.position[b].tolist() == [j // stride for j in range(7)]
 
 
-@pytest.mark.parametrize("draws", [None, Draws(5)])
+@pytest.mark.parametrize("draws", [None, BatchRng(5)])
 def test_a_rationale_is_the_papers(draws, drawn, numbers):
     """Lei et al. 2016, section 3: words chosen by a reader of all, then the chosen ones read by themselves."""
     encoder, p = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
@@ -122,9 +122,9 @@ def test_a_word_that_is_not_read_has_no_part(drawn, numbers):
 def test_weights_are_divided_over_the_source_positions(each, numbers):
     """Of each annotation over its own real positions; rows of a beam and of all target positions alike."""
     kept = lengths_mask(torch.tensor([-(-length // each) for length in LENGTHS]), -(-7 // each))
-    memory = Memory(numbers(4, kept.shape[1], 8), kept, numbers(4, 4), (), origin(MASK, each))
+    memory = Memory(numbers(4, kept.shape[1], 8), kept, numbers(4, 4), (), segment_origin(MASK, each))
     alpha = torch.softmax(numbers(4, 3, kept.shape[1]).masked_fill(~kept[:, None], -torch.inf), -1)
-    on_source = memory.on_source(alpha)
+    on_source = memory.to_source(alpha)
     for b, length in enumerate(LENGTHS):
         for i in range(3):
             expected = [0.0] * 7
@@ -132,6 +132,6 @@ def test_weights_are_divided_over_the_source_positions(each, numbers):
                 together = [k for k in range(length) if k // each == j // each]
                 expected[j] = alpha[b, i, j // each].item() / len(together)
             assert on_source[b, i].tolist() == pytest.approx(expected)
-    torch.testing.assert_close(memory.on_source(alpha.flatten(0, 1)), on_source.flatten(0, 1))
+    torch.testing.assert_close(memory.to_source(alpha.flatten(0, 1)), on_source.flatten(0, 1))
     one_to_one = memory._replace(origin=None)
-    assert one_to_one.on_source(alpha) is alpha
+    assert one_to_one.to_source(alpha) is alpha

@@ -2,7 +2,20 @@
 
 import pytest
 
-from rnnsearch.config import attention, decoders, encoders, model, objective, options, training
+from rnnsearch.config import (
+    attention,
+    cells,
+    data,
+    decoders,
+    encoders,
+    language_model,
+    objective,
+    outputs,
+    registry,
+    search,
+    training,
+)
+from rnnsearch.config.options import Family
 from rnnsearch.models.attention import normalisers
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
@@ -10,12 +23,19 @@ from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.bridges import BRIDGES
-from rnnsearch.models.cells import CELLS
+from rnnsearch.models.cells import CELLS, SSRU
+from rnnsearch.models.class_outputs import OUTPUTS
+from rnnsearch.models.composition import COMPOSITIONS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import ENCODERS
+from rnnsearch.models.fusion import FUSIONS
+from rnnsearch.models.language_model import NETWORKS
 from rnnsearch.models.layers import INITS
+from rnnsearch.models.memory import Hidden, HiddenAndCell
 from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES
-from rnnsearch.search.options import LENGTH_NORMS
+from rnnsearch.objectives.contrast import CONTRASTS
+from rnnsearch.search.ranking import LENGTH_NORMS
+from rnnsearch.text.annotation import ANNOTATIONS
 from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.schedules import SCHEDULES
 
@@ -41,17 +61,56 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
 
 
 @pytest.mark.parametrize(
-    ("options", "classes"),
+    ("family", "implementations"),
     [
-        *[(encoders.ENCODERS, ENCODERS), (decoders.DECODERS, DECODERS), (model.INITS, INITS)],
-        *[(attention.SCORES, SCORES), (attention.WINDOWS, WINDOWS), (attention.FEATURES, FEATURES)],
-        *[(options.CELLS, CELLS), (options.BRIDGES, BRIDGES), (options.NORMALISERS, NORMALISERS)],
-        *[(objective.BASELINES, BASELINES), (options.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES)],
-        *[(training.OPTIMISERS, OPTIMISERS), (training.SCHEDULES, SCHEDULES), (options.LENGTH_NORMS, LENGTH_NORMS)],
+        (attention.SCORES, SCORES),
+        (attention.WINDOWS, WINDOWS),
+        (attention.NORMALISERS, NORMALISERS),
+        (attention.FEATURES, FEATURES),
+        (cells.BRIDGES, BRIDGES),
+        (cells.CELLS, CELLS),
+        (data.ANNOTATIONS, ANNOTATIONS),
+        (decoders.DECODERS, DECODERS),
+        (encoders.ENCODERS, ENCODERS),
+        (encoders.SOURCE_CHARACTERS, COMPOSITIONS),
+        (language_model.FUSIONS, FUSIONS),
+        (language_model.NETWORKS, NETWORKS),
+        (objective.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES),
+        (objective.BASELINES, BASELINES),
+        (objective.CONTRASTS, CONTRASTS),
+        (outputs.INITS, INITS),
+        (outputs.OUTPUTS, OUTPUTS),
+        (search.LENGTH_NORMS, LENGTH_NORMS),
+        (training.OPTIMISERS, OPTIMISERS),
+        (training.SCHEDULES, SCHEDULES),
     ],
+    ids=lambda value: getattr(value, "name", ""),
 )
-def test_every_options_class_has_an_implementation(options, classes):
-    assert list(options) == list(classes)
+def test_every_options_class_has_an_implementation(family, implementations):
+    assert list(implementations) == list(family)
+    for name, options in family.items():
+        implementation = implementations[name]
+        assert options.name() == name
+        assert not isinstance(implementation, type) or implementation.component is options
+
+
+def test_every_implementation_belongs_to_a_component_of_a_family():
+    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, search, training]
+    declared = {
+        options
+        for module in families
+        for family in vars(module).values()
+        if isinstance(family, Family)
+        for options in family.values()
+    }
+    assert registry._IMPLEMENTATIONS.keys() == declared
+
+
+def test_declared_traits_match_the_implementations():
+    states = {("h",): Hidden, ("h", "c"): HiddenAndCell, ("c",): SSRU.state}
+    assert all(states[cell.component.carries] is cell.state for cell in CELLS.values())
+    fusing = {name for name, decoder in DECODERS.items() if decoder.readout_attribute is not None}
+    assert fusing == {name for name, options in decoders.DECODERS.items() if options.supports_fusion}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
-from rnnsearch.models.attention.attention import Asked, Attention
+from rnnsearch.models.attention.attention import Attention, Query
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.memory import Encoded
 from rnnsearch.utils.tensors import lengths_mask
@@ -136,7 +136,7 @@ def test_every_score_has_its_equation():
 
 @pytest.mark.parametrize(
     ("name", "features"),
-    [*((name, False) for name in EQUATIONS), *((name, True) for name, kind in SCORES.items() if kind.takes_features)],
+    [*((name, False) for name in EQUATIONS), *((name, True) for name, kind in SCORES.items() if kind.component.takes_features)],
 )
 def test_energies_are_the_papers(name, features, drawn, numbers):
     score, p = drawn(make(name))
@@ -163,7 +163,7 @@ def test_filters_see_a_sentence_as_if_nothing_stood_beside_it(drawn, numbers):
 
 @pytest.mark.parametrize("name", SCORES)
 def test_a_score_says_whether_it_has_parameters(name):
-    assert bool(list(make(name).parameters())) == SCORES[name].draws
+    assert bool(list(make(name).parameters())) == SCORES[name].component.has_parameters
 
 
 def test_contexts_of_several_heads(drawn, numbers):
@@ -173,7 +173,7 @@ def test_contexts_of_several_heads(drawn, numbers):
     )
     annotations, query, lengths = numbers(2, 5, ANNOTATION), numbers(2, 3, QUERY), [3, 5]
     memory = attention.on(Encoded(annotations, lengths_mask(torch.tensor(lengths), 5), annotations[:, 0], ()))
-    attended = attention.attend(Asked(query), memory)
+    attended = attention.attend(Query(query), memory)
     score = within(p, "score")
     part = ANNOTATION // HEADS
     for b, length in enumerate(lengths):

@@ -5,7 +5,7 @@ import torch
 
 from rnnsearch.accel.registry import layer_by_layer
 from rnnsearch.config import DropoutConfig
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.stack import Stack
 from rnnsearch.utils.tensors import leaves
@@ -52,7 +52,7 @@ def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numb
     """The loop, with the masks that were drawn; states are as if nothing were dropped."""
     stack, p = drawn(Stack(CELLS["lstm"], 3, 4, 3, residual_from, DropoutConfig(layer_outputs=0.5)))
     xs, first = numbers(2, 5, 3), first_states(stack, numbers)
-    begun = stack.start(first, Draws(1), 5)
+    begun = stack.start(first, BatchRng(1), 5)
     masks = begun.noise.outputs.numpy()
     assert masks.shape == (2, 5, 3, 4)
     assert set(masks.flatten()) == {0.0, 2.0}
@@ -78,7 +78,7 @@ def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
     weight = numbers(2, 5, 4)
     results = []
     for way in ("steps", "run", "in two parts"):
-        state = stack.start(first, Draws(3), 5)
+        state = stack.start(first, BatchRng(3), 5)
         if way == "steps":
             top, state = steps(stack, x, state, None)
         elif way == "run":
@@ -97,14 +97,14 @@ def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
 
 def test_what_goes_up_is_dropped_anew_at_each_position_and_what_is_fed_back_once(numbers):
     stack = Stack(CELLS["lstm"], 3, 40, 3, None, DropoutConfig(layers=0.5, state=0.25)).double()
-    noise = stack.start(first_states(stack, numbers), Draws(1), 6).noise
+    noise = stack.start(first_states(stack, numbers), BatchRng(1), 6).masks
     assert noise.layers.shape == (2, 6, 2, 40)
-    assert noise.state.shape == (2, 3, 40)
+    assert noise.recurrent.shape == (2, 3, 40)
     assert set(noise.layers.unique().tolist()) == {0.0, 2.0}
-    assert noise.state.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert noise.recurrent.unique().tolist() == pytest.approx([0.0, 4 / 3])
     assert not torch.equal(noise.layers[:, 0], noise.layers[:, 1])
     assert not torch.equal(noise.layers[:, :, 0], noise.layers[:, :, 1])
-    assert not torch.equal(noise.state[:, 0], noise.state[:, 1])
+    assert not torch.equal(noise.recurrent[:, 0], noise.recurrent[:, 1])
     assert 0.4 < (noise.layers == 0).double().mean() < 0.6
 
 
@@ -112,12 +112,12 @@ def test_a_dropped_unit_does_not_go_up_but_its_residual_does(numbers):
     stack = Stack(CELLS["tanh"], 3, 4, 2, 2, DropoutConfig(layers=0.5)).double()
     for parameter in stack.parameters():
         parameter.data.normal_(std=0.5)
-    state = stack.start(first_states(stack, numbers), Draws(1), 1)
-    noise = state.noise
+    state = stack.start(first_states(stack, numbers), BatchRng(1), 1)
+    noise = state.masks
     gone = state._replace(noise=noise._replace(layers=torch.zeros_like(noise.layers)))
     x = stack.inputs(numbers(2, 3))
     top, after = stack.step(x, gone)
-    assert after.noise.position == 1
+    assert after.masks.position == 1
     upper = stack.layers[1]
     expected = upper.step(upper.inputs(torch.zeros(2, 4, dtype=torch.float64)), state.cells[1]).h
     torch.testing.assert_close(top, expected + after.cells[0].h)

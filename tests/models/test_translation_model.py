@@ -6,8 +6,8 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.batch_rng import Draws
-from rnnsearch.models.translation_model import only
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.translation_model import only_memory
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -81,21 +81,21 @@ def test_a_batchs_nll_is_the_papers(config, drawn):
 
 def test_dropout_works_in_the_four_places_and_only_with_draws():
     plain = build(config_of(), 11, 12, seed=1)
-    expected = Likelihood()(plain, BATCH, Draws(1)).nll
+    expected = Likelihood()(plain, BATCH, BatchRng(1)).nll
     for place in ("embedding", "annotations", "readout", "word"):
         model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
         assert Likelihood()(model, BATCH, None).nll == expected, place
-        dropped = Likelihood()(model, BATCH, Draws(1)).nll
+        dropped = Likelihood()(model, BATCH, BatchRng(1)).nll
         assert dropped != expected, place
-        assert dropped == Likelihood()(model, BATCH, Draws(1)).nll, place
+        assert dropped == Likelihood()(model, BATCH, BatchRng(1)).nll, place
 
 
 @pytest.mark.parametrize("place", ["embedding", "word"])
 def test_words_are_dropped_on_both_sides(place):
     model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
-    memory, dropped = (model.encode(BATCH.sources, draws) for draws in (None, Draws(1)))
-    assert not torch.equal(only(dropped).annotations, only(memory).annotations)
-    one, other = (model.unroll(BATCH.target.previous(), memory, draws).readout for draws in (None, Draws(1)))
+    memory, dropped = (model.encode(BATCH.sources, draws) for draws in (None, BatchRng(1)))
+    assert not torch.equal(only_memory(dropped).annotations, only_memory(memory).annotations)
+    one, other = (model.unroll(BATCH.target.previous(), memory, draws).readout for draws in (None, BatchRng(1)))
     assert not torch.equal(one, other)
 
 

@@ -10,12 +10,12 @@ import torch
 from rnnsearch.accel.registry import PRODUCTS_A_PICK, gathers, within
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
-from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
+from rnnsearch.models.attention.attention import Attention, AttentionState, Query
 from rnnsearch.models.attention.features import FEATURES, WordSizes
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.memory import Encoded, Origin
 from rnnsearch.utils.tensors import lengths_mask, select
 from tests.models import reference as paper
@@ -54,7 +54,7 @@ def combinations():
     """Every score x window; every normaliser that is legal; each score with all features; each feature by itself."""
     for score, window in itertools.product(SCORES, WINDOWS):
         yield config(score, window)
-        if SCORES[score].takes_features:
+        if SCORES[score].component.takes_features:
             yield config(score, window, features=FEATURES)
     for window, normaliser in itertools.product(WINDOWS, NORMALISERS):
         if normaliser != "softmax" and NORMALISERS[normaliser].supports(WINDOWS[window]):
@@ -106,7 +106,7 @@ def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers):
     positions = torch.tensor([[0, 1, 2, 7, 30]]).expand(3, 5)
     query, memory = 2 * numbers(3, 5, SIZE), attention.on(encoded)
     centre = attention.window.centre(query, memory.mask, positions)
-    attended = way(attention, centre, Asked(query, positions), memory)
+    attended = way(attention, centre, Query(query, positions), memory)
     seen = set()
     for b, length in enumerate(LENGTHS):
         h = encoded.annotations[b, :length].numpy()
@@ -176,7 +176,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
     shape = (3, 3, made(c).score.heads, max(LENGTHS))
-    draws = Draws(1)
+    draws = BatchRng(1)
     random = draws.uniform(shape, past) if c.normaliser == "hard" else draws.mask(shape, 0.3, past)
     positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
     results = []
@@ -187,7 +187,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
         start = select(attention.start(memory).features, torch.arange(3).repeat_interleave(3))
         states = tuple(past if torch.is_tensor(state) and state.shape == past.shape else state for state in start)
         centre = attention.window.centre(query, memory.mask, positions)
-        attended = way(attention, centre, Asked(query, positions, states, random), memory)
+        attended = way(attention, centre, Query(query, positions, states, random), memory)
         loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
         loss = loss if attended.expected is None else loss + attended.expected.square().sum()
         loss.backward()
@@ -216,7 +216,7 @@ def test_only_the_windows_positions_are_touched(score, window, drawn, numbers):
     J = 40
     annotations = numbers(2, J, SIZE)
     encoded = Encoded(annotations, lengths_mask(torch.tensor([J, 33]), J), annotations[:, 0], ())
-    state = AttentionState(torch.tensor([20, 20])) if WINDOWS[window].counts else AttentionState()
+    state = AttentionState(torch.tensor([20, 20])) if WINDOWS[window].needs_position else AttentionState()
     query, memory = numbers(2, SIZE), attention.on(encoded)
     attended, _ = attention.step(query, state, memory)
     position = None if state.position is None else state.position[:, None]
@@ -277,18 +277,18 @@ def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
             torch.testing.assert_close(merged.context[0], contexts, **near)
 
 
-@pytest.mark.parametrize("window", [name for name, kind in WINDOWS.items() if not kind.weighs])
+@pytest.mark.parametrize("window", [name for name, kind in WINDOWS.items() if not kind.component.has_factor])
 def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, numbers, drawn):
     """Noise is drawn for all target positions at the start, so that both see the same."""
     attention, _ = drawn(Attention(config(window=window, normaliser="hard"), SIZE, SIZE))
     query, memory = 0.1 * numbers(3, 5, SIZE), attention.on(encoded)
-    state = attention.start(memory, Draws(3), 5)
+    state = attention.start(memory, BatchRng(3), 5)
     merged = attention.attend_all(query, state, memory)
     for t in range(5):
         attended, state = attention.step(query[:, t], state, memory)
         assert torch.equal(attended.alpha, merged.alpha[:, t])
         torch.testing.assert_close(attended.expected, merged.expected[:, t])
-    other = attention.attend_all(query, attention.start(memory, Draws(4), 5), memory)
+    other = attention.attend_all(query, attention.start(memory, BatchRng(4), 5), memory)
     assert not torch.equal(other.alpha, merged.alpha)
     best = attention.attend_all(query, attention.start(memory), memory)
     assert torch.equal(best.alpha.argmax(2), best.expected.argmax(2))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import RunConfig, resolve
+from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import DataError
 from rnnsearch.search.unknown_words import UnknownWords, read_dictionary, unknown_words
-from rnnsearch.systems.validation import check_unknown
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import MARKER, POSITION, UNK
 from rnnsearch.text.words import train_words
@@ -204,7 +204,7 @@ def config(model: dict[str, Any] = BAHDANAU, text: str = "words", **search: Any)
     ],
 )  # fmt: skip
 def test_what_does_not_fit(given: dict[str, Any], faults: list[str]) -> None:
-    assert check_unknown(config(**given)) == faults
+    assert check_unknown_words(config(**given)) == faults
 
 
 def test_made_from_a_config(tmp_path: Path) -> None:

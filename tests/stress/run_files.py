@@ -17,8 +17,8 @@ from typing import Any
 import tomli_w
 
 from rnnsearch.config import load, preset, preset_names, resolve
+from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError
-from rnnsearch.systems.validation import check_model
 from tests.stress import mutants
 
 UNUSUAL_VALUES: list[Any] = [

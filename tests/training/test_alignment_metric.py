@@ -4,8 +4,8 @@ import pytest
 
 from rnnsearch.config import merge
 from rnnsearch.metrics.alignment_error import alignment_error
+from rnnsearch.systems.dev_scores import DevScore
 from rnnsearch.systems.dev_set import AlignmentErrorRate
-from rnnsearch.systems.validation import DevScore
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.training.run import check
 from rnnsearch.translator.loading import load

@@ -14,15 +14,15 @@ import torch
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import RnnsearchError, TrainingError
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
+from rnnsearch.systems.dev_scores import DevScore, Validation
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.translation import build
-from rnnsearch.systems.validation import DevScore, Validation
 from rnnsearch.utils.weights import read_weights, weights
 from tests.training.toys import HARD, PLAIN, SGD
 
@@ -164,7 +164,7 @@ class OutOfMemory(Likelihood):
 
     rows: int = 0
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
         loss = super().__call__(model, batch, draws)
         if batch.sentences > self.rows:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -197,7 +197,7 @@ def test_what_a_failed_pass_held_is_free_before_the_next_try(trainer, configure)
     handled: list[bool] = []
 
     class Handled(OutOfMemory):
-        def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
             handled.append(sys.exception() is not None)
             return super().__call__(model, batch, draws)
 
@@ -229,7 +229,7 @@ class NotFinite(Likelihood):
     value: float = math.nan
     calls: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
         loss = super().__call__(model, batch, draws)
         if draws is not None and next(self.calls) >= self.update:
             return Loss(loss.total * self.value, loss.nll * self.value)

@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, RnnsearchError, TrainingError
-from rnnsearch.systems.validation import DevScore, Validation
+from rnnsearch.systems.dev_scores import DevScore, Validation
 from rnnsearch.training.run import train
 from tests.training.toys import Recorder
 

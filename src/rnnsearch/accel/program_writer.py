@@ -53,7 +53,7 @@ from rnnsearch.text.vocabulary import BOS
 
 ENCODERS = (Unidirectional, Bidirectional, Stacked)
 CAN = (
-    f"the decoders {', '.join(sorted(one.name for one in STEPS))} over encoders of recurrent layers, with attention by "
+    f"the decoders {', '.join(sorted(cls.component.name() for cls in STEPS))} over encoders of recurrent layers, with attention by "
     "a softmax, local or global, and a plain output"
 )
 """What `lacks` has nothing against, in words."""
@@ -247,7 +247,7 @@ def _feature(arrays: _Arrays, part: nn.Module, written: Feature, kept: int) -> S
         weight = part.cell.input.weight[:, 1 : 1 + part.annotation_size]
         layer = Affine(arrays.block(weight), arrays.row(part.cell.input.bias))
     elif isinstance(part, LinguisticCoverage):
-        layer, fertility = arrays.affine(part.fertility), float(part.most)
+        layer, fertility = arrays.affine(part.fertility), float(part.max_fertility)
     return SourceFeature(*written.described(kept), layer, fertility)
 
 
@@ -307,12 +307,12 @@ def _bridged(arrays: _Arrays, bridge: Bridge, encoder: Sequence[StateShape]) -> 
             elif isinstance(bridge, Copy):
                 yield First(size, "finals", ((l, part),), None, "", 0)
             elif isinstance(bridge, Learned):
-                e = bridge.reads[l]
-                read = tuple((e, own) for own in range(len(encoder[e].kind._fields)))
+                e = bridge.encoder_layers[l]
+                read = tuple((e, own) for own in range(len(encoder[e].state_type._fields)))
                 yield First(size, "finals", read, _layer(arrays, bridge.layers[l]), "tanh", part * size)
             else:
                 assert isinstance(bridge, Rectified)
-                read = tuple((e, min(part, len(shape.kind._fields) - 1)) for e, shape in enumerate(encoder))
+                read = tuple((e, min(part, len(shape.state_type._fields) - 1)) for e, shape in enumerate(encoder))
                 yield First(size, "finals", read, _layer(arrays, bridge.layers[part]), "relu", begin)
         begin += size
 

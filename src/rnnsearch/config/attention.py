@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
 from rnnsearch.config.options import (
     Count,
+    Family,
     NameIn,
-    NormaliserName,
     Options,
     Positive,
     Size,
     SmallSize,
     Table,
-    by_name,
     option_names,
     parse_flat,
 )
@@ -26,6 +25,10 @@ class ScoreOptions(Options):
     """Options of a score function."""
 
     type: str
+    takes_features: ClassVar[bool] = False
+    """True if the score has a hidden layer, which attention features are added to."""
+    has_parameters: ClassVar[bool] = True
+    """True if the score has parameters, which `[model.init]` initialises."""
 
     def size_problem(self, query_size: int, annotation_size: int) -> str | None:
         """Return why the score cannot be computed for these sizes, or None if it can.
@@ -35,40 +38,53 @@ class ScoreOptions(Options):
         return None
 
 
+SCORES = Family[ScoreOptions]("score")
+
+
+@SCORES.register
 class AdditiveOptions(ScoreOptions):
     """v^T tanh(W s + U h) (Bahdanau et al., appendix A.1.2)."""
 
     type: Literal["additive"] = "additive"
+    takes_features = True
     size: Size
     """Hidden size of the alignment model (A), over all heads."""
 
 
+@SCORES.register
 class AdditiveBiasOptions(ScoreOptions):
     """v^T tanh(W s + U h + b): `additive` with a bias (OpenNMT-py's `mlp`)."""
 
     type: Literal["additive-bias"] = "additive-bias"
+    takes_features = True
     size: Size
 
 
+@SCORES.register
 class ConcatOptions(ScoreOptions):
     """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive` with one matrix, initialised as a
     whole."""
 
     type: Literal["concat"] = "concat"
+    takes_features = True
     size: Size
 
 
+@SCORES.register
 class ConcatIdentityOptions(ScoreOptions):
     """v^T tanh(W s + h): the variant of `concat` behind the published results (Luong et al.,
     footnote 15)."""
 
     type: Literal["concat-identity"] = "concat-identity"
+    takes_features = True
 
 
+@SCORES.register
 class MultiHeadAdditiveOptions(ScoreOptions):
     """One additive score and one context per head (RNMT+)."""
 
     type: Literal["multi-head-additive"] = "multi-head-additive"
+    takes_features = True
     size: Size
     heads: SmallSize
     """Number of attention heads; must divide `size` and the annotation size."""
@@ -81,6 +97,8 @@ class MultiHeadAdditiveOptions(ScoreOptions):
 
 
 class _EqualSizeOptions(ScoreOptions):
+    has_parameters = False
+
     def size_problem(self, query_size: int, annotation_size: int) -> str | None:
         if query_size == annotation_size:
             return None
@@ -88,24 +106,28 @@ class _EqualSizeOptions(ScoreOptions):
         return f"score: {must}; got {query_size} and {annotation_size} (the general score takes any sizes)"
 
 
+@SCORES.register
 class DotOptions(_EqualSizeOptions):
     """s^T h (Luong et al., after eq. 7); decoder state and annotations must have the same size."""
 
     type: Literal["dot"] = "dot"
 
 
+@SCORES.register
 class ScaledDotOptions(_EqualSizeOptions):
     """s^T h divided by the square root of the state size (Vaswani et al., eq. 1)."""
 
     type: Literal["scaled-dot"] = "scaled-dot"
 
 
+@SCORES.register
 class GeneralOptions(ScoreOptions):
     """s^T W h (Luong et al., after eq. 7), for any two sizes."""
 
     type: Literal["general"] = "general"
 
 
+@SCORES.register
 class LocationOptions(ScoreOptions):
     """W s: depends on the decoder state and the position, not on the annotations (Luong et al., eq.
     8)."""
@@ -116,13 +138,7 @@ class LocationOptions(ScoreOptions):
     sentences are ignored."""
 
 
-class EvenOptions(ScoreOptions):
-    """Constant 0: attention is determined by the window only (for the mixture window of Graves
-    2013)."""
-
-    type: Literal["even"] = "even"
-
-
+@SCORES.register
 class ConvolutionalOptions(ScoreOptions):
     """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al.
     2016)."""
@@ -136,18 +152,34 @@ class ConvolutionalOptions(ScoreOptions):
     """Number of positions on either side that a filter covers."""
 
 
+@SCORES.register
+class EvenOptions(ScoreOptions):
+    """Constant 0: attention is determined by the window only (for the mixture window of Graves
+    2013)."""
+
+    type: Literal["even"] = "even"
+    has_parameters = False
+
+
 class WindowOptions(Options):
     """Options of an attention window."""
 
     type: str
+    has_factor: ClassVar[bool] = False
+    """True if the window multiplies the normalised weights by a factor."""
 
 
+WINDOWS = Family[WindowOptions]("window")
+
+
+@WINDOWS.register
 class GlobalOptions(WindowOptions):
     """All source positions."""
 
     type: Literal["global"] = "global"
 
 
+@WINDOWS.register
 class LocalMonotonicOptions(WindowOptions):
     """Source positions within `width` of the target position (Luong et al., section 3.2)."""
 
@@ -156,14 +188,17 @@ class LocalMonotonicOptions(WindowOptions):
     """D of the window [p - D, p + D] (10 in Luong et al.)."""
 
 
+@WINDOWS.register
 class LocalPredictiveOptions(WindowOptions):
     """Source positions within `width` of a predicted position. The weights are multiplied by a
     Gaussian around it, so that they sum to less than 1 (Luong et al., eq. 9-10)."""
 
     type: Literal["local-p"] = "local-p"
+    has_factor = True
     width: Size
 
 
+@WINDOWS.register
 class WaitOptions(WindowOptions):
     """The source prefix that has arrived in simultaneous translation: `wait` tokens before the
     first target token, then one more per target token (Ma et al. 2019)."""
@@ -173,21 +208,119 @@ class WaitOptions(WindowOptions):
     """Number of source tokens read before the first target token is written (k)."""
 
 
+@WINDOWS.register
 class MixtureOptions(WindowOptions):
     """A mixture of Gaussians that multiplies the weights; its centres only move right (Graves 2013,
     eq. 46-51)."""
 
     type: Literal["mixture"] = "mixture"
+    has_factor = True
     components: Size
     """Number of Gaussians (K)."""
+
+
+class NormaliserOptions(Options):
+    """Declaration of a normaliser, the function from scores to weights."""
+
+    type: str
+    package: ClassVar[str | None] = None
+    """Optional package that the normaliser needs."""
+    samples: ClassVar[bool] = False
+    """True if training samples positions, which gives the scores no gradient."""
+    needs_noise: ClassVar[bool] = False
+    """True if training needs a random number per target and source position."""
+
+    @classmethod
+    def supports(cls, window: type[WindowOptions]) -> bool:
+        """Return True if the normaliser is valid with this window."""
+        return True
+
+
+NORMALISERS = Family[NormaliserOptions]("normaliser")
+
+
+@NORMALISERS.register
+class SoftmaxOptions(NormaliserOptions):
+    """Softmax (Bahdanau et al., eq. 6)."""
+
+    type: Literal["softmax"] = "softmax"
+
+
+@NORMALISERS.register
+class SparsemaxOptions(NormaliserOptions):
+    """Sparsemax, the projection onto the simplex, which gives many positions a weight of 0 (Martins
+    & Astudillo 2016). Needs `pip install entmax`."""
+
+    type: Literal["sparsemax"] = "sparsemax"
+    package = "entmax"
+
+
+@NORMALISERS.register
+class Entmax15Options(NormaliserOptions):
+    """1.5-entmax, between softmax and sparsemax (Peters et al. 2019). Needs `pip install
+    entmax`."""
+
+    type: Literal["entmax15"] = "entmax15"
+    package = "entmax"
+
+
+@NORMALISERS.register
+class HardOptions(NormaliserOptions):
+    """Hard attention to one position: sampled from the softmax in training, the best one in search
+    (Xu et al. 2015). Needs `[objective.reinforce]`."""
+
+    type: Literal["hard"] = "hard"
+    samples = True
+    needs_noise = True
+
+    @classmethod
+    def supports(cls, window: type[WindowOptions]) -> bool:
+        # The weight of the one position is 1; there is nothing to scale.
+        return not window.has_factor
+
+
+@NORMALISERS.register
+class ExponentialOptions(NormaliserOptions):
+    """exp(e), not normalised; with the even score and the mixture window, the attention of Graves
+    2013."""
+
+    type: Literal["exponential"] = "exponential"
+
+
+@NORMALISERS.register
+class MonotonicOptions(NormaliserOptions):
+    """Monotonic attention, which learns where to stop and never moves back (Raffel et al. 2017):
+    expected weights in training, one position in search."""
+
+    type: Literal["monotonic"] = "monotonic"
+    needs_noise = True
+
+    @classmethod
+    def supports(cls, window: type[WindowOptions]) -> bool:
+        # All positions between the last stop and the next must be visible.
+        return window in (GlobalOptions, WaitOptions)
+
+
+@NORMALISERS.register
+class LinearChainOptions(NormaliserOptions):
+    """Marginals of a linear chain, so that neighbouring positions are selected together (after Kim
+    et al. 2017)."""
+
+    type: Literal["linear-chain"] = "linear-chain"
 
 
 class FeatureOptions(Options):
     """Options of an attention feature."""
 
     type: str
+    tracks_untranslated: ClassVar[bool] = False
+    """True if the feature learns how much of each source word is left to translate."""
 
 
+FEATURES = Family[FeatureOptions]("feature")
+
+
+@FEATURES.register
 class LinguisticCoverageOptions(FeatureOptions):
     """The fraction of a source token that has been translated, given its fertility (Tu et al. 2016,
     section 3.1.1)."""
@@ -197,6 +330,7 @@ class LinguisticCoverageOptions(FeatureOptions):
     """N, the maximum number of target tokens per source token (2 in Tu et al.)."""
 
 
+@FEATURES.register
 class NeuralCoverageOptions(FeatureOptions):
     """A coverage vector per source token, updated by a GRU (Tu et al. 2016, section 3.1.2)."""
 
@@ -205,14 +339,17 @@ class NeuralCoverageOptions(FeatureOptions):
     """Size of the coverage vector per source position (10 in Tu et al.)."""
 
 
+@FEATURES.register
 class CoverageEmbeddingOptions(FeatureOptions):
     """A coverage embedding per source word, which each target word updates by its weights (Mi et
     al. 2016)."""
 
     type: Literal["coverage-embedding"] = "coverage-embedding"
+    tracks_untranslated = True
     coverage_size: Size
 
 
+@FEATURES.register
 class PositionOptions(FeatureOptions):
     """Logarithms of target position, source position and source length (Cohn et al. 2016, section
     3.1)."""
@@ -220,6 +357,7 @@ class PositionOptions(FeatureOptions):
     type: Literal["position"] = "position"
 
 
+@FEATURES.register
 class MarkovOptions(FeatureOptions):
     """The previous step's weights around a source position (Cohn et al. 2016, section 3.2)."""
 
@@ -228,6 +366,7 @@ class MarkovOptions(FeatureOptions):
     """k of the window [j - k, j + k] over earlier weights (1 in Cohn et al.)."""
 
 
+@FEATURES.register
 class LocalFertilityOptions(FeatureOptions):
     """The sums of all earlier weights around a source position (Cohn et al. 2016, section 3.3)."""
 
@@ -235,6 +374,7 @@ class LocalFertilityOptions(FeatureOptions):
     neighbours: Count
 
 
+@FEATURES.register
 class RecurrentOptions(FeatureOptions):
     """An LSTM per source token that reads the earlier weights around it (Yang et al. 2017)."""
 
@@ -244,33 +384,6 @@ class RecurrentOptions(FeatureOptions):
     """Size of the LSTM state per source token."""
 
 
-SCORES: dict[str, type[ScoreOptions]] = by_name(
-    AdditiveOptions,
-    AdditiveBiasOptions,
-    ConcatOptions,
-    ConcatIdentityOptions,
-    MultiHeadAdditiveOptions,
-    DotOptions,
-    ScaledDotOptions,
-    GeneralOptions,
-    LocationOptions,
-    ConvolutionalOptions,
-    EvenOptions,
-)
-WINDOWS: dict[str, type[WindowOptions]] = by_name(
-    GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions, MixtureOptions
-)
-FEATURES: dict[str, type[FeatureOptions]] = by_name(
-    LinguisticCoverageOptions,
-    NeuralCoverageOptions,
-    CoverageEmbeddingOptions,
-    PositionOptions,
-    MarkovOptions,
-    LocalFertilityOptions,
-    RecurrentOptions,
-)
-
-
 class ComponentNames(Table):
     """The options of the flat table that name components."""
 
@@ -278,7 +391,7 @@ class ComponentNames(Table):
     """Score function, see below."""
     window: Annotated[str, NameIn(WINDOWS)] = "global"
     """Source positions that may be attended to, see below."""
-    normaliser: NormaliserName = "softmax"
+    normaliser: Annotated[str, NameIn(NORMALISERS)] = "softmax"
     """Function from scores to weights, see below."""
     features: list[Annotated[str, NameIn(FEATURES)]] = Field(default=[])
     """Additional inputs of the alignment model per source position, see below. Only for scores with

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import MAX_INTEGER, Count, Language, Languages, OneOf, Options, Size, Table, by_name
+from rnnsearch.config.options import MAX_INTEGER, Count, Family, Language, Languages, OneOf, Options, Size, Table
 
 # `[text.annotation]`: unknown target words that refer to source positions.
 
@@ -27,6 +27,10 @@ class AnnotationConfig(Options):
     """Annotation scheme, see below."""
 
 
+ANNOTATIONS = Family[AnnotationConfig]("annotation")
+
+
+@ANNOTATIONS.register
 class CopyableOptions(AnnotationConfig):
     """Copyable model: unknown source words are numbered (repeated words share a number), and an
     unknown target word carries the number of the source word it is aligned to."""
@@ -37,6 +41,7 @@ class CopyableOptions(AnnotationConfig):
     `<unk>`."""
 
 
+@ANNOTATIONS.register
 class PosAllOptions(AnnotationConfig):
     """Positional all model: every target word is followed by its distance to the aligned source
     word."""
@@ -47,6 +52,7 @@ class PosAllOptions(AnnotationConfig):
     distance."""
 
 
+@ANNOTATIONS.register
 class PosUnkOptions(AnnotationConfig):
     """Positional unknown model: an unknown target word carries its distance to the aligned source
     word."""
@@ -55,9 +61,6 @@ class PosUnkOptions(AnnotationConfig):
     window: Window = 7
     """Maximum distance in words; unaligned words and words farther away share one token without a
     distance."""
-
-
-ANNOTATIONS: dict[str, type[AnnotationConfig]] = by_name(CopyableOptions, PosAllOptions, PosUnkOptions)
 
 
 class CleaningConfig(Table):
@@ -264,7 +267,7 @@ class TextConfig(Table):
     otherwise 0.2 to 0.5). Dev and test sets and input to translate get the most probable
     segmentation. Only for `unigram`."""
     inline_terms: InlineTermsConfig | None = None
-    annotation: Annotated[AnnotationConfig, OneOf("annotation", ANNOTATIONS)] | None = None
+    annotation: Annotated[AnnotationConfig, OneOf(ANNOTATIONS)] | None = None
 
     @model_validator(mode="after")
     def _validate(self) -> TextConfig:

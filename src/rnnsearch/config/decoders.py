@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Bridge, Cell, Options, Size, SmallSize, by_name, problem, raise_problems
+from rnnsearch.config.cells import CELLS, BridgeName, CellName, LayerState
+from rnnsearch.config.options import Family, Options, Size, SmallSize, problem, raise_problems
 
 
 class DecoderConfig(Options):
@@ -21,6 +22,13 @@ class DecoderConfig(Options):
     readout_option: ClassVar[str | None] = None
     """Name of the option that sets the input size of the output layer; None if no single option
     does."""
+    attends: ClassVar[bool] = True
+    """True if the decoder needs `[model.attention]`; without attention, it needs an encoder with a
+    sentence vector."""
+    query_precedes_word: ClassVar[bool] = False
+    """True if attention at a target position is computed before the previous word is read."""
+    supports_fusion: ClassVar[bool] = False
+    """True if a layer between state and output can also read a language model."""
     copies: ClassVar[bool] = False
     """True if the decoder can also copy source positions, in addition to generating words of the
     vocabulary."""
@@ -41,6 +49,9 @@ class DecoderConfig(Options):
         return annotation_size
 
 
+DECODERS = Family[DecoderConfig]("decoder")
+
+
 class _Maxout(DecoderConfig):
     maxout: Size
     """Size of the maxout layer, after pooling over pairs (l in the papers)."""
@@ -54,7 +65,7 @@ class _Tanh(DecoderConfig):
 
 
 class _Layered(DecoderConfig):
-    cell: Cell
+    cell: CellName
     """Recurrent cell, see below. `cho` and `bi-scale` have a fixed cell."""
     layers: SmallSize
     """Number of layers."""
@@ -77,64 +88,87 @@ class _Layered(DecoderConfig):
 class StackOptions(_Layered):
     """A stack of cells whose first states come from a bridge."""
 
-    bridge: Bridge
+    bridge: BridgeName
     """How the first states are computed from the encoder's last states, see below."""
 
+    @property
+    def first_states(self) -> tuple[LayerState, ...]:
+        """The first state of each layer, bottom first."""
+        return (LayerState(CELLS[self.cell].carries, self.size),) * self.layers
 
+
+@DECODERS.register
 class BahdanauOptions(_Maxout):
     """RNNsearch: attention with the state before the update, deep output with maxout (Bahdanau et
     al. 2015)."""
 
     type: Literal["bahdanau"] = "bahdanau"
-    cell: Cell
+    query_precedes_word = True
+    supports_fusion = True
+    cell: CellName
 
 
+@DECODERS.register
 class BahdanauTanhOptions(_Tanh):
     """`bahdanau` with a single tanh layer instead of maxout, as in Nematus."""
 
     type: Literal["bahdanau-tanh"] = "bahdanau-tanh"
-    cell: Cell
+    query_precedes_word = True
+    supports_fusion = True
+    cell: CellName
 
 
+@DECODERS.register
 class CohnOptions(DecoderConfig):
     """The recurrence of `bahdanau` from a zero state, with a tanh layer over the new state, the
     context and the previous word (Cohn et al. 2016)."""
 
     type: Literal["cohn"] = "cohn"
-    cell: Cell
+    query_precedes_word = True
+    supports_fusion = True
+    cell: CellName
     readout_option = "size"
 
 
+@DECODERS.register
 class CopyNetOptions(DecoderConfig):
     """CopyNet: the recurrence of `bahdanau`, which also reads the source positions that the
     previous word was copied from. One softmax decides between generating a word and copying one (Gu
     et al. 2016). With `text.type = "words"` words are copied with their original spelling."""
 
     type: Literal["copynet"] = "copynet"
-    cell: Cell
+    cell: CellName
     readout_option = "size"
     copies = True
 
 
+@DECODERS.register
 class RNNencdecOptions(_Maxout):
     """RNNencdec, the baseline of RNNsearch: the context is the encoder's last state at every
     step."""
 
     type: Literal["rnnencdec"] = "rnnencdec"
-    cell: Cell
+    attends = False
+    supports_fusion = True
+    cell: CellName
 
 
+@DECODERS.register
 class ChoOptions(_Maxout):
     """The decoder of Cho et al. (appendix A), whose reset gate also applies to the context."""
 
     type: Literal["cho"] = "cho"
+    attends = False
+    supports_fusion = True
 
 
+@DECODERS.register
 class SutskeverOptions(StackOptions):
     """A stack of cells without attention, initialised from the encoder's last states (Sutskever et
     al. 2014)."""
 
     type: Literal["sutskever"] = "sutskever"
+    attends = False
     readout_option = "size"
 
 
@@ -144,19 +178,23 @@ class _Attentional(StackOptions, _Tanh):
     in OpenNMT-py with `mlp` attention)."""
 
 
+@DECODERS.register
 class LuongOptions(_Attentional):
     """Attention with the new state of the top layer, not fed back into the recurrence (Luong et al.
     2015)."""
 
     type: Literal["luong"] = "luong"
+    supports_fusion = True
 
 
+@DECODERS.register
 class LuongInputFeedingOptions(_Attentional):
     """`luong` with input feeding: each step also reads the previous attentional state."""
 
     type: Literal["luong-input-feeding"] = "luong-input-feeding"
 
 
+@DECODERS.register
 class NeubigOptions(StackOptions):
     """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the
     previous word."""
@@ -164,87 +202,81 @@ class NeubigOptions(StackOptions):
     type: Literal["neubig"] = "neubig"
 
 
+@DECODERS.register
 class ConditionalGRUOptions(_Tanh):
     """The conditional GRU of Nematus: attention between two transitions."""
 
     type: Literal["cgru"] = "cgru"
-    cell: Cell
+    supports_fusion = True
+    cell: CellName
     transitions: ClassVar[int] = 0
 
 
+@DECODERS.register
 class DeepTransitionOptions(_Tanh):
     """`cgru` with further transitions after the second (Miceli Barone et al. 2017)."""
 
     type: Literal["deep-transition"] = "deep-transition"
-    cell: Cell
+    supports_fusion = True
+    cell: CellName
     transitions: SmallSize
     """Number of further transitions per step, which read only the state, after the one that reads
     the context (`bideep`: after the first one of each layer)."""
 
 
+@DECODERS.register
 class BiDeepOptions(_Layered, _Tanh):
     """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et
     al. 2017)."""
 
     type: Literal["bideep"] = "bideep"
+    supports_fusion = True
     transitions: SmallSize
 
 
 class _MemoryOptions(_Maxout):
-    cell: Cell
+    cell: CellName
     slots: SmallSize
     """Number of cells of the external memory (n in the paper)."""
     slot_size: Size
     """Size of each memory cell (m in the paper)."""
 
 
+@DECODERS.register
 class BiScaleOptions(_Tanh):
     """Bi-scale decoder: a fast layer that may change at every token, and a slow layer that changes
     only where the fast one's gate allows it. Designed for character-level output (Chung et al.
     2016)."""
 
     type: Literal["bi-scale"] = "bi-scale"
+    query_precedes_word = True
+    supports_fusion = True
 
 
+@DECODERS.register
 class MemDecOptions(_MemoryOptions):
     """MEMDEC: an external memory that is read and written at each step (Wang et al. 2016)."""
 
     type: Literal["memdec"] = "memdec"
+    supports_fusion = True
 
 
+@DECODERS.register
 class SeparateHeadsOptions(_MemoryOptions):
     """A variant of `memdec` with separate heads for reading and writing, each with a tanh, and
     learned initial memory cells."""
 
     type: Literal["memory"] = "memory"
+    supports_fusion = True
 
 
+@DECODERS.register
 class RNMTPlusOptions(StackOptions):
     """RNMT+: attention with the bottom layer; all layers and the output read the context (Chen et
     al. 2018)."""
 
     type: Literal["rnmt-plus"] = "rnmt-plus"
+    query_precedes_word = True
 
     def attended_size(self, annotation_size: int) -> int:
         return self.size
-
-
-DECODERS: dict[str, type[DecoderConfig]] = by_name(
-    BahdanauOptions,
-    BahdanauTanhOptions,
-    CohnOptions,
-    CopyNetOptions,
-    RNNencdecOptions,
-    ChoOptions,
-    SutskeverOptions,
-    LuongOptions,
-    LuongInputFeedingOptions,
-    NeubigOptions,
-    ConditionalGRUOptions,
-    DeepTransitionOptions,
-    BiDeepOptions,
-    BiScaleOptions,
-    MemDecOptions,
-    SeparateHeadsOptions,
-    RNMTPlusOptions,
-)

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Cell, Options, Size, SmallSize, Table, by_name, problem, raise_problems
+from rnnsearch.config.cells import CELLS, CellName, LayerState
+from rnnsearch.config.options import Family, Options, Size, SmallSize, Table, problem, raise_problems
 
 
 class EncoderConfig(Options):
@@ -16,16 +17,18 @@ class EncoderConfig(Options):
 
     type: str
     """Encoder type, see below."""
-    cell: Cell
+    cell: CellName
     """Recurrent cell, see below."""
     size: Size
     """Hidden size per direction. Annotations of a bidirectional top layer have twice this size."""
     reads_end: bool = True
     """Read the end token of each source sentence, so that attention can use it. If `false`, only
     words have annotations (as in OpenNMT-py); not with `reverse`."""
-    has_sentence_vector: ClassVar[bool] = False
+    one_vector: ClassVar[bool] = False
     """True if the last states can summarise the sentence in one vector, as decoders without
     attention need."""
+    selects_words: ClassVar[bool] = False
+    """True if annotations and decoder see only some of the source words, which the encoder selects."""
 
     @model_validator(mode="after")
     def _validate_end(self) -> EncoderConfig:
@@ -44,7 +47,16 @@ class EncoderConfig(Options):
         """The size of an annotation (H)."""
         return self.layer_sizes[-1]
 
+    @property
+    def last_states(self) -> tuple[LayerState, ...]:
+        """The last state of each layer, bottom first."""
+        return tuple(LayerState(CELLS[self.cell].carries, size) for size in self.layer_sizes)
 
+
+ENCODERS = Family[EncoderConfig]("encoder")
+
+
+@ENCODERS.register
 class BidirectionalOptions(EncoderConfig):
     """A forward and a backward recurrent layer; annotation = [forward; backward] (Bahdanau et al.,
     eq. 7)."""
@@ -56,6 +68,7 @@ class BidirectionalOptions(EncoderConfig):
         return (2 * self.size,)
 
 
+@ENCODERS.register
 class UnidirectionalOptions(EncoderConfig):
     """One recurrent layer, left to right (Cho et al., section 2)."""
 
@@ -63,7 +76,7 @@ class UnidirectionalOptions(EncoderConfig):
     reverse: bool = False
     """Read the words from last to first, followed by the end token (Sutskever et al.). Annotations
     keep the order of the text."""
-    has_sentence_vector = True
+    one_vector = True
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
@@ -84,6 +97,7 @@ class _Layered(EncoderConfig):
         return tuple(self.size * (1 + bidirectional) for bidirectional in self.bidirectional_layers)
 
 
+@ENCODERS.register
 class StackedOptions(_Layered):
     """Stacked recurrent layers, unidirectional or bidirectional, with optional residual connections
     (Sutskever et al.; Luong et al.; GNMT; RNMT+)."""
@@ -98,7 +112,7 @@ class StackedOptions(_Layered):
     reverse: bool = False
     """Read the words from last to first, followed by the end token (Sutskever et al.). Annotations
     keep the order of the text."""
-    has_sentence_vector = True
+    one_vector = True
 
     @property
     def bidirectional_layers(self) -> tuple[bool, ...]:
@@ -124,6 +138,7 @@ class StackedOptions(_Layered):
         return self
 
 
+@ENCODERS.register
 class PyramidOptions(_Layered):
     """Bidirectional layers, of which the upper ones halve the number of positions (Chan et al.
     2016). For long sources."""
@@ -140,6 +155,7 @@ class PyramidOptions(_Layered):
         return self
 
 
+@ENCODERS.register
 class ConvolutionalOptions(EncoderConfig):
     """Convolutions over the tokens, max-pooling over segments, highway layers, and a bidirectional
     recurrent layer over the segments (Lee et al. 2017). For characters."""
@@ -159,12 +175,14 @@ class ConvolutionalOptions(EncoderConfig):
         return (2 * self.size,)
 
 
+@ENCODERS.register
 class RationaleOptions(EncoderConfig):
     """A forward and a backward recurrent layer over a subset of the words, selected by a second
     network (Lei et al. 2016). The decoder sees nothing else of the source. Trained by
     `[objective.rationale]`."""
 
     type: Literal["rationale"] = "rationale"
+    selects_words = True
     chooser: Size
     """Hidden size per direction of the network that reads the whole source and selects words."""
 
@@ -178,16 +196,6 @@ class RationaleOptions(EncoderConfig):
             must = "must be true for the rationale encoder, which may select nothing but the end token"
             raise_problems([problem(("reads_end",), must)])
         return self
-
-
-ENCODERS: dict[str, type[EncoderConfig]] = by_name(
-    BidirectionalOptions,
-    UnidirectionalOptions,
-    StackedOptions,
-    PyramidOptions,
-    ConvolutionalOptions,
-    RationaleOptions,
-)
 
 
 # `[model.source_characters]` and `[model.target_characters]`: words encoded and decoded by their
@@ -205,11 +213,15 @@ class SourceCharactersConfig(Options):
     Manning 2016)."""
 
 
+SOURCE_CHARACTERS = Family[SourceCharactersConfig]("composition")
+
+
 class _CharacterEmbeddingOptions(SourceCharactersConfig):
     embedding: Size = 64
     """Size of the character embeddings."""
 
 
+@SOURCE_CHARACTERS.register
 class LSTMOptions(_CharacterEmbeddingOptions):
     """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning
     2016)."""
@@ -219,6 +231,7 @@ class LSTMOptions(_CharacterEmbeddingOptions):
     """Number of layers."""
 
 
+@SOURCE_CHARACTERS.register
 class BiLSTMOptions(_CharacterEmbeddingOptions):
     """A linear layer over the last states of a forward and a backward LSTM (Ling et al. 2015)."""
 
@@ -227,6 +240,7 @@ class BiLSTMOptions(_CharacterEmbeddingOptions):
     """Hidden size per direction."""
 
 
+@SOURCE_CHARACTERS.register
 class CNNOptions(_CharacterEmbeddingOptions):
     """Convolutions over the characters, max-pooling and highway layers (Kim et al. 2016;
     Costa-jussa & Fonollosa 2016)."""
@@ -240,6 +254,7 @@ class CNNOptions(_CharacterEmbeddingOptions):
     """Number of highway layers."""
 
 
+@SOURCE_CHARACTERS.register
 class NGramsOptions(SourceCharactersConfig):
     """The sum of the embeddings of the word's character n-grams (after Ataman & Federico 2018;
     hashed as in Bojanowski et al. 2017)."""
@@ -260,17 +275,12 @@ class NGramsOptions(SourceCharactersConfig):
         return self
 
 
-SOURCE_CHARACTERS: dict[str, type[SourceCharactersConfig]] = by_name(
-    LSTMOptions, BiLSTMOptions, CNNOptions, NGramsOptions
-)
-
-
 class TargetCharactersConfig(Table):
     """`[model.target_characters]`: a character-level decoder that spells unknown target words (the
     hybrid model of Luong & Manning 2016). Only for `text.type = "words"` and a decoder with
     attention."""
 
-    cell: Cell = "lstm"
+    cell: CellName = "lstm"
     """Recurrent cell, see below."""
     size: Size = 256
     """Hidden size."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Cell, OneOf, Options, Size, SmallSize, Table, by_name, problem, raise_problems
+from rnnsearch.config.cells import CellName
+from rnnsearch.config.options import Family, OneOf, Options, Size, SmallSize, Table, problem, raise_problems
 from rnnsearch.config.outputs import (
     INITS,
     OUTPUTS,
@@ -28,12 +29,16 @@ class NetworkConfig(Options):
     """Hidden size of each layer (D)."""
 
 
+NETWORKS = Family[NetworkConfig]("network")
+
+
+@NETWORKS.register
 class RecurrentOptions(NetworkConfig):
     """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al.
     2014)."""
 
     type: Literal["recurrent"] = "recurrent"
-    cell: Cell
+    cell: CellName
     """Recurrent cell, see below."""
     layers: SmallSize = 1
     """Number of layers."""
@@ -49,6 +54,7 @@ class RecurrentOptions(NetworkConfig):
         return self
 
 
+@NETWORKS.register
 class FeedForwardOptions(NetworkConfig):
     """One tanh layer over the last few tokens: a neural n-gram model (Bengio et al. 2003)."""
 
@@ -60,9 +66,6 @@ class FeedForwardOptions(NetworkConfig):
     `tie`."""
 
 
-NETWORKS: dict[str, type[NetworkConfig]] = by_name(RecurrentOptions, FeedForwardOptions)
-
-
 class LanguageModelConfig(Table):
     """A language model, which has only a target: see [Language models](language-models.md).
 
@@ -72,13 +75,13 @@ class LanguageModelConfig(Table):
     """Type of model."""
     embedding: Size
     """Size of the token embeddings (E)."""
-    network: Annotated[NetworkConfig, OneOf("network", NETWORKS)]
+    network: Annotated[NetworkConfig, OneOf(NETWORKS)]
     dropout: DropoutConfig = DropoutConfig()
-    init: Annotated[InitConfig, OneOf("init", INITS, default="glorot")] = GlorotOptions()
+    init: Annotated[InitConfig, OneOf(INITS, default="glorot")] = GlorotOptions()
     tie: Literal["none", "target"] = "none"
     """`target`: share the embedding matrix with the output layer; `network.size` must then equal
     `embedding`."""
-    output: Annotated[OutputConfig, OneOf("output", OUTPUTS, default="softmax")] = SoftmaxOptions()
+    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOptions()
 
 
 # `[model.language_model]`: a language model inside a translation model.
@@ -96,6 +99,8 @@ class FusionConfig(Options):
     its weights then belong to the translation model."""
     model: LanguageModelConfig | None = None
     """The language model's `[model]`, which training writes into the model folder."""
+    trains_output_only: ClassVar[bool] = False
+    """True if only the readout, the output layer and the gate are trained."""
 
     @property
     def trained(self) -> LanguageModelConfig:
@@ -109,14 +114,20 @@ class FusionConfig(Options):
         return self.model
 
 
+FUSIONS = Family[FusionConfig]("fusion")
+
+
+@FUSIONS.register
 class DeepFusionOptions(FusionConfig):
     """Deep fusion: one gate for the language model's state. Only the readout, the output layer and
     the gate are trained; all other weights are those of `training.begin_from` (Gulcehre et al.
     2015)."""
 
     type: Literal["deep"] = "deep"
+    trains_output_only = True
 
 
+@FUSIONS.register
 class ColdFusionOptions(FusionConfig):
     """Cold fusion: one gate per unit of a layer over the language model's scores, trained from
     scratch with the rest of the model (Sriram et al. 2017)."""
@@ -124,6 +135,3 @@ class ColdFusionOptions(FusionConfig):
     type: Literal["cold"] = "cold"
     size: Size = 256
     """Hidden size of the layer over the language model's scores."""
-
-
-FUSIONS: dict[str, type[FusionConfig]] = by_name(DeepFusionOptions, ColdFusionOptions)

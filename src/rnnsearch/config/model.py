@@ -44,24 +44,24 @@ class ModelConfig(Table):
     """Type of model."""
     embedding: Size
     """Size of the word embeddings (E)."""
-    encoder: Annotated[EncoderConfig, OneOf("encoder", ENCODERS)]
+    encoder: Annotated[EncoderConfig, OneOf(ENCODERS)]
     attention: AttentionConfig | None = None
-    decoder: Annotated[DecoderConfig, OneOf("decoder", DECODERS)]
+    decoder: Annotated[DecoderConfig, OneOf(DECODERS)]
     dropout: DropoutConfig = DropoutConfig()
-    init: Annotated[InitConfig, OneOf("init", INITS, default="glorot")] = GlorotOptions()
+    init: Annotated[InitConfig, OneOf(INITS, default="glorot")] = GlorotOptions()
     tie: Literal["none", "target", "all"] = "none"
     """`target`: share the target embedding matrix with the output layer. `all`: also share the
     source embedding, which needs `text.joint`. Both need a readout (`decoder.maxout` or
     `decoder.readout`; `decoder.size` with `sutskever`) of size `embedding`."""
-    output: Annotated[OutputConfig, OneOf("output", OUTPUTS, default="softmax")] = SoftmaxOptions()
+    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOptions()
     lexical: bool = False
     """Add the lexical model, which predicts target words directly from the attended source words
     (Nguyen & Chiang 2018). Helps with rare words and small corpora. Only for a decoder with
     attention."""
-    source_characters: Annotated[SourceCharactersConfig, OneOf("composition", SOURCE_CHARACTERS)] | None = None
+    source_characters: Annotated[SourceCharactersConfig, OneOf(SOURCE_CHARACTERS)] | None = None
     target_characters: TargetCharactersConfig | None = None
     pointer: PointerConfig | None = None
-    language_model: Annotated[FusionConfig, OneOf("fusion", FUSIONS)] | None = None
+    language_model: Annotated[FusionConfig, OneOf(FUSIONS)] | None = None
 
     @property
     def copies(self) -> bool:

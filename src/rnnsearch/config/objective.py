@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rnnsearch.config.options import (
-    AlignmentLoss,
+    Family,
     Fraction,
+    NameIn,
     NonNegative,
     OneOf,
     Options,
     Positive,
     Size,
     Table,
-    by_name,
 )
 
 
@@ -31,13 +31,43 @@ class FertilityConfig(Table):
     """Weight of the penalty."""
 
 
+class AlignmentLossOptions(Options):
+    """Declaration of a distance between attention weights and gold alignments."""
+
+    type: str
+
+
+ALIGNMENT_LOSSES = Family[AlignmentLossOptions]("alignment loss")
+
+
+@ALIGNMENT_LOSSES.register
+class CrossEntropyOptions(AlignmentLossOptions):
+    """Cross-entropy between gold and attention weights."""
+
+    type: Literal["cross-entropy"] = "cross-entropy"
+
+
+@ALIGNMENT_LOSSES.register
+class SquaredErrorOptions(AlignmentLossOptions):
+    """Half the squared difference of gold and attention weights."""
+
+    type: Literal["squared-error"] = "squared-error"
+
+
+@ALIGNMENT_LOSSES.register
+class ProductOptions(AlignmentLossOptions):
+    """Negative logarithm of the sum of gold times attention weights."""
+
+    type: Literal["product"] = "product"
+
+
 class SupervisionConfig(Table):
     """`[objective.supervision]`: supervised attention, trained to match word alignments (Liu et al.
     2016).
 
     The alignments come from `data.alignments` or from a listed corpus."""
 
-    type: AlignmentLoss
+    type: Annotated[str, NameIn(ALIGNMENT_LOSSES)]
     """Alignment loss, see below."""
     weight: Positive = 1.0
     """Weight of the alignment loss."""
@@ -70,6 +100,10 @@ class ContrastConfig(Options):
     """Noise words are sampled in proportion to their training counts raised to this power."""
 
 
+CONTRASTS = Family[ContrastConfig]("contrast")
+
+
+@CONTRASTS.register
 class NCEOptions(ContrastConfig):
     """Noise-contrastive estimation: classify words as text or noise (Mnih & Teh 2012)."""
 
@@ -79,15 +113,13 @@ class NCEOptions(ContrastConfig):
     1; 0.4 with `blackout`)."""
 
 
+@CONTRASTS.register
 class BlackOutOptions(ContrastConfig):
     """BlackOut: a weighted softmax over the word and the noise words, which also pushes each noise
     word down (Ji et al. 2016)."""
 
     type: Literal["blackout"] = "blackout"
     power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4
-
-
-CONTRASTS: dict[str, type[ContrastConfig]] = by_name(NCEOptions, BlackOutOptions)
 
 
 class ReinforceConfig(Options):
@@ -106,6 +138,10 @@ class ReinforceConfig(Options):
     too early."""
 
 
+BASELINES = Family[ReinforceConfig]("baseline", key="baseline")
+
+
+@BASELINES.register
 class AverageBaselineOptions(ReinforceConfig):
     """A moving average of the log-probabilities (Xu et al., section 4.1)."""
 
@@ -114,13 +150,11 @@ class AverageBaselineOptions(ReinforceConfig):
     """Decay rate of the moving average (0.9 in Xu et al.)."""
 
 
+@BASELINES.register
 class LearnedBaselineOptions(ReinforceConfig):
     """A prediction from the readout of the previous position."""
 
     baseline: Literal["learned"] = "learned"
-
-
-BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, LearnedBaselineOptions)
 
 
 class RationaleConfig(Table):
@@ -171,11 +205,11 @@ class ObjectiveConfig(Table):
     Jean et al. 2015). For vocabularies of hundreds of thousands of words; by default the softmax is
     over all tokens. Updates are sparse: they change only the embeddings and output rows of these
     tokens."""
-    contrast: Annotated[ContrastConfig, OneOf("contrast", CONTRASTS)] | None = None
+    contrast: Annotated[ContrastConfig, OneOf(CONTRASTS)] | None = None
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the character-level loss of unknown words (Luong &
     Manning 2016). Default: 1. Only with `[model.target_characters]`."""
-    reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
+    reinforce: Annotated[ReinforceConfig, OneOf(BASELINES)] | None = None
     rationale: RationaleConfig | None = None
     teacher: TeacherConfig | None = None
     symmetry: Positive | None = None

@@ -1,7 +1,9 @@
 """Building blocks of the run-file schema: value types, tables, and components selected by name.
 
-A component with options of its own is a subclass of `Options`, selected by `OneOf`. A component
-without options is a name in a mapping from names to descriptions, selected by `NameIn`.
+Each component (a score, a cell, an optimiser, ...) is declared once, as a subclass of `Options`
+that holds its name, its documentation and its options, and is registered in its `Family`. A table
+of a run file selects a component with `OneOf` if the component has options, otherwise with
+`NameIn`. The code that implements a component is registered in `config.registry`.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ Size = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 SmallSize = Annotated[int, Field(ge=1, le=100)]  # layers, heads: each is a module to build
 Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Fraction  # earlier name, which extensions may import
 NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 
@@ -96,10 +99,18 @@ def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Options(Table):
-    """The options of one component, whose name is the default of the field `key`."""
+    """Declaration of one component: its name (the default of the field `key`) and its options.
+
+    Class attributes annotated as `ClassVar` are traits, which `config.rules` checks combinations
+    by."""
 
     key: ClassVar[str] = "type"
     """The option that names the component."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the component in run files."""
+        return str(cls.model_fields[cls.key].default)
 
     @classmethod
     @cache
@@ -109,11 +120,28 @@ class Options(Table):
 
 
 O = TypeVar("O", bound=Options)
+C = TypeVar("C", bound=type[Options])
 
 
-def by_name(*classes: type[O]) -> dict[str, type[O]]:
-    """Return the options classes of a family by component name."""
-    return {cls.model_fields[cls.key].default: cls for cls in classes}
+class Family(dict[str, type[O]]):
+    """The options classes of interchangeable components by name, in the order of registration."""
+
+    def __init__(self, name: str, key: str = "type") -> None:
+        super().__init__()
+        self.name = name
+        self.key = key
+
+    def register(self, cls: C) -> C:
+        """Add a component; a later one replaces an earlier one of the same name.
+
+        Use it as a decorator of the component's options class.
+        """
+        self[cls.name()] = cls  # type: ignore[assignment]
+        return cls
+
+    def names(self, condition: Callable[[type[O]], bool]) -> str:
+        """Return the names of the components that satisfy a condition, for an error message."""
+        return ", ".join(name for name, cls in self.items() if condition(cls))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +164,9 @@ class NameIn:
 class OneOf:
     """Annotation of a table that holds the options of one class of a family, selected by name."""
 
-    family: str
-    classes: Mapping[str, type[Options]]
+    family: Family[Any]
     default: str | None = None
     """The name if the table has none."""
-    key: str = "type"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(
@@ -154,13 +180,13 @@ class OneOf:
         """
         if not isinstance(value, Mapping):
             return value
-        name = value.get(self.key, self.default)
-        if not isinstance(name, str) or name not in self.classes:
-            message = "must be given" if name is None else must_be_one_of(self.classes, name)
-            raise_problems([problem((self.key,), message)])
-        rest = {key: item for key, item in value.items() if key != self.key}
-        cls = self.classes[name]
-        return parse_flat(rest, [cls], partial(option_names, self.classes), f"the {name} {self.family}")[0]
+        family = self.family
+        name = value.get(family.key, self.default)
+        if not isinstance(name, str) or name not in family:
+            message = "must be given" if name is None else must_be_one_of(family, name)
+            raise_problems([problem((family.key,), message)])
+        rest = {key: item for key, item in value.items() if key != family.key}
+        return parse_flat(rest, [family[name]], partial(option_names, family), f"the {name} {family.name}")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,65 +275,3 @@ def raise_problems(problems: list[InitErrorDetails]) -> None:
     """Raise ValidationError if there are any problems."""
     if problems:
         raise ValidationError.from_exception_data("options", problems)
-
-
-# Names and descriptions of the components that have no options.
-
-CELLS = {
-    "gru": "The GRU of Bahdanau et al.: 1 - z weights the old state, the reset gate is applied before U.",
-    "cho-gru": "The GRU of Cho et al.: z weights the old state, the reset gate is applied before U.",
-    "torch-gru": "PyTorch's GRU, fused over a whole source sentence: z weights the old state, the reset gate is "
-    "applied after U.",
-    "lstm": "Long short-term memory, without peepholes.",
-    "tanh": "The simple recurrent cell.",
-    "layer-norm-gru": "The GRU with layer normalisation of W x and U h (Ba et al. 2016).",
-    "layer-norm-lstm": "The LSTM with layer normalisation of W x, U h and the memory cell (Ba et al. 2016).",
-    "gate-norm-lstm": "The LSTM with layer normalisation of each gate's input (after Chen et al. 2018).",
-    "rnmt-lstm": "`gate-norm-lstm` without a tanh on its output, h' = o * c' (RNMT+: Chen et al. 2018).",
-    "ssru": "The simpler simple recurrent unit (Kim et al. 2019): one gate and no product with the state. For decoders "
-    "of small, fast models.",
-}
-BRIDGES = {
-    "zero": "Zeros.",
-    "copy": "The encoder's last states, layer by layer; sizes and types of state must match.",
-    "learned": "A tanh layer over the encoder's last states, for any sizes.",
-    "learned-top": "A tanh layer over the encoder's top state for each layer of the decoder (JoeyNMT's `bridge`).",
-    "rectified": "A ReLU layer over the last states of all encoder layers together, one for h and one for memory "
-    "cells, for any sizes (OpenNMT-py's `bridge`).",
-}
-NORMALISERS = {
-    "softmax": "Softmax (Bahdanau et al., eq. 6).",
-    "sparsemax": "Sparsemax, the projection onto the simplex, which gives many positions a weight of 0 (Martins & "
-    "Astudillo 2016). Needs `pip install entmax`.",
-    "entmax15": "1.5-entmax, between softmax and sparsemax (Peters et al. 2019). Needs `pip install entmax`.",
-    "hard": "Hard attention to one position: sampled from the softmax in training, the best one in search (Xu et al. "
-    "2015). Needs `[objective.reinforce]`.",
-    "exponential": "exp(e), not normalised; with the even score and the mixture window, the attention of Graves 2013.",
-    "monotonic": "Monotonic attention, which learns where to stop and never moves back (Raffel et al. 2017): expected "
-    "weights in training, one position in search.",
-    "linear-chain": "Marginals of a linear chain, so that neighbouring positions are selected together (after Kim et "
-    "al. 2017).",
-}
-ALIGNMENT_LOSSES = {
-    "cross-entropy": "Cross-entropy between gold and attention weights.",
-    "squared-error": "Half the squared difference of gold and attention weights.",
-    "product": "Negative logarithm of the sum of gold times attention weights.",
-}
-LENGTH_NORMS = {
-    "power": "The length.",
-    "gnmt": "(5 + length) / 6 (Wu et al. 2016).",
-    "power-with-bos": "The length including the BOS token (OpenNMT-py's `avg`).",
-}
-STOPS = {
-    "bound": "Stop when `beam` hypotheses have finished, or when no unfinished one can still become better. A finished "
-    "hypothesis is replaced by the next best one; one cut off at the maximum length ranks below all finished ones.",
-    "top": "Stop when the best continuation of a step ends its sentence (OpenNMT-py). The slot of a finished "
-    "hypothesis stays empty until the next step; one cut off at the maximum length counts as finished.",
-}
-
-Cell = Annotated[str, NameIn(CELLS)]
-Bridge = Annotated[str, NameIn(BRIDGES)]
-NormaliserName = Annotated[str, NameIn(NORMALISERS)]
-AlignmentLoss = Annotated[str, NameIn(ALIGNMENT_LOSSES)]
-LengthNorm = Annotated[str, NameIn(LENGTH_NORMS)]
-Stop = Annotated[str, NameIn(STOPS)]

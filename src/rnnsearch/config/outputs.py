@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Fraction, Options, Positive, Size, Table, by_name, problem, raise_problems
+from rnnsearch.config.options import Family, Fraction, Options, Positive, Size, Table, problem, raise_problems
 
 
 class OutputConfig(Options):
@@ -18,19 +18,28 @@ class OutputConfig(Options):
 
     type: str
     """Output layer, see below."""
+    predicts_class: ClassVar[bool] = False
+    """True if a class of tokens is predicted before the token, so that no single matrix product
+    computes all scores."""
 
 
+OUTPUTS = Family[OutputConfig]("output")
+
+
+@OUTPUTS.register
 class SoftmaxOptions(OutputConfig):
     """One softmax over the vocabulary."""
 
     type: Literal["softmax"] = "softmax"
 
 
+@OUTPUTS.register
 class HierarchicalOptions(OutputConfig):
     """Class-based softmax, p(class of y) p(y given its class): training computes two small
     softmaxes (Goodman 2001)."""
 
     type: Literal["hierarchical"] = "hierarchical"
+    predicts_class = True
     classes: Size | None = None
     """Number of classes. Default: the square root of the vocabulary size."""
     by: Literal["frequency", "neighbours"] = "frequency"
@@ -40,12 +49,14 @@ class HierarchicalOptions(OutputConfig):
     Brown et al. (1992)."""
 
 
+@OUTPUTS.register
 class AdaptiveOptions(OutputConfig):
     """Adaptive softmax: the most frequent tokens have their own softmax, rarer tokens are grouped
     and read a smaller projection of the readout (Grave et al. 2017). The vocabulary must be sorted
     by frequency, as that of words is."""
 
     type: Literal["adaptive"] = "adaptive"
+    predicts_class = True
     cutoffs: Annotated[list[Size], Field(min_length=1)]
     """Start of each group: [2000, 10000] means the 2,000 most frequent tokens, one group of the
     next 8,000 and one of all others."""
@@ -57,9 +68,6 @@ class AdaptiveOptions(OutputConfig):
         if any(later <= earlier for earlier, later in pairwise(self.cutoffs)):
             raise_problems([problem(("cutoffs",), f"must be in ascending order; got {self.cutoffs}")])
         return self
-
-
-OUTPUTS: dict[str, type[OutputConfig]] = by_name(SoftmaxOptions, HierarchicalOptions, AdaptiveOptions)
 
 
 # `[model.dropout]` and `[model.init]`, for translation and language models.
@@ -101,6 +109,10 @@ class InitConfig(Options):
     """Initialise biases with zeros, or the same way as all other parameters."""
 
 
+INITS = Family[InitConfig]("init")
+
+
+@INITS.register
 class GlorotOptions(InitConfig):
     """Uniform between plus and minus sqrt(6 / (in + out)); embeddings and output rows have variance
     1 / columns."""
@@ -108,6 +120,7 @@ class GlorotOptions(InitConfig):
     type: Literal["glorot"] = "glorot"
 
 
+@INITS.register
 class NormalOptions(InitConfig):
     """Normal with standard deviation `scale`, except for the alignment model (Bahdanau et al.,
     appendix B.1)."""
@@ -120,11 +133,9 @@ class NormalOptions(InitConfig):
     Required for a model with attention, and an error for any other."""
 
 
+@INITS.register
 class UniformOptions(InitConfig):
     """Uniform between -`scale` and `scale`."""
 
     type: Literal["uniform"] = "uniform"
     scale: Positive
-
-
-INITS: dict[str, type[InitConfig]] = by_name(GlorotOptions, NormalOptions, UniformOptions)

@@ -8,15 +8,55 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.options import (
     Count,
-    LengthNorm,
+    Family,
+    NameIn,
     NonNegative,
+    Options,
     Positive,
     Size,
-    Stop,
     Table,
     problem,
     raise_problems,
 )
+
+
+class LengthNormOptions(Options):
+    """Declaration of a function of the translation's length, to which `length_penalty` is applied."""
+
+    type: str
+
+
+LENGTH_NORMS = Family[LengthNormOptions]("length norm")
+
+
+@LENGTH_NORMS.register
+class PowerOptions(LengthNormOptions):
+    """The length."""
+
+    type: Literal["power"] = "power"
+
+
+@LENGTH_NORMS.register
+class GNMTOptions(LengthNormOptions):
+    """(5 + length) / 6 (Wu et al. 2016)."""
+
+    type: Literal["gnmt"] = "gnmt"
+
+
+@LENGTH_NORMS.register
+class PowerWithBOSOptions(LengthNormOptions):
+    """The length including the BOS token (OpenNMT-py's `avg`)."""
+
+    type: Literal["power-with-bos"] = "power-with-bos"
+
+
+STOPS = {
+    "bound": "Stop when `beam` hypotheses have finished, or when no unfinished one can still become better. A finished "
+    "hypothesis is replaced by the next best one; one cut off at the maximum length ranks below all finished ones.",
+    "top": "Stop when the best continuation of a step ends its sentence (OpenNMT-py). The slot of a finished "
+    "hypothesis stays empty until the next step; one cut off at the maximum length counts as finished.",
+}
+"""Stopping criteria of beam search by name, with their descriptions."""
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -51,9 +91,9 @@ class SearchConfig(Table):
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0
     """Length penalty: a hypothesis scores log-probability / length^penalty. 0 does not normalise, 1
     averages over tokens; raise it if translations are too short."""
-    length_norm: LengthNorm = "power"
+    length_norm: Annotated[str, NameIn(LENGTH_NORMS)] = "power"
     """Length to which `length_penalty` is applied, see below."""
-    stop: Stop = "bound"
+    stop: Annotated[str, NameIn(STOPS)] = "bound"
     """Stopping criterion of beam search, see below."""
     coverage_penalty: NonNegative = 0.0
     """Coverage penalty: beta of beta * sum over j of log(min(sum over i of the attention weights,

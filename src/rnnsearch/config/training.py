@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.options import (
     Count,
+    Family,
     Fraction,
     NonNegative,
     OneOf,
@@ -15,7 +16,6 @@ from rnnsearch.config.options import (
     Positive,
     Size,
     Table,
-    by_name,
     problem,
     raise_problems,
 )
@@ -32,6 +32,10 @@ class OptimiserConfig(Options):
     """Learning rate."""
 
 
+OPTIMISERS = Family[OptimiserConfig]("optimiser")
+
+
+@OPTIMISERS.register
 class SGDOptions(OptimiserConfig):
     """Stochastic gradient descent."""
 
@@ -40,6 +44,7 @@ class SGDOptions(OptimiserConfig):
     """Momentum."""
 
 
+@OPTIMISERS.register
 class AdadeltaOptions(OptimiserConfig):
     """Adadelta (Zeiler 2012), used by the papers."""
 
@@ -51,6 +56,7 @@ class AdadeltaOptions(OptimiserConfig):
     """Constant added to the denominator for numerical stability."""
 
 
+@OPTIMISERS.register
 class AdamOptions(OptimiserConfig):
     """Adam (Kingma & Ba 2015)."""
 
@@ -62,6 +68,7 @@ class AdamOptions(OptimiserConfig):
     epsilon: Positive = 1e-8
 
 
+@OPTIMISERS.register
 class AdamWOptions(OptimiserConfig):
     """Adam with decoupled weight decay."""
 
@@ -71,9 +78,6 @@ class AdamWOptions(OptimiserConfig):
     epsilon: Positive = 1e-8
     weight_decay: NonNegative
     """Coefficient of the decoupled weight decay."""
-
-
-OPTIMISERS: dict[str, type[OptimiserConfig]] = by_name(SGDOptions, AdadeltaOptions, AdamOptions, AdamWOptions)
 
 
 # `[training.schedule]`: the options of the learning-rate schedules.
@@ -90,12 +94,17 @@ class ScheduleConfig(Options):
     """Number of updates over which the learning rate rises linearly from 0 at the start."""
 
 
+SCHEDULES = Family[ScheduleConfig]("schedule")
+
+
+@SCHEDULES.register
 class ConstantOptions(ScheduleConfig):
     """Constant learning rate."""
 
     type: Literal["constant"] = "constant"
 
 
+@SCHEDULES.register
 class HalvingOptions(ScheduleConfig):
     """Halved after `start` epochs, and again every `every` epochs."""
 
@@ -106,6 +115,7 @@ class HalvingOptions(ScheduleConfig):
     """Number of epochs between halvings."""
 
 
+@SCHEDULES.register
 class InverseSquareRootOptions(ScheduleConfig):
     """Proportional to the inverse square root of the number of updates, after the warm-up."""
 
@@ -113,12 +123,14 @@ class InverseSquareRootOptions(ScheduleConfig):
     warmup: Count
 
 
+@SCHEDULES.register
 class LinearOptions(ScheduleConfig):
     """Linear decay to zero at the first of the run's limits (epochs, updates, minutes)."""
 
     type: Literal["linear"] = "linear"
 
 
+@SCHEDULES.register
 class PlateauOptions(ScheduleConfig):
     """Reduced when the dev score stops improving."""
 
@@ -147,12 +159,14 @@ class _DecayOptions(ScheduleConfig):
         return self
 
 
+@SCHEDULES.register
 class ExponentialOptions(_DecayOptions):
     """Exponential decay from update `decay_start` to update `decay_end`."""
 
     type: Literal["exponential"] = "exponential"
 
 
+@SCHEDULES.register
 class RNMTPlusOptions(_DecayOptions):
     """Rises to `devices` times the rate of one device, then decays (Chen et al. 2018, eq. 1)."""
 
@@ -162,17 +176,6 @@ class RNMTPlusOptions(_DecayOptions):
     warmup: Count = 500
     """The rate rises from 1 to `devices` over `devices` times this number of updates (p in eq. 1);
     it is constant with one device."""
-
-
-SCHEDULES: dict[str, type[ScheduleConfig]] = by_name(
-    ConstantOptions,
-    HalvingOptions,
-    InverseSquareRootOptions,
-    LinearOptions,
-    PlateauOptions,
-    ExponentialOptions,
-    RNMTPlusOptions,
-)
 
 
 class BatchConfig(Table):
@@ -204,10 +207,8 @@ class TrainingConfig(Table):
     be given."""
 
     batch: BatchConfig = BatchConfig(tokens=4000)
-    optimiser: Annotated[
-        OptimiserConfig, OneOf("optimiser", OPTIMISERS, default="adam"), Field(default={}, validate_default=True)
-    ]
-    schedule: Annotated[ScheduleConfig, OneOf("schedule", SCHEDULES, default="constant")] = ConstantOptions()
+    optimiser: Annotated[OptimiserConfig, OneOf(OPTIMISERS, default="adam"), Field(default={}, validate_default=True)]
+    schedule: Annotated[ScheduleConfig, OneOf(SCHEDULES, default="constant")] = ConstantOptions()
     begin_from: str | None = None
     """Warm start: model folder, relative to the run file, whose weights replace the random
     initialisation. Its `[model]` and vocabulary (`text.tokenizers`) must be the same; components

@@ -29,9 +29,9 @@ from rnnsearch.errors import ModelError
 from rnnsearch.export.engine_file import described, unfollowed
 from rnnsearch.export.onnx_cells import OPERATORS, as_operators
 from rnnsearch.models.attention.attention import Attention
-from rnnsearch.models.attention.features import LocalFertility, Markov, Recurrent
+from rnnsearch.models.attention.features import LocalFertility, Markov, RecurrentFeature
 from rnnsearch.models.attention.normalisers import LinearChain
-from rnnsearch.models.attention.scores import Convolutional, Location
+from rnnsearch.models.attention.scores import ConvolutionalScore, Location
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.class_outputs import AdaptiveOutput
 from rnnsearch.models.encoders import Encoder
@@ -247,7 +247,7 @@ def _pruned(model: Proto, outputs: Sequence[str]) -> Proto:
 
 MOST = 2**31
 """Bytes of one ONNX file, whose format cannot count further."""
-UNHELD = (Location, Convolutional, LinearChain, Markov, LocalFertility, Recurrent)
+UNHELD = (Location, ConvolutionalScore, LinearChain, Markov, LocalFertility, RecurrentFeature)
 """Parts of attention that read stretches of positions, which a graph for sources of any length has no operator for."""
 
 
@@ -261,14 +261,15 @@ def lacks(model: object) -> str:
 
 def _unheld(model: TranslationModel) -> Iterator[str]:
     decoder = model.decoder
-    if model.encoder.merges:
-        yield f"its encoder ({model.encoder.name})"
+    if model.encoder.merges_positions:
+        yield f"its encoder ({model.encoder.component.name()})"
     yield from _cells(model.encoder)
     for part in decoder.modules():
         if isinstance(part, Attention):
             yield from _attention(part)
-    if model.same_words is not None or model.switch is not None:
-        yield f"the copying of source words ({'pointer' if model.switch is not None else decoder.name})"
+    if model.target_words is not None or model.switch is not None:
+        copier = "pointer" if model.switch is not None else decoder.component.name()
+        yield f"the copying of source words ({copier})"
     elif not isinstance(model.output, Output | AdaptiveOutput):
         yield "its output (hierarchical)"
     if type(model.source_embedding) is not Embedding or model.speller is not None:
@@ -282,14 +283,14 @@ def _unheld(model: TranslationModel) -> Iterator[str]:
 def _cells(encoder: Encoder) -> Iterator[str]:
     for cell in encoder.modules():
         if isinstance(cell, Cell) and type(cell) not in OPERATORS:
-            named = ", ".join(kind.name for kind in OPERATORS)
-            yield f"its encoder's cell ({cell.name}; ONNX has {named})"
+            named = ", ".join(kind.component.name() for kind in OPERATORS)
+            yield f"its encoder's cell ({cell.component.name()}; ONNX has {named})"
 
 
 def _attention(attention: Attention) -> Iterator[str]:
     for part in (attention.score, attention.normaliser, *attention.features):
         if isinstance(part, UNHELD):
-            yield f"a part of its attention ({part.name})"
+            yield f"a part of its attention ({part.component.name()})"
 
 
 # Model folders as folders of ONNX graphs: what translates under any runtime of such graphs, beam outside.

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from rnnsearch.config import resolve
 from rnnsearch.config.options import MAX_INTEGER
+from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.systems.folder import WEIGHTS, save_system
 from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.systems.validation import check_model
 from rnnsearch.text.words import given_words
 from rnnsearch.utils.files import atomic_folder, sha256_of, write_text
 from rnnsearch.utils.tables import as_markdown

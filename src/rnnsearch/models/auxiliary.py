@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import ObjectiveConfig
-from rnnsearch.config.objective import AverageBaselineOptions, RationaleConfig
-from rnnsearch.models.layers import Linear, give_role, parameter
+from rnnsearch.config import ObjectiveConfig, objective
+from rnnsearch.config.objective import AverageBaselineOptions, LearnedBaselineOptions, RationaleConfig, ReinforceConfig
+from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.models.layers import Linear, parameter, set_role
 from rnnsearch.utils.tensors import at_least_fp32
 
-LEAST_VARIANCE = 0.01
+MIN_FERTILITY_VARIANCE = 0.01
 """Of a source symbol's fertility: without a floor a density has no maximum."""
 
 
@@ -34,13 +35,14 @@ class Fertility(nn.Module):
     def forward(self, annotations: Float[Tensor, "B J H"]) -> tuple[Float[Tensor, "B J"], Float[Tensor, "B J"]]:
         """Mean and variance of each source position's fertility, in fp32 at least."""
         beyond_one, log_variance = at_least_fp32(self.moments(torch.tanh(self.hidden(annotations)))).unbind(-1)
-        return 1 + beyond_one, log_variance.exp() + LEAST_VARIANCE
+        return 1 + beyond_one, log_variance.exp() + MIN_FERTILITY_VARIANCE
 
 
 class Baseline(nn.Module, ABC):
     """What return (log-probability of the symbols from a position on) REINFORCE expects before the draw."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[ReinforceConfig]]
+    """The declaration of the component, set by `@implements`."""
 
     def __init__(self, options: Any, readout: int, vocabulary: int) -> None:
         """A baseline of its own options, for readouts of `readout` numbers."""
@@ -51,24 +53,23 @@ class Baseline(nn.Module, ABC):
         """The mean log-probability a symbol that is expected from each position on. It must not depend on what is
         drawn there or later, so position i is given to read what was read out at positions before it."""
 
-    def error(
+    def loss(
         self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
     ) -> Float[Tensor, ""]:
         """What is to be added to the loss for the baseline's own sake, by the means that came out; summed over the
         batch."""
         return means.new_zeros(())
 
-    def after_update(self, mean: Float[Tensor, ""]) -> None:
+    def update(self, mean: Float[Tensor, ""]) -> None:
         """Told after an update the mean log-probability of a symbol in it."""
 
 
+@implements(AverageBaselineOptions)
 class AverageBaseline(Baseline):
     """A moving average over updates: b_k = decay b_{k-1} + (1 - decay) mean log p (Xu et al. 2015, section 4.1).
 
     It begins at log(1 / V). Kept as a parameter without gradient, so that checkpoints hold it.
     """
-
-    name = "average"
 
     def __init__(self, options: AverageBaselineOptions | RationaleConfig, readout: int, vocabulary: int) -> None:
         super().__init__(options, readout, vocabulary)
@@ -82,15 +83,14 @@ class AverageBaseline(Baseline):
         self.value.lerp_(mean.to(self.value.dtype), 1.0 - self.decay)
 
 
+@implements(LearnedBaselineOptions)
 class LearnedBaseline(Baseline):
     """w^T t_{i-1} + b of the last position's readout, learned by least squares; no gradient reaches the model."""
-
-    name = "learned"
 
     def __init__(self, options: Any, readout: int, vocabulary: int) -> None:
         super().__init__(options, readout, vocabulary)
         self.linear = Linear(readout, 1, role=0.0)
-        give_role(self.linear.bias, -math.log(vocabulary))
+        set_role(self.linear.bias, -math.log(vocabulary))
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         readout = readout[..., : self.linear.in_features]  # and nothing that an output has behind it
@@ -103,7 +103,7 @@ class LearnedBaseline(Baseline):
         return ((expected - means).square() * mask).sum()
 
 
-BASELINES: dict[str, type[Baseline]] = {c.name: c for c in (AverageBaseline, LearnedBaseline)}
+BASELINES: Implementations[type[Baseline]] = Implementations(objective.BASELINES)
 
 
 class Auxiliary(nn.Module):

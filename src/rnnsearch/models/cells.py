@@ -36,15 +36,30 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from rnnsearch.config import cells
+from rnnsearch.config.cells import (
+    CellOptions,
+    ChoGRUOptions,
+    GateNormLSTMOptions,
+    GRUOptions,
+    LayerNormGRUOptions,
+    LayerNormLSTMOptions,
+    LSTMOptions,
+    RNMTLSTMOptions,
+    SSRUOptions,
+    TanhOptions,
+    TorchGRUOptions,
+)
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.layers import Linear, parameter
-from rnnsearch.models.memory import CellAlone, CellState, Hidden, HiddenAndCell
+from rnnsearch.models.memory import CellOnly, CellState, Hidden, HiddenAndCell
 from rnnsearch.utils.tensors import at_least_fp32
 
-Share = Float[Tensor, "N G"]
+GateInputs = Float[Tensor, "N G"]
 Units = Float[Tensor, "N D"]
 
 
-class BiasAlone(Linear):
+class BiasOnly(Linear):
     """W x + b of an x without numbers: b."""
 
     def __init__(self, size: int) -> None:
@@ -63,19 +78,18 @@ class Cell(nn.Module, ABC):
     The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
     """
 
-    name: ClassVar[str]
+    component: ClassVar[type[CellOptions]]
+    """The declaration of the component, set by `@implements`."""
     blocks: ClassVar[int]
     state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
     """What it carries from one position to the next."""
-    feeds_back: ClassVar[bool] = True
-    """Whether its output enters a product of its next step."""
-    twin: Callable[..., tuple[Tensor, CellState]] | None = None
+    fast_forward: Callable[..., tuple[Tensor, CellState]] | None = None
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__()
         self.size = size
         blocks = self.blocks * size
-        self.input = BiasAlone(blocks) if inputs_size is None else Linear(inputs_size, blocks)
+        self.input = BiasOnly(blocks) if inputs_size is None else Linear(inputs_size, blocks)
         """W and b of every gate, one block below the other."""
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -87,16 +101,16 @@ class Cell(nn.Module, ABC):
         """The state whose output is h, with an empty memory in a cell that has one."""
         return Hidden(h) if self.state is Hidden else HiddenAndCell(h, torch.zeros_like(h))
 
-    def step(self, x: Share, state: CellState, keep: Units | None = None) -> CellState:
+    def step(self, x: GateInputs, state: CellState, keep: Units | None = None) -> CellState:
         """The next state, from the inputs' share of the gates and the state.
 
         `keep`: the sequence's dropout mask on h wherever it enters a recurrent product, but not where it is carried
         over (Gal & Ghahramani 2016, eq. 7).
         """
-        return self.next(x, kept(state.h, keep), state)
+        return self.next(x, apply_mask(state.h, keep), state)
 
     @abstractmethod
-    def next(self, x: Share, h: Units, state: Any) -> CellState:
+    def next(self, x: GateInputs, h: Units, state: Any) -> CellState:
         """The equations of `step`; h: what of state.h enters the recurrent products."""
 
     def run(
@@ -135,21 +149,21 @@ class Cell(nn.Module, ABC):
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """`run` from the inputs themselves, or by a chosen twin (`accel/registry.py`)."""
-        if self.twin is not None:
-            return self.twin(self, x, mask, backward, start, keep)
+        if self.fast_forward is not None:
+            return self.fast_forward(self, x, mask, backward, start, keep)
         return self.run(self.inputs(x), mask, backward, start, keep)
 
 
-def kept(h: Tensor, keep: Tensor | None) -> Tensor:
+def apply_mask(h: Tensor, keep: Tensor | None) -> Tensor:
     """What of h enters the recurrent products."""
     return h if keep is None else h * keep
 
 
-EPSILON = 1e-5
+LAYER_NORM_EPSILON = 1e-5
 """Added to the variance that layer normalisation divides by."""
 
 
-class OneProduct(Cell):
+class SingleProductCell(Cell):
     """A cell whose state enters by one product U h of all blocks."""
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
@@ -158,16 +172,17 @@ class OneProduct(Cell):
         """U of every block, one below the other."""
 
 
-class Tanh(OneProduct):
+@implements(TanhOptions)
+class Tanh(SingleProductCell):
     """The plain recurrent cell: h' = tanh(W x + b + U h)."""
 
-    name = "tanh"
     blocks = 1
 
-    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+    def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         return Hidden(torch.tanh(x + self.recurrent(h)))
 
 
+@implements(GRUOptions)
 class GRU(Cell):
     """The GRU of Bahdanau et al. 2015 (appendix A.1.1); gates in the order z, r, candidate.
 
@@ -175,7 +190,6 @@ class GRU(Cell):
     h' = (1 - z) * h + z * h~.
     """
 
-    name = "gru"
     blocks = 3
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
@@ -191,22 +205,22 @@ class GRU(Cell):
         candidate = torch.tanh(x[:, 2 * D :] + self.recurrent(r * h))
         return z, candidate
 
-    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+    def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         z, candidate = self._gates(x, h)
         return Hidden((1 - z) * state.h + z * candidate)
 
 
+@implements(ChoGRUOptions)
 class ChoGRU(GRU):
     """The hidden unit of Cho et al. 2014 (eq. 5-8): as `gru`, but z carries the OLD state:
     h' = z * h + (1 - z) * h~."""
 
-    name = "cho-gru"
-
-    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+    def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         z, candidate = self._gates(x, h)
         return Hidden(z * state.h + (1 - z) * candidate)
 
 
+@implements(TorchGRUOptions)
 class TorchGRU(Cell):
     """PyTorch's `nn.GRU`; gates in its order r, z, candidate.
 
@@ -214,14 +228,13 @@ class TorchGRU(Cell):
     h' = (1 - z) * h~ + z * h.
     """
 
-    name = "torch-gru"
     blocks = 3
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.recurrent = Linear(size, 3 * size, role="recurrent")
 
-    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+    def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         D = self.size
         fed_back = self.recurrent(h)
         r, z = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
@@ -229,23 +242,23 @@ class TorchGRU(Cell):
         return Hidden((1 - z) * candidate + z * state.h)
 
 
-class LSTM(OneProduct):
+@implements(LSTMOptions)
+class LSTM(SingleProductCell):
     """Long short-term memory (tutorial, part 2b; Gers et al. 2000, no peepholes); gates i, f, o, candidate.
 
     c' = f * c + i * tanh(W_c x + U_c h),  h' = o * tanh(c').
     """
 
-    name = "lstm"
     blocks = 4
     state = HiddenAndCell
 
-    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+    def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
         i, f, o, candidate = (x + self.recurrent(h)).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
 
 
-class Norm(nn.Module):
+class LayerNorm(nn.Module):
     """LN over the last axis, in fp32 at least; with a bias b where asked, else b = 0."""
 
     def __init__(self, size: int, bias: bool = True) -> None:
@@ -257,15 +270,15 @@ class Norm(nn.Module):
 
     def forward(self, a: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """LN(a)."""
-        return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, EPSILON)
+        return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, LAYER_NORM_EPSILON)
 
 
 def input_norm(inputs_size: int | None, size: int) -> nn.Module:
     """The norm of W x; a cell without inputs has a bias in its place."""
-    return nn.Identity() if inputs_size is None else Norm(size)
+    return nn.Identity() if inputs_size is None else LayerNorm(size)
 
 
-class NormedCell(OneProduct):
+class NormalisedCell(SingleProductCell):
     """A cell whose biases are those of its norms: W and U have none."""
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
@@ -275,7 +288,8 @@ class NormedCell(OneProduct):
         """W of every block."""
 
 
-class LayerNormGRU(NormedCell):
+@implements(LayerNormGRUOptions)
+class LayerNormGRU(NormalisedCell):
     """The layer-normalised GRU (Ba et al. 2016, supplement, eq. 23-25); gates in the order z, r, candidate.
 
     (z, r) = sigma(LN(U_g h) + LN(W_g x)),  h~ = tanh(LN(W x) + r * LN(U h)),  h' = (1 - z) * h + z * h~.
@@ -283,21 +297,20 @@ class LayerNormGRU(NormedCell):
     Two biases that only add up are one: LN(U_g h) has none.
     """
 
-    name = "layer-norm-gru"
     blocks = 3
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.norm_input_gates = input_norm(inputs_size, 2 * size)
         self.norm_input = input_norm(inputs_size, size)
-        self.norm_gates = Norm(2 * size, bias=False)
-        self.norm = Norm(size)
+        self.norm_gates = LayerNorm(2 * size, bias=False)
+        self.norm = LayerNorm(size)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         gates, candidate = self.input(x).split([2 * self.size, self.size], dim=-1)
         return torch.cat([self.norm_input_gates(gates), self.norm_input(candidate)], dim=-1)
 
-    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+    def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         D = self.size
         gates, fed_back = self.recurrent(h).split([2 * D, D], dim=-1)
         z, r = torch.sigmoid(x[:, : 2 * D] + self.norm_gates(gates)).chunk(2, dim=-1)
@@ -305,7 +318,8 @@ class LayerNormGRU(NormedCell):
         return Hidden((1 - z) * state.h + z * candidate)
 
 
-class LayerNormLSTM(NormedCell):
+@implements(LayerNormLSTMOptions)
+class LayerNormLSTM(NormalisedCell):
     """The layer-normalised LSTM (Ba et al. 2016, supplement, eq. 20-22); gates in the order i, f, o, candidate.
 
     (i, f, o, c~) = LN(U h) + LN(W x),  c' = sigma(f) * c + sigma(i) * tanh(c~),  h' = sigma(o) * tanh(LN(c')).
@@ -313,63 +327,62 @@ class LayerNormLSTM(NormedCell):
     Biases that only add up are one: LN(U h) has none, nor have the gates besides LN(W x)'s.
     """
 
-    name = "layer-norm-lstm"
     blocks = 4
     state = HiddenAndCell
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.norm_input = input_norm(inputs_size, 4 * size)
-        self.norm = Norm(4 * size, bias=False)
-        self.norm_cell = Norm(size)
+        self.norm = LayerNorm(4 * size, bias=False)
+        self.norm_cell = LayerNorm(size)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         share: Tensor = self.norm_input(self.input(x))
         return share
 
-    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+    def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
         i, f, o, candidate = (x + self.norm(self.recurrent(h))).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(self.norm_cell(c)), c)
 
 
-class GateNormLSTM(NormedCell):
+@implements(GateNormLSTMOptions)
+class GateNormLSTM(NormalisedCell):
     """The LSTM with "per-gate layer normalization" (Chen et al. 2018, section 3); gates i, f, o, candidate.
 
     i = sigma(LN(W_i x + U_i h)), f and o alike,  c' = f * c + i * tanh(LN(W_c x + U_c h)),  h' = o * tanh(c').
     """
 
-    name = "gate-norm-lstm"
     blocks = 4
     state = HiddenAndCell
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.norms = nn.ModuleList(Norm(size) for _ in range(4))
+        self.norms = nn.ModuleList(LayerNorm(size) for _ in range(4))
 
-    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+    def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
         blocks = (x + self.recurrent(h)).chunk(4, dim=-1)
         i, f, o, candidate = (norm(block) for norm, block in zip(self.norms, blocks, strict=True))
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
-        return HiddenAndCell(torch.sigmoid(o) * self.read(c), c)
+        return HiddenAndCell(torch.sigmoid(o) * self.output_activation(c), c)
 
     @staticmethod
-    def read(c: Units) -> Units:
+    def output_activation(c: Units) -> Units:
         """What the output gate lets through."""
         return torch.tanh(c)
 
 
+@implements(RNMTLSTMOptions)
 class RNMTLSTM(GateNormLSTM):
     """The LSTM of RNMT+ as its authors train it: as `gate-norm-lstm`, but without a non-linearity on the output,
     h' = o * c' (Chen et al. 2018; its published code, `output_nonlinearity = False`)."""
-
-    name = "rnmt-lstm"
 
     @staticmethod
     def read(c: Units) -> Units:
         return c
 
 
+@implements(SSRUOptions)
 class SSRU(Cell):
     """The simpler simple recurrent unit (Kim et al. 2019, "From research to production and back"); f, candidate.
 
@@ -378,21 +391,17 @@ class SSRU(Cell):
     The paper's W x has no b; without inputs nothing would be left of it.
     """
 
-    name = "ssru"
     blocks = 2
-    state = CellAlone
-    feeds_back = False
+    state = CellOnly
 
-    def start(self, h: Float[Tensor, "N D"]) -> CellAlone:
-        return CellAlone(h, h)
+    def start(self, h: Float[Tensor, "N D"]) -> CellOnly:
+        return CellOnly(h, h)
 
-    def next(self, x: Share, h: Units, state: CellAlone) -> CellAlone:
+    def next(self, x: GateInputs, h: Units, state: CellOnly) -> CellOnly:
         f, candidate = x.chunk(2, dim=-1)
         f = torch.sigmoid(f)
         c = f * state.c + (1 - f) * candidate
-        return CellAlone(torch.relu(c), c)
+        return CellOnly(torch.relu(c), c)
 
 
-CELLS: dict[str, type[Cell]] = {
-    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM, RNMTLSTM, SSRU)
-}
+CELLS: Implementations[type[Cell]] = Implementations(cells.CELLS)

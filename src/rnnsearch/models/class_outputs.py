@@ -10,12 +10,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rnnsearch.config import outputs
 from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOptions
-from rnnsearch.models.layers import Embedding, give_role, parameter
-from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss
+from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.models.layers import Embedding, parameter, set_role
+from rnnsearch.models.outputs import LogitsFunction, Losses, Output, PlainLoss
 from rnnsearch.utils.tensors import at_least_fp32
 
 
+@implements(HierarchicalOptions)
 class HierarchicalOutput(PlainLoss):
     """p(y) = p(c(y)) p(y | c(y)), a softmax over classes and one over the symbols of the class (Goodman 2001).
 
@@ -26,34 +29,36 @@ class HierarchicalOutput(PlainLoss):
     def __init__(self, options: HierarchicalOptions, readout: int, vocabulary: int) -> None:
         super().__init__()
         self.vocabulary, self.by = vocabulary, options.by
-        self.count = min(options.classes or isqrt(vocabulary), vocabulary)
+        self.num_classes = min(options.classes or isqrt(vocabulary), vocabulary)
         """How many classes there may be."""
         self.weight = parameter("embedding", vocabulary, readout)
         self.bias = parameter("bias", vocabulary)
-        self.class_weight = parameter("embedding", self.count, readout)
-        self.class_bias = parameter("bias", self.count)
-        self.register_buffer("classes", torch.arange(vocabulary).mul(self.count).div(vocabulary, rounding_mode="floor"))
-        self.arrange(self.classes)
+        self.class_weight = parameter("embedding", self.num_classes, readout)
+        self.class_bias = parameter("bias", self.num_classes)
+        self.register_buffer(
+            "classes", torch.arange(vocabulary).mul(self.num_classes).div(vocabulary, rounding_mode="floor")
+        )
+        self.assign_classes(self.classes)
 
     classes: Tensor
     """[V], the class of each symbol: floats, as all that a model folder holds."""
 
-    def arrange(self, classes: Int[Tensor, "V"]) -> None:
+    def assign_classes(self, classes: Int[Tensor, "V"]) -> None:
         """Say which class each symbol is of."""
         self.classes = classes.to(self.weight.device, torch.float32)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         of = self.classes.long() if rows is None else self.classes[rows].long()
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
 
         def logits(readout: Tensor) -> Tensor:
             scores = at_least_fp32(functional.linear(readout, weight, bias))
             among = of.expand_as(scores)
-            most = scores.new_full((*scores.shape[:-1], self.count), -torch.inf)
+            most = scores.new_full((*scores.shape[:-1], self.num_classes), -torch.inf)
             most = most.scatter_reduce(-1, among, scores.detach(), "amax")
             apart = (scores - most.gather(-1, among)).exp()
             norm = apart.new_zeros(most.shape).scatter_add(-1, among, apart).gather(-1, among).log()
-            return scores - most.gather(-1, among) - norm + self._of_classes(readout, of).gather(-1, among)
+            return scores - most.gather(-1, among) - norm + self._class_log_probs(readout, of).gather(-1, among)
 
         return logits
 
@@ -68,30 +73,31 @@ class HierarchicalOutput(PlainLoss):
         assert smoothing == 0.0 and rows is None, "the softmaxes are over classes"
         classes = self.classes.long()
         own = classes[target]
-        here = torch.zeros(self.count, dtype=torch.bool, device=own.device).index_fill(0, own, True)
+        here = torch.zeros(self.num_classes, dtype=torch.bool, device=own.device).index_fill(0, own, True)
         members = here[classes].nonzero()[:, 0]
         members = members[classes[members].argsort(stable=True)]
-        widths = torch.bincount(classes[members], minlength=self.count)
+        widths = torch.bincount(classes[members], minlength=self.num_classes)
         place = torch.zeros_like(classes).index_copy(0, members, torch.arange(len(members), device=own.device))
         within = place[target] - (widths.cumsum(0) - widths)[own]
-        by_class, sizes = own.argsort(stable=True), torch.bincount(own, minlength=self.count)[here].tolist()
+        by_class, sizes = own.argsort(stable=True), torch.bincount(own, minlength=self.num_classes)[here].tolist()
         spans, found = widths[here].tolist(), []
         weights, biases = self.weight.index_select(0, members), self.bias.index_select(0, members)
         parts = (readout[by_class].split(sizes), within[by_class].split(sizes), weights.split(spans))
         for t, y, weight, bias in zip(*parts, biases.split(spans), strict=True):
             scores = at_least_fp32(functional.linear(t, weight, bias))
             found.append(functional.cross_entropy(scores, y, reduction="none"))
-        of_class = -self._of_classes(readout, classes).gather(1, own[:, None])[:, 0]
+        of_class = -self._class_log_probs(readout, classes).gather(1, own[:, None])[:, 0]
         nll = of_class.index_add(0, by_class, torch.cat(found)) if found else of_class
         return nll.sum(), nll.detach()
 
-    def _of_classes(self, readout: Tensor, of: Tensor) -> Tensor:
+    def _class_log_probs(self, readout: Tensor, of: Tensor) -> Tensor:
         """Log-probabilities of the classes that symbols are of."""
-        none = torch.ones(self.count, dtype=torch.bool, device=of.device).index_fill(0, of, False)
+        none = torch.ones(self.num_classes, dtype=torch.bool, device=of.device).index_fill(0, of, False)
         scores = at_least_fp32(functional.linear(readout, self.class_weight, self.class_bias))
         return torch.log_softmax(scores.masked_fill(none, -torch.inf), dim=-1)
 
 
+@implements(AdaptiveOptions)
 class AdaptiveOutput(PlainLoss):
     """The adaptive softmax of Grave et al. (2017), which is PyTorch's; over some symbols by its own parameters.
 
@@ -106,17 +112,17 @@ class AdaptiveOutput(PlainLoss):
         )
         for part in self.layer.modules():
             if isinstance(part, nn.Linear):
-                give_role(part.weight, "embedding")
+                set_role(part.weight, "embedding")
                 if part.bias is not None:
-                    give_role(part.bias, "bias")
+                    set_role(part.bias, "bias")
         for group in self._groups():
-            give_role(group[0].weight, "weight")
+            set_role(group[0].weight, "weight")
 
     def _groups(self) -> list[tuple[nn.Linear, nn.Linear]]:
         """Of each group, what reads the readout and W_o of its symbols."""
         return [(group[0], group[1]) for group in self.layer.tail]  # type: ignore[index]
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         if rows is None:
             return lambda readout: self.layer.log_prob(readout.flatten(0, -2)).unflatten(0, readout.shape[:-1])
         first = self.layer.cutoffs[0]
@@ -155,11 +161,11 @@ class AdaptiveOutput(PlainLoss):
         return nll.sum(), nll.detach()
 
 
-OUTPUTS: dict[str, Callable[..., PlainLoss]] = {"hierarchical": HierarchicalOutput, "adaptive": AdaptiveOutput}
+OUTPUTS: Implementations[Callable[..., PlainLoss]] = Implementations(outputs.OUTPUTS)
 """Beside the one softmax."""
 
 
-def softmax_or(
+def make_output(
     config: OutputConfig, readout: int, vocabulary: int, tied: Embedding | None, lexical: int = 0
 ) -> PlainLoss:
     """The output of a config: one softmax, which may share an embedding (see `Output`), or another."""

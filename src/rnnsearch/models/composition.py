@@ -14,7 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rnnsearch.config import encoders
 from rnnsearch.config.encoders import BiLSTMOptions, CNNOptions, LSTMOptions, NGramsOptions, SourceCharactersConfig
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import Symbols
 from rnnsearch.data.characters import NOTHING
 from rnnsearch.models.cells import LSTM
@@ -76,7 +78,8 @@ Vectors = Float[Tensor, "S E"]
 class Composition(nn.Module, ABC):
     """A vector of `size` numbers for each of S words, of an inventory of so many characters."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[SourceCharactersConfig]]
+    """The declaration of the component, set by `@implements`."""
 
     def __init__(self, options: Any, characters: int, size: int) -> None:
         super().__init__()
@@ -86,10 +89,9 @@ class Composition(nn.Module, ABC):
         """The words' vectors."""
 
 
+@implements(LSTMOptions)
 class LastState(Composition):
     """e = h_L of h_k = LSTM(c_k, h_{k-1}), in layers, from zero (Luong & Manning 2016, section 3.1)."""
-
-    name = "lstm"
 
     def __init__(self, options: LSTMOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
@@ -107,10 +109,9 @@ class LastState(Composition):
         return last
 
 
+@implements(BiLSTMOptions)
 class BothStates(Composition):
     """e = D_f s_f + D_b s_b + b of the last states of a forward and a backward LSTM (Ling et al. 2015, eq. 1)."""
-
-    name = "bilstm"
 
     def __init__(self, options: BiLSTMOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
@@ -128,14 +129,13 @@ class BothStates(Composition):
         return joined
 
 
+@implements(CNNOptions)
 class Convolution(Composition):
     """y_f = max_k tanh(<C[k : k + w], H_f> + b_f) over windows of w = 1, 2, ... characters (Kim et al. 2016, eq. 5 and
     6), then highway layers, then a linear layer to the size of a word's vector.
 
     A window begins at each character of the word; beyond its end are zeros.
     """
-
-    name = "cnn"
 
     def __init__(self, options: CNNOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
@@ -153,11 +153,11 @@ class Convolution(Composition):
         return joined
 
 
+@implements(NGramsOptions)
 class NGrams(Composition):
     """The sum of the vectors of a word's n-grams of characters, each hashed to one of `buckets` rows."""
 
-    name = "ngrams"
-    FACTOR = 1_000_003
+    HASH_FACTOR = 1_000_003
     """Of the hash h(c_1..c_n) = (h(c_1..c_{n-1}) * FACTOR + c_n) mod buckets."""
 
     def __init__(self, options: NGramsOptions, characters: int, size: int) -> None:
@@ -169,17 +169,17 @@ class NGrams(Composition):
         hashed, total = torch.zeros_like(words), self.vectors.new_zeros(len(words), self.vectors.shape[1])
         for n in range(1, self.lengths[-1] + 1):
             ends = functional.pad(words, (0, n - 1), value=NOTHING)[:, n - 1 :]  # the n-th character of each n-gram
-            hashed = (hashed * self.FACTOR + ends) % len(self.vectors)
+            hashed = (hashed * self.HASH_FACTOR + ends) % len(self.vectors)
             if n in self.lengths:
                 there = (ends != NOTHING).unsqueeze(-1)
                 total = total + (functional.embedding(hashed, self.vectors) * there).sum(1)
         return total
 
 
-COMPOSITIONS: dict[str, type[Composition]] = {c.name: c for c in (LastState, BothStates, Convolution, NGrams)}
+COMPOSITIONS: Implementations[type[Composition]] = Implementations(encoders.SOURCE_CHARACTERS)
 
 
-AT_ONCE = 4096
+WORDS_PER_BATCH = 4096
 """Known words that are composed together."""
 
 
@@ -199,19 +199,19 @@ class ComposedEmbedding(Embedding):
         composed = functional.embedding(spelling.which, self.composition(spelling.characters).to(listed.dtype))
         return torch.where(spelled.unsqueeze(-1), composed, listed)
 
-    def settled(self, known: Words) -> SettledEmbedding:
+    def precompute(self, known: Words) -> PrecomputedEmbedding:
         """What search reads instead, where the weights no longer change; `known`: the characters of the known words."""
-        return SettledEmbedding(self, known)
+        return PrecomputedEmbedding(self, known)
 
 
-class SettledEmbedding(ComposedEmbedding):
+class PrecomputedEmbedding(ComposedEmbedding):
     """The twin of an embedding that composes all words, without gradients: known ones are composed once and for all."""
 
     def __init__(self, whole: ComposedEmbedding, known: Words) -> None:
         nn.Module.__init__(self)
         self.composition, self.zero_bos = whole.composition, whole.zero_bos
         with torch.no_grad():
-            vectors = [self.composition(words) for words in known.to(whole.weight.device).split(AT_ONCE)]
+            vectors = [self.composition(words) for words in known.to(whole.weight.device).split(WORDS_PER_BATCH)]
             self.weight = nn.Parameter(torch.cat([whole.weight, *vectors]), requires_grad=False)
 
     def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:

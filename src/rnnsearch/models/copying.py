@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.models.layers import Embedding, Linear
-from rnnsearch.models.memory import NOWHERE, Memory
-from rnnsearch.models.outputs import Logits, Losses, Output, OutputLayer, PlainLoss
+from rnnsearch.models.memory import NO_WORD, Memory
+from rnnsearch.models.outputs import LogitsFunction, Losses, Output, OutputLayer, PlainLoss
 from rnnsearch.text.vocabulary import EOS, UNK
 from rnnsearch.utils.tensors import at_least_fp32, each
 
@@ -19,7 +19,7 @@ NEVER = -1e30
 """The score of what cannot be; finite, so that a sum of nothing else has gradients."""
 
 
-class SameWords:
+class TargetWordTable:
     """Which target word each source word is: the same one, or <unk> where the vocabulary of the target lacks it.
 
     The tokenizers say it, so it is no part of a model's weights.
@@ -32,13 +32,13 @@ class SameWords:
         ids = torch.arange(source, device="cpu")
         self.table = ids.where(ids < target, UNK)
 
-    def of(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Int[Tensor, "B J"]:
+    def lookup(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Int[Tensor, "B J"]:
         """The target word at each source place, or `NOWHERE`."""
         self.table = self.table.to(source.device)
-        return self.table[source].where(mask & (source != EOS), NOWHERE)
+        return self.table[source].where(mask & (source != EOS), NO_WORD)
 
 
-def is_at(y: Int[Tensor, "N *I"], places: Int[Tensor, "B J"]) -> Bool[Tensor, "N *I J"]:
+def copy_positions(y: Int[Tensor, "N *I"], places: Int[Tensor, "B J"]) -> Bool[Tensor, "N *I J"]:
     """At which source places the target words `y` of N = B * K rows stand; <unk> at all that the vocabulary lacks."""
     places = each(places, len(y))
     return (places if y.ndim == 1 else places[:, None]) == y[..., None]
@@ -59,7 +59,7 @@ class CopyOutput(PlainLoss):
         self.width = readout + lexical
 
     @staticmethod
-    def behind(
+    def append_copy_scores(
         readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], places: Int[Tensor, "B J"]
     ) -> Float[Tensor, "N *I X"]:
         """A readout with what stands behind it, X = W + 2 J numbers; in fp32 at least, which holds every word's id."""
@@ -77,30 +77,30 @@ class CopyOutput(PlainLoss):
         """From the words at source places to the columns of `rows` that they count for, or `NOWHERE`."""
         column_of = torch.arange(self.vocabulary, device=self.words.bias.device)
         if rows is not None:
-            column_of = torch.full_like(column_of, NOWHERE).index_copy(0, rows, column_of[: len(rows)])
-            column_of = column_of.where(column_of != NOWHERE, column_of[UNK])
-        return lambda places: column_of[places.clamp_min(0)].where(places != NOWHERE, NOWHERE)
+            column_of = torch.full_like(column_of, NO_WORD).index_copy(0, rows, column_of[: len(rows)])
+            column_of = column_of.where(column_of != NO_WORD, column_of[UNK])
+        return lambda places: column_of[places.clamp_min(0)].where(places != NO_WORD, NO_WORD)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         words, columns_of = self.words.over(rows), self._columns(rows)
 
         def logits(readout: Tensor) -> Tensor:
             own, psi, places = self.split(readout)
             scores, columns = at_least_fp32(words(own)), columns_of(places)
-            psi = psi.masked_fill(columns == NOWHERE, NEVER)
+            psi = psi.masked_fill(columns == NO_WORD, NEVER)
             highest = torch.maximum(scores.amax(-1, keepdim=True), psi.amax(-1, keepdim=True)).detach()
             both = (scores - highest).exp().scatter_add(-1, columns.clamp_min(0), (psi - highest).exp())
             return both.clamp_min(torch.finfo(both.dtype).tiny).log() + highest
 
         return logits
 
-    def shares(
+    def copy_fractions(
         self, readout: Float[Tensor, "M X"], y: Int[Tensor, "M"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "M J"]:
         """Of each symbol y the share of its probability that is copied from each source place, over all symbols or over
         `rows`, of which y is one."""
         own, psi, places = self.split(readout)
-        generated, _ = self.words.beside(own, y, y[:0])
+        generated, _ = self.words.sampled_logits(own, y, y[:0])
         columns_of = self._columns(rows)
         copied = psi.masked_fill(columns_of(places) != columns_of(y)[:, None], NEVER)
         return (copied - torch.logaddexp(generated, copied.logsumexp(1))[:, None]).exp()
@@ -150,7 +150,7 @@ class Lexical(nn.Module):
         """h^l of [B, I] target positions or N = B * K hypotheses, from their weights over the memory's annotations."""
         assert memory.words is not None
         words = memory.words
-        weights = memory.on_source(alpha)
+        weights = memory.to_source(alpha)
         rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)
         attended = torch.tanh(torch.bmm(rows, words))
         # No size of a batch is a constant here, which a traced graph would keep.
@@ -161,7 +161,7 @@ class Lexical(nn.Module):
 # The pointer softmax: a switch between saying a word of the vocabulary and pointing at a source word (Gulcehre et al.
 # 2016, "Pointing the unknown words").
 
-LEAST = 1e-9
+MIN_POINTER_WEIGHT = 1e-9
 """Of the weight of what is pointed at."""
 
 
@@ -196,7 +196,7 @@ class PointerOutput(OutputLayer):
         self.vocabulary = vocabulary
         self.words = Output(readout, vocabulary, tied, lexical)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         words = self.words.over(rows)
 
         def logits(readout: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class PointerOutput(OutputLayer):
         total, of_words = self.words.losses(readout[said, :-1], target[said], smoothing, rows)
         z = at_least_fp32(readout[:, -1])
         of_switch = -functional.logsigmoid(torch.where(points, -z, z))
-        of_place = -at_least_fp32(copied[pointed]).clamp_min(LEAST).log()
+        of_place = -at_least_fp32(copied[pointed]).clamp_min(MIN_POINTER_WEIGHT).log()
         nll = of_switch.detach().index_add(0, said, of_words.to(of_switch.dtype))
         nll = nll.index_add(0, pointed, of_place.detach())
         return total + of_switch.sum() + of_place.sum(), nll

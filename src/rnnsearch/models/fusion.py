@@ -17,24 +17,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.config.language_model import ColdFusionOptions, FusionConfig, LanguageModelConfig
+from rnnsearch.config import language_model
+from rnnsearch.config.language_model import ColdFusionOptions, DeepFusionOptions, FusionConfig, LanguageModelConfig
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.layers import Linear, parameter
 
 
-class WithLanguage(NamedTuple):
+class FusedState(NamedTuple):
     """decoder: the decoder's own state; language: the language model's. One row a hypothesis each."""
 
     decoder: Any
-    language: Any
+    language_model: Any
 
 
 class Fusion(nn.Module, ABC):
     """A language model, which stays as it is, and its gate."""
 
-    name: ClassVar[str]
-    output_alone: ClassVar[bool]
-    """Whether of the translation model only the readout and the output layer are trained."""
+    component: ClassVar[type[FusionConfig]]
+    """The declaration of the component, set by `@implements`."""
     size: int
     """L, of what the readout reads."""
 
@@ -48,13 +49,11 @@ class Fusion(nn.Module, ABC):
         what the readout reads of the decoder."""
 
 
+@implements(DeepFusionOptions)
 class DeepFusion(Fusion):
     """g_i s^LM_i, g_i = sigma(v_g^T s^LM_i + b_g) (Gulcehre et al. 2015, section 4.2.1). b_g begins at -1, as theirs,
     so that the gate is at 0.26 first. s^LM_i has read y_{i-1}: the top layer's state, or a feed-forward network's
     layer."""
-
-    name = "deep"
-    output_alone = True
 
     def __init__(self, options: FusionConfig, model: LanguageModelConfig, vocabulary: int, state: int) -> None:
         super().__init__(model, vocabulary)
@@ -69,12 +68,10 @@ class DeepFusion(Fusion):
         return gate * h
 
 
+@implements(ColdFusionOptions)
 class ColdFusion(Fusion):
     """g_i * h_i, h_i = relu(W_l l_i + b_l), g_i = sigma(W [s_i; h_i] + b), l_i the language model's scores of all
     symbols less the highest (Sriram et al. 2017, eq. 4, where "DNN" is any number of layers)."""
-
-    name = "cold"
-    output_alone = False
 
     def __init__(self, options: ColdFusionOptions, model: LanguageModelConfig, vocabulary: int, state: int) -> None:
         super().__init__(model, vocabulary)
@@ -91,4 +88,4 @@ class ColdFusion(Fusion):
         return gate * read
 
 
-FUSIONS: dict[str, type[Fusion]] = {c.name: c for c in (DeepFusion, ColdFusion)}
+FUSIONS: Implementations[type[Fusion]] = Implementations(language_model.FUSIONS)

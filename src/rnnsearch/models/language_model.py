@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config import DropoutConfig
-from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
+from rnnsearch.config import DropoutConfig, language_model
+from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, NetworkConfig, RecurrentOptions
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import Symbols
-from rnnsearch.models.batch_rng import Draws, dropout, each_mask, sequence_mask, word_dropout
+from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask, masks_per_cell, word_dropout
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.class_outputs import softmax_or
+from rnnsearch.models.class_outputs import make_output
 from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.text.vocabulary import BOS
@@ -29,11 +30,12 @@ from rnnsearch.text.vocabulary import BOS
 class Network(nn.Module, ABC):
     """From the vectors of the symbols so far, BOS the first, to what the output layer reads of them, `size` numbers."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[NetworkConfig]]
+    """The declaration of the component, set by `@implements`."""
     size: int
 
     @abstractmethod
-    def unroll(self, x: Float[Tensor, "N I E"], draws: Draws | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
         """All positions at once."""
 
     @abstractmethod
@@ -45,10 +47,9 @@ class Network(nn.Module, ABC):
         """One position, and the state after it. Nothing is random."""
 
 
+@implements(RecurrentOptions)
 class Recurrent(Network):
     """h_i = f(x_i, h_{i-1}) in each layer of a stack, from zero states."""
-
-    name = "recurrent"
 
     def __init__(self, options: RecurrentOptions, embedding: int, dropout: DropoutConfig) -> None:
         super().__init__()
@@ -56,14 +57,14 @@ class Recurrent(Network):
         self.stack = Stack(cell, embedding, options.size, layers, options.residual_from, dropout)
         self.size = options.size
 
-    def unroll(self, x: Float[Tensor, "N I E"], draws: Draws | None = None) -> Float[Tensor, "N I D"]:
+    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I D"]:
         """Layer by layer, each over all positions."""
         stack, below = self.stack, x
-        keeps = each_mask(sequence_mask(draws, stack.state_dropout, x, len(stack.layers), self.size))
+        keeps = masks_per_cell(dropout_mask(draws, stack.state_dropout, x, len(stack.layers), self.size))
         for l, cell in enumerate(stack.layers):
             read = dropout(below, stack.layers_dropout, draws) if l > 0 else below
             outputs, _ = cell.sequence(read, keep=next(keeps))
-            below = stack.given(l, dropout(outputs, stack.outputs_dropout, draws), below)
+            below = stack.layer_output(l, dropout(outputs, stack.outputs_dropout, draws), below)
         return below
 
     def start(self, bos: Float[Tensor, "N E"]) -> StackState:
@@ -74,12 +75,11 @@ class Recurrent(Network):
         return self.stack.step(self.stack.inputs(x), state)
 
 
+@implements(FeedForwardOptions)
 class FeedForward(Network):
     """tanh(d + H x), x = [C(y_{i-1}); ...; C(y_{i-n+1})] (Bengio et al. 2003, eq. 1); with `direct` [tanh(d + H x); x],
     so that an output layer [U, W] over it gives their b + W x + U tanh(d + H x). BOS stands before a text so often as
     is needed."""
-
-    name = "feed-forward"
 
     def __init__(self, options: FeedForwardOptions, embedding: int, dropout: DropoutConfig) -> None:
         super().__init__()
@@ -88,15 +88,15 @@ class FeedForward(Network):
         """H and d."""
         self.size = options.size + (self.words * embedding if self.direct else 0)
 
-    def unroll(self, x: Float[Tensor, "N I E"], draws: Draws | None = None) -> Float[Tensor, "N I R"]:
-        return self.read(self._with_before(x, self.start(x[:, 0]), x.shape[1]))
+    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
+        return self.hidden_units(self._windows(x, self.start(x[:, 0]), x.shape[1]))
 
-    def _with_before(self, x: Tensor, before: Tensor, count: int) -> Tensor:
+    def _windows(self, x: Tensor, before: Tensor, count: int) -> Tensor:
         """At each of `count` positions the vectors of the last symbols, the newest first, side by side."""
         whole = torch.cat([before, x], dim=1)
         return torch.cat([whole[:, self.words - 1 - k :][:, :count] for k in range(self.words)], dim=-1)
 
-    def read(self, x: Float[Tensor, "*rows X"]) -> Float[Tensor, "*rows R"]:
+    def hidden_units(self, x: Float[Tensor, "*rows X"]) -> Float[Tensor, "*rows R"]:
         """What the output reads of x."""
         h = torch.tanh(self.hidden(x))
         return torch.cat([h, x.to(h.dtype)], dim=-1) if self.direct else h
@@ -106,11 +106,11 @@ class FeedForward(Network):
         return bos[:, None].expand(-1, self.words - 1, -1)
 
     def step(self, x: Float[Tensor, "N E"], state: Tensor) -> tuple[Float[Tensor, "N R"], Tensor]:
-        readout = self.read(self._with_before(x[:, None], state, 1)[:, 0])
+        readout = self.hidden_units(self._windows(x[:, None], state, 1)[:, 0])
         return readout, torch.cat([state, x[:, None]], dim=1)[:, 1:]
 
 
-NETWORKS: dict[str, type[Network]] = {c.name: c for c in (Recurrent, FeedForward)}
+NETWORKS: Implementations[type[Network]] = Implementations(language_model.NETWORKS)
 
 
 class LanguageModel(nn.Module):
@@ -122,7 +122,7 @@ class LanguageModel(nn.Module):
         make: Any = NETWORKS[config.network.type]
         self.network: Network = make(config.network, config.embedding, config.dropout)
         tied = None if config.tie == "none" else self.embedding
-        self.output = softmax_or(config.output, self.network.size, vocabulary, tied)
+        self.output = make_output(config.output, self.network.size, vocabulary, tied)
         self.dropout = config.dropout
 
     @property
@@ -130,7 +130,7 @@ class LanguageModel(nn.Module):
         """Where its parameters are."""
         return next(self.parameters()).device
 
-    def unroll(self, previous: Int[Tensor, "N I"], draws: Draws | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(self, previous: Int[Tensor, "N I"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
         """The readouts of all positions at once, given the symbols before each (BOS first)."""
         x = word_dropout(self.embedding(Symbols(previous)), self.dropout.word, draws)
         readout = self.network.unroll(dropout(x, self.dropout.embedding, draws), draws)

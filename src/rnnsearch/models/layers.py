@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from rnnsearch.config import InitConfig
-from rnnsearch.config.outputs import NormalOptions, UniformOptions
+from rnnsearch.config import outputs
+from rnnsearch.config.outputs import GlorotOptions, InitConfig, NormalOptions, UniformOptions
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import Symbols
 from rnnsearch.ops.linear import linear
 from rnnsearch.text.vocabulary import BOS
@@ -23,11 +24,11 @@ Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embeddin
 def parameter(role: Role, *shape: int) -> nn.Parameter:
     """A parameter of a role, to be drawn by `initialise`."""
     made = nn.Parameter(torch.empty(shape) if isinstance(role, str) else torch.full(shape, role))
-    give_role(made, role)
+    set_role(made, role)
     return made
 
 
-def give_role(parameter: Tensor, role: Role) -> None:
+def set_role(parameter: Tensor, role: Role) -> None:
     """Say what a parameter is that another class made."""
     parameter.role = role  # type: ignore[attr-defined]
 
@@ -35,7 +36,8 @@ def give_role(parameter: Tensor, role: Role) -> None:
 class Init(ABC):
     """The kinds of parameters and how each is drawn, from one seeded generator."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[InitConfig]]
+    """The declaration of the component, set by `@implements`."""
 
     def __init__(self, options: InitConfig, generator: Generator) -> None:
         self.options = options
@@ -78,10 +80,9 @@ class Init(ABC):
         self.weight(vector)
 
 
+@implements(GlorotOptions)
 class Glorot(Init):
     """Uniform in +-sqrt(6 / (in + out)); embeddings from N(0, 1/E), so that a word's vector has length 1."""
-
-    name = "glorot"
 
     def weight(self, weight: Tensor) -> None:
         nn.init.xavier_uniform_(weight, generator=self.generator)
@@ -90,11 +91,11 @@ class Glorot(Init):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=self.generator)
 
 
+@implements(NormalOptions)
 class Normal(Init):
     """N(0, scale^2); W_a and U_a from N(0, alignment_scale^2) and v_a zero
     (Bahdanau et al., appendix B.1: 0.01 and 0.001)."""
 
-    name = "normal"
     options: NormalOptions
 
     def weight(self, weight: Tensor) -> None:
@@ -109,24 +110,24 @@ class Normal(Init):
         vector.zero_()
 
 
+@implements(UniformOptions)
 class Uniform(Init):
     """Uniform in [-scale, scale] (Luong et al.: 0.1; Sutskever et al.: 0.08)."""
 
-    name = "uniform"
     options: UniformOptions
 
     def weight(self, weight: Tensor) -> None:
         nn.init.uniform_(weight, -self.options.scale, self.options.scale, generator=self.generator)
 
 
-INITS: dict[str, type[Init]] = {c.name: c for c in (Glorot, Normal, Uniform)}
+INITS: Implementations[type[Init]] = Implementations(outputs.INITS)
 
 
 @torch.no_grad()
 def initialise(module: nn.Module, init: Init) -> None:
     """Draw all parameters, a module's parts before its own, in the order in which they were made; a shared one once."""
     drawn = set[Tensor]()
-    for path, part in _parts_first(module):
+    for path, part in _children_first(module):
         for name, own in part.named_parameters(recurse=False):
             role: Role | None = getattr(own, "role", None)
             assert role is not None, f"{path}{name} has no role: make it by `parameter` or `Linear`"
@@ -140,9 +141,9 @@ def initialise(module: nn.Module, init: Init) -> None:
                 own.fill_(role)
 
 
-def _parts_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _children_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     for name, part in module.named_children():
-        yield from _parts_first(part, f"{path}{name}.")
+        yield from _children_first(part, f"{path}{name}.")
     yield path, module
 
 
@@ -179,9 +180,9 @@ class Linear(nn.Linear):
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, role: Role = "weight") -> None:
         super().__init__(inputs, outputs, bias)
-        give_role(self.weight, role)
+        set_role(self.weight, role)
         if bias:
-            give_role(self.bias, "bias")
+            set_role(self.bias, "bias")
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return linear(input, self.weight, self.bias)

@@ -20,7 +20,7 @@ class HiddenAndCell(NamedTuple):
     c: Tensor
 
 
-class CellAlone(HiddenAndCell):
+class CellOnly(HiddenAndCell):
     """The same of a cell whose memory alone goes on; its output is read of it (SSRU)."""
 
     __slots__ = ()
@@ -32,13 +32,13 @@ CellState = Hidden | HiddenAndCell
 class StateShape(NamedTuple):
     """What one layer's state is: its kind, and the size D of each of its vectors."""
 
-    kind: type[Hidden] | type[HiddenAndCell]
+    state_type: type[Hidden] | type[HiddenAndCell]
     size: int
 
     @property
-    def numbers(self) -> int:
+    def total_size(self) -> int:
         """All vectors' numbers together."""
-        return len(self.kind._fields) * self.size
+        return len(self.state_type._fields) * self.size
 
 
 class Origin(NamedTuple):
@@ -50,34 +50,34 @@ class Origin(NamedTuple):
     """
 
     position: Tensor
-    share: Tensor
+    fraction: Tensor
 
-    def on_annotations(self, words: Tensor, count: int) -> Tensor:
+    def mean_per_annotation(self, words: Tensor, count: int) -> Tensor:
         """What is said of source positions [B, J, E], of `count` annotations: of each the mean of its own."""
         whole = words.new_zeros(words.shape[0], count, words.shape[2])
-        part = words * self.share[:, :, None].to(words.dtype)
+        part = words * self.fraction[:, :, None].to(words.dtype)
         return whole.scatter_add(1, self.position[:, :, None].expand_as(part), part)
 
-    def on_source(self, alpha: Tensor) -> Tensor:
+    def to_source(self, alpha: Tensor) -> Tensor:
         """Weights over annotations as weights over source positions: each annotation's is divided over its own.
 
         alpha: [N, J'] of N = B * K rows, or [B, I, J'].
         """
         rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])
         spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1))
-        spread = spread * self.share[:, None].to(spread.dtype)
+        spread = spread * self.fraction[:, None].to(spread.dtype)
         return spread.reshape(*alpha.shape[:-1], -1)
 
 
-class Chosen(NamedTuple):
+class WordSelection(NamedTuple):
     """Which source words an encoder that chooses read, its end symbol not counted.
 
     words: [B, J], True where one may be chosen. read: [B, J], True where it was. log_p: [B], log p(read | x).
     """
 
-    words: Tensor
-    read: Tensor
-    log_p: Tensor
+    candidates: Tensor
+    selected: Tensor
+    log_prob: Tensor
 
 
 class Encoded(NamedTuple):
@@ -100,14 +100,14 @@ class Encoded(NamedTuple):
     finals: tuple[CellState, ...]
     origin: Origin | None = None
     words: Tensor | None = None
-    chosen: Chosen | None = None
+    selection: WordSelection | None = None
 
 
-NOWHERE = -1
+NO_WORD = -1
 """In place of the target word at a source place that holds no word: its end, and padding."""
 
 
-class Copyable(NamedTuple):
+class CopyMemory(NamedTuple):
     """What a decoder that copies computes once of each source place: keys [B, J, D], for how well it copies it; values
     [B, J, H], what it reads of it."""
 
@@ -130,18 +130,18 @@ class Memory(NamedTuple):
     finals: tuple[CellState, ...]
     origin: Origin | None = None
     words: Tensor | None = None
-    chosen: Chosen | None = None
+    selection: WordSelection | None = None
     keys: Tensor | None = None
     features: tuple[Tensor | None, ...] = ()
     values: Tensor | None = None
-    copyable: Copyable | None = None
-    places: Tensor | None = None
+    copy_memory: CopyMemory | None = None
+    target_ids: Tensor | None = None
 
     @property
-    def attended(self) -> Tensor:
+    def context_values(self) -> Tensor:
         """What contexts are sums of [B, J, H]."""
         return self.annotations if self.values is None else self.values
 
-    def on_source(self, alpha: Tensor) -> Tensor:
+    def to_source(self, alpha: Tensor) -> Tensor:
         """Weights over annotations as weights over source positions, which these may be already."""
-        return alpha if self.origin is None else self.origin.on_source(alpha)
+        return alpha if self.origin is None else self.origin.to_source(alpha)

@@ -11,12 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rnnsearch.config.outputs import SoftmaxOptions
+from rnnsearch.config.registry import implements
 from rnnsearch.models.layers import Embedding, parameter
 from rnnsearch.utils.tensors import at_least_fp32
 
 Losses = tuple[Float[Tensor, ""], Float[Tensor, "M"]]
 
-Logits = Callable[[Tensor], Tensor]
+LogitsFunction = Callable[[Tensor], Tensor]
 """Unnormalised scores [..., C] of readouts [..., R]."""
 
 
@@ -27,14 +29,14 @@ class OutputLayer(nn.Module, ABC):
     """How many symbols."""
 
     @abstractmethod
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         """Unnormalised scores of the symbols `rows`, or of all, for many readouts."""
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "*rows C"]:
         """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
-        return self.over(rows)(readout)
+        return self.logits_function(rows)(readout)
 
     def log_probs(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
@@ -58,6 +60,7 @@ class PlainLoss(OutputLayer):
         gradient. `rows`: see `Output`; an output without smoothing or rows is never given any."""
 
 
+@implements(SoftmaxOptions)
 class Output(PlainLoss):
     """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape.
 
@@ -66,7 +69,7 @@ class Output(PlainLoss):
     `lexical` numbers at the end of a readout are the lexical model's, with a matrix W_l [V, lexical] of their own.
     """
 
-    twin: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
+    fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
     sparse = False
     """Whether the gradients of W_o and W_l are of the rows alone that were asked for."""
 
@@ -78,8 +81,8 @@ class Output(PlainLoss):
         """W_l."""
         self.bias = parameter("bias", vocabulary)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
-        weight, lexical, bias = self.rows(rows)
+    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+        weight, lexical, bias = self.select_rows(rows)
 
         def logits(readout: Tensor) -> Tensor:
             if lexical is None:
@@ -89,7 +92,7 @@ class Output(PlainLoss):
 
         return logits
 
-    def rows(self, rows: Int[Tensor, "C"] | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def select_rows(self, rows: Int[Tensor, "C"] | None) -> tuple[Tensor, Tensor | None, Tensor]:
         """W_o, W_l and b of some symbols, or all there is."""
         if rows is None:
             return self.weight, self.lexical, self.bias
@@ -112,20 +115,20 @@ class Output(PlainLoss):
         With `rows`, sorted symbols of which all targets are, the softmax is over these alone (Jean et al. 2015, eq. 11,
         where the proposal is uniform over them, so that the importance weights are all the same).
         """
-        if self.twin is not None:
-            return self.twin(self, readout, target, smoothing, rows)
+        if self.fast_forward is not None:
+            return self.fast_forward(self, readout, target, smoothing, rows)
         log_p = self.log_probs(readout, rows)
         target = target if rows is None else torch.searchsorted(rows, target)
         nll = -log_p.gather(1, target[:, None])[:, 0]
         uniform = -log_p.mean(dim=1).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
-    def beside(
+    def sampled_logits(
         self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], others: Int[Tensor, "K"]
     ) -> tuple[Float[Tensor, "M"], Float[Tensor, "M K"]]:
         """The scores of M target symbols, and beside each those of `others`, which all share: of few rows of W_o."""
         M = len(target)
-        weight, lexical, bias = self.rows(torch.cat([target, others]))
+        weight, lexical, bias = self.select_rows(torch.cat([target, others]))
         both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
         own = (readout * both[:M].to(readout.dtype)).sum(-1) + bias[:M]
         return at_least_fp32(own), at_least_fp32(functional.linear(readout, both[M:], bias[M:]))

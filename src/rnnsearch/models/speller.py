@@ -40,7 +40,7 @@ class Speller(nn.Module):
         self.output = Output(options.size, characters)
         self.size = options.size
 
-    def first(self, state: Float[Tensor, "M S"], context: Float[Tensor, "M H"]) -> Float[Tensor, "M D"]:
+    def initial_state(self, state: Float[Tensor, "M S"], context: Float[Tensor, "M H"]) -> Float[Tensor, "M D"]:
         """h˘ of M positions, from what the decoder's readings hold there."""
         return torch.tanh(self.path(torch.cat([context.to(state.dtype), state], dim=-1)))
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
-from rnnsearch.models.batch_rng import Draws, sequence_mask
+from rnnsearch.models.batch_rng import BatchRng, dropout_mask
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.memory import CellState, StateShape
 
@@ -23,12 +23,12 @@ class LayerMasks(NamedTuple):
     [N, D], the same at all positions.
     """
 
-    read: Tensor | None = None
-    given: Tensor | None = None
-    fed_back: Tensor | None = None
+    inputs: Tensor | None = None
+    outputs: Tensor | None = None
+    recurrent: Tensor | None = None
 
 
-class StackNoise(NamedTuple):
+class StackMasks(NamedTuple):
     """The dropout masks of a batch, drawn at its start, each None without that dropout (see `LayerMasks`).
 
     layers: [N, I, L - 1, D], at each of I positions, of all layers but the bottom; outputs: [N, I, L, D]; state:
@@ -37,7 +37,7 @@ class StackNoise(NamedTuple):
 
     layers: Tensor | None
     outputs: Tensor | None
-    state: Tensor | None
+    recurrent: Tensor | None
     position: int = 0
 
 
@@ -45,13 +45,13 @@ class StackState(NamedTuple):
     """cells: the state of each layer, bottom first, [N, D] a tensor. noise: None without dropout."""
 
     cells: tuple[CellState, ...]
-    noise: StackNoise | None = None
+    masks: StackMasks | None = None
 
-    def masks(self, positions: int | None = None) -> list[LayerMasks]:
+    def layer_masks(self, positions: int | None = None) -> list[LayerMasks]:
         """Of each layer: those of the next position, or of as many of the next ones."""
-        if self.noise is None:
+        if self.masks is None:
             return [LayerMasks()] * len(self.cells)
-        layers, outputs, state, i = self.noise
+        layers, outputs, state, i = self.masks
         at = i if positions is None else slice(i, i + positions)
         return [
             LayerMasks(
@@ -62,9 +62,9 @@ class StackState(NamedTuple):
             for l in range(len(self.cells))
         ]
 
-    def after(self, cells: Iterable[CellState], positions: int = 1) -> StackState:
+    def advance(self, cells: Iterable[CellState], positions: int = 1) -> StackState:
         """The state so many positions further on, with new states of the cells."""
-        noise = self.noise
+        noise = self.masks
         return StackState(tuple(cells), None if noise is None else noise._replace(position=noise.position + positions))
 
 
@@ -114,17 +114,17 @@ class Stack(nn.Module):
         """The inputs' share of the bottom layer's gates, for any number of positions."""
         return self.bottom.inputs(x)
 
-    def start(self, states: tuple[CellState, ...], draws: Draws | None = None, steps: int = 0) -> StackState:
+    def start(self, states: tuple[CellState, ...], draws: BatchRng | None = None, steps: int = 0) -> StackState:
         """The state before the first of `steps` positions; states: of each layer (a bridge's), bottom first.
 
         With `draws` all dropout masks are drawn here.
         """
         h, L = states[0].h, len(states)
-        layers = sequence_mask(draws, self.layers_dropout, h, steps, L - 1, self.size)
-        state = sequence_mask(draws, self.state_dropout, h, L, self.size)
-        outputs = sequence_mask(draws, self.outputs_dropout, h, steps, L, self.size)
+        layers = dropout_mask(draws, self.layers_dropout, h, steps, L - 1, self.size)
+        state = dropout_mask(draws, self.state_dropout, h, L, self.size)
+        outputs = dropout_mask(draws, self.outputs_dropout, h, steps, L, self.size)
         nothing = layers is None and outputs is None and state is None
-        return StackState(states, None if nothing else StackNoise(layers, outputs, state))
+        return StackState(states, None if nothing else StackMasks(layers, outputs, state))
 
     def step(
         self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None
@@ -135,24 +135,24 @@ class Stack(nn.Module):
         """
         new: list[CellState] = []
         below = x  # the bottom layer reads its share instead
-        for l, (cell, old, masks) in enumerate(zip(self.layers, state.cells, state.masks(), strict=True)):
-            share = x if l == 0 else cell.inputs(read(below, masks.read, context))
-            new.append(cell.step(share, old, masks.fed_back))
-            below = self.given(l, new[-1].h, below, masks.given)
-        return below, state.after(new)
+        for l, (cell, old, masks) in enumerate(zip(self.layers, state.cells, state.layer_masks(), strict=True)):
+            share = x if l == 0 else cell.inputs(layer_input(below, masks.inputs, context))
+            new.append(cell.step(share, old, masks.recurrent))
+            below = self.layer_output(l, new[-1].h, below, masks.outputs)
+        return below, state.advance(new)
 
-    def given(self, l: int, h: Tensor, below: Tensor, mask: Tensor | None = None) -> Tensor:
+    def layer_output(self, l: int, h: Tensor, below: Tensor, mask: Tensor | None = None) -> Tensor:
         """What layer l, counted from 0, gives, of its h and what it read: h times its mask, and the sum where it has a
         residual connection."""
         h = h if mask is None else h * mask
-        return h + below if self.adds(l) else h
+        return h + below if self.is_residual(l) else h
 
-    def adds(self, l: int) -> bool:
+    def is_residual(self, l: int) -> bool:
         """Whether layer l adds what it read to what it gives."""
         return l > 0 and l + 1 >= self.first_residual
 
 
-def read(below: Tensor, mask: Tensor | None, context: Tensor | None = None) -> Tensor:
+def layer_input(below: Tensor, mask: Tensor | None, context: Tensor | None = None) -> Tensor:
     """What a layer reads of the one below: dropped out, with the context beside it."""
     below = below if mask is None else below * mask
     return below if context is None else torch.cat([below, context.to(below.dtype)], dim=-1)

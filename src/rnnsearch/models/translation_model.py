@@ -14,15 +14,15 @@ from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.data.batch import Side, Symbols
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
-from rnnsearch.models.batch_rng import Draws, dropout, word_dropout
-from rnnsearch.models.class_outputs import softmax_or
+from rnnsearch.models.batch_rng import BatchRng, dropout, word_dropout
+from rnnsearch.models.class_outputs import make_output
 from rnnsearch.models.composition import ComposedEmbedding
-from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, SameWords, Switch, is_at
+from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, Switch, TargetWordTable, copy_positions
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.models.fusion import FUSIONS, Fusion, WithLanguage
+from rnnsearch.models.fusion import FUSIONS, FusedState, Fusion
 from rnnsearch.models.layers import Embedding
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import PlainLoss
@@ -33,7 +33,7 @@ Memories = Mapping[str, Memory]
 """By the source's name. A tree for `tensors.select`."""
 
 
-def only(memories: Memories) -> Memory:
+def only_memory(memories: Memories) -> Memory:
     """The one memory of a system with one source."""
     (memory,) = memories.values()
     return memory
@@ -89,7 +89,7 @@ class TranslationModel(nn.Module):
         elif config.decoder.copies:
             self.output = CopyOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
         else:
-            self.output = softmax_or(config.output, self.decoder.readout_size, target_vocabulary, tied, beside)
+            self.output = make_output(config.output, self.decoder.readout_size, target_vocabulary, tied, beside)
         self.dropout = config.dropout
         self.auxiliary: Auxiliary | None = None
         """What only training uses."""
@@ -105,7 +105,7 @@ class TranslationModel(nn.Module):
         """Between saying a word and pointing at one of the source."""
         if config.pointer is not None:
             self.switch = Switch(self.decoder.state_size, context, config.embedding, config.pointer.size)
-        self.same_words = SameWords(source_vocabulary, target_vocabulary) if config.decoder.copies else None
+        self.target_words = TargetWordTable(source_vocabulary, target_vocabulary) if config.decoder.copies else None
         """What a decoder that copies knows of the two vocabularies."""
         self.speller: Speller | None = None
         """What spells the target words that the vocabulary lacks."""
@@ -118,7 +118,7 @@ class TranslationModel(nn.Module):
             self.language_model = make(told, told.trained, target_vocabulary, self.decoder.state_size)
             layer = self.decoder.readout_layer
             assert layer is not None  # as `check` says
-            layer.read_beside(self.language_model.size)
+            layer.add_fusion(self.language_model.size)
 
     @property
     def device(self) -> torch.device:
@@ -131,30 +131,30 @@ class TranslationModel(nn.Module):
         other._modules = {**self._modules, "source_embedding": embedding}
         return other
 
-    def encode(self, sources: Mapping[str, Side], draws: Draws | None = None) -> dict[str, Memory]:
+    def encode(self, sources: Mapping[str, Side], draws: BatchRng | None = None) -> dict[str, Memory]:
         """What the decoder remembers of B sentences, by the source's name."""
         return {name: self._remember(side, draws) for name, side in sources.items()}
 
-    def _remember(self, source: Side, draws: Draws | None) -> Memory:
+    def _remember(self, source: Side, draws: BatchRng | None) -> Memory:
         x = self._embed(self.source_embedding, source.symbols, draws)
         encoded: Encoded = self.encoder(x, source.mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
         words = x if self.reads_source_words else None
         memory = self.decoder.remember(encoded._replace(annotations=annotations, words=words))
-        if self.same_words is None:
+        if self.target_words is None:
             return memory
-        return memory._replace(places=self.same_words.of(source.ids, source.mask))
+        return memory._replace(places=self.target_words.lookup(source.ids, source.mask))
 
-    def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
+    def start(self, memories: Memories, draws: BatchRng | None = None, steps: int = 0) -> State:
         """The state before the first target word, one row a sentence: the decoder's, and that of a language model
         inside; `steps`: as in `Decoder.start`."""
-        state, beside = self.decoder.start(only(memories), draws, steps), self.language_model
-        return state if beside is None else WithLanguage(state, beside.model.start(len(only(memories).mask)))
+        state, beside = self.decoder.start(only_memory(memories), draws, steps), self.language_model
+        return state if beside is None else FusedState(state, beside.model.start(len(only_memory(memories).mask)))
 
-    def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, draws: Draws | None = None) -> Unrolled:
+    def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, draws: BatchRng | None = None) -> Unrolled:
         """All target positions at once, given the previous words y_{i-1} (BOS first). The K rows of a sentence share
         what is drawn once a sentence."""
-        memory = only(memories)
+        memory = only_memory(memories)
         B, (N, I) = memory.mask.shape[0], previous.shape
         by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
         y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
@@ -178,33 +178,33 @@ class TranslationModel(nn.Module):
         The attention is over source positions, whatever the encoder made of them; `unroll`'s is over annotations.
         """
         y_prev = self.target_embedding(Symbols(y))
-        memory = only(memories)
-        own, language = state if isinstance(state, WithLanguage) else (state, None)
+        memory = only_memory(memories)
+        own, language = state if isinstance(state, FusedState) else (state, None)
         state, reading = self.decoder.step(self._inputs(y, y_prev, memory), own, memory)
         if self.language_model is not None:
             h, language = self.language_model.model.step(y, language)
             reading = reading._replace(beside=self.language_model(h, reading.state))
-            state = WithLanguage(state, language)
+            state = FusedState(state, language)
         (name,) = memories
-        alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
+        alpha = {} if reading.alpha is None else {name: memory.to_source(reading.alpha)}
         return self._with_more(self._readout(y_prev, reading, memory), y_prev, reading, memory), state, alpha
 
-    def unroll_apart(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
+    def unroll_separate(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
         """All target positions at once, as the decoder's `unroll_apart` reads them; nothing is random."""
-        y_prev, memory = self.target_embedding(Symbols(previous)), only(memories)
-        return self.decoder.unroll_apart(self.decoder.inputs(y_prev), self.decoder.start(memory), memory)
+        y_prev, memory = self.target_embedding(Symbols(previous)), only_memory(memories)
+        return self.decoder.unroll_separate(self.decoder.inputs(y_prev), self.decoder.start(memory), memory)
 
-    def readout_from_each(
+    def readouts_per_position(
         self, previous: Int[Tensor, "1 I"], state: Float[Tensor, "1 I S"], memory: Memory
     ) -> Float[Tensor, "I J R"]:
         """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j. `state` of
         `unroll_apart`."""
-        values = memory.attended
+        values = memory.context_values
         (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
         alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
         y_prev = self.target_embedding(Symbols(previous)).repeat_interleave(J, dim=1)
         at_each = Reading(state.repeat_interleave(J, dim=1), values.repeat(1, I, 1), alone)
-        readout = self._with_lexical(self.decoder.readout_apart(y_prev, at_each), at_each, memory)
+        readout = self._with_lexical(self.decoder.readout_separate(y_prev, at_each), at_each, memory)
         assert readout.shape[:2] == (1, pairs)
         return readout.view(I, J, -1)
 
@@ -225,17 +225,21 @@ class TranslationModel(nn.Module):
     def _inputs(self, previous: Tensor, y_prev: Tensor, memory: Memory) -> Tensor:
         """What the decoder reads of the words before, and behind it, for one that copies, where they stand."""
         x = self.decoder.inputs(y_prev)
-        return x if memory.places is None else CopyNet.with_places(x, is_at(previous, memory.places))
+        return (
+            x
+            if memory.target_ids is None
+            else CopyNet.append_copy_positions(x, copy_positions(previous, memory.target_ids))
+        )
 
     def _with_more(self, readout: Tensor, y_prev: Tensor, reading: Reading, memory: Memory) -> Tensor:
         """A readout, and behind it the switch of a model that points or the places of one that copies."""
-        if memory.places is not None:
-            return CopyOutput.behind(readout, reading.extras[PSI], memory.places)
+        if memory.target_ids is not None:
+            return CopyOutput.append_copy_scores(readout, reading.extras[PSI], memory.target_ids)
         if self.switch is None:
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)
 
-    def _embed(self, table: Embedding, symbols: Symbols, draws: Draws | None) -> Tensor:
+    def _embed(self, table: Embedding, symbols: Symbols, draws: BatchRng | None) -> Tensor:
         x = word_dropout(table(symbols), self.dropout.word, draws)
         return dropout(x, self.dropout.embedding, draws)
 
@@ -252,7 +256,7 @@ class TranslationPair(nn.Module):
         self.back = back
 
 
-def direction(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+def direction_tensors(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The tensors of one direction (`onward` or `back`) out of a pair's, by their names there."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

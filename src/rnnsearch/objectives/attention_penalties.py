@@ -16,9 +16,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rnnsearch.config import SupervisionConfig
+from rnnsearch.config import SupervisionConfig, objective
+from rnnsearch.config.objective import CrossEntropyOptions, ProductOptions, SquaredErrorOptions
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.decoders.decoder import LEFT
+from rnnsearch.models.decoders.decoder import UNTRANSLATED
 from rnnsearch.objectives.loss import Pass, Penalty
 from rnnsearch.utils.tensors import without_last
 
@@ -40,7 +42,7 @@ class CoverageLeft(Penalty):
     (Mi et al. 2016, whose c_T has seen the end symbol, too). j runs over the source symbols without EOS."""
 
     def __call__(self, made: Pass) -> Tensor:
-        left = made.unrolled.reading.extras[LEFT]
+        left = made.unrolled.reading.extras[UNTRANSLATED]
         last = (made.batch.target.mask.sum(1) - 1)[:, None, None].expand(-1, 1, left.shape[2])
         at_end: Tensor = left.gather(1, last).squeeze(1)
         return (at_end * made.words()).sum()
@@ -64,27 +66,28 @@ Weights = Float[Tensor, "B I J"]
 EachSymbol = Float[Tensor, "B I"]
 
 
+@implements(CrossEntropyOptions)
 def cross_entropy(alpha: Weights, gold: Weights) -> EachSymbol:
     """-sum_j g_ij log alpha_ij (Liu et al. 2016, CE). A weight of exactly 0 (a window, sparse weights) costs what the
     smallest number does, and has no gradient."""
     return -(gold * alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()).sum(-1)
 
 
+@implements(SquaredErrorOptions)
 def squared_error(alpha: Weights, gold: Weights) -> EachSymbol:
     """1/2 sum_j (alpha_ij - g_ij)^2 (Liu et al. 2016, MSE)."""
     return 0.5 * (alpha - gold).square().sum(-1)
 
 
+@implements(ProductOptions)
 def product(alpha: Weights, gold: Weights) -> EachSymbol:
     """-log sum_j alpha_ij g_ij (Liu et al. 2016, MUL): which of several linked symbols is attended to is left open."""
     return -(gold * alpha).sum(-1).clamp_min(torch.finfo(alpha.dtype).tiny).log()
 
 
-ALIGNMENT_LOSSES: dict[str, Callable[[Weights, Weights], EachSymbol]] = {
-    "cross-entropy": cross_entropy,
-    "squared-error": squared_error,
-    "product": product,
-}
+ALIGNMENT_LOSSES: Implementations[Callable[[Weights, Weights], EachSymbol]] = Implementations(
+    objective.ALIGNMENT_LOSSES
+)
 """The loss of each target symbol, where its gold weights sum to 1."""
 
 

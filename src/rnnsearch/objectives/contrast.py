@@ -16,6 +16,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from rnnsearch.config import objective
+from rnnsearch.config.objective import BlackOutOptions, ContrastConfig, NCEOptions
+from rnnsearch.config.registry import Implementations, implements
+
 
 @dataclass(frozen=True)
 class Contrast(ABC):
@@ -25,7 +29,8 @@ class Contrast(ABC):
     vocabulary: int
     """V."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[ContrastConfig]]
+    """The declaration of the component, set by `@implements`."""
 
     def __call__(
         self,
@@ -45,22 +50,22 @@ class Contrast(ABC):
         """From s - log q."""
 
 
+@implements(NCEOptions)
 class NCE(Contrast):
     """Noise-contrastive estimation (Gutmann & Hyvarinen 2010; Mnih & Teh 2012): is a word of the text, or one of K of
     the noise? p(text | y) = sigma(s(y) - log(K q(y)))."""
 
-    name = "nce"
 
     def losses(self, own: Tensor, others: Tensor, same: Tensor) -> Tensor:
         samples = log(others.shape[1])
         return -functional.logsigmoid(own - samples) - functional.logsigmoid(samples - others).sum(1)
 
 
+@implements(BlackOutOptions)
 class BlackOut(Contrast):
     """BlackOut (Ji et al. 2016, eq. 5-8): p~, the softmax of s - log q over the target symbol and the noise words that
     are another, with the noise words' log(1 - p~) beside it."""
 
-    name = "blackout"
 
     def losses(self, own: Tensor, others: Tensor, same: Tensor) -> Tensor:
         both = torch.cat([own[:, None], others.masked_fill(same, -torch.inf)], dim=1)
@@ -69,4 +74,4 @@ class BlackOut(Contrast):
         return -log_p[:, 0] - not_noise.sum(1)
 
 
-CONTRASTS: dict[str, type[Contrast]] = {kind.name: kind for kind in (NCE, BlackOut)}
+CONTRASTS: Implementations[type[Contrast]] = Implementations(objective.CONTRASTS)

@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.config.options import STOPS
+from rnnsearch.config.search import STOPS
 from rnnsearch.errors import RnnsearchError, must_be_one_of
-from rnnsearch.search.banned import BannedScorer, BannedText
+from rnnsearch.search.banned import BannedScorer, BannedTokens
 from rnnsearch.search.candidates import ColumnChooser, Columns
-from rnnsearch.search.hypothesis import Numbers, SentenceError
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.hypothesis import Array, SentenceError
 from rnnsearch.search.phrases import Phrase, PhraseScorer
-from rnnsearch.search.prefixes import ForcedSpelling, RepeatScorer, SpellingScorer
+from rnnsearch.search.prefixes import ForcedBytes, ForcedBytesScorer, RepeatScorer
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.results import source_lengths
-from rnnsearch.search.sampling import Variant, require
+from rnnsearch.search.sampling import Variant, require_all
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
-NEVER = frozenset({PAD, BOS})
+NEVER_PRODUCED = frozenset({PAD, BOS})
 """Symbols that no translation has."""
 
 
@@ -53,12 +53,12 @@ class SearchOptions:
     """Symbols that must not be produced. PAD and BOS never are."""
     prefix: tuple[tuple[int, ...], ...] | None = None
     """For each sentence of the call, the symbols its translations must begin with, banned ones too."""
-    spelling: ForcedSpelling | None = None
+    forced_bytes: ForcedBytes | None = None
     """What its translations must spell after these, in whatever symbols."""
     phrases: tuple[tuple[Phrase, ...], ...] | None = None
     """For each sentence of the call, phrases (symbols) that its translations must hold, anywhere and in any order. A
     beam of one takes them at the end, if it does not come to them by itself."""
-    banned_phrases: BannedText | None = None
+    banned_phrases: BannedTokens | None = None
     """Phrases that no translation holds. None: it may hold any."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
@@ -73,7 +73,7 @@ class SearchOptions:
     rest. Changes the speed, never the result."""
 
     def __post_init__(self) -> None:
-        require(
+        require_all(
             (
                 ("beam", self.beam >= 1, "at least 1", self.beam),
                 ("max_ratio", self.max_ratio >= 0, "at least 0", self.max_ratio),
@@ -102,11 +102,11 @@ class SearchOptions:
                     sentence, "the phrases of {sentence} must hold symbol ids without EOS, and not be empty"
                 )
         if self.variant is not None and any(self.phrases or ()):
-            raise RnnsearchError(f"phrases need a plain beam search; got {self.variant.what}")
+            raise RnnsearchError(f"phrases need a plain beam search; got {self.variant.name}")
         if self.banned_phrases is not None:
             self._require_none_banned(self.banned_phrases)
 
-    def _require_none_banned(self, banned: BannedText) -> None:
+    def _require_none_banned(self, banned: BannedTokens) -> None:
         for sentence, ids in enumerate(self.prefix or ()):
             if banned.held(ids):
                 raise SentenceError(sentence, "the prefix of {sentence} must not hold a banned phrase")
@@ -120,26 +120,26 @@ class SearchOptions:
         return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
     @property
-    def free(self) -> bool:
+    def unconstrained(self) -> bool:
         """Whether nothing but `banned` binds what a translation is made of, after what it must begin with."""
         return self.phrases is None and self.banned_phrases is None and self.min_length == self.no_repeat_ngram == 0
 
     @property
-    def begins(self) -> bool:
+    def has_prefix(self) -> bool:
         """Whether a translation must begin with something."""
-        return self.prefix is not None or self.spelling is not None
+        return self.prefix is not None or self.forced_bytes is not None
 
 
 def beginning_with(options: SearchOptions, begins: Sequence[Prefix], tokenizer: Tokenizer) -> SearchOptions:
     """The search whose hypotheses begin with what is given for each sentence of the call."""
     sizes = torch.tensor([len(spelling) for spelling in tokenizer.spellings()])
-    spelling = ForcedSpelling(tuple(begin.rest for begin in begins), sizes)
+    spelling = ForcedBytes(tuple(begin.rest for begin in begins), sizes)
     return replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
 
 
-def require_entries(options: SearchOptions, sentences: int) -> None:
+def require_one_entry_per_sentence(options: SearchOptions, sentences: int) -> None:
     """Errors: RnnsearchError where prefixes, phrases, or what is to be spelled, are not as many as the sentences."""
-    spelled = None if options.spelling is None else options.spelling.rests
+    spelled = None if options.forced_bytes is None else options.forced_bytes.allowed_tokens
     for name, own in (("phrases", options.phrases), ("prefix", options.prefix), ("spelling", spelled)):
         if own is not None and len(own) != sentences:
             raise RnnsearchError(f"{name} must have one entry a sentence ({sentences}); got {len(own)}")
@@ -149,19 +149,19 @@ def batch_options(options: SearchOptions, sentences: Sequence[int]) -> SearchOpt
     """The options of some sentences of the call."""
     if options.prefix is not None:
         options = replace(options, prefix=tuple(options.prefix[i] for i in sentences))
-    if options.spelling is not None:
-        options = replace(options, spelling=options.spelling.of(sentences))
+    if options.forced_bytes is not None:
+        options = replace(options, spelling=options.forced_bytes.select(sentences))
     if options.phrases is not None:
         options = replace(options, phrases=tuple(options.phrases[i] for i in sentences))
     return options
 
 
-def constrained(scorer: Scorer, options: SearchOptions, most: Numbers) -> Scorer:
+def constrain(scorer: Scorer, options: SearchOptions, most: Array) -> Scorer:
     """The scorer of a search whose translations, of at most so many symbols, must spell or hold something: `scorer`
     itself where they need not."""
-    if options.spelling is not None:
-        forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
-        scorer = SpellingScorer(scorer, options.spelling, forced)
+    if options.forced_bytes is not None:
+        forced = [len(ids) for ids in options.prefix or [()] * len(options.forced_bytes.allowed_tokens)]
+        scorer = ForcedBytesScorer(scorer, options.forced_bytes, forced)
     if options.no_repeat_ngram:
         free = [sorted(set(chain.from_iterable(own))) for own in options.phrases or [()] * len(most)]
         scorer = RepeatScorer(scorer, options.no_repeat_ngram, _begun(options, most).tolist(), free)
@@ -170,22 +170,22 @@ def constrained(scorer: Scorer, options: SearchOptions, most: Numbers) -> Scorer
     return PhraseScorer(scorer, options.phrases, most) if options.phrases and any(options.phrases) else scorer
 
 
-def _begun(options: SearchOptions, most: Numbers) -> Numbers:
+def _begun(options: SearchOptions, most: Array) -> Array:
     """[B], at most so many symbols are forced to stand at the beginning."""
     begun = np.zeros_like(most)
     if options.prefix is not None:
         begun += [len(ids) for ids in options.prefix]
-    if options.spelling is not None:
-        begun += [len(rest) for rest in options.spelling.rests]
+    if options.forced_bytes is not None:
+        begun += [len(rest) for rest in options.forced_bytes.allowed_tokens]
     return begun
 
 
-def search_columns(
+def score_columns(
     scorer: Scorer, sources: Sources, options: SearchOptions, choose: ColumnChooser | None = None
 ) -> Columns:
     """The score columns of a search: what `choose` gives and the symbols of prefixes and phrases that the scorer knows;
     all where something is to be spelled, for any symbol may spell it."""
-    ids = None if choose is None or options.spelling is not None else choose(sources)
+    ids = None if choose is None or options.forced_bytes is not None else choose(sources)
     if ids is not None:
         ids = ids.to(scorer.device)
         wanted = (*(options.prefix or ()), *chain.from_iterable(options.phrases or ()))
@@ -195,18 +195,18 @@ def search_columns(
     return Columns(ids, scorer.vocabulary)
 
 
-def limits(sources: Sources, options: SearchOptions) -> Numbers:
+def max_lengths(sources: Sources, options: SearchOptions) -> Array:
     """[B], the most symbols, without EOS, that each sentence's translation may have, by its longest source.
 
     Errors: as in `require_entries`.
     """
     symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
-    most: Numbers = (np.floor(options.max_ratio * symbols) + options.max_extra).astype(np.int64)
-    require_entries(options, len(most))
+    most: Array = (np.floor(options.max_ratio * symbols) + options.max_extra).astype(np.int64)
+    require_one_entry_per_sentence(options, len(most))
     least = 1 + _begun(options, most)
     if options.phrases is not None:
         least += [sum(map(len, phrases)) for phrases in options.phrases]
-    found: Numbers = np.maximum(most, least)
+    found: Array = np.maximum(most, least)
     return found
 
 
@@ -214,7 +214,7 @@ Constraint = Callable[[Tensor, ScoredRows], None]
 """Sets to -inf, in place, the scores [A * width, C] of what is not allowed."""
 
 
-class Banned:
+class BannedColumns:
     """These score columns are never allowed, in the first `steps` positions or in all."""
 
     def __init__(self, columns: Tensor, steps: int | None = None) -> None:
@@ -256,10 +256,10 @@ def constraints(options: SearchOptions, columns: Columns, device: torch.device) 
 
     Errors: SentenceError where there is no column for a symbol of a prefix.
     """
-    never = columns.find(torch.tensor(sorted(options.banned | NEVER), device=device))
-    wanted: list[Constraint] = [Banned(never[never >= 0])]
+    never = columns.find(torch.tensor(sorted(options.banned | NEVER_PRODUCED), device=device))
+    wanted: list[Constraint] = [BannedColumns(never[never >= 0])]
     if options.min_length:
-        wanted.append(Banned(columns.find(torch.tensor([EOS], device=device)), options.min_length))
+        wanted.append(BannedColumns(columns.find(torch.tensor([EOS], device=device)), options.min_length))
     if options.prefix is not None:
         wanted = [PrefixConstraint(prefix_columns(options.prefix, columns, device), wanted)]
     return wanted

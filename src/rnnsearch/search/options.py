@@ -14,34 +14,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rnnsearch.config import search
+from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.config.search import GNMTOptions, PowerOptions, PowerWithBOSOptions
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 
-LEAST = 1e-6
+MIN_COVERAGE = 1e-6
 """What a source symbol that was never attended to counts as: the logarithm of exactly 0 would drown all else."""
 
 
+@implements(PowerOptions)
 def power(length: Any, exponent: float) -> Any:
     """length ** exponent: 1 at exponent 0 (the plain sum), the length at exponent 1 (the mean a symbol)."""
     return length**exponent
 
 
+@implements(GNMTOptions)
 def gnmt(length: Any, exponent: float) -> Any:
     """((5 + length) / (5 + 1)) ** exponent (Wu et al. 2016, eq. 14; 0.2 there)."""
     return ((5.0 + length) / 6.0) ** exponent
 
 
+@implements(PowerWithBOSOptions)
 def power_with_bos(length: Any, exponent: float) -> Any:
     """(length + 1) ** exponent: the symbol before the first counts, too (OpenNMT-py's `avg`)."""
     return (length + 1.0) ** exponent
 
 
-MOST_PENALTY = 10.0
+MAX_LENGTH_PENALTY = 10.0
 """The greatest exponent: a power of any length is then a number."""
-LENGTH_NORMS: dict[str, Callable[[Any, float], Any]] = {
-    "power": power,
-    "gnmt": gnmt,
-    "power-with-bos": power_with_bos,
-}
+LENGTH_NORMS: Implementations[Callable[[Any, float], Any]] = Implementations(search.LENGTH_NORMS)
 """What log-probabilities of lengths (a number or an array) are divided by; none falls with the length."""
 ENGINE_NORMS = ("power", "gnmt")
 """Those that the engine's search has (`ops/native/beam_search.h`)."""
@@ -61,13 +63,13 @@ class Ranking:
         for name in ("length_penalty", "coverage_penalty"):
             if not getattr(self, name) >= 0:  # nor NaN
                 raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
-        if self.length_penalty > MOST_PENALTY:
-            raise RnnsearchError(f"length_penalty must be at most {MOST_PENALTY:g}; got {self.length_penalty:g}")
+        if self.length_penalty > MAX_LENGTH_PENALTY:
+            raise RnnsearchError(f"length_penalty must be at most {MAX_LENGTH_PENALTY:g}; got {self.length_penalty:g}")
         if self.length_norm not in LENGTH_NORMS:
             raise RnnsearchError(f"length_norm {must_be_one_of(LENGTH_NORMS, self.length_norm)}")
 
     @property
-    def covers(self) -> bool:
+    def uses_coverage(self) -> bool:
         """Whether attention has a part in the score."""
         return self.coverage_penalty > 0
 
@@ -81,16 +83,16 @@ class Ranking:
     def coverage(self, attention: Mapping[str, NDArray[np.float32]]) -> float:
         """beta * sum_j log(min(sum_i alpha_ij, 1)) of one hypothesis's weights [I, J] by source name, the last of the
         J symbols being EOS, which need not be covered. Errors: RnnsearchError without attention."""
-        if not self.covers:
+        if not self.uses_coverage:
             return 0.0
         require_attention(attention)
         sums = (np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:] for weights in attention.values())
-        return self.coverage_penalty * float(sum(np.log(np.clip(s, LEAST, 1.0)).sum() for s in sums))
+        return self.coverage_penalty * float(sum(np.log(np.clip(s, MIN_COVERAGE, 1.0)).sum() for s in sums))
 
 
-MEAN = Ranking()
+MEAN_LOG_PROB = Ranking()
 """The mean log-probability a symbol."""
-SUM = Ranking(length_penalty=0.0)
+SUM_LOG_PROB = Ranking(length_penalty=0.0)
 """The log-probability itself."""
 
 

@@ -22,8 +22,8 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.reattend import copied_attention
+from rnnsearch.systems.dev_scores import HeldOut
 from rnnsearch.systems.system import System
-from rnnsearch.systems.validation import HeldOut
 from rnnsearch.text.alignments import (
     Link,
     Links,

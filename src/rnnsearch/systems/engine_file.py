@@ -11,6 +11,7 @@ from rnnsearch import config as run_config
 from rnnsearch.accel import program_writer
 from rnnsearch.accel.rnnsearch_search import fill_from
 from rnnsearch.config import RunConfig, override_search
+from rnnsearch.config.rules import check_model
 from rnnsearch.engine import file, stored
 from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
 from rnnsearch.engine.structs import Array
@@ -20,7 +21,6 @@ from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.systems.folder import SYSTEMS, load_system
 from rnnsearch.systems.system import System
-from rnnsearch.systems.validation import check_model
 from rnnsearch.text.tokenizer import Tokenizer
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.systems.language import NEEDS, LanguageSystem
 from rnnsearch.systems.system import System, Trainable
 from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.systems.validation import check_model
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
 from rnnsearch.utils.files import write_text
 from rnnsearch.utils.weights import fill, read_weights, require_shapes, save_weights, weights

@@ -23,9 +23,9 @@ from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import LIBRARY, Fastest, LanguageScorer, native_kind
 from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.dev_scores import HeldOut, Validation
 from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.systems.translation import arrange, require_fit
-from rnnsearch.systems.validation import HeldOut, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes

@@ -25,7 +25,7 @@ from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.validation import Validation
+from rnnsearch.systems.dev_scores import Validation
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.annotation import Annotation, annotation
 from rnnsearch.text.terms import restored

@@ -19,7 +19,6 @@ from rnnsearch.data.word_classes import by_frequency, by_neighbours
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
-from rnnsearch.models.encoders import Rationale
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.outputs import OutputLayer
 from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
@@ -32,9 +31,9 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.dev_scores import Measure, Validation
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.system import Ability, Chosen, Matrix, ParameterGroup, Trainable
-from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes
@@ -83,10 +82,10 @@ def arrange(output: OutputLayer, train: ParallelIds, target: str) -> None:
     if not isinstance(output, HierarchicalOutput):
         return
     if output.by == "neighbours":
-        classes = by_neighbours(train, target, output.vocabulary, output.count)
+        classes = by_neighbours(train, target, output.vocabulary, output.num_classes)
     else:
-        classes = by_frequency(train.counts(target, output.vocabulary), output.count)
-    output.arrange(torch.from_numpy(classes))
+        classes = by_frequency(train.counts(target, output.vocabulary), output.num_classes)
+    output.assign_classes(torch.from_numpy(classes))
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ class TranslationSystem(Trainable[TranslationModel]):
         inventories = spellings(config, tokenizers).characters
         sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.languages))
         model = build(config.translation, source, target, seed, config.objective, sizes)
-        if model.same_words is not None:
-            model.same_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.languages)))
+        if model.target_words is not None:
+            model.target_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.languages)))
         return cls(model, config, tokenizers)
 
     @property
@@ -115,11 +114,11 @@ class TranslationSystem(Trainable[TranslationModel]):
             lacks["posterior"] = (
                 "posterior attention is of a readout without a language model; this model has one inside"
             )
-        if not isinstance(self.model.encoder, Rationale):
-            lacks["choose"] = f"this needs the {Rationale.name} encoder; this model's reads every word"
+        if not self.config.translation.encoder.selects_words:
+            lacks["choose"] = "this needs the rationale encoder; this model's reads every word"
         if self.model.speller is None:
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
-        if self.model.same_words is None:
+        if self.model.target_words is None:
             lacks["copy"] = "this needs a decoder that copies (copynet); this model's does not"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
@@ -132,7 +131,7 @@ class TranslationSystem(Trainable[TranslationModel]):
                 "posterior attention has no use for this model: its attention was trained to align the word just read "
                 '(objective.supervision.word = "read")'
             )
-        if decoder.attends and decoder.attends_before_reading:
+        if decoder.attends and decoder.component.query_precedes_word:
             lacks["read"] = f"attention of words that were read needs another decoder: {kind} attends before it reads"
         return lacks
 
@@ -143,7 +142,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         if inside is None:
             return [ParameterGroup(everything)]
         fixed = set(inside.model.parameters())
-        if inside.output_alone:
+        if inside.trains_output_only:
             assert self.model.decoder.readout_layer is not None
             learned = {*inside.parameters(), *self.model.decoder.readout_layer.parameters()}
             learned |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
@@ -187,7 +186,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         model, inventory = self.model, self.spellings.characters.get(self.config.data.single_source)
         if inventory is not None and inventory.known is not None:
             assert isinstance(model.source_embedding, ComposedEmbedding)
-            model = model.with_source_embedding(model.source_embedding.settled(inventory.known))
+            model = model.with_source_embedding(model.source_embedding.precompute(inventory.known))
         return fastest(model, precision)
 
     def plain(self) -> Scorer:
@@ -220,8 +219,8 @@ class TranslationSystem(Trainable[TranslationModel]):
         self.require("choose")
         with torch.inference_mode():
             memory = self.model.encode(self.sources(sentences, self.device))[self.config.data.single_source]
-        assert memory.chosen is not None
-        return [row[: len(ids)] for row, ids in zip(memory.chosen.read.cpu().numpy(), sentences, strict=True)]
+        assert memory.selection is not None
+        return [row[: len(ids)] for row, ids in zip(memory.selection.selected.cpu().numpy(), sentences, strict=True)]
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         if not sentences:

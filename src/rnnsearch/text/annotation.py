@@ -14,8 +14,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from rnnsearch.config import TextConfig
+from rnnsearch.config import TextConfig, data
 from rnnsearch.config.data import CopyableOptions, PosAllOptions, PosUnkOptions
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import POSITION, SPECIALS, UNK, UNKNOWN, is_unknown
@@ -66,6 +67,7 @@ class Annotation(ABC):
         """The source symbol that it says."""
 
 
+@implements(CopyableOptions)
 class CopyableAnnotation(Annotation):
     """Section 3.1: the unknown words of a source are numbered, and have their numbers in the translation."""
 
@@ -91,6 +93,7 @@ class CopyableAnnotation(Annotation):
         return source.symbols.index(symbol) if symbol in self._of_source and symbol in source.symbols else None
 
 
+@implements(PosUnkOptions)
 class PosUnkAnnotation(Annotation):
     """Section 3.3: an unknown word is `<unk+d>`, which says that its source word stands d places on."""
 
@@ -105,6 +108,7 @@ class PosUnkAnnotation(Annotation):
         return _place(UNKNOWN, symbol, i)
 
 
+@implements(PosAllOptions)
 class PosAllAnnotation(Annotation):
     """Section 3.2: after every word stands `<at+d>`, which says that its source word stands d places on."""
 
@@ -162,11 +166,7 @@ def _nearest(links: Collection[Link], target: Segmented, source: Segmented) -> d
     return found
 
 
-ANNOTATIONS: dict[str, type[Annotation]] = {
-    "copyable": CopyableAnnotation,
-    "posall": PosAllAnnotation,
-    "posunk": PosUnkAnnotation,
-}
+ANNOTATIONS: Implementations[type[Annotation]] = Implementations(data.ANNOTATIONS)
 
 
 def annotation(config: TextConfig, source: Tokenizer, target: Tokenizer) -> Annotation | None:

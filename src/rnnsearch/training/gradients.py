@@ -17,14 +17,14 @@ from rnnsearch.accel.cuda_graphs import forget
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import TrainingError
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.ops.device import precision
+from rnnsearch.systems.dev_scores import Assessor
 from rnnsearch.systems.system import ParameterGroup
-from rnnsearch.systems.validation import Assessor
 from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
-from rnnsearch.training.sparse_tables import Tables
+from rnnsearch.training.sparse_tables import SparseTables
 from rnnsearch.utils.distributed import Processes, noticing_losses
 from rnnsearch.utils.weights import save_weights
 
@@ -38,7 +38,7 @@ BUCKET = 25 << 20
 """Bytes of gradients sent together."""
 
 
-class GradientSum:
+class GradientReducer:
     """One update: `begin`, backward passes, the last of them within `sending`, `finish`.
 
     All processes send the same buckets in the same order, the parameters' last first, as backward passes make them.
@@ -131,7 +131,7 @@ def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Para
 # Weights that stay zero while the others are trained: retraining of a pruned model (See et al. 2016).
 
 
-class KeptZeros:
+class SparsityMask:
     """The pruned weights of a model, by masks of its parameters; without masks none.
 
     They have no gradient, so that neither clipping nor an optimiser's moments know of them; and whatever an update did
@@ -142,14 +142,14 @@ class KeptZeros:
         own = {} if model is None else dict(model.named_parameters())
         self._pruned = [(own[name], mask.to(own[name].device)) for name, mask in (masks or {}).items()]
 
-    def clear_gradients(self) -> None:
+    def mask_gradients(self) -> None:
         """Their gradients become zero."""
         for parameter, mask in self._pruned:
             if parameter.grad is not None:
                 parameter.grad.masked_fill_(mask, 0.0)
 
     @torch.no_grad()
-    def hold(self) -> None:
+    def apply(self) -> None:
         """They become zero."""
         for parameter, mask in self._pruned:
             parameter.masked_fill_(mask, 0.0)
@@ -175,8 +175,8 @@ class Task(Generic[Model]):
     groups: Sequence[ParameterGroup]
     objective: Objective[Model]
     validation: Assessor[Model] | None
-    zeros: KeptZeros = field(default_factory=KeptZeros)
-    tables: Tables = field(default_factory=Tables)
+    sparsity: SparsityMask = field(default_factory=SparsityMask)
+    tables: SparseTables = field(default_factory=SparseTables)
 
 
 @dataclass
@@ -193,7 +193,7 @@ class Gradients(Generic[Model]):
 
     def __post_init__(self) -> None:
         self.parameters = [p for group in self.task.groups for p in group.parameters]
-        self.total = GradientSum(self.parameters, self.processes, SENT[self.training.all_reduce])
+        self.reducer = GradientReducer(self.parameters, self.processes, SENT[self.training.all_reduce])
 
     def fill(self, group: list[Batch], update: int) -> tuple[float, float, dict[str, Tensor]]:
         """Gradients of the loss over a group of batches, of all processes together, clipped.
@@ -201,15 +201,15 @@ class Gradients(Generic[Model]):
         Returns the summed NLL, the gradients' norm before clipping, and the loss's summed parts.
         Errors: TrainingError where one of them is not finite.
         """
-        sentences, tokens = size(group)
+        sentences, tokens = count_examples(group)
         count = sentences if self.training.normalise == "sentences" else tokens
-        self.total.begin()
+        self.reducer.begin()
         sums = self._passes(list(enumerate(group)), update, count)
-        self.total.finish()
+        self.reducer.finish()
         for parameter in self.parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
-        self.task.zeros.clear_gradients()
+        self.task.sparsity.mask_gradients()
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)
         norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)
@@ -231,7 +231,7 @@ class Gradients(Generic[Model]):
             try:
                 with precision(self.device, self.training.precision):
                     loss = self.task.objective(self.task.model, batch, self._draws(update, number, batch))
-                with self.total.sending(last=place == len(batches) - 1):
+                with self.reducer.sending(last=place == len(batches) - 1):
                     (loss.total * (weight / count)).backward()  # type: ignore[no-untyped-call]
                 for name, value in {NLL: loss.nll, **loss.parts}.items():
                     sums[name] = sums.get(name, 0.0) + value.detach() * weight
@@ -242,12 +242,12 @@ class Gradients(Generic[Model]):
                 return self._passes([*batches[:place], *halves, *batches[place + 1 :]], update, count)
         return sums
 
-    def _draws(self, update: int, number: int, batch: Batch) -> Draws:
+    def _draws(self, update: int, number: int, batch: Batch) -> BatchRng:
         """The random numbers of batch `number` of an update: for some of its rows the same as for all of them."""
         seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
-        draws = Draws(seed % SEEDS, self.device)
+        draws = BatchRng(seed % SEEDS, self.device)
         if batch.share is not None and len(batch.share.rows) < len(batch.share.indices):
-            draws.take(batch.share.rows, len(batch.share.indices))
+            draws.select_rows(batch.share.rows, len(batch.share.indices))
         return draws
 
     def _halved(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
@@ -281,7 +281,7 @@ class Gradients(Generic[Model]):
         )
 
 
-def size(group: list[Batch]) -> tuple[int, int]:
+def count_examples(group: list[Batch]) -> tuple[int, int]:
     """Sentences and target symbols of a group of batches, other processes' rows among them."""
     shares = [batch.share for batch in group]
     sentences = sum(b.sentences if s is None else len(s.indices) for b, s in zip(group, shares, strict=True))

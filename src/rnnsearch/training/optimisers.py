@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from rnnsearch.config import OptimiserConfig
+from rnnsearch.config import OptimiserConfig, training
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.config.training import AdadeltaOptions, AdamOptions, AdamWOptions, SGDOptions
 from rnnsearch.systems.system import ParameterGroup
 
@@ -15,29 +16,33 @@ Make = Callable[[list[nn.Parameter], Any], optim.Optimizer]
 """Makes an optimiser over parameters from its own options."""
 
 
+@implements(SGDOptions)
 def sgd(parameters: list[nn.Parameter], options: SGDOptions) -> optim.Optimizer:
     """Stochastic gradient descent, with momentum if given."""
     return optim.SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
 
 
+@implements(AdadeltaOptions)
 def adadelta(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.Optimizer:
     """Zeiler 2012; learning rate 1, and in the papers rho 0.95, epsilon 1e-6."""
     return optim.Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
 
 
+@implements(AdamOptions)
 def adam(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimizer:
     """Kingma & Ba 2015."""
     betas = (options.beta1, options.beta2)
     return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
 
 
+@implements(AdamWOptions)
 def adamw(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
     rate, betas, decay = options.learning_rate, (options.beta1, options.beta2), options.weight_decay
     return optim.AdamW(parameters, lr=rate, betas=betas, eps=options.epsilon, weight_decay=decay, fused=True)
 
 
-OPTIMISERS: dict[str, Make] = {"sgd": sgd, "adadelta": adadelta, "adam": adam, "adamw": adamw}
+OPTIMISERS: Implementations[Make] = Implementations(training.OPTIMISERS)
 
 
 def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) -> optim.Optimizer:
@@ -85,7 +90,7 @@ SEEN = 0.75
 """Nothing is unusual before the weights of what was seen add up to so much (after 277 updates)."""
 
 
-class UsualNorms:
+class AdaptiveClipping:
     """A moving mean m and standard deviation s of x = log(1 + |g|); a norm with x > m + `deviations` s is unusual,
     "usually an indication of an imminent gradient explosion". It moves them as if it were m + `deviations` s."""
 
@@ -95,7 +100,7 @@ class UsualNorms:
         self.state = state
         """weight: of what was seen so far, up to 1; mean, square: of x and x^2, times it."""
 
-    def has(self, norm: float) -> bool:
+    def accepts(self, norm: float) -> bool:
         """Whether this update's norm is usual, compared to those before it."""
         if self.deviations is None:
             return True

@@ -3,14 +3,25 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from rnnsearch.config import ScheduleConfig
-from rnnsearch.config.training import ExponentialOptions, HalvingOptions, PlateauOptions, RNMTPlusOptions
+from rnnsearch.config import training
+from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.config.training import (
+    ConstantOptions,
+    ExponentialOptions,
+    HalvingOptions,
+    InverseSquareRootOptions,
+    LinearOptions,
+    PlateauOptions,
+    RNMTPlusOptions,
+    ScheduleConfig,
+)
 
 
 class Schedule(ABC):
     """A factor for each update, times a linear warm-up over `warmup` updates where that is given."""
 
-    name: ClassVar[str]
+    component: ClassVar[type[ScheduleConfig]]
+    """The declaration of the component, set by `@implements`."""
 
     def __init__(self, options: ScheduleConfig) -> None:
         self.options = options
@@ -40,19 +51,18 @@ class Schedule(ABC):
         return False
 
 
+@implements(ConstantOptions)
 class Constant(Schedule):
     """Always 1."""
-
-    name = "constant"
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
         return 1.0
 
 
+@implements(HalvingOptions)
 class Halving(Schedule):
     """1 until `start` epochs, then halved at once and every `every` epochs after (Luong et al.: 5 and 1)."""
 
-    name = "halving"
     options: HalvingOptions
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
@@ -61,25 +71,24 @@ class Halving(Schedule):
         return float(0.5 ** (1 + (epoch - self.options.start) // self.options.every))
 
 
+@implements(InverseSquareRootOptions)
 class InverseSquareRoot(Schedule):
     """sqrt(warmup / update) after the warm-up."""
-
-    name = "inverse-sqrt"
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
         warmup = max(1, self.options.warmup)
         return float((warmup / max(update, warmup)) ** 0.5)
 
 
+@implements(LinearOptions)
 class LinearDecay(Schedule):
     """From 1 at the beginning straight down to 0 at the nearest of the run's limits (epochs, updates, minutes)."""
-
-    name = "linear"
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
         return 1.0 - done
 
 
+@implements(PlateauOptions)
 class Plateau(Schedule):
     """Times `factor` (0.5 if not given) whenever more than `patience` evaluations in a row bring no better dev score.
 
@@ -87,7 +96,6 @@ class Plateau(Schedule):
     factors from below.
     """
 
-    name = "plateau"
     options: PlateauOptions
 
     def __init__(self, options: ScheduleConfig) -> None:
@@ -108,11 +116,11 @@ class Plateau(Schedule):
         return current >= self.options.factor and current > (self.options.minimum or 0.0)
 
 
+@implements(ExponentialOptions)
 class Exponential(Schedule):
     """1 until update `decay_start`, then down to `minimum` at update `decay_end` by the same share at each update, and
     `minimum` after it."""
 
-    name = "exponential"
     options: ExponentialOptions
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
@@ -121,12 +129,12 @@ class Exponential(Schedule):
         return float(minimum**way)
 
 
+@implements(RNMTPlusOptions)
 class RNMTPlus(Schedule):
     """min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))) at update t, for n devices, p `warmup`, s
     `decay_start`, e `decay_end`, and no less than at n t = e (Chen et al. 2018, eq. 1). The paper's 2 n, which ends at
     half the rate of one device, is here n / `minimum`."""
 
-    name = "rnmt-plus"
     options: RNMTPlusOptions
 
     def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
@@ -140,6 +148,4 @@ class RNMTPlus(Schedule):
         return float(n * (self.options.minimum / n) ** way)
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    c.name: c for c in (Constant, Halving, InverseSquareRoot, LinearDecay, Plateau, Exponential, RNMTPlus)
-}
+SCHEDULES: Implementations[type[Schedule]] = Implementations(training.SCHEDULES)

@@ -16,20 +16,20 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction
+from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.ops.device import machine_memory
+from rnnsearch.systems.dev_scores import Assessor, DevScore, Validation
 from rnnsearch.systems.folder import SYSTEMS, save_system
 from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import ParameterGroup, Trainable
 from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.systems.warm_start import teacher
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.gradients import KeptZeros, Task
-from rnnsearch.training.sparse_tables import Tables, large
+from rnnsearch.training.gradients import SparsityMask, Task
+from rnnsearch.training.sparse_tables import SparseTables, count_mappable
 from rnnsearch.utils.distributed import Processes
 
 Tensors = dict[str, Tensor]
@@ -75,16 +75,16 @@ def make_trained(
     if config.objective.teacher is not None:
         assert isinstance(objective, Likelihood), "a language model has no teacher"
         objective = replace(objective, teacher=Teacher(teacher(system).to(device), config.objective.teacher.weight))
-    zeros = KeptZeros(model, read_pruned(folder, model)) if config.training.keep_zeros else KeptZeros()
+    zeros = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
     task = Task(model, system.groups(), objective, validation, zeros, _tables(config, model, folder, device, processes))
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 
-def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> Tables:
+def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> SparseTables:
     """Of a model whose loss is over some words in an update."""
     if _by_rows(config, device, processes):
-        return Tables(model, sparse=True, folder=folder)
-    return Tables(model) if config.objective.samples_vocabulary else Tables()
+        return SparseTables(model, sparse=True, folder=folder)
+    return SparseTables(model) if config.objective.samples_vocabulary else SparseTables()
 
 
 def _by_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
@@ -100,7 +100,7 @@ def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> No
         model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
     needed, there = 16 * sum(p.numel() for p in model.parameters()), machine_memory()
     if in_files:  # tables are made in memory
-        needed -= 12 * large(model)
+        needed -= 12 * count_mappable(model)
     if there is not None and needed > there:
         what = f"must have sizes that fit the memory; training needs {needed / 2**30:,.1f} GiB for its weights"
         raise ConfigError([f"model: {what}, this machine has {there / 2**30:,.1f}"])
@@ -120,8 +120,8 @@ def _two_directions(
     learned = _aligner(config, prepared)
     turned_aligner = None if learned is None else learned.turned()
     outputs = (
-        OutputFolder(folder, there, lambda tensors: direction(tensors, "onward"), learned),
-        OutputFolder(reverse_folder(folder), back, lambda tensors: direction(tensors, "back"), turned_aligner),
+        OutputFolder(folder, there, lambda tensors: direction_tensors(tensors, "onward"), learned),
+        OutputFolder(reverse_folder(folder), back, lambda tensors: direction_tensors(tensors, "back"), turned_aligner),
     )
     groups, validation = [ParameterGroup(list(pair.parameters()))], None
     if prepared.dev:

@@ -11,6 +11,7 @@ import torch
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import SearchConfig, override_search
+from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.candidates import KEPT, Candidates, read
@@ -19,7 +20,6 @@ from rnnsearch.systems.engine_file import exported_lists, load_model
 from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_one_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
-from rnnsearch.systems.validation import check_unknown
 from rnnsearch.translator.confidence import read_calibration
 from rnnsearch.translator.translator import Translator
 
@@ -66,7 +66,7 @@ def load(
     config = system.config.model_copy(update={"search": search})
     if search.attended_word == "read":
         system.require("read")
-    if faults := check_unknown(config):
+    if faults := check_unknown_words(config):
         raise ConfigError(faults)
     lists = _candidates(own, search.candidates, system)
     # A calibration is of what its folder gives by itself, be it several models.

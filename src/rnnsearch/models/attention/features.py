@@ -15,14 +15,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from rnnsearch.config import attention
 from rnnsearch.config.attention import (
     CoverageEmbeddingOptions,
+    FeatureOptions,
     LinguisticCoverageOptions,
     LocalFertilityOptions,
     MarkovOptions,
     NeuralCoverageOptions,
+    PositionOptions,
     RecurrentOptions,
 )
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.cells import GRU, LSTM
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
@@ -46,7 +50,7 @@ class WordSizes(NamedTuple):
 NO_WORDS = WordSizes()
 
 
-class Sizes(NamedTuple):
+class FeatureSizes(NamedTuple):
     """Numbers of a query (D), of an annotation (H), and of words."""
 
     query: int
@@ -60,19 +64,18 @@ class Feature(nn.Module, ABC):
     `state` is what it remembers, one row a hypothesis; `prepared` what `on` made, one row a sentence.
     """
 
-    name: ClassVar[str]
-    remembers: ClassVar[bool] = True
+    component: ClassVar[type[FeatureOptions]]
+    """The declaration of the component, set by `@implements`."""
+    is_sequential: ClassVar[bool] = True
     """Whether it depends on the weights so far, so that one target position must come after the other."""
     reads_words: ClassVar[bool] = False
     """Whether it reads the source's words, and each target word once that is known."""
-    says_what_is_left: ClassVar[bool] = False
-    """Whether `left` is given."""
     width: int
 
-    def __init__(self, options: Any, sizes: Sizes) -> None:
+    def __init__(self, options: Any, sizes: FeatureSizes) -> None:
         super().__init__()
 
-    def on(self, encoded: Encoded) -> Tensor | None:
+    def prepare(self, encoded: Encoded) -> Tensor | None:
         """What it computes once a sentence, [B, ...]; kept in `Memory.features`."""
         return None
 
@@ -80,11 +83,11 @@ class Feature(nn.Module, ABC):
         """Its state before the first target position: zeros [B, J], in the precision of weights."""
         return torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
 
-    def heard(self, state: Any, word: Float[Tensor, "N G"], position: Int[Tensor, "N"]) -> Any:
+    def read_word(self, state: Any, word: Float[Tensor, "N G"], position: Int[Tensor, "N"]) -> Any:
         """The state of a feature that reads words at a target position, before its values: after the word before."""
         return state
 
-    def left(self, state: Any) -> Alpha | None:
+    def untranslated(self, state: Any) -> Alpha | None:
         """How much of each source position it holds untranslated, of one that `says_what_is_left`."""
         return None
 
@@ -93,27 +96,27 @@ class Feature(nn.Module, ABC):
         """The feature of every source position for Q queries a sentence; rows of `state` are B * Q."""
 
     @abstractmethod
-    def after(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Any:
+    def update(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Any:
         """The state after a target position whose weights were alpha; N = B * Q rows."""
 
 
+@implements(LinguisticCoverageOptions)
 class LinguisticCoverage(Feature):
     """Tu et al. 2016, section 3.1.1: C_ij = C_{i-1,j} + alpha_ij / Phi_j, the part of source symbol j that has been
     translated, with its fertility Phi_j = N sigma(U_f h_j), the number of target symbols that it stands for."""
 
-    name = "coverage-linguistic"
     width = 1
 
-    def __init__(self, options: LinguisticCoverageOptions, sizes: Sizes) -> None:
+    def __init__(self, options: LinguisticCoverageOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
-        self.most = options.fertility
+        self.max_fertility = options.fertility
         """N."""
         self.fertility = Linear(sizes.annotation, 1, bias=False)
         """U_f."""
 
     def on(self, encoded: Encoded) -> Tensor:
         """Phi [B, J]."""
-        return self.most * torch.sigmoid(at_least_fp32(self.fertility(encoded.annotations)[:, :, 0]))
+        return self.max_fertility * torch.sigmoid(at_least_fp32(self.fertility(encoded.annotations)[:, :, 0]))
 
     def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
         return state.view(*position.shape, -1, 1)
@@ -123,13 +126,12 @@ class LinguisticCoverage(Feature):
         return state + (rows / prepared.unsqueeze(1)).flatten(0, 1)
 
 
+@implements(NeuralCoverageOptions)
 class NeuralCoverage(Feature):
     """Tu et al. 2016, section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}), d numbers a source position, f a GRU
     (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side. The state is C."""
 
-    name = "coverage-neural"
-
-    def __init__(self, options: NeuralCoverageOptions, sizes: Sizes) -> None:
+    def __init__(self, options: NeuralCoverageOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.width = options.coverage_size
         self.annotation_size = sizes.annotation
@@ -165,6 +167,7 @@ class CoverageState(NamedTuple):
     alpha: Tensor
 
 
+@implements(CoverageEmbeddingOptions)
 class CoverageEmbedding(Feature):
     """Mi et al. 2016 ("Coverage embedding models for neural machine translation"): each source word begins with a full
     coverage embedding of its own, c_0j, which each target word changes by its weights, c_tj = f(c_{t-1,j}, alpha_tj,
@@ -175,10 +178,9 @@ class CoverageEmbedding(Feature):
     that are made of characters have one, too. Where an annotation is of several words, it is of their mean.
     """
 
-    name = "coverage-embedding"
-    reads_words = says_what_is_left = True
+    reads_words = True
 
-    def __init__(self, options: CoverageEmbeddingOptions, sizes: Sizes) -> None:
+    def __init__(self, options: CoverageEmbeddingOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.width = options.coverage_size
         self.full = Linear(sizes.words.source, self.width, bias=False)
@@ -189,7 +191,7 @@ class CoverageEmbedding(Feature):
     def start(self, memory: Memory) -> CoverageState:
         words, J = memory.words, memory.mask.shape[1]
         assert words is not None
-        c = self.full(words if memory.origin is None else memory.origin.on_annotations(words, J))
+        c = self.full(words if memory.origin is None else memory.origin.mean_per_annotation(words, J))
         return CoverageState(at_least_fp32(c), super().start(memory))
 
     def heard(self, state: CoverageState, word: Tensor, position: Tensor) -> CoverageState:
@@ -212,11 +214,11 @@ class CoverageEmbedding(Feature):
         return state._replace(alpha=alpha)
 
 
+@implements(PositionOptions)
 class Position(Feature):
     """Position bias (Cohn et al. 2016, section 3.1): [log(1 + i), log(1 + j), log(1 + J)] of target position i, source
     position j (both from 1) and the number J of real source positions."""
 
-    name = "position"
     remembers = False
     width = 3
 
@@ -241,44 +243,41 @@ class Position(Feature):
 class _Neighbours(Feature):
     """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
 
-    def __init__(self, options: MarkovOptions | LocalFertilityOptions, sizes: Sizes) -> None:
+    def __init__(self, options: MarkovOptions | LocalFertilityOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.neighbours = options.neighbours
         """k."""
         self.width = 2 * self.neighbours + 1
 
     def values(self, state: Tensor, prepared: None, position: Positions) -> Values:
-        return around_each(state, self.neighbours).view(*position.shape, -1, self.width)
+        return neighbourhood(state, self.neighbours).view(*position.shape, -1, self.width)
 
 
+@implements(MarkovOptions)
 class Markov(_Neighbours):
     """Markov condition (Cohn et al. 2016, section 3.2): xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], the weights of
     the target position before; zeros before the first."""
-
-    name = "markov"
 
     def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
         return alpha
 
 
+@implements(LocalFertilityOptions)
 class LocalFertility(_Neighbours):
     """Local fertility (Cohn et al. 2016, section 3.3): xi_2 = sum_{i'<i} [alpha_{i',j-k}, ..., alpha_{i',j+k}], all
     weights so far."""
-
-    name = "fertility-local"
 
     def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
         return state + alpha
 
 
-class Recurrent(Feature):
+@implements(RecurrentOptions)
+class RecurrentFeature(Feature):
     """Recurrent attention (Yang et al. 2017, "Neural machine translation with recurrent attention modeling", section
     3): each source position's memory d_ij = LSTM(d_{i-1,j}, [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}]) of the weights
     around it. The state is the LSTM's, for all positions [N, J, d]; the score is told its output."""
 
-    name = "recurrent"
-
-    def __init__(self, options: RecurrentOptions, sizes: Sizes) -> None:
+    def __init__(self, options: RecurrentOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.neighbours = options.neighbours
         """k."""
@@ -294,17 +293,14 @@ class Recurrent(Feature):
         return state.h.view(*position.shape, -1, self.width)
 
     def after(self, state: HiddenAndCell, prepared: None, query: Queries, alpha: Alpha) -> HiddenAndCell:
-        around = around_each(alpha, self.neighbours).flatten(0, 1)
+        around = neighbourhood(alpha, self.neighbours).flatten(0, 1)
         new = self.cell.step(self.cell.inputs(around), HiddenAndCell(state.h.flatten(0, 1), state.c.flatten(0, 1)))
         return HiddenAndCell(*(part.view_as(old).to(old.dtype) for part, old in zip(new, state, strict=True)))
 
 
-def around_each(numbers: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
+def neighbourhood(numbers: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
     """[w_{j-k}, ..., w_{j+k}] of every position j, zero outside the sentence."""
     return pad(numbers, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)
 
 
-FEATURES: dict[str, type[Feature]] = {
-    c.name: c
-    for c in (LinguisticCoverage, NeuralCoverage, CoverageEmbedding, Position, Markov, LocalFertility, Recurrent)
-}
+FEATURES: Implementations[type[Feature]] = Implementations(attention.FEATURES)

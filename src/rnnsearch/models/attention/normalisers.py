@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from importlib.util import find_spec
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -11,54 +10,45 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rnnsearch.models.attention.windows import Global, WaitK, Window
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.config import attention
+from rnnsearch.config.attention import (
+    Entmax15Options,
+    ExponentialOptions,
+    HardOptions,
+    LinearChainOptions,
+    MonotonicOptions,
+    NormaliserOptions,
+    SoftmaxOptions,
+    SparsemaxOptions,
+)
+from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.layers import parameter
 from rnnsearch.models.memory import Memory
 from rnnsearch.utils.tensors import at_least_fp32
 
 Energies = Float[Tensor, "B Q J"]
-EXPECTED = 0.5
+EXPECTED_RATE = 0.5
 """Share of the sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
 
 
-class Weights(NamedTuple):
+class AttentionWeights(NamedTuple):
     """alpha: [B, Q, J], exactly 0 where the energy is -inf. expected: [B, Q, J], the distribution that a hard alpha
     was drawn from; None where alpha is that distribution itself."""
 
     alpha: Tensor
-    expected: Tensor | None = None
+    expected_alpha: Tensor | None = None
 
 
 class Normaliser(nn.Module, ABC):
     """From energies to weights."""
 
-    name: ClassVar[str]
-    draws_noise: ClassVar[bool] = False
-    """Whether training needs random numbers, one a source position and target position."""
-    hard: ClassVar[bool] = False
-    """Whether training draws positions, which gives the energies no gradient."""
-    remembers: ClassVar[bool] = False
+    component: ClassVar[type[NormaliserOptions]]
+    """The declaration of the component, set by `@implements`."""
+    is_sequential: ClassVar[bool] = False
     """Whether weights depend on those before them, so that one target position must come after the other."""
-    package: ClassVar[str | None] = None
-    """A package that it needs beside the others."""
 
-    @classmethod
-    def unsupported_reason(cls) -> str | None:
-        """Why it cannot be had here, or None."""
-        if cls.package is None or find_spec(cls.package) is not None:
-            return None
-        return (
-            f"model.attention.normaliser: {cls.name} needs the package {cls.package}, which is not installed; "
-            f"install it with pip install {cls.package}"
-        )
-
-    @classmethod
-    def supports(cls, window: type[Window]) -> bool:
-        """Whether a window leaves its weights what they are to be."""
-        return True
-
-    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """What it draws in training."""
         raise AssertionError("only of a normaliser that draws noise")
 
@@ -67,46 +57,50 @@ class Normaliser(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         """The weights, in fp32 at least. `noise`: in training what it draws, in search None. `last`: the weights of the
         position before, where it remembers."""
 
 
+@implements(SoftmaxOptions)
 class Softmax(Normaliser):
     """alpha_ij = exp(e_ij) / sum_k exp(e_ik) (Bahdanau et al., eq. 6)."""
 
-    name = "softmax"
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
+        return AttentionWeights(torch.softmax(at_least_fp32(energy), dim=-1))
 
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
-        return Weights(torch.softmax(at_least_fp32(energy), dim=-1))
 
-
+@implements(SparsemaxOptions)
 class Sparsemax(Normaliser):
     """The distribution nearest to the energies: alpha_j = max(e_j - tau, 0), tau such that they sum to 1
     (Martins & Astudillo 2016, eq. 2)."""
 
-    name = "sparsemax"
-    package = "entmax"
-
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         from entmax import sparsemax
 
-        return Weights(sparsemax(at_least_fp32(energy), dim=-1))
+        return AttentionWeights(sparsemax(at_least_fp32(energy), dim=-1))
 
 
+@implements(Entmax15Options)
 class Entmax15(Normaliser):
     """1.5-entmax, between softmax and sparsemax: alpha_j = max(e_j / 2 - tau, 0)^2, tau such that they sum to 1
     (Peters et al. 2019, eq. 10 with alpha = 1.5)."""
 
-    name = "entmax15"
-    package = "entmax"
-
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         from entmax import entmax15
 
-        return Weights(entmax15(at_least_fp32(energy), dim=-1))
+        return AttentionWeights(entmax15(at_least_fp32(energy), dim=-1))
 
 
+@implements(HardOptions)
 class Hard(Normaliser):
     """One position a query (Xu et al. 2015, section 4.1): drawn from the softmax in training, its best one in search.
 
@@ -115,39 +109,34 @@ class Hard(Normaliser):
     for a given image" (here: a sentence) alpha is its expected value instead, the softmax itself, with its gradient.
     """
 
-    name = "hard"
-    draws_noise = True
-    hard = True
-
-    @classmethod
-    def supports(cls, window: type[Window]) -> bool:
-        """Its one position has no weight to scale."""
-        return not window.weighs
-
-    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Uniform in (0, 1), or 0 for the sentences that use the expected value."""
-        sampled = draws.uniform((shape[0], 1, 1, 1), like) >= EXPECTED
+        sampled = draws.uniform((shape[0], 1, 1, 1), like) >= EXPECTED_RATE
         return draws.uniform(shape, like) * sampled
 
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         energy = at_least_fp32(energy)
         expected = torch.softmax(energy, dim=-1)
         drawn = energy.detach() if noise is None else energy.detach() - torch.log(-torch.log(noise))
         best = drawn.argmax(dim=-1, keepdim=True)
         alpha = torch.zeros_like(expected).scatter(-1, best, 1.0)
-        return Weights(alpha if noise is None else torch.where(noise == 0, expected, alpha), expected)
+        return AttentionWeights(alpha if noise is None else torch.where(noise == 0, expected, alpha), expected)
 
 
+@implements(ExponentialOptions)
 class Exponential(Normaliser):
     """alpha_ij = exp(e_ij), which sum to anything: 1 at every position beside the `even` score, for Graves 2013 (eq.
     46), where the mixture window alone says how much."""
 
-    name = "exponential"
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
+        return AttentionWeights(at_least_fp32(energy).exp())
 
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
-        return Weights(at_least_fp32(energy).exp())
 
-
+@implements(MonotonicOptions)
 class Monotonic(Normaliser):
     """Reads on from where it stopped, and learns where to stop (Raffel et al. 2017, "Online and linear-time attention
     by enforcing monotonic alignments", section 2.3 and algorithm 1): a policy for sources that are still arriving.
@@ -158,8 +147,6 @@ class Monotonic(Normaliser):
     is none, nothing is attended to, then and after.
     """
 
-    name = "monotonic"
-    draws_noise = True
     remembers = True
 
     def __init__(self) -> None:
@@ -167,12 +154,7 @@ class Monotonic(Normaliser):
         self.offset = parameter(-1.0, 1)
         """r."""
 
-    @classmethod
-    def supports(cls, window: type[Window]) -> bool:
-        """It must see all positions between the last stop and the next."""
-        return window in (Global, WaitK)
-
-    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Standard normal."""
         normal: Tensor = torch.special.ndtri(draws.uniform(shape, like).clamp(1e-6, 1 - 1e-6))
         return normal
@@ -182,35 +164,38 @@ class Monotonic(Normaliser):
         first[:, 0] = 1.0
         return first
 
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         assert last is not None
         energy = at_least_fp32(energy) + self.offset
         if noise is None:
             stops = (energy > 0) * last.cumsum(-1)
-            return Weights(stops * (stops.cumsum(-1) == 1))
+            return AttentionWeights(stops * (stops.cumsum(-1) == 1))
         energy = energy + noise
         # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(past_j - past_k), and q_j is the sum
         # over k of that times alpha_{i-1,k}: in logarithms a running sum, which no J x J matrix is kept for.
         on = F.logsigmoid(-energy)
         past = on.cumsum(-1) - on
         comes = past + torch.logcumsumexp(last.clamp(min=torch.finfo(last.dtype).tiny).log() - past, dim=-1)
-        return Weights(torch.sigmoid(energy) * comes.exp())
+        return AttentionWeights(torch.sigmoid(energy) * comes.exp())
 
 
+@implements(LinearChainOptions)
 class LinearChain(Normaliser):
     """Which positions are attended to is decided for all of them together: z_j is 1 where j is, by a chain of
     neighbours, p(z) ~ exp(sum_j z_j e_j + sum_j t(z_{j-1}, z_j)); alpha_j is p(z_j = 1), divided by their sum
     (after Kim et al. 2017, "Structured attention networks", section 4.2, with one t for all positions, t(0, 0) = 0 and
     the division assumed)."""
 
-    name = "linear-chain"
-
     def __init__(self) -> None:
         super().__init__()
         self.transitions = parameter(0.0, 3)
         """t(0, 1), t(1, 0) and t(1, 1)."""
 
-    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+    def forward(
+        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+    ) -> AttentionWeights:
         energy = at_least_fp32(energy)
         inside = torch.isfinite(energy)
         energy = energy.masked_fill(~inside, 0.0)
@@ -218,7 +203,7 @@ class LinearChain(Normaliser):
         onward = _messages(energy, inside, enters, leaves, stays)
         back = _messages(energy.flip(-1), inside.flip(-1), leaves, enters, stays).flip(-1)
         marginal = F.logsigmoid(onward + energy + back)
-        return Weights(torch.softmax(marginal.masked_fill(~inside, -torch.inf), dim=-1))
+        return AttentionWeights(torch.softmax(marginal.masked_fill(~inside, -torch.inf), dim=-1))
 
 
 def _messages(energy: Energies, inside: Tensor, enters: Tensor, leaves: Tensor, stays: Tensor) -> Energies:
@@ -234,6 +219,4 @@ def _messages(energy: Energies, inside: Tensor, enters: Tensor, leaves: Tensor, 
     return torch.stack(messages, dim=-1)
 
 
-NORMALISERS: dict[str, type[Normaliser]] = {
-    c.name: c for c in (Softmax, Sparsemax, Entmax15, Hard, Exponential, Monotonic, LinearChain)
-}
+NORMALISERS: Implementations[type[Normaliser]] = Implementations(attention.NORMALISERS)

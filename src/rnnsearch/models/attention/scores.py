@@ -28,14 +28,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rnnsearch.config import attention
 from rnnsearch.config.attention import (
     AdditiveBiasOptions,
     AdditiveOptions,
+    ConcatIdentityOptions,
     ConcatOptions,
     ConvolutionalOptions,
+    DotOptions,
+    EvenOptions,
+    GeneralOptions,
     LocationOptions,
     MultiHeadAdditiveOptions,
+    ScaledDotOptions,
+    ScoreOptions,
 )
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.ops.linear import linear
 
@@ -51,19 +59,17 @@ Real = Bool[Tensor, "B J"]
 class Score(nn.Module, ABC):
     """A score of its own options, of queries of `query_size` against annotations of `annotation_size` numbers."""
 
-    name: ClassVar[str]
-    takes_features: ClassVar[bool] = False
-    """Whether features can enter its hidden layer; `hidden_size` is then A."""
-    draws: ClassVar[bool] = True
-    """Whether it has parameters, which `[model.init]` draws."""
-    multiplies: ClassVar[bool] = False
+    component: ClassVar[type[ScoreOptions]]
+    """The declaration of the component, set by `@implements`."""
+    is_product: ClassVar[bool] = False
     """Whether the energies of all queries are one matrix product with the keys."""
     hidden_size: int = 0
+    """A, the size of the hidden layer; 0 without one."""
     heads: int = 1
     """M: its energies are [B, Q * M, J], the heads of a query side by side, and each head has its own weights."""
     neighbours: int = 0
     """Positions on either side that the energy of one depends on."""
-    most: int | None = None
+    max_positions: int | None = None
     """Source positions that it knows; those after them are attended to by nobody."""
     key: Linear
 
@@ -85,10 +91,9 @@ class Score(nn.Module, ABC):
         """Energies of Q queries a sentence, E = Q * M. `extra`: what features add inside the hidden layer."""
 
 
-class HiddenLayer(Score):
+class TanhScore(Score):
     """e_ij = v^T tanh(W s + k_j), what a position's key is, each subclass says."""
 
-    takes_features = True
     query: Linear
     """W."""
     vector: nn.Parameter
@@ -99,10 +104,9 @@ class HiddenLayer(Score):
         return hidden @ self.vector.to(hidden.dtype)
 
 
-class Additive(HiddenLayer):
+@implements(AdditiveOptions)
+class Additive(TanhScore):
     """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j)."""
-
-    name = "additive"
 
     def __init__(
         self,
@@ -120,10 +124,9 @@ class Additive(HiddenLayer):
         """v_a."""
 
 
+@implements(AdditiveBiasOptions)
 class AdditiveBias(Additive):
     """As `additive`, with a bias in the hidden layer: e_ij = v_a^T tanh(W_a s + U_a h_j + b) (OpenNMT-py's `mlp`)."""
-
-    name = "additive-bias"
 
     def __init__(self, options: AdditiveBiasOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -131,11 +134,9 @@ class AdditiveBias(Additive):
         """W_a and b."""
 
 
+@implements(ConcatOptions)
 class Concat(Score):
     """Luong et al. 2015, after eq. 7: e_ij = v_a^T tanh(W_a [h_t; hbar_s]), one W_a over both side by side."""
-
-    name = "concat"
-    takes_features = True
 
     def __init__(self, options: ConcatOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -154,11 +155,10 @@ class Concat(Score):
         return hidden @ self.vector.to(hidden.dtype)
 
 
-class ConcatIdentity(HiddenLayer):
+@implements(ConcatIdentityOptions)
+class ConcatIdentity(TanhScore):
     """Luong et al. 2015, footnote 15: the concat score as their figures were reported, "the part that corresponds to
     hbar_s" of W_a set to the identity: e_ij = v_a^T tanh(W h_t + hbar_s)."""
-
-    name = "concat-identity"
 
     def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -172,13 +172,12 @@ class ConcatIdentity(HiddenLayer):
         return annotations
 
 
+@implements(MultiHeadAdditiveOptions)
 class MultiHeadAdditive(Additive):
     """M additive scores of size / M hidden units each: e^m_ij = v_m^T tanh(W_m s + U_m h_j), and M contexts
     c^m_i = sum_j alpha^m_ij V_m h_j of H / M numbers each, side by side (Chen et al. 2018, section 4.1: the multi-head
     attention of Vaswani et al. 2017, section 3.2.2, with additive instead of dot scores; no matrix after the heads, for
     every reader of a context begins with one). W_m, U_m and v_m of all heads stand one below the other."""
-
-    name = "multi-head-additive"
 
     def __init__(self, options: MultiHeadAdditiveOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -198,7 +197,7 @@ class MultiHeadAdditive(Additive):
         return energy.transpose(2, 3).flatten(1, 2)
 
 
-class Product(Score):
+class ProductScore(Score):
     """e_ij = s^T k_j: all queries of a sentence in one product with its keys. What a position's key is, each subclass
     says."""
 
@@ -208,32 +207,28 @@ class Product(Score):
         return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
 
 
-class Dot(Product):
+@implements(DotOptions)
+class Dot(ProductScore):
     """Luong et al. 2015, after eq. 7: e_ij = h_t^T hbar_s."""
-
-    name = "dot"
-    draws = False
 
     def keys(self, annotations: Annotations, real: Real) -> Keys:
         return annotations
 
 
+@implements(ScaledDotOptions)
 class ScaledDot(Dot):
     """Vaswani et al. 2017, eq. 1 (Neubig, eq. 78): e_ij = s^T h_j / sqrt(D), D the size of the query."""
-
-    name = "scaled-dot"
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         return super().forward(query * query.shape[2] ** -0.5, keys)
 
 
-class General(Product):
+@implements(GeneralOptions)
+class General(ProductScore):
     """Luong et al. 2015, after eq. 7: e_ij = h_t^T W_a hbar_s (Neubig's bilinear function, eq. 79), of any two sizes.
 
     W_a hbar_s is the key, computed once a sentence.
     """
-
-    name = "general"
 
     def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -241,15 +236,14 @@ class General(Product):
         """W_a."""
 
 
-class Location(Product):
+@implements(LocationOptions)
+class Location(ProductScore):
     """Luong et al. 2015, eq. 8: a_t = softmax(W_a h_t), from the target state alone.
 
     Row j of W_a is the key of source position j, whatever stands there; W_a has `max_source` rows. "For short
     sentences, we only use the top part of a_t and for long sentences, we ignore words near the end" (footnote 6): the
     softmax is taken over those of a sentence's own positions that have a row.
     """
-
-    name = "location"
 
     def __init__(self, options: LocationOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -263,7 +257,8 @@ class Location(Product):
         return keys.expand(annotations.shape[0], -1, -1)
 
 
-class Convolutional(Score):
+@implements(ConvolutionalOptions)
+class ConvolutionalScore(Score):
     """Filters over neighbouring positions, a layer of which the state gates (Allamanis et al. 2016, "A convolutional
     attention network for extreme summarization of source code", section 2.1), here over annotations, not embeddings:
 
@@ -271,8 +266,6 @@ class Convolutional(Score):
 
     * a convolution over positions, zero outside the sentence; |g_i| the length of all positions' numbers together.
     """
-
-    name = "convolutional"
 
     def __init__(self, options: ConvolutionalOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -297,7 +290,7 @@ class Convolutional(Score):
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         gated = self.query(query).unsqueeze(2) * keys.unsqueeze(1)
         length = torch.linalg.vector_norm(gated, dim=(2, 3), keepdim=True)
-        features = gated / length.clamp_min(LEAST)
+        features = gated / length.clamp_min(MIN_NORM)
         energies: Energies = self.filter(self._around(features)).squeeze(-1)
         return energies
 
@@ -307,15 +300,13 @@ class Convolutional(Score):
         return beside.unfold(-2, 2 * self.neighbours + 1, 1).transpose(-1, -2).flatten(-2)
 
 
-LEAST = 1e-3
+MIN_NORM = 1e-3
 """What a length is taken for where it is less: near 0 its inverse has no use, and gradients without bound."""
 
 
+@implements(EvenOptions)
 class Even(Score):
     """e_ij = 0: what is attended to, the window alone says (Graves 2013, eq. 46, has no content in its weights)."""
-
-    name = "even"
-    draws = False
 
     def keys(self, annotations: Annotations, real: Real) -> Keys:
         return annotations[:, :, :0]
@@ -330,19 +321,4 @@ def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
     return torch.tanh(hidden if extra is None else hidden + extra)
 
 
-SCORES: dict[str, type[Score]] = {
-    c.name: c
-    for c in (
-        Additive,
-        AdditiveBias,
-        Concat,
-        ConcatIdentity,
-        MultiHeadAdditive,
-        Dot,
-        ScaledDot,
-        General,
-        Location,
-        Convolutional,
-        Even,
-    )
-}
+SCORES: Implementations[type[Score]] = Implementations(attention.SCORES)

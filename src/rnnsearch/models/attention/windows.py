@@ -12,13 +12,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions, MixtureOptions, WaitOptions
+from rnnsearch.config import attention
+from rnnsearch.config.attention import (
+    GlobalOptions,
+    LocalMonotonicOptions,
+    LocalPredictiveOptions,
+    MixtureOptions,
+    WaitOptions,
+    WindowOptions,
+)
+from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import Memory
 from rnnsearch.utils.tensors import at_least_fp32
 
 
-class Placement(NamedTuple):
+class WindowMask(NamedTuple):
     """Where Q queries a sentence may attend, at P source positions.
 
     allowed: [B, Q or 1, P], True inside the window and on real positions; somewhere True in every row of a sentence.
@@ -41,12 +50,11 @@ Real = Bool[Tensor, "B r P"]
 class Window(nn.Module, ABC):
     """A window over the source positions, made of its own options."""
 
-    name: ClassVar[str]
-    counts: ClassVar[bool] = False
+    component: ClassVar[type[WindowOptions]]
+    """The declaration of the component, set by `@implements`."""
+    needs_position: ClassVar[bool] = False
     """Whether it needs the target position t."""
-    weighs: ClassVar[bool] = False
-    """Whether its placements have a factor."""
-    remembers: ClassVar[bool] = False
+    is_sequential: ClassVar[bool] = False
     """Whether a centre depends on the one before it, so that one target position must come after the other."""
     reach: int | None = None
     """D: a query sees the positions within D of its centre alone, so no more than 2 D + 1; None: it sees all."""
@@ -64,19 +72,19 @@ class Window(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+    def mask(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
         """Which of the given source positions are in the windows around `centre`; `real`: no padding."""
 
 
+@implements(GlobalOptions)
 class Global(Window):
     """All real source positions."""
 
-    name = "global"
-
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
-        return Placement(real)
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
+        return WindowMask(real)
 
 
+@implements(LocalMonotonicOptions)
 class LocalMonotonic(Window):
     """local-m (Luong et al. 2015, section 3.2): p_t = t and the window [p_t - D, p_t + D], weights within it even.
 
@@ -84,7 +92,6 @@ class LocalMonotonic(Window):
     window empty, and there would be nothing to take weights over.
     """
 
-    name = "local-m"
     counts = True
 
     def __init__(self, options: LocalMonotonicOptions, query_size: int) -> None:
@@ -95,11 +102,12 @@ class LocalMonotonic(Window):
         assert position is not None
         return torch.minimum(position, mask.sum(1, keepdim=True) - 1).to(torch.float32)
 
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
         assert centre is not None
-        return Placement(((positions - centre.unsqueeze(2)).abs() <= self.reach) & real)
+        return WindowMask(((positions - centre.unsqueeze(2)).abs() <= self.reach) & real)
 
 
+@implements(LocalPredictiveOptions)
 class LocalPredictive(Window):
     """local-p (Luong et al. 2015, eq. 9-10): p_t = S sigmoid(v_p^T tanh(W_p h_t)), S the number of real source
     positions; the whole positions s with |s - p_t| <= D; weights times exp(-(s - p_t)^2 / (2 sigma^2)), sigma = D / 2,
@@ -107,9 +115,6 @@ class LocalPredictive(Window):
 
     p_t learns through the Gaussian alone: the window's ends have no gradient.
     """
-
-    name = "local-p"
-    weighs = True
 
     def __init__(self, options: LocalPredictiveOptions, query_size: int) -> None:
         super().__init__(options, query_size)
@@ -124,19 +129,19 @@ class LocalPredictive(Window):
         share = torch.sigmoid(at_least_fp32(hidden @ self.vector.to(hidden.dtype)))
         return mask.sum(1, keepdim=True) * share
 
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
         assert centre is not None
         distance = positions - centre.unsqueeze(2)
         sigma = self.reach / 2
-        return Placement((distance.abs() <= self.reach) & real, torch.exp(distance.square() / (-2 * sigma**2)))
+        return WindowMask((distance.abs() <= self.reach) & real, torch.exp(distance.square() / (-2 * sigma**2)))
 
 
+@implements(WaitOptions)
 class WaitK(Window):
     """wait-k (Ma et al. 2019, "STACL: simultaneous translation with implicit anticipation and controllable latency",
     section 3): at target position t the source positions before t + k, as if the others had not arrived yet. A model
     that has really not seen them has an encoder that reads forward and a decoder that begins at zero."""
 
-    name = "wait-k"
     counts = True
 
     def __init__(self, options: WaitOptions, query_size: int) -> None:
@@ -149,11 +154,12 @@ class WaitK(Window):
         assert position is not None
         return (position + self.wait - 1).to(torch.float32)
 
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
         assert centre is not None
-        return Placement((positions <= centre.unsqueeze(2)) & real)
+        return WindowMask((positions <= centre.unsqueeze(2)) & real)
 
 
+@implements(MixtureOptions)
 class Mixture(Window):
     """A mixture of K bells that move rightward alone (Graves 2013, "Generating sequences with recurrent neural
     networks", eq. 46-51), u the source position from 1:
@@ -165,8 +171,6 @@ class Mixture(Window):
     the `exponential` normaliser.
     """
 
-    name = "mixture"
-    weighs = True
     remembers = True
 
     def __init__(self, options: MixtureOptions, query_size: int) -> None:
@@ -187,11 +191,11 @@ class Mixture(Window):
         alpha, beta, step = bells.exp().unbind(2)
         return torch.stack([alpha, beta, last.unflatten(0, (mask.shape[0], -1))[:, :, 2] + step], dim=2)
 
-    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> WindowMask:
         assert centre is not None
         alpha, beta, kappa = centre.unsqueeze(4).unbind(2)
         distance = kappa - (positions + 1).unsqueeze(2)
-        return Placement(real, (alpha * torch.exp(-beta * distance.square())).sum(2))
+        return WindowMask(real, (alpha * torch.exp(-beta * distance.square())).sum(2))
 
 
-WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive, WaitK, Mixture)}
+WINDOWS: Implementations[type[Window]] = Implementations(attention.WINDOWS)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import BiScaleOptions
+from rnnsearch.config.registry import implements
 from rnnsearch.models.attention.attention import AttentionState
-from rnnsearch.models.batch_rng import Draws, each_mask, sequence_mask
-from rnnsearch.models.cells import kept
-from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
+from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
+from rnnsearch.models.cells import apply_mask
+from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import TanhOutput
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear
@@ -26,13 +27,14 @@ class BiScaleState(NamedTuple):
     [N, 2 D]; masks: [N, 3, D], dropout's on what is fed back: what is left of the one, what the slower hands down, what
     is left of the other; None without."""
 
-    both: Tensor
+    hidden: Tensor
     gate: Tensor
-    left: Tensor
+    retained: Tensor
     attention: AttentionState
     masks: Tensor | None = None
 
 
+@implements(BiScaleOptions)
 class BiScale(Decoder):
     """Attends with h^2_{i-1}; then
 
@@ -45,10 +47,7 @@ class BiScale(Decoder):
     element; the authors' code also asks attention by the word before, and has these first states).
     """
 
-    name = "bi-scale"
     layer = "deep_output"
-    attends = True
-    attends_before_reading = True
 
     def __init__(self, options: BiScaleOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -70,10 +69,10 @@ class BiScale(Decoder):
         """C above C'."""
         self.deep_output = TanhOutput(2 * D, model.embedding, H, options.readout)
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BiScaleState:
-        both = first_state(self.initial, mean_annotation(memory))
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> BiScaleState:
+        both = initial_state(self.initial, mean_annotation(memory))
         gate = both.new_zeros(both.shape[0], self.size)
-        masks = sequence_mask(draws, self.state_dropout, both, 3, self.size)
+        masks = dropout_mask(draws, self.state_dropout, both, 3, self.size)
         return BiScaleState(both, gate, both, self.attention.start(memory, draws, steps), masks)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -81,14 +80,19 @@ class BiScale(Decoder):
         return x
 
     def step(self, x: Float[Tensor, "N G"], state: BiScaleState, memory: Memory) -> tuple[BiScaleState, Reading]:
-        keeps, D = each_mask(state.masks), self.size
-        (_, h2), (left1, left2) = (pair.split(D, dim=1) for pair in (state.both, state.left))
+        keeps, D = masks_per_cell(state.masks), self.size
+        (_, h2), (left1, left2) = (pair.split(D, dim=1) for pair in (state.hidden, state.retained))
         attended, attention = self.attention.step(h2, state.attention, memory, x)
         for_fast, for_slow = self.context(attended.context).split(2 * D, dim=1)
-        fast = x + self.fast(kept(left1, next(keeps))) + self.down(kept(state.gate * h2, next(keeps))) + for_fast
+        fast = (
+            x
+            + self.fast(apply_mask(left1, next(keeps)))
+            + self.down(apply_mask(state.gate * h2, next(keeps)))
+            + for_fast
+        )
         g1, h1 = torch.sigmoid(fast[:, :D]), torch.tanh(fast[:, D:])
-        slow = self.up(g1 * h1) + self.slow(kept(left2, next(keeps))) + for_slow
+        slow = self.up(g1 * h1) + self.slow(apply_mask(left2, next(keeps))) + for_slow
         g2, candidate = torch.sigmoid(slow[:, :D]), torch.tanh(slow[:, D:])
         h2 = (1 - g1) * h2 + g1 * candidate
         both, left = torch.cat([h1, h2], dim=1), torch.cat([(1 - g1) * h1, (1 - g2) * h2], dim=1)
-        return BiScaleState(both, g1, left, attention, state.masks), Reading.of(both, attended)
+        return BiScaleState(both, g1, left, attention, state.masks), Reading.from_attention(both, attended)

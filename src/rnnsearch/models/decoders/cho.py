@@ -8,8 +8,9 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import ChoOptions
-from rnnsearch.models.batch_rng import Draws, sequence_mask
-from rnnsearch.models.cells import kept
+from rnnsearch.config.registry import implements
+from rnnsearch.models.batch_rng import BatchRng, dropout_mask
+from rnnsearch.models.cells import apply_mask
 from rnnsearch.models.decoders.bahdanau import ContextState
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.readouts import DeepOutput
@@ -18,6 +19,7 @@ from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Hidden, Memory
 
 
+@implements(ChoOptions)
 class Cho(Decoder):
     """c = tanh(V h_Tx);  h_0 = tanh(V' c);  and, with E y the embedded previous word,
 
@@ -25,9 +27,7 @@ class Cho(Decoder):
     h~ = tanh(W E y + r * (U h + C c)),  h' = z * h + (1 - z) * h~;  the maxout output reads the NEW h'.
     """
 
-    name = "cho"
     layer = "deep_output"
-    attends = False
 
     def __init__(self, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -44,10 +44,10 @@ class Cho(Decoder):
         """C_z, C_r, C."""
         self.deep_output = DeepOutput(size, model.embedding, size, options.maxout)
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ContextState:
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> ContextState:
         c = torch.tanh(self.summary(memory.summary))
         h_0 = torch.tanh(self.initial(c))
-        keep = sequence_mask(draws, self.state_dropout, h_0, self.size)
+        keep = dropout_mask(draws, self.state_dropout, h_0, self.size)
         return ContextState(Hidden(h_0), c, self.context(c), keep)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -56,7 +56,7 @@ class Cho(Decoder):
 
     def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:
         D, h = self.size, state.cell.h
-        fed_back = self.recurrent(kept(h, state.keep)) + state.share
+        fed_back = self.recurrent(apply_mask(h, state.recurrent_mask)) + state.context_gates
         z, r = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
         candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
         new = z * h + (1 - z) * candidate

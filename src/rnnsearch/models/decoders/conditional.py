@@ -16,17 +16,18 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import BiDeepOptions, ConditionalGRUOptions, DeepTransitionOptions
-from rnnsearch.models.attention.attention import Attended, AttentionState
-from rnnsearch.models.batch_rng import Draws, each_mask, sequence_mask
+from rnnsearch.config.registry import implements
+from rnnsearch.models.attention.attention import AttentionOutput, AttentionState
+from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
 from rnnsearch.models.cells import CELLS, Cell
-from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
+from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import TanhOutput
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 Options = ConditionalGRUOptions | DeepTransitionOptions | BiDeepOptions
-Keeps = Iterator[Tensor | None]
+RecurrentMasks = Iterator[Tensor | None]
 """The dropout masks on what each cell feeds back, from which a cell takes its own; see `each_mask`."""
 
 
@@ -43,7 +44,7 @@ class Transitions(nn.Module):
         """The cells, in the order of the transitions."""
         return [cast(Cell, cell) for cell in self.cells]
 
-    def forward(self, state: CellState, keeps: Keeps) -> CellState:
+    def forward(self, state: CellState, keeps: RecurrentMasks) -> CellState:
         """The state after all of them."""
         nothing = state.h.new_empty(state.h.shape[0], 0)
         for cell in self.layers:
@@ -51,7 +52,7 @@ class Transitions(nn.Module):
         return state
 
 
-class Conditional(nn.Module):
+class ConditionalRecurrence(nn.Module):
     """s_1 = GRU_1(E y_{i-1}, s_{i-1}),  c_i = ATT(s_1),  s_2 = GRU_2(c_i, s_1),  and `transitions` without inputs.
 
     It has 2 + transitions cells, and as many dropout masks on what they feed back.
@@ -66,11 +67,16 @@ class Conditional(nn.Module):
         self.context = make_cell(encoder.annotation_size, options.size)
         """GRU_2."""
         self.transitions = Transitions(make_cell, options.size, options.transitions)
-        self.count = 2 + options.transitions
+        self.num_cells = 2 + options.transitions
 
     def step(
-        self, x: Float[Tensor, "N G"], state: CellState, attention: AttentionState, memory: Memory, keeps: Keeps
-    ) -> tuple[CellState, Attended, AttentionState]:
+        self,
+        x: Float[Tensor, "N G"],
+        state: CellState,
+        attention: AttentionState,
+        memory: Memory,
+        keeps: RecurrentMasks,
+    ) -> tuple[CellState, AttentionOutput, AttentionState]:
         """One target position, from the word's share x of GRU_1's gates."""
         between = self.word.step(x, state, next(keeps))
         attended, attention = self.attention.step(between.h, attention, memory, x)
@@ -78,23 +84,22 @@ class Conditional(nn.Module):
         return self.transitions(new, keeps), attended, attention
 
 
-class _Conditional(Decoder):
+class ConditionalDecoder(Decoder):
     """What reads and feeds a conditional recurrence."""
 
-    attends = True
     layer = "output"
     output: TanhOutput
 
     @property
     @abstractmethod
-    def bottom(self) -> Conditional:
+    def recurrence(self) -> ConditionalRecurrence:
         """The recurrence that reads words and asks attention."""
 
     def remember(self, encoded: Encoded) -> Memory:
-        return self.bottom.attention.on(encoded)
+        return self.recurrence.attention.on(encoded)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.bottom.word.inputs(y_prev)
+        return self.recurrence.word.inputs(y_prev)
 
 
 class ConditionalState(NamedTuple):
@@ -106,7 +111,8 @@ class ConditionalState(NamedTuple):
     masks: Tensor | None = None
 
 
-class ConditionalGRU(_Conditional):
+@implements(ConditionalGRUOptions)
+class ConditionalGRU(ConditionalDecoder):
     """Two transitions a target word, with attention between them (Nematus, section 3, "Decoder"):
 
     s_0 = tanh(W_init mean_j h_j);  s'_i = GRU_1(E y_{i-1}, s_{i-1});  c_i = ATT(s'_i);  s_i = GRU_2(c_i, s'_i);
@@ -114,34 +120,33 @@ class ConditionalGRU(_Conditional):
     (the reset acts on the product); any other cell can stand in its place.
     """
 
-    name = "cgru"
-
     def __init__(
         self, options: ConditionalGRUOptions | DeepTransitionOptions, model: ModelConfig, encoder: Encoder
     ) -> None:
         super().__init__(options, model, encoder)
-        self.cell = Conditional(options, model, encoder)
+        self.cell = ConditionalRecurrence(options, model, encoder)
         self.initial = Linear(encoder.annotation_size, options.size)
         """W_init."""
         self.output = TanhOutput(options.size, model.embedding, encoder.annotation_size, options.readout)
 
     @property
-    def bottom(self) -> Conditional:
+    def bottom(self) -> ConditionalRecurrence:
         return self.cell
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ConditionalState:
-        s_0 = first_state(self.initial, mean_annotation(memory))
-        masks = sequence_mask(draws, self.state_dropout, s_0, self.cell.count, s_0.shape[1])
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> ConditionalState:
+        s_0 = initial_state(self.initial, mean_annotation(memory))
+        masks = dropout_mask(draws, self.state_dropout, s_0, self.cell.num_cells, s_0.shape[1])
         return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, draws, steps), masks)
 
     def step(
         self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
     ) -> tuple[ConditionalState, Reading]:
-        keeps = each_mask(state.masks)
+        keeps = masks_per_cell(state.masks)
         cell, attended, attention = self.cell.step(x, state.cell, state.attention, memory, keeps)
-        return ConditionalState(cell, attention, state.masks), Reading.of(cell.h, attended)
+        return ConditionalState(cell, attention, state.masks), Reading.from_attention(cell.h, attended)
 
 
+@implements(DeepTransitionOptions)
 class DeepTransition(ConditionalGRU):
     """As `cgru`, and then `transitions` more that read nothing but the state (Miceli Barone et al., section 3.1):
 
@@ -149,19 +154,17 @@ class DeepTransition(ConditionalGRU):
     k = 3..L, L = 2 + transitions; the output reads s_{i,L}.
     """
 
-    name = "deep-transition"
 
-
-class Upper(nn.Module):
+class UpperLayer(nn.Module):
     """A layer above the first: s_1 = GRU_1([w; c_i], s_{i-1,L}),  s_k = GRU_k(0, s_{k-1}), k = 2..L."""
 
     def __init__(self, options: BiDeepOptions, annotation: int) -> None:
         super().__init__()
         self.cell = CELLS[options.cell](options.size + annotation, options.size)
         self.transitions = Transitions(CELLS[options.cell], options.size, options.transitions)
-        self.count = 1 + options.transitions
+        self.num_cells = 1 + options.transitions
 
-    def step(self, inputs: Float[Tensor, "N I"], state: CellState, keeps: Keeps) -> CellState:
+    def step(self, inputs: Float[Tensor, "N I"], state: CellState, keeps: RecurrentMasks) -> CellState:
         """One target position; inputs: [w; c_i]."""
         after: CellState = self.transitions(self.cell.step(self.cell.inputs(inputs), state, next(keeps)), keeps)
         return after
@@ -177,51 +180,52 @@ class BiDeepState(NamedTuple):
     cells: tuple[CellState, ...]
     attention: AttentionState
     masks: Tensor | None = None
-    up: Tensor | None = None
+    layer_masks: Tensor | None = None
     position: int = 0
 
 
-class BiDeep(_Conditional):
+@implements(BiDeepOptions)
+class BiDeep(ConditionalDecoder):
     """Deep in its transition and in its stack (Miceli Barone et al., section 3.3).
 
     The first layer is `deep-transition`'s; each layer above reads the one below and the context [w_{i,r-1}; c_i],
     then makes `transitions` of its own. From layer `residual_from` on, what a layer gives is w_{i,r} = s_{i,r,L} +
     w_{i,r-1}, else s_{i,r,L}. The tanh output reads the top's. Every layer starts from a tanh layer over mean_j h_j."""
 
-    name = "bideep"
-
     def __init__(self, options: BiDeepOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         annotation, self.layers = encoder.annotation_size, options.layers
-        self.first = Conditional(options, model, encoder)
-        self.upper = nn.ModuleList(Upper(options, annotation) for _ in range(options.layers - 1))
+        self.first = ConditionalRecurrence(options, model, encoder)
+        self.upper = nn.ModuleList(UpperLayer(options, annotation) for _ in range(options.layers - 1))
         self.initial = Linear(annotation, options.layers * options.size)
         self.output = TanhOutput(options.size, model.embedding, annotation, options.readout)
         self.first_residual = options.residual_from or options.layers + 1
         self.layers_dropout = 0.0 if options.layers == 1 else model.dropout.layers
 
     @property
-    def bottom(self) -> Conditional:
+    def bottom(self) -> ConditionalRecurrence:
         return self.first
 
-    def _upper(self) -> list[Upper]:
-        return [cast(Upper, layer) for layer in self.upper]
+    def _upper(self) -> list[UpperLayer]:
+        return [cast(UpperLayer, layer) for layer in self.upper]
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BiDeepState:
-        s_0 = first_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> BiDeepState:
+        s_0 = initial_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)
         cells, size = tuple(self.first.word.start(s) for s in s_0), s_0[0].shape[1]
-        count = self.first.count + sum(layer.count for layer in self._upper())
-        masks = sequence_mask(draws, self.state_dropout, s_0[0], count, size)
-        up = sequence_mask(draws, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
+        count = self.first.num_cells + sum(layer.num_cells for layer in self._upper())
+        masks = dropout_mask(draws, self.state_dropout, s_0[0], count, size)
+        up = dropout_mask(draws, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
         return BiDeepState(cells, self.first.attention.start(memory, draws, steps), masks, up)
 
     def step(self, x: Float[Tensor, "N G"], state: BiDeepState, memory: Memory) -> tuple[BiDeepState, Reading]:
-        keeps = each_mask(state.masks)
+        keeps = masks_per_cell(state.masks)
         bottom, attended, attention = self.first.step(x, state.cells[0], state.attention, memory, keeps)
         cells, w = [bottom], bottom.h
         for r, (layer, old) in enumerate(zip(self._upper(), state.cells[1:], strict=True), start=2):
-            read = w if state.up is None else w * state.up[:, state.position, r - 2]
+            read = w if state.layer_masks is None else w * state.layer_masks[:, state.position, r - 2]
             new = layer.step(torch.cat([read, attended.context.to(read.dtype)], dim=-1), old, keeps)
             w = new.h + w if r >= self.first_residual else new.h
             cells.append(new)
-        return BiDeepState(tuple(cells), attention, state.masks, state.up, state.position + 1), Reading.of(w, attended)
+        return BiDeepState(
+            tuple(cells), attention, state.masks, state.layer_masks, state.position + 1
+        ), Reading.from_attention(w, attended)

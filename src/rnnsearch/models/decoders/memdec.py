@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import MemDecOptions, SeparateHeadsOptions
+from rnnsearch.config.registry import implements
 from rnnsearch.models.attention.attention import AttentionState
-from rnnsearch.models.batch_rng import Draws, each_mask, sequence_mask
-from rnnsearch.models.cells import CELLS, kept
-from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
+from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
+from rnnsearch.models.cells import CELLS, apply_mask
+from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear, parameter
@@ -28,7 +29,7 @@ from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.utils.tensors import at_least_fp32
 
 
-class Head(nn.Module):
+class BufferHead(nn.Module):
     """Where a controller reads or writes in a buffer of n cells of m numbers (Wang et al. 2016, section 3):
 
     w~(k) = softmax_k v^T tanh(A M(k) + B s),  g = sigma(w_g^T s + b),  w(k) = g w_before(k) + (1 - g) w~(k).
@@ -60,7 +61,7 @@ class Head(nn.Module):
         return torch.tanh(self.slot(buffer) + self.query(s).unsqueeze(1))
 
 
-class StraightHead(Head):
+class LinearHead(BufferHead):
     """The same without the tanh, w~(k) = softmax_k v^T (A M(k) + B s), as the paper has it. B s is then the same for
     all cells, so that the softmax does not see it, and left out: s decides by g whether the weights move at all."""
 
@@ -80,13 +81,13 @@ class MemDecState(NamedTuple):
 
     cell: CellState
     buffer: Tensor
-    read: Tensor
-    write: Tensor
+    read_weights: Tensor
+    write_weights: Tensor
     attention: AttentionState
     masks: Tensor | None = None
 
 
-class _ExternalMemory(Decoder):
+class ExternalMemoryDecoder(Decoder):
     """The decoder's state is widened by a buffer M of n cells, which it reads and writes once a word (section 3):
 
     s~_i = tanh(W_s s_{i-1} + W_y E y_{i-1} + b);  r_i = sum_k w^R_i(k) M_{i-1}(k);  c_i = ATT(s~_i);
@@ -96,9 +97,8 @@ class _ExternalMemory(Decoder):
     The read weights are addressed with s~_i by a `Head`. All weights begin even, 1/n.
     """
 
-    attends = True
     layer = "deep_output"
-    reader: Head
+    reader: BufferHead
     first_buffer: Linear
 
     def __init__(self, options: MemDecOptions | SeparateHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
@@ -120,12 +120,12 @@ class _ExternalMemory(Decoder):
         self.make_buffer(annotation)
         self.deep_output = DeepOutput(size, model.embedding, annotation, options.maxout)
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
-        s_0 = first_state(self.initial, memory.summary)
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> MemDecState:
+        s_0 = initial_state(self.initial, memory.summary)
         buffer = self.buffer(mean_annotation(memory))
         even = buffer.new_full((memory.mask.shape[0], self.slots), 1 / self.slots)
         attention = self.attention.start(memory, draws, steps)
-        masks = sequence_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
+        masks = dropout_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
 
     @abstractmethod
@@ -149,17 +149,17 @@ class _ExternalMemory(Decoder):
         return x
 
     def step(self, x: Float[Tensor, "N G"], state: MemDecState, memory: Memory) -> tuple[MemDecState, Reading]:
-        keeps = each_mask(state.masks)
-        fed_back = self.recurrent(kept(state.cell.h, next(keeps)))
+        keeps = masks_per_cell(state.masks)
+        fed_back = self.recurrent(apply_mask(state.cell.h, next(keeps)))
         between = at_least_fp32(torch.tanh(x + fed_back))
-        read = self.reader(state.buffer, between, state.read)
+        read = self.reader(state.buffer, between, state.read_weights)
         r = torch.einsum("nk,nkm->nm", read, state.buffer)
         attended, attention = self.attention.step(between, state.attention, memory, x)
         gates = self.cell.inputs(torch.cat([attended.context.to(r.dtype), r], dim=-1))
         cell = self.cell.step(gates, state.cell._replace(h=between), next(keeps))
         write = self.write_weights(cell, read, state)
         buffer = self._written(state.buffer, cell.h, write.unsqueeze(2))
-        return MemDecState(cell, buffer, read, write, attention, state.masks), Reading.of(cell.h, attended)
+        return MemDecState(cell, buffer, read, write, attention, state.masks), Reading.from_attention(cell.h, attended)
 
     def _written(self, buffer: Tensor, s: Tensor, weights: Tensor) -> Tensor:
         """The buffer after erasing and adding; weights: [N, n, 1]."""
@@ -168,39 +168,37 @@ class _ExternalMemory(Decoder):
         return buffer * (1 - weights * erased) + weights * added
 
 
-class OwnHeads(_ExternalMemory):
+@implements(SeparateHeadsOptions)
+class SeparateHeads(ExternalMemoryDecoder):
     """The variant: the write weights are addressed with s_i by a head of their own. Cells are told apart by beginning
     each by parameters of its own, M_0(k) = tanh(W_k mean_j h_j + b_k)."""
 
-    name = "memory"
-
     def make_heads(self, size: int) -> None:
-        self.reader = Head(size, self.slot_size)
-        self.writer = Head(size, self.slot_size)
+        self.reader = BufferHead(size, self.slot_size)
+        self.writer = BufferHead(size, self.slot_size)
 
     def make_buffer(self, annotation: int) -> None:
         self.first_buffer = Linear(annotation, self.slots * self.slot_size)
         """W_k and b_k, one below the other."""
 
     def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
-        cells: Tensor = first_state(self.first_buffer, mean).unflatten(1, (self.slots, self.slot_size))
+        cells: Tensor = initial_state(self.first_buffer, mean).unflatten(1, (self.slots, self.slot_size))
         return cells
 
     def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
-        found: Tensor = self.writer(state.buffer, cell.h, state.write)
+        found: Tensor = self.writer(state.buffer, cell.h, state.write_weights)
         return found
 
 
-class MemDec(_ExternalMemory):
+@implements(MemDecOptions)
+class MemDec(ExternalMemoryDecoder):
     """As Wang et al. have it (section 3): one weighting for reading and writing, w^W_i = w^R_i, without a tanh; all
     cells begin at one vector of the annotations' mean, plus noise to be told apart, of N(0, 0.1). (Their division by
     the number of words stands behind sigma; here, as in PaddlePaddle's published version, within.) The noise is drawn
     once, with the parameters, and not learned, so that a translation depends on nothing random."""
 
-    name = "memdec"
-
     def make_heads(self, size: int) -> None:
-        self.reader = StraightHead(size, self.slot_size)
+        self.reader = LinearHead(size, self.slot_size)
 
     def make_buffer(self, annotation: int) -> None:
         self.first_buffer = Linear(annotation, self.slot_size, bias=False)

@@ -21,11 +21,11 @@ class ReadoutLayer(nn.Module):
         self.beside: Linear | None = None
         """L, of what stands beside, where the sums have L x, too."""
 
-    def read_beside(self, size: int) -> None:
+    def add_fusion(self, size: int) -> None:
         """Read so many more numbers from now on."""
         self.beside = Linear(size, self.width, bias=False)
 
-    def with_beside(self, sums: Float[Tensor, "*rows W"], x: Float[Tensor, "*rows L"] | None) -> Tensor:
+    def with_fusion(self, sums: Float[Tensor, "*rows W"], x: Float[Tensor, "*rows L"] | None) -> Tensor:
         """Sums, and L x in them where there is something beside."""
         if self.beside is None:
             return sums
@@ -54,10 +54,10 @@ class Readout(ReadoutLayer, ABC):
         beside: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
         """The layer's units, of any number of positions."""
-        return self.bent(self.with_beside(self.state(state) + self.word(word) + self.context(context), beside))
+        return self.activation(self.with_fusion(self.state(state) + self.word(word) + self.context(context), beside))
 
     @abstractmethod
-    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+    def activation(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
         """The function."""
 
 
@@ -79,7 +79,7 @@ class TanhOutput(Readout):
         return torch.tanh(hidden)
 
 
-class Unchanged(Linear):
+class IdentityLinear(Linear):
     """W x + b with W = I and b = 0: x, without parameters."""
 
     def __init__(self, size: int) -> None:
@@ -98,10 +98,10 @@ class StateOutput(TanhOutput):
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         assert width == state
         super().__init__(state, embedding, context, width)
-        self.state = Unchanged(state)
+        self.state = IdentityLinear(state)
 
 
-class NewState(nn.Module):
+class StateReadout(nn.Module):
     """t_i = s_i, and nothing else (Gu et al. 2016, eq. 7)."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
@@ -121,11 +121,11 @@ class NewState(nn.Module):
 class Attentional(ReadoutLayer):
     """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
 
-    biased: ClassVar[bool] = False
+    has_bias: ClassVar[bool] = False
 
     def __init__(self, context: int, state: int, size: int) -> None:
         super().__init__(size)
-        self.combine = Linear(context + state, size, bias=self.biased)
+        self.combine = Linear(context + state, size, bias=self.has_bias)
         """W_c, and b where it has one."""
 
     def forward(
@@ -135,9 +135,9 @@ class Attentional(ReadoutLayer):
         beside: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
         """h~ of any number of positions."""
-        return self.bent(self.with_beside(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))
+        return self.activation(self.with_fusion(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))
 
-    def bent(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
+    def activation(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
         """tanh."""
         return torch.tanh(hidden)
 

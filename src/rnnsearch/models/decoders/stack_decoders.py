@@ -18,12 +18,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import LuongInputFeedingOptions, LuongOptions, RNMTPlusOptions, StackOptions
+from rnnsearch.config.decoders import (
+    LuongInputFeedingOptions,
+    LuongOptions,
+    NeubigOptions,
+    RNMTPlusOptions,
+    StackOptions,
+    SutskeverOptions,
+)
+from rnnsearch.config.registry import implements
 from rnnsearch.models.attention.attention import AttentionState
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeated
+from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeat_steps
 from rnnsearch.models.decoders.readouts import ATTENTIONALS
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear
@@ -43,7 +51,6 @@ class LayersState(NamedTuple):
 class StackDecoder(Decoder):
     """A stack of cells that a bridge starts, with attention or without; what reads what is each subclass's own."""
 
-    attends = True
     fed_size: int = 0
     """F, where something re-enters."""
 
@@ -56,7 +63,7 @@ class StackDecoder(Decoder):
         if self.attends:
             self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LayersState:
+    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> LayersState:
         stack = self.stack.start(self.bridge(memory), draws, steps)
         attention = self.attention.start(memory, draws, steps) if self.attends else AttentionState()
         if not self.fed_size:
@@ -77,12 +84,10 @@ class StackDecoder(Decoder):
         return torch.cat([reading.state, reading.context.to(reading.state.dtype)], dim=-1)
 
 
+@implements(SutskeverOptions)
 class Sutskever(StackDecoder):
     """h^l_0 from the encoder's layer l;  h_t = stack(E y_{t-1}, h_{t-1});  p(y_t) = softmax(W h_t + b) with h_t of the
     top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0."""
-
-    name = "sutskever"
-    attends = False
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         h, stack = self.stack.step(x, state.stack)
@@ -97,6 +102,7 @@ def reading_of(h: Tensor) -> Reading:
     return Reading(state=h, context=h.new_empty(*h.shape[:-1], 0), alpha=None)
 
 
+@implements(LuongOptions)
 class Luong(StackDecoder):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
     h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7). With
@@ -105,7 +111,6 @@ class Luong(StackDecoder):
     Nothing that attention makes re-enters the recurrence.
     """
 
-    name = "luong"
     layer: ClassVar[str | None] = "attentional"
 
     def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
@@ -119,20 +124,20 @@ class Luong(StackDecoder):
         """A step of the stack, from all that the bottom layer reads, and what it attends to; word: the word's share."""
         h, stack = self.stack.step(x, state.stack)
         attended, attention = self.attention.step(h, state.attention, memory, word)
-        return LayersState(stack, attention), Reading.of(h, attended)
+        return LayersState(stack, attention), Reading.from_attention(h, attended)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.attentional(reading.context, reading.state, reading.beside)
+        t: Tensor = self.attentional(reading.context, reading.state, reading.fusion)
         return t
 
 
+@implements(LuongInputFeedingOptions)
 class LuongInputFeeding(Luong):
     """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
 
     h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
     """
 
-    name = "luong-input-feeding"
     layer = None
 
     def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
@@ -155,12 +160,13 @@ class LuongInputFeeding(Luong):
         return after._replace(fed=self.readout_apart(x, reading)), reading
 
     def unroll_apart(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
-        return repeated(self._step_apart, x, state, memory)
+        return repeat_steps(self._step_apart, x, state, memory)
 
     def readout_apart(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return super().readout(y_prev, reading)
 
 
+@implements(NeubigOptions)
 class Neubig(StackDecoder):
     """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
@@ -168,8 +174,6 @@ class Neubig(StackDecoder):
     h_0 (the tutorial's annotation of the end symbol) is the encoder's last state, by the bridge; "dec" is a stack of
     `layers` cells. The readout is [h_t; c_t].
     """
-
-    name = "neubig"
 
     def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -180,17 +184,15 @@ class Neubig(StackDecoder):
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         h, stack = self.stack.step(x + self.context(state.fed), state.stack)
         attended, attention = self.attention.step(h, state.attention, memory, x)
-        return LayersState(stack, attention, attended.context), Reading.of(h, attended)
+        return LayersState(stack, attention, attended.context), Reading.from_attention(h, attended)
 
 
+@implements(RNMTPlusOptions)
 class RNMTPlus(StackDecoder):
     """c_t = ATT(h^1_{t-1}), from the BOTTOM layer's last output (as in GNMT, Wu et al. 2016, eq. 4), over the
     annotations projected to the decoder's size; every layer reads c_t, h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
     h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from`; the softmax reads
     [x^L_t; c_t] (Chen et al. 2018, "The best of both worlds", section 3)."""
-
-    name = "rnmt-plus"
-    attends_before_reading = True
 
     def __init__(self, options: RNMTPlusOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder, context_size=options.size)
@@ -206,4 +208,4 @@ class RNMTPlus(StackDecoder):
         bottom = state.stack.cells[0].h
         attended, attention = self.attention.step(bottom, state.attention, memory, x)
         top, stack = self.stack.step(x + self.context(attended.context), state.stack, attended.context)
-        return LayersState(stack, attention), Reading.of(top, attended)
+        return LayersState(stack, attention), Reading.from_attention(top, attended)

@@ -1,0 +1,100 @@
+"""Scores of a model on the dev set during training: NLL, and other metrics that a run asks for.
+
+The training loop calls an `Assessor`; a system returns one, usually `Validation`, from
+`Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple
+
+import torch
+
+from rnnsearch.data.batches import Batch
+from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.utils.distributed import Processes
+
+NLL = "nll"
+HIGHER_IS_BETTER = {"bleu"}
+
+
+class DevScore(NamedTuple):
+    """Scores of one evaluation on the dev set."""
+
+    nll: float
+    """Nats per sentence."""
+    per_word: float
+    """Nats per target token, including EOS."""
+    others: Mapping[str, float | None] = {}
+    """Other scores by metric; None for a metric that was not measured."""
+
+    def cost(self, metric: str) -> float:
+        """Return the score in a metric, negated if higher scores are better, so that lower costs are better."""
+        value = self.nll if metric == NLL else self.others[metric] or 0.0
+        return -value if metric in HIGHER_IS_BETTER else value
+
+
+class Assessor(ABC, Generic[Model]):
+    """Evaluation of a model on the dev set."""
+
+    @abstractmethod
+    def score(self, model: Model, stop: Callable[[], bool]) -> DevScore | None:
+        """Return the dev scores of a model.
+
+        Args:
+            stop: Called between batches; True interrupts the evaluation.
+
+        Returns:
+            The scores, or None if any process was interrupted.
+        """
+
+
+@dataclass(frozen=True)
+class HeldOut(Generic[Model]):
+    """The dev batches of one process."""
+
+    objective: Objective[Model]
+    batches: Sequence[Batch]
+    sentences: int
+    """Number of sentences of all processes."""
+    tokens: int
+    """Number of target tokens of all processes, including EOS."""
+    device: torch.device
+    processes: Processes
+
+    def nll(self, model: Model, stop: Callable[[], bool]) -> float | None:
+        """Return the summed NLL of the batches of all processes in nats, or None if any process was interrupted."""
+        total = torch.zeros((), device=self.device)
+        interrupted = False
+        with torch.no_grad():
+            for batch in self.batches:
+                interrupted = stop()
+                if interrupted:
+                    break
+                total += self.objective(model, batch.to(self.device), None).nll
+        nll, num_interrupted = self.processes.sum(float(total), float(interrupted))
+        return None if num_interrupted else nll
+
+
+Measure = Callable[[Model], float]
+
+
+@dataclass(frozen=True)
+class Validation(Assessor[Model]):
+    """NLL of the dev batches, and other metrics."""
+
+    held_out: HeldOut[Model]
+    measures: Mapping[str, Measure[Model] | None]
+    """Function per metric; None for a metric that the run does not measure."""
+
+    def score(self, model: Model, stop: Callable[[], bool]) -> DevScore | None:
+        nll = self.held_out.nll(model, stop)
+        if nll is None:
+            return None
+        others: dict[str, float | None] = {}
+        for name, measure in self.measures.items():
+            others[name] = None if measure is None else measure(model)
+        return DevScore(nll / self.held_out.sentences, nll / self.held_out.tokens, others)
