@@ -120,7 +120,7 @@ def test_every_part_is_there(page):
     for text in (
         "nrefs:1|case:mixed",
         "No UNK",
-        "Confidence of words, 6.2% off",
+        "Word confidence (expected calibration error 6.2%)",
         "Paired bootstrap, 40 resamples",
         "AER",
         "0.250",
@@ -158,14 +158,14 @@ def test_the_heat_map_frames_the_links(html, page):
     assert [a.get("class") for a in cells] == ["link", None, None, "link", "link"]
     assert cells[0]["style"] == "background:#cccccc"
     assert cells[-1]["title"] == "y ← c 1.00"
-    assert '<span class="from" dir="auto">b c</span>' in html
+    assert '<span class="aligned" dir="auto">b c</span>' in html
 
 
 def test_words_carry_their_attention(html, page):
     [article] = [a for tag, a in page.tags if tag == "article"]
     assert article["data-attention"] == "80 10 10;0 0 100"
     classes = [a.get("class") for tag, a in page.tags if tag == "span"]
-    assert (classes.count("word s"), classes.count("word t")) == (3, 2)
+    assert (classes.count("word source"), classes.count("word target")) == (3, 2)
     assert '<noscript><p class="pairs"' in html, "who runs no script has the links as text"
 
 
@@ -205,14 +205,14 @@ def test_contrast_is_enough_in_both_themes():
     assert len(themes) == 2
     for theme in themes:
         for text in ("text", "muted", "accent"):
-            assert min(seen(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
+            assert min(seen(theme[text], theme[back]) for back in ("background", "panel")) >= 4.5
         assert seen(theme["link"], "#000000") >= 3
-        assert seen(theme["text"], theme["lit"]) >= 4.5
+        assert seen(theme["text"], theme["highlight"]) >= 4.5
         for n in range(6):
-            assert min(seen(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
+            assert min(seen(theme[f"c{n}"], theme[back]) for back in ("background", "panel")) >= 4.5
     for plot in (LIGHT, DARK):
         assert min(seen(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
-    assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["back"]]
+    assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["background"]]
 
 
 def test_write_report(tmp_path):

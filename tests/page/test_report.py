@@ -1,4 +1,4 @@
-"""The report in a real browser: words and dots answer pointer and keyboard, and without a script all is there."""
+"""The report in a browser: words and dots react to pointer and keyboard, and nothing is missing without JavaScript."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.0, 0.0, 1.0]], dtype=np
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a report."""
+    """Return the URL of a report."""
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
-    shown = translation(SOURCE, TARGET, WEIGHTS, ((0, 0), (1, 1), (2, 2)))
-    example = Example("best", 90.0, shown, "a red ball")
+    translated = translation(SOURCE, TARGET, WEIGHTS, ((0, 0), (1, 1), (2, 2)))
+    example = Example("best", 90.0, translated, "a red ball")
     sentences = [Grouped(f"sentence {n}", f"group {n % 2}") for n in range(4)]
     states = np.random.default_rng(1).normal(size=(4, 6))
     write_report(path, Report("A run", "de", "en", examples=[example], projection=project(sentences, states)))
@@ -34,83 +34,85 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def page(browser: Browser, report: str) -> Iterator[Page]:
-    """The report, opened; what the console says and what is asked for must be nothing."""
+    """Open the report. After the test, the console must be empty, and the report must not have made requests."""
     context = browser.new_context(viewport={"width": 1000, "height": 900})
-    opened, said, asked = context.new_page(), [], []
-    opened.on("console", lambda note: said.append(note.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda request: asked.append(request.url))
-    opened.goto(report)
-    yield opened
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [report], "it asks for nothing"
+    page = context.new_page()
+    console: list[str] = []
+    urls: list[str] = []
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("request", lambda request: urls.append(request.url))
+    page.goto(report)
+    yield page
+    assert console == []
+    assert [url for url in urls if not url.startswith("data:")] == [report]
     context.close()
 
 
-def lit(page: Page, side: str) -> dict[str, str]:
-    """The words of a side that are lit, and how much."""
+def highlighted(page: Page, side: str) -> dict[str, str]:
+    """Return the highlighted words of a side ("source" or "target") and their weights."""
     return dict(
         page.locator(f".word.{side}").evaluate_all(
-            "words => words.filter(w => w.style.getPropertyValue('--w')).map(w => [w.textContent, "
-            "w.style.getPropertyValue('--w')])"
+            "words => words.filter(w => w.style.getPropertyValue('--weight')).map(w => [w.textContent, "
+            "w.style.getPropertyValue('--weight')])"
         )
     )
 
 
-def readout(page: Page, part: str) -> str:
-    return page.locator(f"{part} .readout").inner_text()
+def status(page: Page, container: str) -> str:
+    return page.locator(f"{container} .status").inner_text()
 
 
-def test_a_word_under_the_pointer_lights_what_it_is_aligned_with(page):
-    assert "Point at a word" in readout(page, "article")
-    page.locator(".word.t", has_text="red").hover()
-    assert lit(page, "s") == {"roter": "70%", "ein": "20%", "Ball": "10%"}
-    assert readout(page, "article") == "red ← roter 70 %, ein 20 %, Ball 10 %"
-    page.locator(".word.s", has_text="ein").hover()
-    assert lit(page, "t") == {"a": "90%", "red": "20%"}
-    assert lit(page, "s") == {}
+def test_word_under_pointer_highlights_aligned_words(page):
+    assert "Point at a word" in status(page, "article")
+    page.locator(".word.target", has_text="red").hover()
+    assert highlighted(page, "source") == {"roter": "70%", "ein": "20%", "Ball": "10%"}
+    assert status(page, "article") == "red ← roter 70%, ein 20%, Ball 10%"
+    page.locator(".word.source", has_text="ein").hover()
+    assert highlighted(page, "target") == {"a": "90%", "red": "20%"}
+    assert highlighted(page, "source") == {}
     page.locator("h1").hover()
-    assert (lit(page, "s"), lit(page, "t")) == ({}, {})
+    assert (highlighted(page, "source"), highlighted(page, "target")) == ({}, {})
 
 
-def test_the_keyboard_goes_from_word_to_word(page):
-    page.locator(".word.t").first.focus()
+def test_arrow_keys_move_between_words(page):
+    page.locator(".word.target").first.focus()
     page.keyboard.press("ArrowRight")
-    assert readout(page, "article").startswith("red ←")
+    assert status(page, "article").startswith("red ←")
     page.keyboard.press("End")
-    assert readout(page, "article") == "ball ← Ball 100 %"
-    assert page.locator(".word[tabindex='0']").count() == 2, "one stop a sentence"
+    assert status(page, "article") == "ball ← Ball 100%"
+    assert page.locator(".word[tabindex='0']").count() == 2  # one tab stop per sentence
     page.keyboard.press("Home")
-    assert lit(page, "s") == {"ein": "90%", "roter": "10%"}
+    assert highlighted(page, "source") == {"ein": "90%", "roter": "10%"}
 
 
-def test_a_cell_of_the_heat_map_names_its_words(page):
-    page.locator(".heat tbody tr").nth(1).locator("td").nth(0).hover()
-    assert readout(page, "article") == "red ← ein 20 %"
-    assert page.locator(".heat th.at").all_inner_texts() == ["ein", "red"]
+def test_heat_map_cell_shows_its_words(page):
+    page.locator(".heat-map tbody tr").nth(1).locator("td").nth(0).hover()
+    assert status(page, "article") == "red ← ein 20%"
+    assert page.locator(".heat-map th.is-active").all_inner_texts() == ["ein", "red"]
 
 
-def test_a_dot_tells_its_sentence_and_its_group_stands_out(page):
+def test_dot_shows_sentence_and_dims_other_groups(page):
     page.locator(".point").nth(2).focus()
-    assert readout(page, ".plane") == "sentence 2 (group 0)"
-    assert page.locator(".point.dim").count() == 2
+    assert status(page, ".scatter-plot") == "sentence 2 (group 0)"
+    assert page.locator(".point.is-dimmed").count() == 2
     page.keyboard.press("ArrowRight")
-    assert readout(page, ".plane") == "sentence 3 (group 1)"
+    assert status(page, ".scatter-plot") == "sentence 3 (group 1)"
     page.locator("h1").click()
-    page.locator(".key").first.hover()
-    dimmed: Any = page.locator(".point.dim").evaluate_all("points => points.map(p => p.dataset.group)")
+    page.locator(".legend-item").first.hover()
+    dimmed: Any = page.locator(".point.is-dimmed").evaluate_all("points => points.map(p => p.dataset.group)")
     assert dimmed == ["1", "1"]
 
 
 @pytest.mark.parametrize("width", [1000, 360])
-def test_without_a_script_nothing_is_missing(browser, report, width):
+def test_report_is_complete_without_javascript(browser, report, width):
     context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
-    opened = context.new_page()
-    opened.goto(report)
-    assert opened.locator(".pair").first.inner_text().split() == ["a", "ein"], "a word over the one it is linked to"
-    assert opened.locator(".heat td.link").count() == 3
-    assert opened.locator(".readout").count() == 0
-    assert opened.locator("main").bounding_box()["width"] <= width
-    opened.locator("summary", has_text="The sentences").click()
-    assert opened.get_by_role("listitem").filter(has_text="sentence 3").is_visible()
+    page = context.new_page()
+    page.goto(report)
+    assert page.locator(".pair").first.inner_text().split() == ["a", "ein"]
+    assert page.locator(".heat-map td.link").count() == 3
+    assert page.locator(".status").count() == 0
+    assert page.locator("main").bounding_box()["width"] <= width
+    page.locator("summary", has_text="Sentences").click()
+    assert page.get_by_role("listitem").filter(has_text="sentence 3").is_visible()
     context.close()

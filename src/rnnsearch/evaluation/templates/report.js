@@ -1,104 +1,153 @@
 "use strict";
-// What the page does besides being read: words light up what they are aligned with, points tell their sentences.
+// Interaction of the report: highlighting of aligned words, and details of heat map cells and dots. All information is
+// also on the page without this script.
 
-// One element of `items` can be reached by Tab; the arrow keys move among them.
-function roving(items) {
+const MIN_NAMED_PERCENT = 5;
+const MAX_NAMED_WORDS = 5;
+
+// Make a list of items one tab stop; the arrow keys, Home and End move the focus among them.
+function rovingFocus(items) {
   items.forEach((item, n) => {
-    item.tabIndex = n ? -1 : 0;
+    item.tabIndex = n === 0 ? 0 : -1;
     item.addEventListener("keydown", (event) => {
-      const back = getComputedStyle(item).direction === "rtl" ? "ArrowRight" : "ArrowLeft";
-      const forth = back === "ArrowLeft" ? "ArrowRight" : "ArrowLeft";
-      const to = { [back]: n - 1, [forth]: n + 1, Home: 0, End: items.length - 1 }[event.key];
-      if (to === undefined || !items[to]) return;
+      const isRightToLeft = getComputedStyle(item).direction === "rtl";
+      const [previous, next] = isRightToLeft ? ["ArrowRight", "ArrowLeft"] : ["ArrowLeft", "ArrowRight"];
+      const index = { [previous]: n - 1, [next]: n + 1, Home: 0, End: items.length - 1 }[event.key];
+      if (index === undefined || !items[index]) return;
       event.preventDefault();
-      items.forEach((other) => { other.tabIndex = -1; });
-      items[to].tabIndex = 0;
-      items[to].focus();
+      for (const other of items) other.tabIndex = -1;
+      items[index].tabIndex = 0;
+      items[index].focus();
     });
   });
 }
 
-// `show(item)` while the pointer is on an item or it has the focus; `show(null)` when neither is.
-function watch(items, show) {
+// Call show(item) while an item is focused or under the pointer, and show(null) afterwards.
+function onActiveItem(items, show) {
   let focused = null;
   for (const item of items) {
     item.addEventListener("pointerenter", () => show(item));
     item.addEventListener("pointerleave", () => show(focused));
-    item.addEventListener("focus", () => { focused = item; show(item); });
-    item.addEventListener("blur", () => { focused = null; show(null); });
+    item.addEventListener("focus", () => {
+      focused = item;
+      show(item);
+    });
+    item.addEventListener("blur", () => {
+      focused = null;
+      show(null);
+    });
   }
 }
 
-function readout(place, hint) {
+// Append a status line to a container; return a function that sets its text, or shows the hint for "".
+function createStatusLine(container, hint) {
   const line = document.createElement("p");
-  line.className = "readout";
+  line.className = "status";
   line.setAttribute("role", "status");
   line.dir = "auto";
-  place.append(line);
-  const say = (text) => { line.textContent = text || hint; line.classList.toggle("hint", !text); };
-  say("");
-  return say;
+  container.append(line);
+  const setText = (text) => {
+    line.textContent = text || hint;
+    line.classList.toggle("hint", !text);
+  };
+  setText("");
+  return setText;
 }
 
-function alignment(article) {
-  const weights = article.dataset.attention.split(";").map((row) => row.split(" ").map(Number));
-  const words = { s: [...article.querySelectorAll(".word.s")], t: [...article.querySelectorAll(".word.t")] };
-  const heat = article.querySelector(".heat");
-  const say = readout(article.querySelector("dl"), "Point at a word, or use Tab and the arrow keys: what it is aligned with lights up.");
-  const name = (side, n) => words[side][n].textContent;
+function initAlignment(article) {
+  const rows = article.dataset.attention.split(";");
+  const weights = rows.map((row) => row.split(" ").map(Number)); // percent, [target words][source words]
+  const words = {
+    source: [...article.querySelectorAll(".word.source")],
+    target: [...article.querySelectorAll(".word.target")],
+  };
+  const heatMap = article.querySelector(".heat-map");
+  const labels = {
+    source: heatMap.querySelectorAll("thead th"),
+    target: heatMap.querySelectorAll("tbody th"),
+  };
+  const setStatus = createStatusLine(
+    article.querySelector("dl"),
+    "Point at a word, or use Tab and the arrow keys, to highlight the words aligned with it.",
+  );
+  const textOf = (side, index) => words[side][index].textContent;
 
-  function lit(side, n) { // [other side's word, weight], the strongest first
-    const found = side === "t" ? weights[n].map((w, j) => [j, w]) : weights.map((row, i) => [i, row[n]]);
-    return found.filter(([, w]) => w > 0).sort((a, b) => b[1] - a[1]);
+  // Return [index, weight] of the other side's words, highest weight first.
+  function alignedWords(side, index) {
+    const row = side === "target" ? weights[index] : weights.map((targetRow) => targetRow[index]);
+    const entries = [...row.entries()].filter(([, weight]) => weight > 0);
+    return entries.sort((a, b) => b[1] - a[1]);
   }
+
   function clear() {
-    for (const word of [...words.s, ...words.t]) { word.classList.remove("at"); word.style.removeProperty("--w"); }
-    heat.querySelectorAll(".at").forEach((cell) => cell.classList.remove("at"));
+    for (const word of [...words.source, ...words.target]) {
+      word.classList.remove("is-active");
+      word.style.removeProperty("--weight");
+    }
+    heatMap.querySelectorAll(".is-active").forEach((label) => label.classList.remove("is-active"));
+    setStatus("");
   }
-  function mark(side, n) {
-    words[side][n].classList.add("at");
-    heat.querySelectorAll(side === "s" ? "thead th" : "tbody th")[n].classList.add("at");
+
+  function activate(side, index) {
+    words[side][index].classList.add("is-active");
+    labels[side][index].classList.add("is-active");
   }
-  function show(word) {
+
+  function showWord(word) {
     clear();
-    if (!word) return say("");
-    const side = word.classList.contains("s") ? "s" : "t";
-    const other = side === "s" ? "t" : "s";
-    const n = words[side].indexOf(word);
-    const found = lit(side, n);
-    mark(side, n);
-    for (const [k, w] of found) words[other][k].style.setProperty("--w", `${w}%`);
-    const told = found.filter(([, w]) => w >= 5).slice(0, 5).map(([k, w]) => `${name(other, k)} ${w} %`).join(", ");
-    say(`${name(side, n)} ${side === "t" ? "←" : "→"} ${told || "–"}`);
+    if (!word) return;
+    const side = word.classList.contains("source") ? "source" : "target";
+    const otherSide = side === "source" ? "target" : "source";
+    const index = words[side].indexOf(word);
+    const aligned = alignedWords(side, index);
+    activate(side, index);
+    for (const [other, weight] of aligned) words[otherSide][other].style.setProperty("--weight", `${weight}%`);
+    const named = aligned.filter(([, weight]) => weight >= MIN_NAMED_PERCENT).slice(0, MAX_NAMED_WORDS);
+    const names = named.map(([other, weight]) => `${textOf(otherSide, other)} ${weight}%`);
+    const arrow = side === "target" ? "←" : "→";
+    setStatus(`${textOf(side, index)} ${arrow} ${names.join(", ") || "–"}`);
   }
+
   function showCell(cell) {
     clear();
-    if (!cell) return say("");
-    const i = cell.parentNode.sectionRowIndex, j = cell.cellIndex - 1;
-    mark("s", j);
-    mark("t", i);
-    say(`${name("t", i)} ← ${name("s", j)} ${weights[i][j]} %`);
+    if (!cell) return;
+    const target = cell.parentNode.sectionRowIndex;
+    const source = cell.cellIndex - 1;
+    activate("source", source);
+    activate("target", target);
+    setStatus(`${textOf("target", target)} ← ${textOf("source", source)} ${weights[target][source]}%`);
   }
-  for (const side of ["s", "t"]) {
-    roving(words[side]);
-    watch(words[side], show);
+
+  for (const side of ["source", "target"]) {
+    rovingFocus(words[side]);
+    onActiveItem(words[side], showWord);
   }
-  heat.addEventListener("pointerover", (event) => showCell(event.target.closest("tbody td")));
-  heat.addEventListener("pointerleave", () => showCell(null));
+  heatMap.addEventListener("pointerover", (event) => showCell(event.target.closest("tbody td")));
+  heatMap.addEventListener("pointerleave", () => showCell(null));
 }
 
-function plane(figure) {
+function initScatterPlot(figure) {
   const points = [...figure.querySelectorAll(".point")];
-  const say = readout(figure, "Point at a dot, or use Tab and the arrow keys: its sentence stands here.");
-  const dim = (group) => points.forEach((p) => p.classList.toggle("dim", group !== null && p.dataset.group !== group));
-  roving(points);
-  watch(points, (point) => {
-    points.forEach((p) => p.classList.toggle("at", p === point));
-    dim(point ? point.dataset.group : null);
-    say(point ? point.querySelector("title").textContent : "");
-  });
-  watch([...figure.querySelectorAll(".key")], (key) => dim(key ? key.dataset.group : null));
+  const hint = "Point at a dot, or use Tab and the arrow keys, to see its sentence.";
+  const setStatus = createStatusLine(figure, hint);
+
+  function dimOtherGroups(group) {
+    for (const point of points) {
+      point.classList.toggle("is-dimmed", group !== null && point.dataset.group !== group);
+    }
+  }
+
+  function showPoint(active) {
+    for (const point of points) point.classList.toggle("is-active", point === active);
+    dimOtherGroups(active ? active.dataset.group : null);
+    setStatus(active ? active.querySelector("title").textContent : "");
+  }
+
+  rovingFocus(points);
+  onActiveItem(points, showPoint);
+  const legend = [...figure.querySelectorAll(".legend-item")];
+  onActiveItem(legend, (item) => dimOtherGroups(item ? item.dataset.group : null));
 }
 
-document.querySelectorAll("[data-attention]").forEach(alignment);
-document.querySelectorAll(".plane").forEach(plane);
+document.querySelectorAll("[data-attention]").forEach(initAlignment);
+document.querySelectorAll(".scatter-plot").forEach(initScatterPlot);
