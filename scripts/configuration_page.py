@@ -46,7 +46,6 @@ FAMILIES: Sequence[Family[Any]] = (
     config.objective.BASELINES,
     config.training.OPTIMISERS,
     config.training.SCHEDULES,
-    config.search.LENGTH_NORMS,
 )
 
 
@@ -217,7 +216,8 @@ def components() -> str:
     for family in FAMILIES:
         for name, cls in family.items():
             lines.append(f"| {family.name} | `{name}` | {' '.join((cls.__doc__ or '').split())} |")
-    lines += [f"| stop | `{name}` | {description} |" for name, description in config.search.STOPS.items()]
+    for type_, descriptions in {"length norm": config.search.LENGTH_NORMS, "stop": config.search.STOPS}.items():
+        lines += [f"| {type_} | `{name}` | {description} |" for name, description in descriptions.items()]
     return "\n".join(lines)
 
 

@@ -12,11 +12,11 @@ from rnnsearch.config import (
     objective,
     outputs,
     registry,
+    rules,
     search,
     training,
 )
 from rnnsearch.config.options import Family
-from rnnsearch.models.attention import normalisers
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -80,7 +80,6 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
         (objective.CONTRASTS, CONTRASTS),
         (outputs.INITS, INITS),
         (outputs.OUTPUTS, OUTPUTS),
-        (search.LENGTH_NORMS, LENGTH_NORMS),
         (training.OPTIMISERS, OPTIMISERS),
         (training.SCHEDULES, SCHEDULES),
     ],
@@ -94,8 +93,12 @@ def test_every_options_class_has_an_implementation(family, implementations):
         assert not isinstance(implementation, type) or implementation.component is options
 
 
+def test_length_norms_of_the_config_have_functions():
+    assert list(search.LENGTH_NORMS) == list(LENGTH_NORMS)
+
+
 def test_every_implementation_belongs_to_a_component_of_a_family():
-    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, search, training]
+    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, training]
     declared = {
         options
         for module in families
@@ -328,7 +331,7 @@ def test_flat_attention_table_survives_dump():
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
 def test_missing_package_is_reported(name, monkeypatch, model_problems):
-    monkeypatch.setattr(normalisers, "find_spec", lambda _: None)
+    monkeypatch.setattr(rules, "find_spec", lambda _: None)
     assert model_problems({"attention": {"score": "general"}}) == []
     assert model_problems({"attention": {"score": "general", "normaliser": name}}) == [
         f"model.attention.normaliser: {name} needs the package entmax, which is not installed; "
@@ -345,8 +348,10 @@ def test_decoder_without_attention_rejects_attention_options(model_problems):
             "lexical": True,
         }
     )
-    assert [message.partition(":")[0] for message in messages] == [
-        *("model.init.alignment_scale", "model.attention", "model.lexical"),
+    assert {message.partition(":")[0] for message in messages} == {
+        "model.attention",
         "model.dropout.annotations",
         "model.encoder.type",
-    ]
+        "model.init.alignment_scale",
+        "model.lexical",
+    }

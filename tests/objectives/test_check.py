@@ -115,17 +115,17 @@ WITHOUT_ATTENTION = "which has no attention; remove it"
         (
             {"contrast": NCE},
             HIERARCHICAL,
-            'objective.contrast: cannot be combined with model.output.type = "hierarchical"',
+            'model.output.type = "hierarchical": cannot be combined with objective.contrast; remove one',
         ),
         (
             {"partition": 9},
             HIERARCHICAL,
-            'model.output.type: "hierarchical" cannot be combined with objective.partition',
+            'model.output.type = "hierarchical": cannot be combined with objective.partition',
         ),
         (
             {"symmetry": 0.5},
             HIERARCHICAL,
-            'model.output.type: "hierarchical" cannot be combined with objective.symmetry',
+            'model.output.type = "hierarchical": cannot be combined with objective.symmetry',
         ),
         (
             {},

@@ -8,10 +8,8 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.options import (
     Count,
-    Family,
     NameIn,
     NonNegative,
-    Options,
     Positive,
     Size,
     Table,
@@ -19,37 +17,13 @@ from rnnsearch.config.options import (
     raise_problems,
 )
 
-
-class LengthNormOptions(Options):
-    """Declaration of a function of the translation's length, to which `length_penalty` is applied."""
-
-    type: str
-
-
-LENGTH_NORMS = Family[LengthNormOptions]("length norm")
-
-
-@LENGTH_NORMS.register
-class PowerOptions(LengthNormOptions):
-    """The length."""
-
-    type: Literal["power"] = "power"
-
-
-@LENGTH_NORMS.register
-class GNMTOptions(LengthNormOptions):
-    """(5 + length) / 6 (Wu et al. 2016)."""
-
-    type: Literal["gnmt"] = "gnmt"
-
-
-@LENGTH_NORMS.register
-class PowerWithBOSOptions(LengthNormOptions):
-    """The length including the BOS token (OpenNMT-py's `avg`)."""
-
-    type: Literal["power-with-bos"] = "power-with-bos"
-
-
+# Not a family of options classes: the functions are in `search.ranking`, which the runtime imports without pydantic.
+LENGTH_NORMS = {
+    "power": "The length.",
+    "gnmt": "(5 + length) / 6 (Wu et al. 2016).",
+    "power-with-bos": "The length including the BOS token (OpenNMT-py's `avg`).",
+}
+"""Functions of the translation's length that `length_penalty` is applied to, with their descriptions."""
 STOPS = {
     "bound": "Stop when `beam` hypotheses have finished, or when no unfinished one can still become better. A finished "
     "hypothesis is replaced by the next best one; one cut off at the maximum length ranks below all finished ones.",

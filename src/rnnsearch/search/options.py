@@ -1,102 +1,180 @@
-"""What hypotheses are compared by: log-probability over a norm of the length, and a penalty for what was not covered.
+"""`SearchOptions`: everything that determines how a search runs, built from `[search]` of a run file with overrides.
 
-    score(Y, X) = log P(Y|X) / norm(|Y|) + beta * sum_j log(min(sum_i alpha_ij, 1))      (Wu et al. 2016, eq. 14)
-
-|Y| counts scored symbols, EOS too. j runs over the source's symbols without its EOS, i over the scored symbols.
-
-Imports no torch.
+`Translator.options` and the command line create one, and every function in this package takes one. `constraints.py`
+turns the options that restrict translations into filters of scores.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from rnnsearch.config import search
-from rnnsearch.config.registry import Implementations, implements
-from rnnsearch.config.search import GNMTOptions, PowerOptions, PowerWithBOSOptions
+import torch
+
+from rnnsearch.config.search import STOPS
 from rnnsearch.errors import RnnsearchError, must_be_one_of
+from rnnsearch.search.banned import BannedTokens
+from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.phrases import Phrase
+from rnnsearch.search.prefixes import ForcedBytes
+from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.sampling import Variant, require_all
+from rnnsearch.text.vocabulary import EOS
 
-MIN_COVERAGE = 1e-6
-"""What a source symbol that was never attended to counts as: the logarithm of exactly 0 would drown all else."""
+if TYPE_CHECKING:
+    from rnnsearch.config import SearchConfig
+    from rnnsearch.text.prefixes import Prefix
+    from rnnsearch.text.tokenizer import Tokenizer
 
-
-@implements(PowerOptions)
-def power(length: Any, exponent: float) -> Any:
-    """length ** exponent: 1 at exponent 0 (the plain sum), the length at exponent 1 (the mean a symbol)."""
-    return length**exponent
-
-
-@implements(GNMTOptions)
-def gnmt(length: Any, exponent: float) -> Any:
-    """((5 + length) / (5 + 1)) ** exponent (Wu et al. 2016, eq. 14; 0.2 there)."""
-    return ((5.0 + length) / 6.0) ** exponent
-
-
-@implements(PowerWithBOSOptions)
-def power_with_bos(length: Any, exponent: float) -> Any:
-    """(length + 1) ** exponent: the symbol before the first counts, too (OpenNMT-py's `avg`)."""
-    return (length + 1.0) ** exponent
-
-
-MAX_LENGTH_PENALTY = 10.0
-"""The greatest exponent: a power of any length is then a number."""
-LENGTH_NORMS: Implementations[Callable[[Any, float], Any]] = Implementations(search.LENGTH_NORMS)
-"""What log-probabilities of lengths (a number or an array) are divided by; none falls with the length."""
-ENGINE_NORMS = ("power", "gnmt")
-"""Those that the engine's search has (`ops/native/beam_search.h`)."""
+CONFIG_FIELDS = (
+    "beam",
+    "length_penalty",
+    "length_norm",
+    "stop",
+    "coverage_penalty",
+    "max_ratio",
+    "max_extra",
+    "no_repeat_ngram",
+)
+"""Fields that a model's `[search]` table sets."""
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """How hypotheses are scored."""
+class SearchOptions:
+    """Options of one search. Lengths count target tokens without EOS unless stated otherwise.
 
+    `prefix`, `forced_bytes` and `phrases` have one entry per sentence of the call.
+    """
+
+    beam: int = 5
+    """Live hypotheses per sentence, and the number of finished ones after which a sentence stops."""
     length_penalty: float = 1.0
-    """The norm's exponent."""
+    """Exponent of the length norm; a score is log-probability / length ** length_penalty, with EOS in the length."""
     length_norm: str = "power"
+    """Length norm, a key of `ranking.LENGTH_NORMS`."""
+    stop: str = "bound"
+    """Stopping criterion of beam search, one of `STOPS` (see `beam.py`)."""
     coverage_penalty: float = 0.0
-    """beta; 0 looks at no attention."""
+    """Weight of the coverage penalty (Wu et al. 2016, see `ranking.py`)."""
+    max_ratio: float = 2.0
+    """Maximum translation length per source token (without EOS), to which `max_extra` is added."""
+    max_extra: int = 20
+    """Tokens added to max_ratio * source length; a forced prefix and one further token always fit."""
+    n_best: int = 1
+    """Maximum number of hypotheses returned per sentence, at most `beam`."""
+    banned: frozenset[int] = frozenset()
+    """Tokens that must not be produced, in addition to PAD and BOS."""
+    prefix: tuple[tuple[int, ...], ...] | None = None
+    """Tokens that translations must begin with; they may be banned ones."""
+    forced_bytes: ForcedBytes | None = None
+    """UTF-8 bytes that must follow the prefix, in any segmentation."""
+    phrases: tuple[tuple[Phrase, ...], ...] | None = None
+    """Token sequences that translations must contain, in any order; a beam of 1 appends missing ones at the end."""
+    banned_phrases: BannedTokens | None = None
+    """Phrases that no translation may contain."""
+    min_length: int = 0
+    """EOS is forbidden before this many tokens; the maximum length has priority."""
+    no_repeat_ngram: int = 0
+    """Forbid repeated n-grams of this length, except in a forced prefix; 0 allows them."""
+    variant: Variant | None = None
+    """Search other than one beam per sentence (sampling, diverse groups, ...); not supported with `phrases`."""
+    compact_at: float = 0.25
+    """Drop finished sentences from the batch when this fraction has finished; affects only the speed."""
+
+    @classmethod
+    def from_config(cls, config: SearchConfig, **overrides: Any) -> SearchOptions:
+        """Return the options of a `[search]` table.
+
+        Args:
+            config: Table that sets the fields in `CONFIG_FIELDS`.
+            overrides: Values of any fields by name; None keeps the value of the table or the default.
+        """
+        values = {name: getattr(config, name) for name in CONFIG_FIELDS}
+        values.update((name, value) for name, value in overrides.items() if value is not None)
+        return cls(**values)
 
     def __post_init__(self) -> None:
-        for name in ("length_penalty", "coverage_penalty"):
-            if not getattr(self, name) >= 0:  # nor NaN
-                raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
-        if self.length_penalty > MAX_LENGTH_PENALTY:
-            raise RnnsearchError(f"length_penalty must be at most {MAX_LENGTH_PENALTY:g}; got {self.length_penalty:g}")
-        if self.length_norm not in LENGTH_NORMS:
-            raise RnnsearchError(f"length_norm {must_be_one_of(LENGTH_NORMS, self.length_norm)}")
+        require_all(
+            (
+                ("beam", self.beam >= 1, "at least 1", self.beam),
+                ("max_ratio", self.max_ratio >= 0, "at least 0", self.max_ratio),
+                ("max_ratio", self.max_ratio < math.inf, "finite", self.max_ratio),
+                ("max_extra", self.max_extra >= 0, "at least 0", self.max_extra),
+                ("n_best", 1 <= self.n_best <= self.beam, f"between 1 and beam ({self.beam})", self.n_best),
+                ("min_length", self.min_length >= 0, "at least 0", self.min_length),
+                ("no_repeat_ngram", self.no_repeat_ngram >= 0, "at least 0", self.no_repeat_ngram),
+                ("compact_at", 0 <= self.compact_at <= 1, "between 0 and 1", self.compact_at),
+            )
+        )
+        if self.stop not in STOPS:
+            raise RnnsearchError(f"stop {must_be_one_of(STOPS, self.stop)}")
+        _ = self.ranking  # validates its own fields
+        if self.variant is not None:
+            _ = self.variant.copies(self.beam)  # raises if the beam cannot be divided
+        self._check_tokens()
+        if self.variant is not None and any(self.phrases or ()):
+            raise RnnsearchError(f"phrases need an ordinary beam search; got {self.variant.name}")
+        if self.banned_phrases is not None:
+            self._check_banned_phrases(self.banned_phrases)
+
+    def _check_tokens(self) -> None:
+        if EOS in self.banned:
+            raise RnnsearchError(f"banned must not contain EOS (id {EOS}), or no translation could end")
+        for sentence, ids in enumerate(self.prefix or ()):
+            if any(i < 0 or i == EOS for i in ids):
+                message = f"the prefix of {{sentence}} must consist of token ids without EOS; got {list(ids)}"
+                raise SentenceError(sentence, message)
+        for sentence, phrases in enumerate(self.phrases or ()):
+            if any(not ids or min(ids) < 0 or EOS in ids for ids in phrases):
+                message = "the phrases of {sentence} must consist of token ids without EOS, and must not be empty"
+                raise SentenceError(sentence, message)
+
+    def _check_banned_phrases(self, banned: BannedTokens) -> None:
+        for sentence, ids in enumerate(self.prefix or ()):
+            if banned.contains_phrase(ids):
+                raise SentenceError(sentence, "the prefix of {sentence} must not contain a banned phrase")
+        for sentence, phrases in enumerate(self.phrases or ()):
+            if any(banned.contains_phrase(ids, complete=True) for ids in phrases):
+                raise SentenceError(sentence, "the phrases of {sentence} must not contain a banned phrase")
 
     @property
-    def uses_coverage(self) -> bool:
-        """Whether attention has a part in the score."""
-        return self.coverage_penalty > 0
+    def ranking(self) -> Ranking:
+        """The score that hypotheses are ranked by."""
+        return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
-    def score(self, log_prob: Any, length: Any, penalty: Any = 0.0) -> Any:
-        """The score of log-probabilities of so many symbols, `penalty` (of `coverage`) added; numbers or arrays.
+    @property
+    def unconstrained(self) -> bool:
+        """True if only `banned` and a prefix restrict translations."""
+        return self.phrases is None and self.banned_phrases is None and self.min_length == self.no_repeat_ngram == 0
 
-        It does not fall with `length` where log_prob is at most 0, and the penalty is at most 0.
-        """
-        return log_prob / LENGTH_NORMS[self.length_norm](length, self.length_penalty) + penalty
+    @property
+    def has_prefix(self) -> bool:
+        """True if translations must begin with certain tokens or bytes."""
+        return self.prefix is not None or self.forced_bytes is not None
 
-    def coverage(self, attention: Mapping[str, NDArray[np.float32]]) -> float:
-        """beta * sum_j log(min(sum_i alpha_ij, 1)) of one hypothesis's weights [I, J] by source name, the last of the
-        J symbols being EOS, which need not be covered. Errors: RnnsearchError without attention."""
-        if not self.uses_coverage:
-            return 0.0
-        require_attention(attention)
-        sums = (np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:] for weights in attention.values())
-        return self.coverage_penalty * float(sum(np.log(np.clip(s, MIN_COVERAGE, 1.0)).sum() for s in sums))
+    def with_prefixes(self, prefixes: Sequence[Prefix], tokenizer: Tokenizer) -> SearchOptions:
+        """Return the options of a search whose translations begin with one prefix per sentence."""
+        token_bytes = torch.tensor([len(spelling) for spelling in tokenizer.spellings()])
+        forced_bytes = ForcedBytes(tuple(prefix.rest for prefix in prefixes), token_bytes)
+        return replace(self, prefix=tuple(prefix.ids for prefix in prefixes), forced_bytes=forced_bytes)
 
+    def select(self, sentences: Sequence[int]) -> SearchOptions:
+        """Return the options for some sentences of the call, by index."""
+        options = self
+        if options.prefix is not None:
+            options = replace(options, prefix=tuple(options.prefix[i] for i in sentences))
+        if options.forced_bytes is not None:
+            options = replace(options, forced_bytes=options.forced_bytes.select(sentences))
+        if options.phrases is not None:
+            options = replace(options, phrases=tuple(options.phrases[i] for i in sentences))
+        return options
 
-MEAN_LOG_PROB = Ranking()
-"""The mean log-probability a symbol."""
-SUM_LOG_PROB = Ranking(length_penalty=0.0)
-"""The log-probability itself."""
-
-
-def require_attention(attention: Mapping[str, Any]) -> None:
-    """Errors: RnnsearchError where a Scorer gives no attention to cover the source with."""
-    if not attention:
-        raise RnnsearchError("coverage_penalty must be 0 for a model without attention")
+    def require_one_entry_per_sentence(self, sentences: int) -> None:
+        """Raise RnnsearchError if an option with entries per sentence has a different number of entries."""
+        allowed_tokens = None if self.forced_bytes is None else self.forced_bytes.allowed_tokens
+        entries = {"phrases": self.phrases, "prefix": self.prefix, "forced_bytes": allowed_tokens}
+        for name, values in entries.items():
+            if values is not None and len(values) != sentences:
+                raise RnnsearchError(f"{name} must have one entry per sentence ({sentences}); got {len(values)}")
