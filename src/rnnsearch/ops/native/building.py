@@ -24,9 +24,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from rnnsearch.errors import RnnsearchError
-from rnnsearch.utils.files import atomic_file, default_cache
-
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
@@ -263,6 +260,8 @@ def built(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Pa
 
     Errors: SubprocessError, OSError.
     """
+    from rnnsearch.utils.files import atomic_file, default_cache  # setup.py loads this module without the package
+
     path = default_cache() / "native" / file_name(variant, (*command, *flags))
     if not path.is_file():
         with atomic_file(path) as temporary:
@@ -275,6 +274,9 @@ def web_engine() -> Path:
 
     Errors: RnnsearchError where there is none and none can be built.
     """
+    from rnnsearch.errors import RnnsearchError
+    from rnnsearch.utils.files import atomic_file, default_cache
+
     path = default_cache() / "native" / web_file_name()
     for found in (BUILT / path.name, path):
         if found.is_file():
