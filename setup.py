@@ -1,5 +1,8 @@
-"""Wheels have the native libraries inside where there is a compiler, and are for this platform then; all else is said
-in pyproject.toml. An editable installation builds nothing: libraries are built at first use."""
+"""Build native libraries into wheels; everything else is in pyproject.toml.
+
+With a compiler, a wheel contains the native libraries and is specific to this platform. An editable installation builds
+nothing; libraries are then built at first use.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -15,15 +18,15 @@ building = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(building)
 
 
-class WithLibraries(Distribution):
-    """For this platform alone where libraries are built."""
+class LibraryDistribution(Distribution):
+    """A distribution that is specific to this platform if libraries are built."""
 
     def has_ext_modules(self) -> bool:
         return bool(building.of_wheel())
 
 
-class Build(build_py):
-    """The package, and its libraries beside their sources."""
+class BuildLibraries(build_py):
+    """Build the package, with its libraries next to their sources."""
 
     def run(self) -> None:
         super().run()
@@ -31,12 +34,12 @@ class Build(build_py):
             building.build_for_wheel(Path(self.build_lib) / NATIVE / "built")
 
 
-class Wheel(bdist_wheel):
-    """Libraries of this platform, but for any Python."""
+class LibraryWheel(bdist_wheel):
+    """A wheel with libraries for this platform, but for any Python 3."""
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, platform = super().get_tag()
         return ("py3", "none", platform) if not self.root_is_pure else (python, abi, platform)
 
 
-setup(distclass=WithLibraries, cmdclass={"build_py": Build, "bdist_wheel": Wheel})
+setup(distclass=LibraryDistribution, cmdclass={"build_py": BuildLibraries, "bdist_wheel": LibraryWheel})

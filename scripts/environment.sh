@@ -1,32 +1,32 @@
 #!/bin/sh
-# Make .venv, or bring it up to date, with the exact versions of constraints.txt.
+# Create or update .venv with the exact versions of constraints.txt.
 #
-#   scripts/environment.sh "."         what is needed to run rnnsearch
-#   scripts/environment.sh ".[dev]"    and to test it
+#   scripts/environment.sh "."         to run rnnsearch
+#   scripts/environment.sh ".[dev]"    to run and test it
 #
-# PYTHON names the interpreter; without it, the first on the path that is recent enough. pip's own settings
-# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, pip.conf ...) are honoured.
+# PYTHON is the interpreter, by default the first one on the path that is recent enough. pip's own settings
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, pip.conf ...) apply.
 set -eu
 cd "$(dirname "$0")/.."
 
-recent() {
+is_recent() {
     command -v "$1" >/dev/null 2>&1 && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
-# None yet, half made, or of a Python that is gone.
+# Missing, incomplete, or created by a Python that no longer exists.
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     for python in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
-        if recent "$python"; then found=$python && break; fi
+        if is_recent "$python"; then interpreter=$python && break; fi
     done
-    if [ -z "${found:-}" ]; then
+    if [ -z "${interpreter:-}" ]; then
         echo "Python must be 3.11 or newer; found none (tried: ${PYTHON:-python3, python3.11 to 3.13, python})." >&2
         exit 1
     fi
-    echo "== environment: .venv from $("$found" -c 'import sys; print(sys.executable, sys.version.split()[0])')"
-    # Some systems' Python comes with pip but without the means to copy it into a new environment.
-    "$found" -m venv --clear .venv >/dev/null 2>&1 || "$found" -m venv --clear --without-pip .venv
+    echo "== environment: .venv from $("$interpreter" -c 'import sys; print(sys.executable, sys.version.split()[0])')"
+    # On some systems Python has pip, but not ensurepip to install it into a new environment.
+    "$interpreter" -m venv --clear .venv >/dev/null 2>&1 || "$interpreter" -m venv --clear --without-pip .venv
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        "$found" -m pip --disable-pip-version-check --python .venv/bin/python install --quiet pip
+        "$interpreter" -m pip --disable-pip-version-check --python .venv/bin/python install --quiet pip
     fi
 fi
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# A root file system of Python, the runtime and one model, for a container that needs nothing else and no network:
+# Build a root file system with Python, the runtime and one model, for a container that needs no network:
 #
 #     scripts/image.sh en-de.rnn image.tar
-#     docker import -c 'ENTRYPOINT ["rnnsearch-runtime"]' image.tar en-de       # podman import takes the same
+#     docker import -c 'ENTRYPOINT ["rnnsearch-runtime"]' image.tar en-de       # or podman import
 #     docker run --rm --network none -i en-de translate /model.rnn < text.en
 #     docker run --rm -p 5000:5000 en-de serve /model.rnn --host 0.0.0.0
 #
-# On Debian or Ubuntu, whose packages it takes; it says what each part weighs. With arm64 as a third word (or amd64) it is
-# for such a machine, whatever this one is. Once before: dpkg --add-architecture arm64 && apt-get update
+# It runs on Debian or Ubuntu, uses their packages, and prints the size of each part. The third argument, arm64 or amd64,
+# selects another architecture than that of this machine; this requires, once:
+# dpkg --add-architecture arm64 && apt-get update
 set -euo pipefail
 if [ $# -ne 2 ] && [ $# -ne 3 ]; then
     echo "usage: scripts/image.sh MODEL.rnn IMAGE.tar [arm64|amd64]" >&2
@@ -22,7 +23,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
-    # Without the path that pip sets for a build, in which there is no Zig.
+    # pip sets a PYTHONPATH for builds that does not contain Zig; remove it.
     export _PYTHON_HOST_PLATFORM=linux-$machine CXX="env -u PYTHONPATH $python -m ziglang c++"
     "$python" -c "import ziglang" || { echo "to build for $architecture: pip install ziglang" >&2 && exit 1; }
 fi
@@ -31,11 +32,11 @@ trap 'rm -rf "$work"' EXIT
 root=$work/root
 mkdir -p "$root" "$work/debs" "$root/tmp" "$root/usr/lib/runtime"
 
-# Debian's Python, without what no translation needs.
+# Debian's Python, without the modules that the runtime does not need.
 version=$(apt-cache depends python3-minimal | sed -n 's/.*Depends: \(python3\.[0-9]*\)-minimal.*/\1/p' | head -1)
-own=("$version-minimal" "lib$version-minimal" "lib$version-stdlib")
-system=(libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libcrypt1)
-(cd "$work/debs" && printf "%s:$architecture\n" "${own[@]}" "${system[@]}" | xargs apt-get download -qq)
+python_packages=("$version-minimal" "lib$version-minimal" "lib$version-stdlib")
+system_packages=(libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libcrypt1)
+(cd "$work/debs" && printf "%s:$architecture\n" "${python_packages[@]}" "${system_packages[@]}" | xargs apt-get download -qq)
 for package in "$work"/debs/*.deb; do
     dpkg -x "$package" "$root"
 done
@@ -47,8 +48,8 @@ rm -rf "$root"/usr/share/{doc,man,lintian,bug,binfmts,gcc,gdb,pixmaps,applicatio
 "$python" scripts/runtime_wheel.py "$work/wheels" >/dev/null
 unset _PYTHON_HOST_PLATFORM CXX
 platforms=()
-for kind in linux manylinux_2_17 manylinux_2_28 manylinux_2_27 manylinux2014; do
-    platforms+=(--platform "${kind}_$machine")
+for platform in linux manylinux_2_17 manylinux_2_28 manylinux_2_27 manylinux2014; do
+    platforms+=(--platform "${platform}_$machine")
 done
 "$python" -m pip --disable-pip-version-check install --quiet --no-deps --no-compile --only-binary=:all: \
     --python-version "${version#python}" "${platforms[@]}" --target "$root/usr/lib/runtime" "$work"/wheels/*.whl numpy tokenizers
@@ -56,7 +57,7 @@ packages=$root/usr/lib/runtime
 rm -rf "$packages"/bin "$packages"/numpy/{f2py,_pyinstaller,doc,distutils} "$packages"/numpy/*/include
 find "$packages" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
 find "$packages"/{numpy,tokenizers} \( -name '*.pyi' -o -name '*.a' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' \) -delete
-tool=$(command -v "$machine-linux-gnu-strip" || true)  # a few MB, where binutils are there
+tool=$(command -v "$machine-linux-gnu-strip" || true)  # saves a few MB if binutils are installed
 [ -z "$tool" ] || "$tool" --strip-unneeded "$packages"/numpy/*/*.so
 
 cp "$model" "$root/model.rnn"
@@ -74,4 +75,4 @@ tar -C "$root" --owner=0 --group=0 --numeric-owner --sort=name -cf "$image" .
 megabytes() { du -sm --apparent-size "$@" | awk '{ total += $1 } END { print total }'; }
 echo "NumPy $(megabytes "$packages"/numpy*) MB, tokenizers $(megabytes "$packages"/tokenizers*) MB," \
     "the runtime $(megabytes "$packages"/rnnsearch*) MB, the model $(megabytes "$root/model.rnn") MB;" \
-    "all $(megabytes "$root") MB: $image"
+    "total $(megabytes "$root") MB: $image"

@@ -1,7 +1,7 @@
-"""Pictures of the page for the documentation: `scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png.
+"""Take screenshots of the web page for the documentation.
 
-The model is what `make demo` trains. Needs the extra `dev` (Playwright) and Chromium. A server is started on the model,
-and stopped again.
+`scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png from a server of the model that `make demo`
+trains. It needs the extra `dev` (Playwright) and Chromium.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
 TEXT = "The old man was sitting on a bench in the park. The children are playing in the garden."
-LARGEST = 200_000
-"""Bytes of a picture."""
+MAX_BYTES = 200_000  # of a picture
 
 
 @contextmanager
-def served(model: Path) -> Iterator[str]:
-    """The address of a server of the model, for as long as the context lasts."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+def running_server(model: Path) -> Iterator[str]:
+    """Run a server of the model and yield its address."""
+    with socket.socket() as free_port:
+        free_port.bind(("127.0.0.1", 0))
+        port = free_port.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "rnnsearch", "serve", str(model), "--port", str(port), "--log-level", "error"]
     process = subprocess.Popen(command)
     try:
-        while not answers(f"{address}/health"):
+        while not responds(f"{address}/health"):
             if process.poll() is not None:
-                sys.exit(f"the server ended with status {process.returncode}")
+                sys.exit(f"the server exited with status {process.returncode}")
             time.sleep(0.1)
         yield address
     finally:
@@ -49,7 +48,7 @@ def served(model: Path) -> Iterator[str]:
         process.wait()
 
 
-def answers(address: str) -> bool:
+def responds(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=5):
             return True
@@ -57,8 +56,8 @@ def answers(address: str) -> bool:
         return False
 
 
-def translated(browser: Browser, address: str, text: str, width: int, height: int, **options: Any) -> Page:
-    """The page with a text and its translation."""
+def open_page(browser: Browser, address: str, text: str, width: int, height: int, **options: Any) -> Page:
+    """Open the page, enter a text and wait for its translation."""
     size = {"width": width, "height": height}
     page = browser.new_context(viewport=size, device_scale_factor=1.5, reduced_motion="reduce", **options).new_page()
     page.goto(address)
@@ -71,19 +70,19 @@ def translated(browser: Browser, address: str, text: str, width: int, height: in
 def save(page: Page, name: str) -> None:
     path = OUT / f"page-{name}.png"
     with Image.open(BytesIO(page.screenshot())) as picture:
-        # 256 colours are enough for a page of few, and a third of the bytes
+        # The page has few colours: 256 are enough and need a third of the bytes.
         picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size
-    if size > LARGEST:
-        sys.exit(f"{path.name} must have at most {LARGEST:,} bytes; got {size:,}")
+    if size > MAX_BYTES:
+        sys.exit(f"{path.name} must have at most {MAX_BYTES:,} bytes; got {size:,}")
 
 
-def pictures(browser: Browser, address: str, text: str, word: int) -> None:
-    page = translated(browser, address, text, 1180, 560, color_scheme="light")
+def take_screenshots(browser: Browser, address: str, text: str, word: int) -> None:
+    page = open_page(browser, address, text, 1180, 560, color_scheme="light")
     page.locator("#target .word").nth(word).hover()
     save(page, "light")
 
-    page = translated(browser, address, text, 1180, 860, color_scheme="dark")
+    page = open_page(browser, address, text, 1180, 860, color_scheme="dark")
     page.click("#show-confidence")
     page.click("#show-alternatives")
     page.locator("#alternatives-list .choice").nth(1).wait_for()
@@ -91,7 +90,7 @@ def pictures(browser: Browser, address: str, text: str, word: int) -> None:
     page.locator("#word-menu .choice").first.wait_for()
     save(page, "dark")
 
-    page = translated(browser, address, text, 360, 740, color_scheme="light", has_touch=True)
+    page = open_page(browser, address, text, 360, 740, color_scheme="light", has_touch=True)
     page.tap("#show-writer")
     page.wait_for_selector(".ghost-next")
     for _ in range(3):
@@ -101,7 +100,7 @@ def pictures(browser: Browser, address: str, text: str, word: int) -> None:
     page.wait_for_selector("#completions .choice")
     save(page, "phone")
 
-    page = translated(browser, address, text, 1180, 760, color_scheme="light")
+    page = open_page(browser, address, text, 1180, 760, color_scheme="light")
     page.click("#show-map")
     page.locator(f'.map-cell[data-row="{word}"][data-column="{word}"]').hover()
     save(page, "heatmap")
@@ -110,16 +109,16 @@ def pictures(browser: Browser, address: str, text: str, word: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="a model folder")
-    parser.add_argument("--text", default=TEXT, help="what is translated")
-    parser.add_argument("--word", type=int, default=2, help="the word of the translation that is pointed at, from 0")
-    asked = parser.parse_args()
+    parser.add_argument("--text", default=TEXT, help="text to translate")
+    parser.add_argument("--word", type=int, default=2, help="index of the open_page word under the pointer, from 0")
+    args = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("Chromium must be installed: apt-get install chromium")
     OUT.mkdir(parents=True, exist_ok=True)
-    with served(asked.model) as address, sync_playwright() as playwright:
+    with running_server(args.model) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        pictures(browser, address, asked.text, asked.word)
+        take_screenshots(browser, address, args.text, args.word)
         browser.close()
 
 

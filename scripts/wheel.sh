@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make a wheel, with the native libraries of this platform inside where there is a compiler. It is built from a copy: the
-# source tree stays as it is, and nothing of an earlier build gets in.
+# Build a wheel, which contains the native libraries of this platform if there is a compiler. It is built from a copy, so
+# that the source tree is not changed and no files of earlier builds are included.
 #
-#   scripts/wheel.sh FOLDER [more of pip's options]
+#   scripts/wheel.sh FOLDER [pip options]
 #
-# RNNSEARCH_NATIVE=0: without libraries; or a variant's name: with that alone.
+# RNNSEARCH_NATIVE=0 builds no libraries; the name of a variant builds only that one.
 set -eu
 cd "$(dirname "$0")/.."
 

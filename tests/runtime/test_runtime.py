@@ -33,7 +33,7 @@ from rnnsearch.search.candidates import learn, save
 from rnnsearch.serve.registry import read_about
 from rnnsearch.systems.folder import load_system
 from rnnsearch.translator.confidence import CONFIDENCE, FEATURES
-from scripts.runtime_wheel import imported, needed, path_of
+from scripts.runtime_wheel import imported_modules, module_path, required_modules
 from tests.command_line import run
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
@@ -485,12 +485,13 @@ def test_the_command_line_without_torch(model, tmp_path):
 
 def test_the_wheel_asks_for_two_libraries_alone():
     allowed = {*sys.stdlib_module_names, "numpy", "tokenizers", "rnnsearch"}
-    for module in needed():
-        path: Path = path_of(module)
+    for module in required_modules():
+        path: Path = module_path(module)
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
         named |= {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
-        if not module.startswith("rnnsearch.metrics.plots"):  # are imported for a plot alone
+        if not module.startswith("rnnsearch.metrics.plots"):  # imported only for plots
             assert {name.split(".")[0] for name in named if name} <= allowed, module
-    assert "rnnsearch.translator.translator" not in needed() and "rnnsearch.ops.native.building" in needed()
-    assert "rnnsearch.engine.file" in imported(path_of("rnnsearch.runtime.translator"))
+    assert "rnnsearch.translator.translator" not in required_modules()
+    assert "rnnsearch.ops.native.building" in required_modules()
+    assert "rnnsearch.engine.file" in imported_modules(module_path("rnnsearch.runtime.translator"))
