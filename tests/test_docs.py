@@ -184,13 +184,15 @@ def place(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tables_restored() -> Iterator[None]:
-    """Classes that a page adds to the tables leave them again."""
-    from rnnsearch.config import attention, training
-    from rnnsearch.models.attention.scores import SCORES
-    from rnnsearch.models.cells import CELLS
-    from rnnsearch.training.optimisers import OPTIMISERS
+    """Unregister the components that a page adds."""
+    from rnnsearch.config import attention, cells, registry, training
 
-    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS, attention.SCORES, training.OPTIMISERS)
+    tables: tuple[dict[Any, Any], ...] = (
+        attention.SCORES,
+        cells.CELLS,
+        training.OPTIMISERS,
+        registry._IMPLEMENTATIONS,
+    )
     before = [dict(table) for table in tables]
     yield
     for table, rows in zip(tables, before, strict=True):
