@@ -19,7 +19,7 @@ const GROUPS = [
   ["Anywhere", [...altShortcuts, [["?"], "Show this help (outside text fields)"]]],
   ["Source text", [
     [["Ctrl", "Enter"], "Translate now"],
-    [["←", "→"], "Highlight words aligned with the caret"],
+    [["←", "→"], "Highlight aligned words at the caret"],
   ]],
   ["Translation", [
     [["←", "→"], "Move between words"],
