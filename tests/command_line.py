@@ -1,4 +1,4 @@
-"""The command line in this process."""
+"""Run the command line in this process."""
 
 import io
 import json
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Result(NamedTuple):
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -15,35 +15,35 @@ class Result(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The lines of standard output; only a line feed ends one."""
+        """Return the lines of standard output, separated only by line feeds."""
         assert self.out.endswith("\n") or not self.out
         return self.out.split("\n")[:-1]
 
     @property
     def rows(self) -> list[Any]:
-        """What the lines of `--format json` hold."""
+        """Return the values in the lines of `--format json`."""
         return [json.loads(line) for line in self.lines]
 
 
-class Memory(io.BytesIO):
-    """A stream of bytes with the attributes that real ones have and beartype asks for."""
+class NamedBytesIO(io.BytesIO):
+    """A stream of bytes in memory with the attributes of a file, which beartype checks."""
 
     name = "<memory>"
 
 
 def run(*arguments: object, stdin: bytes | str = b"", stdout: str = "utf-8") -> Result:
-    """`rnnsearch ARGUMENTS`, as its entry point runs it."""
+    """Run `rnnsearch ARGUMENTS` like the entry point."""
     from rnnsearch.cli import main
 
-    given = stdin.encode() if isinstance(stdin, str) else stdin
+    input_bytes = stdin.encode() if isinstance(stdin, str) else stdin
     streams = {
-        "stdin": io.TextIOWrapper(Memory(given)),
-        "stdout": io.TextIOWrapper(Memory(), encoding=stdout),
-        "stderr": io.TextIOWrapper(Memory(), encoding="utf-8"),
+        "stdin": io.TextIOWrapper(NamedBytesIO(input_bytes)),
+        "stdout": io.TextIOWrapper(NamedBytesIO(), encoding=stdout),
+        "stderr": io.TextIOWrapper(NamedBytesIO(), encoding="utf-8"),
     }
     for name, stream in streams.items():
         stream.mode = "r" if name == "stdin" else "w"
-    before = {name: getattr(sys, name) for name in (*streams, "argv")}
+    original = {name: getattr(sys, name) for name in (*streams, "argv")}
     code = 0
     try:
         for name, stream in streams.items():
@@ -53,7 +53,7 @@ def run(*arguments: object, stdin: bytes | str = b"", stdout: str = "utf-8") -> 
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(bool(error.code))
     finally:
-        for name, value in before.items():
+        for name, value in original.items():
             setattr(sys, name, value)
     texts = []
     for name in ("stdout", "stderr"):

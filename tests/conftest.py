@@ -1,4 +1,4 @@
-"""What every test runs under: shapes and types checked, few threads, no display, CUDA tests skipped."""
+"""Set-up of all tests: shapes and types are checked, with one thread and no display; CUDA tests may be skipped."""
 
 import os
 from collections.abc import Callable
@@ -12,80 +12,91 @@ import jaxtyping
 import pytest
 from beartype.roar import BeartypeCallHintViolation
 
-in_context = jaxtyping.jaxtyped
+shape_context = jaxtyping.jaxtyped
 
 
-def check(made: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
-    """What jaxtyping's import hook lays over each function and dataclass, in the place of its own decorator: types are
-    checked once, not twice, and names of sizes are kept in mind only where there are shapes. It takes a third of the
-    time; what is lost is who was at fault, in the words of the error."""
-    if made is None:
+def check(decorated: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
+    """Decorate a function or dataclass with type and shape checks.
+
+    jaxtyping's import hook applies this decorator instead of its own. Types are checked once instead of twice, and the
+    names of sizes are tracked only in functions with shapes, which takes a third of the time. The error does not say
+    which argument was wrong.
+    """
+    if decorated is None:
         return partial(check, typechecker=typechecker)
-    if isinstance(made, classmethod | staticmethod):
-        return type(made)(check(made.__func__, typechecker=typechecker))
-    if isinstance(made, property):
-        return made if made.fget is None else made.getter(check(made.fget, typechecker=typechecker))
-    if not isclass(made):
-        return checked_from_its_first_call(made, made, typechecker)
-    if is_dataclass(made):
-        made.__init__ = checked_from_its_first_call(made.__init__, made, typechecker)
-    return made
+    if isinstance(decorated, classmethod | staticmethod):
+        return type(decorated)(check(decorated.__func__, typechecker=typechecker))
+    if isinstance(decorated, property):
+        if decorated.fget is None:
+            return decorated
+        return decorated.getter(check(decorated.fget, typechecker=typechecker))
+    if not isclass(decorated):
+        return check_lazily(decorated, decorated, typechecker)
+    if is_dataclass(decorated):
+        decorated.__init__ = check_lazily(decorated.__init__, decorated, typechecker)
+    return decorated
 
 
-def checked_from_its_first_call(function: Any, annotated: Any, typechecker: Callable[[Any], Any]) -> Any:
-    """All names of types are there then, but those that only type checkers import: such a function is not checked."""
-    checked, has_shapes = None, False
+def check_lazily(function: Any, annotated: Any, typechecker: Callable[[Any], Any]) -> Any:
+    """Return a function that resolves its annotations in its first call and is checked from then on.
+
+    By that time all types are imported, except those that only type checkers import; functions that mention these are
+    not checked.
+    """
+    checked = None
+    has_shapes = False
 
     @wraps(function)
-    def run(*given: Any, **named: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal checked, has_shapes
         if checked is None:
             checked = function
             with suppress(NameError):
                 hints = get_type_hints(annotated, include_extras=True)
-                found = {name: hint for name, hint in hints.items() if name in function.__annotations__}
-                function.__annotations__ = found
-                has_shapes = any("jaxtyping." in str(hint) for hint in found.values())
+                resolved = {name: hint for name, hint in hints.items() if name in function.__annotations__}
+                function.__annotations__ = resolved
+                has_shapes = any("jaxtyping." in str(hint) for hint in resolved.values())
                 checked = typechecker(function)
         try:
             if not has_shapes:
-                return checked(*given, **named)
-            with in_context("context"):
-                return checked(*given, **named)
+                return checked(*args, **kwargs)
+            with shape_context("context"):
+                return checked(*args, **kwargs)
         except BeartypeCallHintViolation as error:
             from torch.jit import is_tracing
 
-            if is_tracing():  # where sizes are tensors
-                return function(*given, **named)
+            if is_tracing():  # sizes are tensors then
+                return function(*args, **kwargs)
             raise jaxtyping.TypeCheckError(str(error)) from error
 
     return run
 
 
-# Before anything of the package is imported: beartype checks every annotation, jaxtyping the shapes in them.
+# Must precede every import of the package. beartype checks all annotations, jaxtyping the shapes in them.
 jaxtyping.jaxtyped = check
 jaxtyping.install_import_hook("rnnsearch", "beartype.beartype")
 
 os.environ["MPLBACKEND"] = "Agg"
-# One thread a process, the commands it starts included: tiny products on two threads of a busy machine crawl.
-# torch reads this when it is first imported.
+# One thread per process, also in commands that tests start: tiny products are very slow on two threads of a busy
+# machine. torch reads these variables when it is imported.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-# Native code serves wherever it can be built, whatever a clock says.
+# Use native code wherever it can be built, even if the library is faster.
 os.environ.setdefault("RNNSEARCH_NATIVE", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `cuda`, or `cuda(devices=2)`, where torch finds no CUDA device, or fewer."""
+    """Skip tests marked `cuda` or `cuda(devices=2)` if torch finds fewer CUDA devices."""
     marked = [(item, mark) for item in items if (mark := item.get_closest_marker("cuda"))]
     if not marked:
         return
     import torch
 
-    here = torch.cuda.device_count()
+    available = torch.cuda.device_count()
     for item, mark in marked:
-        if here < (needed := mark.kwargs.get("devices", 1)):
-            what = "a CUDA device" if needed == 1 else f"{needed} CUDA devices"
-            item.add_marker(pytest.mark.skip(reason=f"needs {what}; torch finds {here or 'none'}"))
+        required = mark.kwargs.get("devices", 1)
+        if available < required:
+            devices = "a CUDA device" if required == 1 else f"{required} CUDA devices"
+            item.add_marker(pytest.mark.skip(reason=f"needs {devices}; torch finds {available or 'none'}"))
 
 
 @pytest.fixture

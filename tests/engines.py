@@ -1,4 +1,4 @@
-"""What tests need that is built on the machine: it is there, or they are skipped."""
+"""Skip tests whose native code cannot be built on this machine."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from rnnsearch.ops.native.library import library
 
 
 def require_native_code() -> None:
-    """Search in native code on the processor."""
+    """Skip the test if there is no native library."""
     if library() is None:
         pytest.skip("native code cannot be built here: there is no C++ compiler")
 
 
-def engine_for_browsers() -> Path:
-    """The engine as WebAssembly."""
+def require_web_engine() -> Path:
+    """Return the path of the WebAssembly engine, or skip the test if it cannot be built."""
     try:
         return web_engine()
     except RnnsearchError as error:

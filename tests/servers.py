@@ -1,4 +1,4 @@
-"""A server of Python's own, in a thread while it is in use."""
+"""HTTP servers of the standard library for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Thread
 
 @contextmanager
 def running(server: HTTPServer) -> Iterator[str]:
-    """Its address."""
+    """Run the server in a thread and yield its address."""
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:

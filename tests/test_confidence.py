@@ -10,7 +10,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.calibration import expected_calibration_error
 from rnnsearch.translator.confidence import FEATURES, came_true, features, repeats, right_words, warnings
 from rnnsearch.translator.translator import Translator
-from tests.translations import told
+from tests.translations import attention_stub
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, untrained
 
 
@@ -50,7 +50,9 @@ def test_features_are_what_their_names_say(translation):
     np.testing.assert_allclose(by_name["attention entropy"], entropy, atol=1e-5)
     np.testing.assert_allclose(by_name["attention peak"], t.word_attention.max(1))
     assert by_name["length"] == pytest.approx(np.log(len(t.words) / len(t.source_words)))
-    assert np.isfinite(features(replace(t, words=(), by_attention=told(token_words=(-1,) * len(t.tokens))))).all()
+    assert np.isfinite(
+        features(replace(t, words=(), by_attention=attention_stub(token_words=(-1,) * len(t.tokens))))
+    ).all()
 
 
 def test_what_came_true_is_held_against_how_sure_it_was(translation):
@@ -90,14 +92,14 @@ def test_repetitions_of_a_long_line_take_linear_time():
 def test_warnings(translation):
     t = replace(translation, finished=True, source_words=tuple("abcd"))
     even = np.full((4, 4), 0.25, dtype=np.float32)
-    good = replace(t, words=tuple("efgh"), by_attention=told(even))
+    good = replace(t, words=tuple("efgh"), by_attention=attention_stub(even))
     assert warnings(good) == ()
     assert warnings(replace(good, finished=False)) == ("cut",)
-    assert warnings(replace(good, words=("e",) * 30, by_attention=told())) == ("long", "repeated")
+    assert warnings(replace(good, words=("e",) * 30, by_attention=attention_stub())) == ("long", "repeated")
     assert warnings(replace(good, words=tuple("efef"))) == ("repeated",)
     assert warnings(replace(good, words=tuple("efef"), source_words=tuple("abab"))) == (), "so does its source"
     on_one = np.zeros((4, 4), dtype=np.float32)
     on_one[:, 3] = 1.0
-    assert warnings(replace(good, by_attention=told(on_one))) == ("detached",)
-    assert warnings(replace(good, words=("e",), by_attention=told(on_one[:1]))) == ("dropped",)
-    assert warnings(replace(good, words=(), by_attention=told(on_one[:0]))) == ()
+    assert warnings(replace(good, by_attention=attention_stub(on_one))) == ("detached",)
+    assert warnings(replace(good, words=("e",), by_attention=attention_stub(on_one[:1]))) == ("dropped",)
+    assert warnings(replace(good, words=(), by_attention=attention_stub(on_one[:0]))) == ()

@@ -55,7 +55,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         "subwords": written(root / "subwords", BAHDANAU, 5, train_bpe),
         "precise": written(root / "precise", BAHDANAU, 6, search={"precision": "fp32", "beam": 3}),
         "hybrid": written(root / "hybrid", BAHDANAU | {"target_characters": {"embedding": 4, "size": 11}}, 8),
-        "turned": write_model(root / "turned", BAHDANAU, sides=("de", "en")),
+        "turned": write_model(root / "turned", BAHDANAU, languages=("de", "en")),
         "other": write_model(root / "other", BAHDANAU, "bpe"),
         "all": gathered(root, "one", "blind"),
     }

@@ -1,4 +1,4 @@
-"""Translations of which a test says as much as it needs."""
+"""Translations with only the values that a test needs."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,18 @@ from rnnsearch.text.attention_words import Attended
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.translation import Translation
 
-NOTHING = Segmented("", [], [], [])
+EMPTY = Segmented("", [], [], [])
 
 
-def told(
+def attention_stub(
     weights: np.ndarray | None = None,
     links: tuple[tuple[int, int], ...] = (),
     token_words: tuple[int, ...] = (),
 ) -> Attended:
-    """Attention over words that is what it is said to be."""
-    made = Attended(NOTHING, NOTHING, None)
-    vars(made).update(weights=weights, words=links, tokens=(), token_words=token_words)  # as if found before
-    return made
+    """Create attention over words with the given values, as if they had been computed."""
+    attention = Attended(EMPTY, EMPTY, None)
+    vars(attention).update(weights=weights, words=links, tokens=(), token_words=token_words)  # cached properties
+    return attention
 
 
 def translation(
@@ -28,6 +28,7 @@ def translation(
     weights: np.ndarray | None = None,
     links: tuple[tuple[int, int], ...] = (),
 ) -> Translation:
-    """One of these words, which may hold spaces."""
-    texts, words = (" ".join(source), " ".join(target)), (tuple(source), tuple(target))
-    return Translation(*texts, 0.0, 0.0, True, (), (), (), None, *words, by_attention=told(weights, links))
+    """Create a translation of these words, which may contain spaces."""
+    texts = (" ".join(source), " ".join(target))
+    words = (tuple(source), tuple(target))
+    return Translation(*texts, 0.0, 0.0, True, (), (), (), None, *words, by_attention=attention_stub(weights, links))

@@ -1,4 +1,4 @@
-"""Systems and model folders with drawn, untrained weights, which translate all the same."""
+"""Systems and model folders with random, untrained weights. They can translate, too."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ TEXT = {
     "en": ["the small cat sees the dog.", "the dog sees a big bird.", "A bird sees the cat! Is it red?"],
     "de": ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "Ein Vogel sieht die Katze!"],
 }
-"""What the tokenizers are trained on."""
+"""Training text of the tokenizers, by language."""
 BAHDANAU = {
     "embedding": 12,
     "encoder": {"type": "bidirectional", "cell": "gru", "size": 10},
@@ -28,7 +28,7 @@ RNNENCDEC = {
 }
 _STACK = {"cell": "lstm", "size": 10, "layers": 2}
 _INIT = {"embedding": 12, "init": {"type": "uniform", "scale": 0.8}}
-OTHERS: dict[str, dict[str, Any]] = {
+OTHER_FAMILIES: dict[str, dict[str, Any]] = {
     "luong": _INIT
     | {
         "encoder": {"type": "stacked", "direction": "forward", "reverse": True, **_STACK},
@@ -68,38 +68,38 @@ OTHERS: dict[str, dict[str, Any]] = {
         "decoder": {"type": "luong", "cell": "ssru", "size": 11, "layers": 2, "bridge": "learned", "readout": 12},
     },
 }
-"""Models of other families."""
-SEARCH = {"bideep": {"attended_word": "read"}}
-"""The `[search]` of some of them."""
+"""`[model]` tables of other families."""
+FAMILY_SEARCH = {"bideep": {"attended_word": "read"}}
+"""`[search]` tables of some of the other families."""
 
 
 def untrained(
     model: dict[str, Any],
-    kind: str = "words",
-    sides: tuple[str, str] = ("en", "de"),
+    text_type: str = "words",
+    languages: tuple[str, str] = ("en", "de"),
     search: dict[str, Any] | None = None,
 ) -> TranslationSystem:
-    """A system of a `[model]` over symbols of a kind, from the first language to the second."""
-    train = {"words": train_words, "bpe": train_bpe}[kind]
+    """Create a system with a `[model]` table and a `[text]` type, from the first language to the second."""
+    train = {"words": train_words, "bpe": train_bpe}[text_type]
     config = resolve(
         {
-            "data": {"source": sides[0], "target": sides[1], "train": ["x.tsv"]},
-            "text": {"type": kind, "vocabulary": 340},
+            "data": {"source": languages[0], "target": languages[1], "train": ["x.tsv"]},
+            "text": {"type": text_type, "vocabulary": 340},
             "model": model,
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
             "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4, **(search or {})},
         }
     )
-    return TranslationSystem.make(config, {side: train(TEXT[side], 340, 1) for side in sides}, 7)
+    return TranslationSystem.make(config, {language: train(TEXT[language], 340, 1) for language in languages}, 7)
 
 
 def write_model(
     folder: Path,
     model: dict[str, Any],
-    kind: str = "words",
-    sides: tuple[str, str] = ("en", "de"),
+    text_type: str = "words",
+    languages: tuple[str, str] = ("en", "de"),
     search: dict[str, Any] | None = None,
 ) -> Path:
-    """The folder of such a system."""
-    save_system(folder, untrained(model, kind, sides, search))
+    """Save an untrained system and return its folder."""
+    save_system(folder, untrained(model, text_type, languages, search))
     return folder

@@ -159,7 +159,7 @@ def test_a_model_says_whose_attention_it_is(cli, fault, model, tmp_path):
 
 
 def test_links_of_two_directions_become_one(cli, fault, model, texts, tmp_path):
-    back = write_model(tmp_path / "back", BAHDANAU, sides=("de", "en"))
+    back = write_model(tmp_path / "back", BAHDANAU, languages=("de", "en"))
     both = texts[0].read_text().split("\n")[:5], texts[1].read_text().split("\n")[:5]
     asked = ("align", model, *texts, "--by", "attention", "--reverse", back)
     there = load(model).align(*both, by="attention")

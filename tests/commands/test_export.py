@@ -9,7 +9,7 @@ import pytest
 from rnnsearch.engine.file import header_of
 from rnnsearch.ops.native.library import library
 from rnnsearch.systems.card import hand_on, origin
-from tests.engines import engine_for_browsers
+from tests.engines import require_web_engine
 from tests.runtime.test_runtime import rewritten
 
 KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
@@ -63,7 +63,7 @@ def test_what_a_file_says_of_itself_may_be_anything(cli, fault, licensed, tmp_pa
 
 
 def test_and_onto_the_page(cli, made, tmp_path):
-    engine_for_browsers()
+    require_web_engine()
     assert cli("export", made, tmp_path / "site", "--format", "web").code == 0
     (row,) = json.loads((tmp_path / "site/models.json").read_text(encoding="utf-8"))
     assert row["about"] == KNOWN
@@ -103,7 +103,7 @@ def test_lists_that_are_left_out_are_told_of(cli, model, tmp_path, form):
     if form == "onnx" and find_spec("onnx") is None:
         pytest.skip("needs onnx: pip install onnx")
     if form == "web":
-        engine_for_browsers()
+        require_web_engine()
     shutil.copytree(model, tmp_path / "run")
     config = tmp_path / "run/config.toml"
     said = [cli("export", tmp_path / "run", tmp_path / "out", "--format", form).err]

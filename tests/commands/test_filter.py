@@ -23,7 +23,7 @@ PAIRS = [
 def models(tmp_path_factory):
     """Folders of a model from English to German, and of another kind from German to English."""
     folder = tmp_path_factory.mktemp("models")
-    return write_model(folder / "en-de", BAHDANAU), write_model(folder / "de-en", RNNENCDEC, sides=("de", "en"))
+    return write_model(folder / "en-de", BAHDANAU), write_model(folder / "de-en", RNNENCDEC, languages=("de", "en"))
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Makes the model folders beside this file and what they translate to, with the rnnsearch that is installed.
+"""Create the model folders next to this file and their expected translations with the installed rnnsearch.
 
     python tests/old_models/make.py FOLDER
 
-Run once, at commit dfee304, on the tiny corpus below: `test_old_models.py` holds every later version to it. They are
-not to be made anew; a change of the format adds folders of a new name.
+This was run once, at commit dfee304, on the tiny corpus below; `test_old_models.py` tests every later version against
+the results. Do not recreate them: a change of the format adds folders with new names.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ FAMILIES = {
         'decoder = { type = "rnmt-plus", cell = "gate-norm-lstm", size = 6, layers = 2, bridge = "zero" }',
     ],
 }
-"""The other decoders, whose parameters' names and shapes are kept alone."""
+"""Other decoders, of which only the names and shapes of the parameters are stored."""
 
 
 def corpus() -> tuple[str, str]:
-    """A few hundred sentence pairs."""
+    """Return a few hundred sentence pairs, as source and target text."""
     noun_phrases = [
         (f"the {a} {n}".replace("  ", " "), f"die {ADJECTIVES.get(a, '')} {NOUNS[n]}".replace("  ", " "))
         for a, n in product(("", *ADJECTIVES), NOUNS)
@@ -148,24 +148,24 @@ def corpus() -> tuple[str, str]:
     return "".join(f"{s}\n" for s in sources), "".join(f"{t}\n" for t in targets)
 
 
-def command(*arguments: str, where: Path, given: str = "") -> str:
-    """What `rnnsearch ARGUMENTS` prints."""
-    done = subprocess.run(
+def command(*arguments: str, folder: Path, stdin: str = "") -> str:
+    """Run `rnnsearch ARGUMENTS` and return its output."""
+    completed = subprocess.run(
         [sys.executable, "-m", "rnnsearch", *arguments],
-        cwd=where, input=given, capture_output=True, text=True, encoding="utf-8", check=False,
+        cwd=folder, input=stdin, capture_output=True, text=True, encoding="utf-8", check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def write(path: Path, entries: dict[str, object]) -> None:
-    """JSON, a line an entry."""
+    """Write JSON with one line per entry."""
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items())
     path.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
 
 
 def main(target: Path) -> None:
-    """Train, translate, score; keep what a user would hand on."""
+    """Train, translate and score; copy the files that a user would share."""
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         for name, text in zip(("train.en", "train.de"), corpus(), strict=True):
@@ -175,39 +175,41 @@ def main(target: Path) -> None:
         (here / "x.de").write_text("".join(f"{s}\n" for s in REFERENCES), encoding="utf-8")
         for name, text in RUNS.items():
             (here / f"{name}.toml").write_text(f'name = "{name}"\n{DATA}{text}', encoding="utf-8")
-            command("train", f"{name}.toml", where=here)
+            command("train", f"{name}.toml", folder=here)
             model = here / "runs" / name
-            given = "".join(f"{s}\n" for s in SENTENCES)
-            command("candidates", str(model), "train.en", "train.de", where=here)
-            found = {
-                option: command("translate", str(model), "--format", "json", "--precision", "fp32", *more, where=here,
-                                given=given).splitlines()
+            source = "".join(f"{s}\n" for s in SENTENCES)
+            command("candidates", str(model), "train.en", "train.de", folder=here)
+            outputs = {
+                option: command("translate", str(model), "--format", "json", "--precision", "fp32", *more, folder=here,
+                                stdin=source).splitlines()
                 for option, more in {"all": [], "candidates": ["--candidates", "5"], "greedy": ["--beam", "1"]}.items()
             }  # fmt: skip
-            found["score"] = command("score", str(model), "x.en", "x.de", "--format", "json", where=here).splitlines()
-            if name != "words":  # a hundred rows a symbol are many
+            outputs["score"] = command(
+                "score", str(model), "x.en", "x.de", "--format", "json", folder=here
+            ).splitlines()
+            if name != "words":  # with a hundred rows per token, the file is large
                 (model / "candidates.safetensors").unlink()
-                del found["candidates"]
-            kept = target / name
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(model, kept, ignore=shutil.ignore_patterns("data", "checkpoints", "log.jsonl"))
+                del outputs["candidates"]
+            copy = target / name
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(model, copy, ignore=shutil.ignore_patterns("data", "checkpoints", "log.jsonl"))
             if name == "words":
                 shutil.rmtree(target / "prepared", ignore_errors=True)
                 shutil.copytree(model / "data", target / "prepared")
-            rows = {option: [json.loads(line) for line in lines] for option, lines in found.items()}
-            write(kept / "expected.json", rows)
-        kept_names = {}
+            rows = {option: [json.loads(line) for line in lines] for option, lines in outputs.items()}
+            write(copy / "expected.json", rows)
+        parameters = {}
         for name, lines in FAMILIES.items():
             data = DATA.replace("max_updates = 120", "max_updates = 1").replace(
                 "training]\n", "training]\nmax_length = 25\n"
             )
             model = "\n".join(["[text]", 'type = "words"', "vocabulary = 12", "[model]", "embedding = 6", *lines])
             (here / f"{name}.toml").write_text(f"{data}{model}\n", encoding="utf-8")
-            command("train", f"{name}.toml", where=here)
+            command("train", f"{name}.toml", folder=here)
             with safe_open(here / "runs" / name / "model.safetensors", framework="np") as file:
                 shapes = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
-            kept_names[name] = {"run": f"{data}{model}\n", "shapes": shapes}
-        write(target / "parameters.json", kept_names)
+            parameters[name] = {"run": f"{data}{model}\n", "shapes": shapes}
+        write(target / "parameters.json", parameters)
 
 
 if __name__ == "__main__":

@@ -30,16 +30,16 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.translator.translation import Translation
-from tests.engines import engine_for_browsers, require_native_code
+from tests.engines import require_native_code, require_web_engine
 from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
 from tests.stress.engine_files import corrupt_value
-from tests.untrained import BAHDANAU, OTHERS, SEARCH, TEXT, write_model
+from tests.untrained import BAHDANAU, FAMILY_SEARCH, OTHER_FAMILIES, TEXT, write_model
 
 WEB = Path(__file__).parents[2] / "src/rnnsearch/export/web"
 TANH = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
-MODELS = {"bpe": TIED, "words": TANH, **OTHERS}
+MODELS = {"bpe": TIED, "words": TANH, **OTHER_FAMILIES}
 TEXTS = [
     "the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more", " a",
     "  ", " \t x", "\tcat", "a\u0085b", "\ufeffx y", "😀😀 dog 👩‍👩‍👧", "don't l'homme d’accord the dog's",
@@ -64,7 +64,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def folder(tmp_path_factory):
     """Return a folder with the module, its engine, and several models."""
     require_native_code()
-    engine = engine_for_browsers()
+    engine = require_web_engine()
     folder = tmp_path_factory.mktemp("module")
     (folder / "module").mkdir()
     write_module(folder / "module", engine)
@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
     (folder / "index.html").write_text("<!doctype html><title>test</title>")
     for name, model in MODELS.items():
         tokenizer = "bpe" if name in ("bpe", "luong") else "words"
-        write_model(folder / name, model, tokenizer, search=SEARCH.get(name))
+        write_model(folder / name, model, tokenizer, search=FAMILY_SEARCH.get(name))
     return folder
 
 
@@ -312,7 +312,7 @@ def test_damaged_files_are_reported_in_one_sentence(page, folder):
     assert "none.rnn: cannot be fetched: 404" in missing["error"]
 
 
-@pytest.mark.parametrize("family", OTHERS)
+@pytest.mark.parametrize("family", OTHER_FAMILIES)
 def test_corrupt_programs_are_rejected_or_harmless(page, folder, family):
     export(folder / family, folder / "m.rnn")
     whole = (folder / "m.rnn").read_bytes()
@@ -376,10 +376,12 @@ def test_engine_rejects_invalid_requests(page):
     body = """
         const { exports: c } = (await WebAssembly.instantiateStreaming(fetch("/module/engine.wasm"), {})).instance;
         c._initialize();
-        const m = c.model(0, 10, 11, 2, 16, 16, 30, 20, 8, 8), buffer = c.room(1 << 20), statuses = {};
+        const m = c.rnnsearch_create(0, 10, 11, 2, 16, 16, 30, 20, 8, 8), buffer = c.allocate(1 << 20);
+        const setArray = (...args) => c.rnnsearch_set_array(...args);
+        const statuses = {};
         const translate = (values, count = values.length) => {
             new Int32Array(c.memory.buffer, buffer, values.length).set(values);
-            const status = c.translate(m, buffer, count, 1, 0);
+            const status = c.rnnsearch_translate(m, buffer, count, 1, 0);
             statuses[status] = (statuses[status] ?? 0) + 1;
             return status;
         };
@@ -388,13 +390,13 @@ def test_engine_rejects_invalid_requests(page):
         const shapes = [[48, 8], [32, 16], [16, 16], [48, 8], [32, 16], [16, 16], [16, 32], [16, 16], [64, 16],
             [64, 32], [16, 16], [64, 8], [20, 8], [30, 8], [20, 8]];
         const wrongShapes = shapes.map(([a, b], n) =>
-            c.lay(m, n, a, b, buffer, a * b + 1, 0, 0, 0, 0) + c.lay(m, n, a, b, buffer, a * b, 0, 0, buffer, 7) +
-            c.lay(m, n, 1, a * b, buffer, a * b, 0, 0, 0, 0));
-        shapes.forEach(([a, b], n) => c.lay(m, n, a, b, buffer, a * b, 0, 0, 0, 0));
-        const wrongCalls = [c.lay(m, 15, 1, 1, buffer, 1, 0, 0, 0, 0), c.lay(m, -1, 1, 1, buffer, 1, 0, 0, 0, 0),
-            c.finish(m, buffer, 15), c.spell(m, buffer, 19)];
-        const finished = c.finish(m, buffer, 16), first = translate(valid);
-        const withoutBytes = translate([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]); // a prefix before c.spell
+            setArray(m, n, a, b, buffer, a * b + 1, 0, 0, 0, 0) + setArray(m, n, a, b, buffer, a * b, 0, 0, buffer, 7) +
+            setArray(m, n, 1, a * b, buffer, a * b, 0, 0, 0, 0));
+        shapes.forEach(([a, b], n) => setArray(m, n, a, b, buffer, a * b, 0, 0, 0, 0));
+        const wrongCalls = [setArray(m, 15, 1, 1, buffer, 1, 0, 0, 0, 0), setArray(m, -1, 1, 1, buffer, 1, 0, 0, 0, 0),
+            c.rnnsearch_finish(m, buffer, 15), c.rnnsearch_set_token_bytes(m, buffer, 19)];
+        const finished = c.rnnsearch_finish(m, buffer, 16), first = translate(valid);
+        const withoutBytes = translate([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]); // a prefix, but no token bytes
         let state = 7;
         const random = (n) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % n;
         for (let n = 0; n < 3000; n++) {

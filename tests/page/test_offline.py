@@ -17,7 +17,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.web_page import export_page, file_name
 from rnnsearch.runtime import load
 from tests.command_line import run
-from tests.engines import engine_for_browsers, require_native_code
+from tests.engines import require_native_code, require_web_engine
 from tests.page.conftest import TIMEOUT, App
 
 PHONE = {"width": 390, "height": 844}
@@ -49,7 +49,7 @@ class Site:
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
     require_native_code()
-    engine_for_browsers()
+    require_web_engine()
     exported = tmp_path_factory.mktemp("offline") / SITE
     result = run("export", model, exported, "--format", "web")
     assert result.code == 0, result.err

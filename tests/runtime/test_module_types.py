@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch.export.engine_file import export
 from rnnsearch.export.web_page import write_module
-from tests.engines import engine_for_browsers, require_native_code
+from tests.engines import require_native_code, require_web_engine
 from tests.untrained import BAHDANAU, write_model
 
 NAMES = """
@@ -47,7 +47,7 @@ def module(tmp_path_factory):
         pytest.skip("needs node")
     require_native_code()
     folder = tmp_path_factory.mktemp("module")
-    write_module(folder, engine_for_browsers())
+    write_module(folder, require_web_engine())
     export(write_model(folder / "model", BAHDANAU), folder / "m.rnn")
 
     def run(script):

@@ -16,7 +16,7 @@ from rnnsearch.runtime import load
 from tests.command_line import run
 from tests.runtime.test_runtime import PREFIXES, TEXTS, rewritten
 from tests.stress.engine_files import corrupt_value
-from tests.untrained import OTHERS, SEARCH, write_model
+from tests.untrained import FAMILY_SEARCH, OTHER_FAMILIES, write_model
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 
@@ -25,12 +25,12 @@ ROUNDED = {"fp32": 1e-4, "bf16": 0.03, "int8": 0.05, "int4": 0.05}
 and what is rounded next may be a neighbour."""
 
 
-@pytest.fixture(scope="module", params=OTHERS)
+@pytest.fixture(scope="module", params=OTHER_FAMILIES)
 def model(request, tmp_path_factory):
     """A model folder."""
     kind = "bpe" if request.param == "luong" else "words"
     folder = tmp_path_factory.mktemp(request.param) / "model"
-    return write_model(folder, OTHERS[request.param], kind, search=SEARCH.get(request.param))
+    return write_model(folder, OTHER_FAMILIES[request.param], kind, search=FAMILY_SEARCH.get(request.param))
 
 
 @pytest.mark.parametrize("precision", ROUNDED)

@@ -8,14 +8,14 @@ import pytest
 from rnnsearch.engine.file import header_of
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.web_page import export_page, file_name
-from tests.engines import engine_for_browsers, require_native_code
+from tests.engines import require_native_code, require_web_engine
 from tests.untrained import BAHDANAU, write_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     require_native_code()
-    engine_for_browsers()
+    require_web_engine()
     return write_model(tmp_path_factory.mktemp("models") / "model", BAHDANAU)
 
 

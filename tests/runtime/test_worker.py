@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from rnnsearch.export.web_page import export_page
-from tests.engines import engine_for_browsers, require_native_code
+from tests.engines import require_native_code, require_web_engine
 from tests.untrained import BAHDANAU, write_model
 
 SCRIPT = """
@@ -19,7 +19,7 @@ WebAssembly.Instance = class {
   constructor(module) {
     instances += 1;
     const { exports } = new Instance(module, {});
-    this.exports = { ...exports, room: (size) => (hasMemory ? exports.room(size) : 0) };
+    this.exports = { ...exports, allocate: (size) => (hasMemory ? exports.allocate(size) : 0) };
   }
 };
 globalThis.fetch = async (url) => new Response(readFileSync(url));
@@ -47,7 +47,7 @@ def test_worker_reloads_model_after_engine_failure(tmp_path):
     if (node := shutil.which("node")) is None:
         pytest.skip("needs node")
     require_native_code()
-    engine_for_browsers()
+    require_web_engine()
     export_page(write_model(tmp_path / "model", BAHDANAU), tmp_path / "site")
     (tmp_path / "site/package.json").write_text('{"type": "module"}')
     (tmp_path / "site/script.mjs").write_text(SCRIPT)

@@ -42,7 +42,7 @@ def write_intact_files(folder: Path) -> None:
     from rnnsearch.search.candidates import learn, save
     from rnnsearch.systems.folder import load_system
     from rnnsearch.systems.pruning import prune
-    from tests.untrained import BAHDANAU, OTHERS, write_model
+    from tests.untrained import BAHDANAU, OTHER_FAMILIES, write_model
 
     bpe = write_model(folder / "bpe", BAHDANAU, "bpe")
     system = load_system(bpe)
@@ -51,7 +51,7 @@ def write_intact_files(folder: Path) -> None:
     for precision in ("int4", "int8", "bf16", "fp32"):
         export(bpe, folder / f"bpe-{precision}.rnn", precision, candidates=3 if precision == "int8" else 0)
         export(folder / "pruned", folder / f"pruned-{precision}.rnn", precision)
-    for name, model in OTHERS.items():
+    for name, model in OTHER_FAMILIES.items():
         for precision in ("int8", "fp32"):
             export(write_model(folder / name, model, "words"), folder / f"{name}-{precision}.rnn", precision)
 
