@@ -1,5 +1,4 @@
-"""Where native code comes from: which compiler, with which words, under which name; and out of a wheel where there is
-none."""
+"""Building native libraries: choice of the compiler, its command lines, file names, and wheels with libraries."""
 
 import ctypes
 import os
@@ -17,114 +16,119 @@ V3 = building.VARIANTS["x86_64"][-1]
 
 @pytest.fixture
 def empty_path(monkeypatch, tmp_path):
-    """A `PATH` without any program, and no compiler that the user names; the folder that `PATH` names."""
+    """Set PATH to an empty directory, unset CXX and the switch, and return the directory."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv(building.SWITCH, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
 
-def program(path):
+def create_program(path):
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return path
 
 
-def test_the_compiler_is_the_users_then_the_machines_then_zig(empty_path, monkeypatch):
+def test_compiler_is_cxx_then_the_system_compiler_then_zig(empty_path, monkeypatch):
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
     assert building.compiler() is None
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
     assert building.compiler() == (sys.executable, "-m", "ziglang", "c++")
-    clang, cache = program(empty_path / "clang++"), program(empty_path / "ccache")
+    clang, ccache = create_program(empty_path / "clang++"), create_program(empty_path / "ccache")
     assert building.compiler() == (str(clang),)
     monkeypatch.setenv("CXX", "ccache clang++ -m64")
-    assert building.compiler() == (str(cache), "clang++", "-m64")
+    assert building.compiler() == (str(ccache), "clang++", "-m64")
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert building.compiler() is None
 
 
 @pytest.mark.parametrize(
-    ("system", "ending", "pic", "unneeded", "zig"),
+    ("system", "ending", "pic", "as_needed", "zig_target"),
     [
         ("Linux", "so", True, True, "x86_64-linux-gnu"),
         ("Darwin", "dylib", True, False, "x86_64-macos"),
         ("Windows", "dll", False, False, "x86_64-windows-gnu"),
     ],
 )
-def test_what_each_system_is_asked_for(system, ending, pic, unneeded, zig, monkeypatch, tmp_path):
-    asked = []
+def test_command_lines_per_system(system, ending, pic, as_needed, zig_target, monkeypatch, tmp_path):
+    commands = []
 
     def run(*words):
-        asked.append(words)
+        commands.append(words)
         Path(words[-1]).touch()
 
     monkeypatch.setattr(building.platform, "system", lambda: system)
     monkeypatch.setattr(building.platform, "machine", lambda: "AMD64")
     monkeypatch.setattr(building, "_run", run)
     assert building.file_name(V3).endswith(f".{ending}")
-    building.build(V3, ("clang++",), tmp_path / "made")
-    assert all(("-fPIC" in words) == pic for words in asked)
-    assert all(set(V3.flags) <= set(words) for words in asked[:-1])
-    assert ("-Wl,--as-needed" in asked[-1]) == unneeded
-    assert not any("openmp" in word for words in asked for word in words)
-    building.build(V3, ("python", "-m", "ziglang", "c++"), tmp_path / "made")
-    assert asked[-2][:4] == ("python", "-m", "ziglang", "c++")
-    assert asked[-2][4:7] == ("-target", zig, "-nostdlib++") and "-mcpu=x86_64_v3" in asked[-2]
-    assert not any(word.startswith("-march") for word in asked[-2])
+    building.build(V3, ("clang++",), tmp_path / "library")
+    assert all(("-fPIC" in words) == pic for words in commands)
+    assert all(set(V3.flags) <= set(words) for words in commands[:-1])
+    assert ("-Wl,--as-needed" in commands[-1]) == as_needed
+    assert not any("openmp" in word for words in commands for word in words if word.startswith("-"))
+    building.build(V3, ("python", "-m", "ziglang", "c++"), tmp_path / "library")
+    assert commands[-2][:4] == ("python", "-m", "ziglang", "c++")
+    assert commands[-2][4:7] == ("-target", zig_target, "-nostdlib++")
+    assert "-mcpu=x86_64_v3" in commands[-2]
+    assert not any(word.startswith("-march") for word in commands[-2])
 
 
-def test_a_system_without_such_a_pool_of_threads_has_one_thread(monkeypatch):
+def test_library_loads_without_gnu_openmp(monkeypatch):
     errors = [TypeError, OSError, AttributeError]
 
     class Library(ctypes.CDLL):
         def __init__(self, path):
             if path is None:
-                raise errors.pop()("no such thing here")
+                raise errors.pop()("no OpenMP here")
 
-        def use_pool(self, *given):
-            raise AssertionError("there is no pool")
+        def set_openmp(self, *entry_points):
+            raise AssertionError("there are no entry points")
 
-    library.library()  # types are checked against ctypes' own class, as it is found at the first call
+    library.library()  # types are checked against the real ctypes.CDLL at the first call
     monkeypatch.setattr(ctypes, "CDLL", Library)
     while errors:
         assert isinstance(library.load(Path("native")), Library)
 
 
-@pytest.mark.parametrize("kind", sorted(building.VARIANTS))
-def test_zig_builds_for_another_processor(kind, monkeypatch, tmp_path):
-    """ELF's number of the machine, at byte 18."""
+@pytest.mark.parametrize("machine", sorted(building.VARIANTS))
+def test_zig_builds_for_another_processor(machine, monkeypatch, tmp_path):
     if building.zig() is None or sys.platform != "linux":
-        pytest.skip("there is no ziglang, or what it builds is not ELF")
+        pytest.skip("there is no ziglang, or it does not build ELF files here")
     monkeypatch.delenv(building.SWITCH, raising=False)
-    monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{kind}")
+    monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{machine}")
     monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++")
     variant = building.of_wheel()[-1]
-    assert variant is building.VARIANTS[kind][-1]
-    building.build(variant, building.compiler(), tmp_path / "made")
-    made = (tmp_path / "made").read_bytes()
-    assert made[:4] == b"\x7fELF" and made[18] == {"x86_64": 62, "aarch64": 183}[kind]
-    assert len(made) < 1_000_000
+    assert variant is building.VARIANTS[machine][-1]
+    building.build(variant, building.compiler(), tmp_path / "library")
+    content = (tmp_path / "library").read_bytes()
+    assert content[:4] == b"\x7fELF"
+    assert content[18] == {"x86_64": 62, "aarch64": 183}[machine]  # e_machine
+    assert len(content) < 1_000_000
 
 
-def test_what_is_built_for_has_one_name_in_all_systems(monkeypatch):
-    monkeypatch.setattr(building.platform, "machine", lambda: "AMD64")
-    for platform, kind in (
+@pytest.mark.parametrize(
+    ("host_platform", "machine"),
+    [
         (None, "x86_64"),
         ("macosx-10.9-universal2", "x86_64"),
         ("macosx-11.0-arm64", "aarch64"),
         ("linux-aarch64", "aarch64"),
         ("win-amd64", "x86_64"),
-    ):
-        if platform is not None:
-            monkeypatch.setenv("_PYTHON_HOST_PLATFORM", platform)
-        assert building.built_for() == kind
+    ],
+)
+def test_target_machine_has_one_name_on_all_systems(host_platform, machine, monkeypatch):
+    monkeypatch.setattr(building.platform, "machine", lambda: "AMD64")
+    monkeypatch.delenv("_PYTHON_HOST_PLATFORM", raising=False)
+    if host_platform is not None:
+        monkeypatch.setenv("_PYTHON_HOST_PLATFORM", host_platform)
+    assert building.built_for() == machine
 
 
-def test_a_wheel_has_what_can_be_built(empty_path, monkeypatch, caplog):
+def test_wheel_contains_the_variants_that_can_be_built(empty_path, monkeypatch, caplog):
     monkeypatch.setattr(building.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
     assert building.of_wheel() == []
-    monkeypatch.setenv("CXX", str(program(empty_path / "c++")))
+    monkeypatch.setenv("CXX", str(create_program(empty_path / "c++")))
     assert [variant.name for variant in building.of_wheel()] == ["armv8.6-a", "armv8.2-a", "armv8-a"]
 
     def run(*words):
@@ -134,9 +138,8 @@ def test_a_wheel_has_what_can_be_built(empty_path, monkeypatch, caplog):
 
     monkeypatch.setattr(building, "_run", run)
     building.build_for_wheel(empty_path / "built")
-    newer = ("armv8.6-a", "armv8.2-a")
     assert caplog.messages == [
-        f"native code for {name} could not be built: c++: error: unknown -march" for name in newer
+        f"native code for {name} could not be built: c++: error: unknown -march" for name in ("armv8.6-a", "armv8.2-a")
     ]
     assert [path.name.partition("-a-")[0] for path in (empty_path / "built").iterdir()] == ["armv8"]
     monkeypatch.setenv(building.SWITCH, "0")
@@ -146,45 +149,58 @@ def test_a_wheel_has_what_can_be_built(empty_path, monkeypatch, caplog):
     assert building.of_wheel() == []
 
 
-def test_what_the_wheel_has_comes_first(monkeypatch, tmp_path):
-    *_, least = best, *_ = library.runnable() or [None]
-    if best == least:
+def test_variants_in_the_wheel_are_preferred(monkeypatch, tmp_path):
+    variants = library.runnable()
+    if len(variants) < 2:
         pytest.skip("this processor runs one variant or none")
+    best, slowest = variants[0], variants[-1]
     monkeypatch.delenv(building.SWITCH, raising=False)
     monkeypatch.setattr(building, "BUILT", tmp_path)
-    (tmp_path / building.file_name(least)).touch()
+    (tmp_path / building.file_name(slowest)).touch()
     library.runnable.cache_clear()
     try:
-        assert library.chosen() == least and best in library.runnable()
+        assert library.chosen() == slowest
+        assert best in library.runnable()
     finally:
         library.runnable.cache_clear()
 
 
-SERVES = """
+USE_NATIVE_PRODUCT = """
 import rnnsearch, torch
-from rnnsearch.ops.native import building, library, product
+from rnnsearch.ops.linear import native_product
+from rnnsearch.ops.native import building, library
 print(rnnsearch.__file__)
 assert building.shutil.which("c++") is None and building.compiler() is None
 x, w = torch.randn(5, 40), torch.randn(30, 40)
-assert torch.allclose(product.product(x, w, torch.float32), x @ w.t(), atol=1e-4)
+assert torch.allclose(native_product(x, w, torch.float32), x @ w.t(), atol=1e-4)
 print(library.status())
 """
 
 
-def test_a_wheel_brings_native_code_where_there_is_no_compiler(tmp_path):
+def test_wheel_has_native_code_without_a_compiler(tmp_path):
     if library.why_not() or building.compiler() is None:
         pytest.skip(library.why_not() or "no C++ compiler was found")
     chosen = library.chosen().name
-    given = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen}
-    make = [ROOT / "scripts" / "wheel.sh", tmp_path / "dist", "--no-build-isolation"]
-    subprocess.run(make, env=given, check=True)
+    build_environment = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen}
+    make_wheel = [ROOT / "scripts" / "wheel.sh", tmp_path / "dist", "--no-build-isolation"]
+    subprocess.run(make_wheel, env=build_environment, check=True)
     (wheel,) = (tmp_path / "dist").iterdir()
-    assert wheel.name.startswith("rnnsearch-") and "-py3-none-" in wheel.name and "-any" not in wheel.name
+    assert wheel.name.startswith("rnnsearch-")
+    assert "-py3-none-" in wheel.name
+    assert "-any" not in wheel.name
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--target", tmp_path / "site", wheel], check=True)
-    bare = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "site"), "RNNSEARCH_CACHE": str(tmp_path / "cache")}
-    bare |= {"HOME": str(tmp_path), "CXX": "no-such-compiler", "OMP_NUM_THREADS": "1"}
-    told = subprocess.check_output([sys.executable, "-c", SERVES], env=bare, cwd=tmp_path, text=True)
-    where, status = told.splitlines()
-    assert Path(where).is_relative_to(tmp_path / "site") and status == f"native code for {chosen}"
+    environment = {
+        "PATH": str(tmp_path),
+        "PYTHONPATH": str(tmp_path / "site"),
+        "RNNSEARCH_CACHE": str(tmp_path / "cache"),
+        "HOME": str(tmp_path),
+        "CXX": "no-such-compiler",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-c", USE_NATIVE_PRODUCT]
+    output = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
+    package, status = output.splitlines()
+    assert Path(package).is_relative_to(tmp_path / "site")
+    assert status == f"native code for {chosen}"
     assert not (tmp_path / "cache").exists()

@@ -38,7 +38,7 @@ class Affine(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """`Part` of recurrence.h. weight: of a product; own: the array of another part's own weights."""
+    """`Op` of recurrence.h. weight: of a product; own: the array of another part's own weights."""
 
     what: int
     size: int
@@ -207,12 +207,12 @@ RANGES: dict[What, tuple[tuple[int, str, float], ...]] = {
     What.ADD: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1)),
     What.NORM: ((0, SUMS, 1), (1, SUMS, 1), (2, VALUES, 1)),
     What.CENTRE: ((1, VALUES, 1),),
-    What.CLOCK: ((0, SUMS, 1),),
+    What.LOG_POSITION: ((0, SUMS, 1),),
     What.MAXOUT: ((0, VALUES, 1), (1, SUMS, 2)),
-    What.BEND: ((0, VALUES, 1), (1, VALUES, 1)),
+    What.TANH_VALUES: ((0, VALUES, 1), (1, VALUES, 1)),
     What.SSRU: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1), (3, SUMS, 2), (4, VALUES, 1), (5, VALUES, 1)),
 }
-"""Which `at` of a part begins a range of which row, and how many times its size (`parts.h`)."""
+"""Which `at` of a part begins a range of which row, and how many times its size (`ops.h`)."""
 OPTIONAL = {What.READ: (2,), What.SIGMOID: (2,), What.TANH: (2,), What.GRU: (5,)}
 """Those that may be -1."""
 PLACES = {
@@ -223,7 +223,7 @@ PLACES = {
     What.ADDITIVE: 4,
     What.DOT: 4,
     What.NORM: 4,
-    What.CLOCK: 2,
+    What.LOG_POSITION: 2,
 }
 """How many `at` a part has."""
 
@@ -359,7 +359,7 @@ class Checker:
             _must((part.weight.rows, part.weight.columns) == (size, at[2]) and 0 <= at[1] <= room[READS] - at[2])
         if what is What.GRU and at[5] >= 0:
             _must(at[1] <= room[VALUES] - 2 * size and 0 <= at[6] <= room[SUMS] - size)
-        if what in (What.NORM, What.CENTRE, What.CLOCK):
+        if what in (What.NORM, What.CENTRE, What.LOG_POSITION):
             if part.own is None:
                 raise ValueError
             _must(self._shape(part.own, 1) == (2 * size if what is What.NORM else size,))

@@ -68,7 +68,7 @@ class _Sources(Structure):
 
 
 class CChoice(Structure):
-    """`Choice` of greedy_search.h."""
+    """`SearchOptions` of greedy_search.h."""
 
     _fields_ = (
         *(("ids", c_void_p), ("banned", c_void_p), ("bans", c_int64), ("bos", c_int64), ("eos", c_int64)),
@@ -77,7 +77,7 @@ class CChoice(Structure):
 
 
 class CGreedy(Structure):
-    """`Greedy` of greedy_search.h."""
+    """`GreedyResult` of greedy_search.h."""
 
     _fields_ = (
         ("T", c_int64),
@@ -86,7 +86,7 @@ class CGreedy(Structure):
 
 
 class CBeam(Structure):
-    """`Beam` of beam_search.h."""
+    """`BeamOptions` of beam_search.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("width", "n_best", "gnmt")),
@@ -292,7 +292,7 @@ class RNNsearch:
         (B, J, _), D, lengths = x.shape, self._encoder.size, np.ascontiguousarray(lengths[order], np.int64)
         annotations, summary = np.empty((B, J, 2 * D), np.float32), np.empty((B, D), np.float32)
         where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
-        self._native.encode(byref(self._encoder), *where, c_int32(self.threads()))
+        self._native.rnnsearch_encode(byref(self._encoder), *where, c_int32(self.threads()))
         keys = self._laid["key"].times(annotations, self.threads())
         with np.errstate(over="ignore"):  # where `reach` says so they are not read
             exponentials = np.exp(2 * keys)
@@ -315,23 +315,23 @@ class RNNsearch:
         after = np.empty_like(state)
         made = (at(state), at(after), at(alpha), at(logits), at(norm))
         sizes = (c_int64(N), c_int64(N // B))
-        self._native.step(*self._weights(memory, output), at(y), *sizes, *made, c_int32(self.threads()))
+        self._native.rnnsearch_step(*self._weights(memory, output), at(y), *sizes, *made, c_int32(self.threads()))
         return logits, norm, after, alpha
 
     def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
         """Greedy search; the steps taken."""
         state, weights = self.start(memory), self._weights(memory, output)
-        self._native.greedy.restype = c_int64
+        self._native.rnnsearch_greedy.restype = c_int64
         sizes = (c_int64(len(state)), at(state))
-        return int(self._native.greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
+        return int(self._native.rnnsearch_greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
 
     def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
         """Beam search; whether all scores were numbers."""
         state, weights = self.start(memory), self._weights(memory, output)
-        self._native.beam.restype = c_int64
+        self._native.rnnsearch_beam.restype = c_int64
         sizes = (c_int64(len(state)), at(state))
         asked = (byref(choice), byref(beam))
-        return bool(self._native.beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
+        return bool(self._native.rnnsearch_beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
 
     def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
         return byref(self._decoder), byref(output.matrix), byref(memory.sources)

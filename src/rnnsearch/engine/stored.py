@@ -42,7 +42,7 @@ ROWS_READ = 128
 
 def in_bytes(weight: Array) -> tuple[Array, Array]:
     """Bytes [outputs, inputs] and a scale [outputs]: a weight's rows as native code rounds them when it lays them out
-    in int8 (`scale_of` in matrix.h)."""
+    in int8 (`int8_scale` in packed_matrix.h)."""
     top = np.abs(weight).max(1, initial=0).astype(np.float32)
     scale = np.where(top > 0, top / np.float32(127), np.float32(1)).astype(np.float32)
     return np.rint(weight * (np.float32(1) / scale)[:, None]).astype(np.int8), scale

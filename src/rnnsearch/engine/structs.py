@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Matrix(Structure):
-    """`Matrix` of matrix.h."""
+    """`PackedMatrix` of packed_matrix.h."""
 
     _fields_ = (
         ("panels", c_void_p),
@@ -85,7 +85,7 @@ class Laid:
             native.pack(at(weight), byref(self.matrix))
         else:
             weight, scale = np.ascontiguousarray(weight, np.int8), np.ascontiguousarray(scale, np.float32)
-            native.pack_bytes(at(weight), at(scale), byref(self.matrix))
+            native.pack_int8(at(weight), at(scale), byref(self.matrix))
 
     def times(self, x: Array, threads: int = 1) -> Array:
         """x W^T + b of rows of any number of axes."""
@@ -99,7 +99,7 @@ class Laid:
 
 
 class What(IntEnum):
-    """`What` of recurrence.h."""
+    """`OpType` of recurrence.h."""
 
     INPUT = 0
     READ = 1
@@ -114,13 +114,13 @@ class What(IntEnum):
     NORM = 10
     CENTRE = 11
     MAXOUT = 12
-    CLOCK = 13
-    BEND = 14
+    LOG_POSITION = 13
+    TANH_VALUES = 14
     SSRU = 15
 
 
 class CPart(Structure):
-    """`Part` of recurrence.h."""
+    """`Op` of recurrence.h."""
 
     _fields_ = (
         ("what", c_int64),
@@ -189,7 +189,7 @@ class CDecoder(Structure):
 
 
 class CBatch(Structure):
-    """`Batch` of decoder.h."""
+    """`SourceBatch` of decoder.h."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres", "prepared")),

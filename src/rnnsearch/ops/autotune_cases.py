@@ -162,7 +162,7 @@ def _trained(kind: torch.dtype, ways: dict[str, Onward], *inputs: Tensor) -> dic
     return {
         name: lambda n, way=way: _there_and_back(kind, partial(way, n), list(inputs))  # type: ignore[misc]
         for name, way in ways.items()
-        if name != NATIVE or function("recurrence_onward", kind) is not None
+        if name != NATIVE or function("recurrence_forward", kind) is not None
     }
 
 

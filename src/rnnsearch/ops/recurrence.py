@@ -42,7 +42,7 @@ def can_run(x: Tensor, sizes: tuple[int, ...] = ()) -> bool:
     kind = product_type(x)
     if x.device.type != "cpu" or (kind == torch.bfloat16 and any(size % 2 for size in sizes)):
         return False
-    return function("recurrence_onward", kind) is not None
+    return function("recurrence_forward", kind) is not None
 
 
 def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Array[CPart]:
@@ -128,7 +128,7 @@ class _Call:
                 continue
             if part.what is What.PRODUCT:
                 to.weight = where[part.tensor] + part.rows * part.at[2] * weights[part.tensor].element_size()
-            elif part.what in (What.NORM, What.CENTRE, What.CLOCK, What.ADDITIVE):
+            elif part.what in (What.NORM, What.CENTRE, What.LOG_POSITION, What.ADDITIVE):
                 to.weight = self.at(own[part.tensor])
                 to.gradient = gradients[part.tensor].data_ptr() if gradients else None
             else:
@@ -179,7 +179,7 @@ class _Recurrence(torch.autograd.Function):
         call.c.vector, call.c.values, call.c.reads, call.c.alphas = map(call.at, (vector, values, reads, alphas))
         memory = torch.zeros(N, I + 1, J, call.c.features.memory)
         call.c.prepared, call.c.memory = call.at(prepared), call.at(memory)
-        call.run("recurrence_onward")
+        call.run("recurrence_forward")
         ctx.step, ctx.real, ctx.turned, ctx.source, ctx.kind = step, real, backward, source, kind
         ctx.types = [part.dtype for part in (x, keys, annotations, vector, prepared, *tensors)]
         ctx.save_for_backward(values, reads, alphas, keys, annotations, vector, prepared, memory, *weights, *own)
@@ -212,7 +212,7 @@ class _Recurrence(torch.autograd.Function):
         names = ("d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector", "d_first", "d_prepared")
         for name, tensor in zip(names, made, strict=True):
             setattr(call.c, name, tensor.data_ptr())
-        call.run("recurrence_back")
+        call.run("recurrence_backward")
         d_states = [d_first[:, value.at : value.at + value.size] for value, _ in step.states]
         d_biases = [
             d_sums[..., sums.at : sums.at + sums.size].sum((0, 1), dtype=torch.float32) for sums, _ in step.biases

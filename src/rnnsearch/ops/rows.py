@@ -25,7 +25,7 @@ def norms(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
     native = library()
     assert native is not None
     norm = scores.new_empty(scores.shape[0])
-    native.norms(at(scores), c_int64(scores.shape[0]), c_int64(scores.shape[1]), at(norm), threads())
+    native.log_sum_exp_rows(at(scores), c_int64(scores.shape[0]), c_int64(scores.shape[1]), at(norm), threads())
     return norm
 
 
@@ -38,5 +38,7 @@ def best(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int
     count = min(count, K * C)
     index = torch.empty(A, count, dtype=torch.int64)
     ahead = ahead.float().contiguous()
-    native.best(at(scores), at(ahead), c_int64(A), c_int64(K), c_int64(C), c_int64(count), at(index), threads())
+    native.topk_continuations(
+        at(scores), at(ahead), c_int64(A), c_int64(K), c_int64(C), c_int64(count), at(index), threads()
+    )
     return index

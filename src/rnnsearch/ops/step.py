@@ -97,7 +97,7 @@ class Source(NamedTuple):
 
 
 class Part(NamedTuple):
-    """`Part` of recurrence.h."""
+    """`Op` of recurrence.h."""
 
     what: What
     size: int
@@ -268,7 +268,7 @@ class Step:
     def clock(self, weight: Tensor, to: Sums, start: int) -> None:
         """sums += log(2 + t) w at target position t, of which the first is `start`."""
         self.own.append(weight)
-        self.parts.append(Part(What.CLOCK, to.size, (to.at, start), 0, len(self.own) - 1))
+        self.parts.append(Part(What.LOG_POSITION, to.size, (to.at, start), 0, len(self.own) - 1))
 
     def add(self, a: Value, b: Value | None, mask: Tensor | None = None) -> Value:
         """a + b, a times its mask ([N, size] or [N, I, size]) where it has one; without b, that alone."""
@@ -303,7 +303,7 @@ class Step:
     def bend(self, of: Value) -> Value:
         """tanh(values). Search's alone."""
         to = self.value(of.size)
-        self.parts.append(Part(What.BEND, of.size, (to.at, of.at), of.before << 1))
+        self.parts.append(Part(What.TANH_VALUES, of.size, (to.at, of.at), of.before << 1))
         return to
 
     def bias_row(self, biases: Sequence[Tensor] | None = None) -> Tensor:

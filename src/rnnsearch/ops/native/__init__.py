@@ -2,5 +2,5 @@
 
 Training: products, recurrences that are written as lists of parts, and the loss; `models/` defines them, and PyTorch
 does their work (`kernels/`) where they are not. A thread takes its sentences through all positions without meeting the
-others. Search: RNNsearch (`decoding.cpp`), lists of parts (`search.cpp`), and every family's products.
+others. Search: RNNsearch (`rnnsearch.cpp`), lists of parts (`search.cpp`), and every family's products.
 """

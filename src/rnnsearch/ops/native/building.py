@@ -92,7 +92,7 @@ VARIANTS = {
 
 
 WEB_CODE = (
-    *(HERE / name for name in ("decoding.cpp", "matrix.cpp", "pool.cpp", "search.cpp")),
+    *(HERE / name for name in ("openmp.cpp", "packed_matrix.cpp", "rnnsearch.cpp", "search.cpp")),
     *sorted((HERE / "web").glob("*.cpp")),
 )
 """Of the engine for browsers; `web/` is a flat interface over the rest."""

@@ -1,35 +1,45 @@
-// What the functions of search.cpp are given.
+// Arguments of the functions of search.cpp. Mirrored by ctypes structures.
+//
+// In shapes: B sentences, J source positions, A key size, H annotation size, E embedding size, V
+// target vocabulary.
 #pragma once
 
-#include "matrix.h"
+#include "packed_matrix.h"
 #include "recurrence.h"
 
-// A decoder as search needs it. PRODUCT's `weight` is a Matrix here.
+/// The step of a decoder, or of an encoder's cell, for search: the weight of each PRODUCT is a
+/// PackedMatrix.
 struct Decoder {
     int64_t x_size, sums_size, values_size, reads_size;
-    int64_t key, annotation, heads;
-    int64_t parts;
-    const Part* part;
-    const float *bias, *vector;
-    float scale;
-    int64_t reach;
-    float spread;
-    int64_t states;
-    const int64_t* state;  // where each value that is handed on begins, and its size
-    int64_t state_size;    // of all together, and of t behind them; a row of states has what features remember, too
-    const Part* readout;   // a READ of what the output layer reads
-    const float* table;    // the words' share of the sums [V, x_size]; null: it is given, or made of what follows
+    int64_t key_size, annotation_size, heads;  // A, H; a key size of 0: the step does not attend
+    int64_t num_ops;
+    const Op* ops;
+    const float *bias, *score_vector;  // [sums_size]; v_a [A]
+    float score_scale;
+    int64_t window_radius;  // -1: attend to all positions
+    float window_sigma;
+    int64_t num_states;
+    // [num_states, 2], offset and size of the values that are carried to the next position.
+    const int64_t* states;
+    // Of all states and the position t behind them. The feature states, of J positions, come
+    // before.
+    int64_t state_size;
+    const Op* readout;        // a READ of the output layer's inputs
+    const float* word_table;  // [V, x_size], projected target words; null: see word_projection
     Features features;
-    const Matrix* from_word;  // W and b of the words' share [x_size, E]; null: it is given
-    const float* embeddings;  // [V, E]; null: bytes times scales
-    const int8_t* bytes;      // [V, E]
-    const float* scales;      // [V]
+    // W and b that project a target word [x_size, E]; null: projected words are given per call.
+    const PackedMatrix* word_projection;
+    const float* embeddings;        // [V, E]; null: int8_embeddings times embedding_scales
+    const int8_t* int8_embeddings;  // [V, E]
+    const float* embedding_scales;  // [V]
 };
 
-struct Batch {
+/// The source sentences of a batch.
+struct SourceBatch {
     const float *keys, *annotations;  // [B, J, A], [B, J, H]
     const uint8_t* mask;              // [B, J]
-    const float* centres;             // [B, C], of a window that knows them: after C positions they stay; null without
-    const float* prepared;            // [B, J, features.prepared]
-    int64_t width, centre_count;      // J, C
+    // [B, num_centres], constant from the last one on; null: computed by the step.
+    const float* window_centres;
+    const float* prepared;        // [B, J, features.prepared_size]
+    int64_t length, num_centres;  // J
 };

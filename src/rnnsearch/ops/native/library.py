@@ -100,7 +100,7 @@ def load(path: Path) -> ctypes.CDLL:
         pool = (everything.GOMP_parallel, everything.omp_get_thread_num, everything.omp_get_num_threads)
     except (AttributeError, OSError, TypeError):  # another system's OpenMP: one thread
         return found
-    found.use_pool(*(ctypes.cast(entry, ctypes.c_void_p) for entry in pool))
+    found.set_openmp(*(ctypes.cast(entry, ctypes.c_void_p) for entry in pool))
     return found
 
 

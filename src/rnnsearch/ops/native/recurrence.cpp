@@ -1,297 +1,372 @@
-// The recurrence of recurrence.h, onward and back: threads take sentences through all positions.
+// Runs the recurrences of recurrence.h, forward and backward. Each thread takes some sentences
+// through all positions.
 #include "recurrence.h"
 
-#include "parts.h"
+#include "ops.h"
 
 namespace {
 
-constexpr Index PARTS = 2;  // that the sentences are parted into for each thread
+constexpr Index CHUNKS_PER_THREAD = 2;  // that the sentences are split into
 
-// One thread's work on the sentences begin .. end.
+/// Work on the sentences begin .. end by one thread. In shapes, R is the number of these sentences.
 template <class T>
-struct Worker {
-    const Recurrence& of;
-    const Matrix* matrices;  // one a part; used by PRODUCT alone
+struct ChunkRunner {
+    const Recurrence& rec;
+    const PackedMatrix* matrices;  // one per operation; only those of PRODUCT are set
     const Index begin, rows;
-    Buffer<float> sums, d_own, d_before, d_reads, d_energy, shown, d_shown, d_hidden, d_alpha, d_memory, d_memory_before;
-    Buffer<Index> real, count;
-    float* own_gradients = nullptr;  // of v_a, then of each part's own weights, from the last part to the first
+    Buffer<float> sums, d_values, d_previous, d_reads;         // [R, row size]
+    Buffer<float> d_energy, feature_inputs, d_feature_inputs;  // [J], [J, features.width] twice
+    Buffer<float> d_hidden, d_alpha;                           // [J, A], [J]
+    Buffer<float> d_feature_states;                            // [R, J, features.state_size]
+    Buffer<float> d_previous_states;                           // [J, features.state_size]
+    Buffer<Index> positions, counts;  // [R, J], [R], unmasked source positions
+    // Of v_a, then of each operation, from the last to the first.
+    float* d_parameters = nullptr;
 
-    Worker(const Recurrence& of, const Matrix* matrices, Index begin, Index end)
-        : of(of), matrices(matrices), begin(begin), rows(end - begin), real(rows * of.source), count(rows) {
+    ChunkRunner(const Recurrence& rec, const PackedMatrix* matrices, Index begin, Index end)
+        : rec(rec), matrices(matrices), begin(begin), rows(end - begin),
+          positions(rows * rec.source_length), counts(rows) {
         for (Index m = 0; m < rows; m++)
-            count[m] = real_positions(of.mask + (begin + m) * of.source, of.source, &real[m * of.source]);
+            counts[m] = unmasked_positions(rec.source_mask + (begin + m) * rec.source_length,
+                                           rec.source_length, &positions[m * rec.source_length]);
     }
 
-    Sentence sentence(Index m) const {
-        return {&real[m * of.source], count[m], of.source, of.key, of.annotation, of.heads, 0, 0};
+    // Row m of this chunk, at position i, of the tensors of the recurrence.
+    SourceView source(Index m) const {
+        return {&positions[m * rec.source_length],
+                counts[m],
+                rec.source_length,
+                rec.key_size,
+                rec.annotation_size,
+                rec.heads,
+                0,
+                0};
     }
-    // What a position sees of it.
-    Sentence seen(const Part& p, Index m, Index i, const Row<T>& r) const {
-        if (of.reach < 0) return sentence(m);
-        const float centre = p.at[3] < 0 ? of.centres[(begin + m) * of.positions + i] : r.own[p.at[3]];
-        return sentence(m).within(of.reach, centre, of.spread);
+    /// The source positions in the window of a position.
+    SourceView window(const Op& op, Index m, Index i, const StepRow<T>& r) const {
+        if (rec.window_radius < 0) return source(m);
+        const float centre = op.offset[3] < 0 ? rec.window_centres[(begin + m) * rec.positions + i]
+                                              : r.values[op.offset[3]];
+        return source(m).window(rec.window_radius, centre, rec.window_sigma);
     }
-    const T* keys(Index m) const { return (const T*)of.keys + (begin + m) * of.source * of.key; }
-    const T* annotations(Index m) const { return (const T*)of.annotations + (begin + m) * of.source * of.annotation; }
+    const T* keys(Index m) const {
+        return (const T*)rec.keys + (begin + m) * rec.source_length * rec.key_size;
+    }
+    const T* annotations(Index m) const {
+        return (const T*)rec.annotations + (begin + m) * rec.source_length * rec.annotation_size;
+    }
     float* alphas(Index m, Index i) const {
-        return of.alphas + ((begin + m) * of.positions + i) * of.heads * of.source;
+        return rec.alphas + ((begin + m) * rec.positions + i) * rec.heads * rec.source_length;
     }
-    float* memory(Index m, Index i) const {
-        return of.memory + ((begin + m) * (of.positions + 1) + i) * of.source * of.features.memory;
+    float* feature_states(Index m, Index i) const {
+        return rec.feature_states + ((begin + m) * (rec.positions + 1) + i) * rec.source_length *
+                                        rec.features.state_size;
     }
-    const float* prepared(Index m) const { return of.prepared + (begin + m) * of.source * of.features.prepared; }
-    T* reads(Index m, Index i) const { return (T*)of.reads + ((begin + m) * of.positions + i) * of.reads_size; }
-    T* sums_gradient(Index m, Index i) const { return (T*)of.d_sums + ((begin + m) * of.positions + i) * of.sums_size; }
-    const float* mask_of(const Part& p, Index m, Index i) const {
-        return p.mask ? p.mask + (begin + m) * p.mask_row + i * p.mask_position : nullptr;
+    const float* prepared(Index m) const {
+        return rec.prepared + (begin + m) * rec.source_length * rec.features.prepared_size;
+    }
+    T* reads(Index m, Index i) const {
+        return (T*)rec.reads + ((begin + m) * rec.positions + i) * rec.reads_size;
+    }
+    T* d_sums(Index m, Index i) const {
+        return (T*)rec.d_sums + ((begin + m) * rec.positions + i) * rec.sums_size;
+    }
+    const float* mask(const Op& op, Index m, Index i) const {
+        return op.mask ? op.mask + (begin + m) * op.mask_row_stride + i * op.mask_position_stride
+                       : nullptr;
     }
 
-    Row<T> row(Index m, Index i) const {
-        float* first = of.values + (begin + m) * (of.positions + 1) * of.values_size;
-        const Index own = of.backward ? i : i + 1, before = of.backward ? i + 1 : i;
-        Row<T> r = {};
-        r.sums = sums.data + m * of.sums_size;
-        r.own = first + own * of.values_size;
-        r.before = first + before * of.values_size;
+    StepRow<T> row(Index m, Index i) const {
+        float* first = rec.values + (begin + m) * (rec.positions + 1) * rec.values_size;
+        const Index current = rec.reversed ? i : i + 1, previous = rec.reversed ? i + 1 : i;
+        StepRow<T> r = {};
+        r.sums = sums.data + m * rec.sums_size;
+        r.values = first + current * rec.values_size;
+        r.previous = first + previous * rec.values_size;
         r.reads = reads(m, i);
-        r.real = !of.real || of.real[(begin + m) * of.positions + i];
-        r.d_own = d_own.data + m * of.values_size;
-        r.d_before = d_before.data + m * of.values_size;
-        r.d_reads = d_reads.data + m * of.reads_size;
-        if (of.d_sums) r.d_sums = sums_gradient(m, i);
+        r.active = !rec.active || rec.active[(begin + m) * rec.positions + i];
+        r.d_values = d_values.data + m * rec.values_size;
+        r.d_previous = d_previous.data + m * rec.values_size;
+        r.d_reads = d_reads.data + m * rec.reads_size;
+        if (rec.d_sums) r.d_sums = d_sums(m, i);
         return r;
     }
 
-    // What the features show of a sentence.
-    Shown shown_of(const Part& p, Index m, Index i) {
-        const Features& f = of.features;
-        if (p.what == ADDITIVE && f.count) see(f, sentence(m), memory(m, i), shown.need(of.source * f.width));
-        return {shown.data, (const float*)p.weight, p.what == ADDITIVE ? f.width : 0};
-    }
-    void attend_onward(const Part& p, Index m, Index i, const Row<T>& r) {
-        const Shown f = shown_of(p, m, i);
-        attend(p, r, seen(p, m, i, r), keys(m), annotations(m), of.vector, of.scale, f, alphas(m, i));
-        if (!f.width) return;
-        keep_shares(of.features, r.sums, r.own);
-        remember(of.features, sentence(m), f.weight, prepared(m), r.own, alphas(m, i), memory(m, i), memory(m, i + 1));
-    }
-    // From d of what is remembered after a position: d of what was before, and d_alpha, besides what comes from outside.
-    void remember_back(const Part& p, Index m, Index i, const Row<T>& r, float* d_weights) {
-        const Index size = of.source * of.features.memory;
-        for (Index j = 0; j < of.source; j++)
-            d_alpha[j] = of.d_alphas ? of.d_alphas[((begin + m) * of.positions + i) * of.source + j] : 0.0f;
-        float* d_next = &d_memory[m * size];
-        remember_backward(of.features, sentence(m), (const float*)p.weight, prepared(m), r.own, alphas(m, i), memory(m, i),
-                          d_next, d_memory_before.zeros(size), d_alpha.data,
-                          of.d_prepared + (begin + m) * of.source * of.features.prepared, d_weights, r.d_sums);
-        memcpy(d_next, d_memory_before.data, size * sizeof(float));
+    /// Returns what the score reads of the features of a sentence; empty if it has no features.
+    FeatureInputs inputs_of_features(const Op& op, Index m, Index i) {
+        const Features& f = rec.features;
+        if (op.type == ADDITIVE && f.count)
+            read_features(f, source(m), feature_states(m, i),
+                          feature_inputs.allocate(rec.source_length * f.width));
+        return {feature_inputs.data, (const float*)op.weight, op.type == ADDITIVE ? f.width : 0};
     }
 
-    void attend_back(const Part& p, Index m, Index i, const Row<T>& r, float* d_weights) {
-        const Sentence s = seen(p, m, i, r);
-        const Shown f = shown_of(p, m, i);
-        if (f.width) remember_back(p, m, i, r, d_weights);
-        float ignored, *d_centre = p.at[3] < 0 ? &ignored : r.d_own + p.at[3];
-        const float* d_c = r.d_own + p.at[0];
-        T* kept = (T*)of.d_contexts + ((begin + m) * of.positions + i) * s.annotation;
-        copy(d_c, s.annotation, kept);
-        float* d_keys = of.d_keys + (begin + m) * s.source * s.key;
-        const Index own = s.key / s.heads;
+    void attend_forward(const Op& op, Index m, Index i, const StepRow<T>& r) {
+        const FeatureInputs f = inputs_of_features(op, m, i);
+        attend(op, r, window(op, m, i, r), keys(m), annotations(m), rec.score_vector,
+               rec.score_scale, f, alphas(m, i));
+        if (!f.width) return;
+        save_queries(rec.features, r.sums, r.values);
+        update_features(rec.features, source(m), f.weight, prepared(m), r.values, alphas(m, i),
+                        feature_states(m, i), feature_states(m, i + 1));
+    }
+
+    /// Turns the gradient of the feature states after a position into that of the states before it,
+    /// and writes d_alpha.
+    void update_features_backward_at(const Op& op, Index m, Index i, const StepRow<T>& r,
+                                     float* d_weights) {
+        const Index size = rec.source_length * rec.features.state_size;
+        for (Index j = 0; j < rec.source_length; j++)
+            d_alpha[j] =
+                rec.d_alphas
+                    ? rec.d_alphas[((begin + m) * rec.positions + i) * rec.source_length + j]
+                    : 0.0f;
+        float* d_next = &d_feature_states[m * size];
+        update_features_backward(
+            rec.features, source(m), (const float*)op.weight, prepared(m), r.values, alphas(m, i),
+            feature_states(m, i), d_next, d_previous_states.zeros(size), d_alpha.data,
+            rec.d_prepared + (begin + m) * rec.source_length * rec.features.prepared_size,
+            d_weights, r.d_sums);
+        memcpy(d_next, d_previous_states.data, size * sizeof(float));
+    }
+
+    void attend_backward(const Op& op, Index m, Index i, const StepRow<T>& r, float* d_weights) {
+        const SourceView s = window(op, m, i, r);
+        const FeatureInputs f = inputs_of_features(op, m, i);
+        if (f.width) update_features_backward_at(op, m, i, r, d_weights);
+        float ignored, *d_centre = op.offset[3] < 0 ? &ignored : r.d_values + op.offset[3];
+        const float* d_c = r.d_values + op.offset[0];
+        // Stored for annotations_backward, which runs once for all positions.
+        T* d_context = (T*)rec.d_contexts + ((begin + m) * rec.positions + i) * s.annotation_size;
+        convert(d_c, s.annotation_size, d_context);
+        float* d_keys = rec.d_keys + (begin + m) * s.length * s.key_size;
+        const Index head_size = s.key_size / s.heads;
         for (Index head = 0; head < s.heads; head++) {
-            const Index at = head * s.source;
-            const float* d_weighed = of.d_alphas;
-            if (d_weighed) d_weighed += ((begin + m) * of.positions + i) * s.heads * s.source + at;
-            energies_backward(s, head, annotations(m), alphas(m, i) + at, d_c, f.width ? d_alpha.data : d_weighed,
-                              d_energy.data, d_centre);
-            if (p.what == DOT)
-                dot_backward(s, keys(m), of.scale, r.value(p, 1), d_energy.data, d_keys, r.d_value(p, 1));
+            const Index offset = head * s.length;
+            const float* d_weights_of_head = rec.d_alphas;
+            if (d_weights_of_head)
+                d_weights_of_head +=
+                    ((begin + m) * rec.positions + i) * s.heads * s.length + offset;
+            softmax_backward(s, head, annotations(m), alphas(m, i) + offset, d_c,
+                             f.width ? d_alpha.data : d_weights_of_head, d_energy.data, d_centre);
+            if (op.type == DOT)
+                dot_backward(s, keys(m), rec.score_scale, r.operand(op, 1), d_energy.data, d_keys,
+                             r.d_operand(op, 1));
             else
-                additive_backward(s, keys(m), of.vector, r.own + p.at[2], f, d_energy.data, head * own,
-                                  (head + 1) * own, d_keys, own_gradients, r.d_sums + p.at[1], d_hidden.data);
+                additive_backward(s, keys(m), rec.score_vector, r.values + op.offset[2], f,
+                                  d_energy.data, head * head_size, (head + 1) * head_size, d_keys,
+                                  d_parameters, r.d_sums + op.offset[1], d_hidden.data);
         }
         if (!f.width) return;
-        shown_backward(s, f, d_hidden.data, d_shown.zeros(of.source * f.width), d_weights);
-        see_backward(of.features, sentence(m), d_shown.data, &d_memory[m * of.source * of.features.memory]);
+        feature_inputs_backward(s, f, d_hidden.data,
+                                d_feature_inputs.zeros(rec.source_length * f.width), d_weights);
+        read_features_backward(rec.features, source(m), d_feature_inputs.data,
+                               &d_feature_states[m * rec.source_length * rec.features.state_size]);
     }
 
-    // The same rows of all sentences times a matrix: sums at[0] += W reads at[1].
-    void multiply(const Part& p, const Matrix& W, Index i) {
-        const Index by_x = of.positions * of.reads_size * sizeof(T) / 4;
-        float* y = sums.data + p.at[0];
-        product(W, reads(0, i) + p.at[1], by_x, rows, {y, of.sums_size}, y, of.sums_size, 0, W.panel_count());
+    /// PRODUCT, for all sentences of the chunk: sums[0] += W reads[1].
+    void multiply(const Op& op, const PackedMatrix& W, Index i) {
+        const Index x_stride = rec.positions * rec.reads_size * sizeof(T) / 4;
+        float* y = sums.data + op.offset[0];
+        product(W, reads(0, i) + op.offset[1], x_stride, rows, {y, rec.sums_size}, y, rec.sums_size,
+                0, W.panel_count());
     }
-    void multiply_back(const Part& p, const Matrix& W, Index i) {
-        const Index by_x = of.positions * of.sums_size * sizeof(T) / 4;
-        float* y = d_reads.data + p.at[1];
-        product(W, sums_gradient(0, i) + p.at[0], by_x, rows, {y, of.reads_size}, y, of.reads_size, 0, W.panel_count());
+    /// W is transposed here: d_reads[1] += W^T d_sums[0].
+    void multiply_backward(const Op& op, const PackedMatrix& W, Index i) {
+        const Index x_stride = rec.positions * rec.sums_size * sizeof(T) / 4;
+        float* y = d_reads.data + op.offset[1];
+        product(W, d_sums(0, i) + op.offset[0], x_stride, rows, {y, rec.reads_size}, y,
+                rec.reads_size, 0, W.panel_count());
     }
 
-    void onward() {
-        sums.need(rows * of.sums_size);
-        for (Index t = 0; t < of.positions; t++) {
-            const Index i = of.backward ? of.positions - 1 - t : t;
-            for (Index m = 0; m < rows; m++) memcpy(&sums[m * of.sums_size], of.bias, of.sums_size * sizeof(float));
-            for (Index n = 0; n < of.parts; n++) {
-                const Part& p = of.part[n];
-                if (p.what == PRODUCT) {
-                    multiply(p, matrices[n], i);
+    void forward() {
+        sums.allocate(rows * rec.sums_size);
+        for (Index t = 0; t < rec.positions; t++) {
+            const Index i = rec.reversed ? rec.positions - 1 - t : t;
+            for (Index m = 0; m < rows; m++)
+                memcpy(&sums[m * rec.sums_size], rec.bias, rec.sums_size * sizeof(float));
+            for (Index n = 0; n < rec.num_ops; n++) {
+                const Op& op = rec.ops[n];
+                if (op.type == PRODUCT) {
+                    multiply(op, matrices[n], i);
                     continue;
                 }
                 for (Index m = 0; m < rows; m++) {
-                    const Row<T> r = row(m, i);
-                    if (p.what == INPUT) input(p, r, (const T*)of.x + ((begin + m) * of.positions + i) * of.x_size);
-                    else if (p.what == ADDITIVE || p.what == DOT) attend_onward(p, m, i, r);
-                    else if (p.what == CLOCK) clock(p, r, p.at[1] + i);
-                    else part_of_step(p, r, mask_of(p, m, i), count[m]);
+                    const StepRow<T> r = row(m, i);
+                    if (op.type == INPUT)
+                        add_input(op, r,
+                                  (const T*)rec.x + ((begin + m) * rec.positions + i) * rec.x_size);
+                    else if (op.type == ADDITIVE || op.type == DOT) attend_forward(op, m, i, r);
+                    else if (op.type == LOG_POSITION) add_log_position(op, r, op.offset[1] + i);
+                    else run_op(op, r, mask(op, m, i), counts[m]);
                 }
             }
         }
     }
 
-    void back() {
-        d_own.need(rows * of.values_size);
-        d_before.zeros(rows * of.values_size);
-        d_reads.need(rows * of.reads_size);
-        d_energy.need(of.source);
-        d_alpha.need(of.source);
-        d_hidden.need(of.features.count ? of.source * of.key : 0);
-        d_memory.zeros(rows * of.source * of.features.memory);
-        for (Index t = of.positions - 1; t >= 0; t--) {
-            const Index i = of.backward ? of.positions - 1 - t : t;
-            float* spare = d_own.data;
-            d_own.data = d_before.data;
-            d_before.data = spare;
-            memset(d_before.data, 0, rows * of.values_size * sizeof(float));
-            memset(d_reads.data, 0, rows * of.reads_size * sizeof(float));
-            for (Index n = 0; n < of.outsides; n++) {
-                const Outside& from = of.outside[n];
-                float* to = (from.before ? d_before.data : d_own.data) + from.at;
+    void backward() {
+        d_values.allocate(rows * rec.values_size);
+        d_previous.zeros(rows * rec.values_size);
+        d_reads.allocate(rows * rec.reads_size);
+        d_energy.allocate(rec.source_length);
+        d_alpha.allocate(rec.source_length);
+        d_hidden.allocate(rec.features.count ? rec.source_length * rec.key_size : 0);
+        d_feature_states.zeros(rows * rec.source_length * rec.features.state_size);
+        for (Index t = rec.positions - 1; t >= 0; t--) {
+            const Index i = rec.reversed ? rec.positions - 1 - t : t;
+            // The gradient of the previous position's values becomes that of the values.
+            float* spare = d_values.data;
+            d_values.data = d_previous.data;
+            d_previous.data = spare;
+            memset(d_previous.data, 0, rows * rec.values_size * sizeof(float));
+            memset(d_reads.data, 0, rows * rec.reads_size * sizeof(float));
+            for (Index n = 0; n < rec.num_output_gradients; n++) {
+                const OutputGradient& output = rec.output_gradients[n];
+                float* to = (output.previous ? d_previous.data : d_values.data) + output.offset;
                 for (Index m = 0; m < rows; m++) {
-                    const float* d = from.d + ((begin + m) * of.positions + i) * from.size;
-                    for (Index k = 0; k < from.size; k += LANES)
-                        add(to + m * of.values_size + k, load(d + k, from.size - k), from.size - k);
+                    const float* d = output.d + ((begin + m) * rec.positions + i) * output.size;
+                    for (Index k = 0; k < output.size; k += LANES)
+                        accumulate(to + m * rec.values_size + k, load(d + k, output.size - k),
+                                   output.size - k);
                 }
             }
-            float* own = own_gradients + of.key;
-            for (Index n = of.parts - 1; n >= 0; n--) {
-                const Part& p = of.part[n];
-                if (p.what == PRODUCT) multiply_back(p, matrices[n], i);
-                for (Index m = 0; m < rows && p.what != PRODUCT && p.what != INPUT; m++) {
-                    const Row<T> r = row(m, i);
-                    switch (p.what) {
-                        case READ: read_back(p, r, mask_of(p, m, i)); break;
-                        case SIGMOID: activate_back<T, true>(p, r); break;
-                        case TANH: activate_back<T, false>(p, r); break;
-                        case GRU: gru_back(p, r); break;
-                        case LSTM: lstm_back(p, r); break;
-                        case SSRU: ssru_back(p, r); break;
-                        case ADD: sum_of_back(p, r, mask_of(p, m, i)); break;
-                        case NORM: norm_back(p, r, own); break;
-                        case CENTRE: centre_back(p, r, count[m], own); break;
-                        case CLOCK: clock_back(p, r, p.at[1] + i, own); break;
-                        default: attend_back(p, m, i, r, own);
+            float* d_weights = d_parameters + rec.key_size;
+            for (Index n = rec.num_ops - 1; n >= 0; n--) {
+                const Op& op = rec.ops[n];
+                if (op.type == PRODUCT) multiply_backward(op, matrices[n], i);
+                for (Index m = 0; m < rows && op.type != PRODUCT && op.type != INPUT; m++) {
+                    const StepRow<T> r = row(m, i);
+                    switch (op.type) {
+                        case READ: read_backward(op, r, mask(op, m, i)); break;
+                        case SIGMOID: activation_backward<T, true>(op, r); break;
+                        case TANH: activation_backward<T, false>(op, r); break;
+                        case GRU: gru_backward(op, r); break;
+                        case LSTM: lstm_backward(op, r); break;
+                        case SSRU: ssru_backward(op, r); break;
+                        case ADD: add_values_backward(op, r, mask(op, m, i)); break;
+                        case NORM: layer_norm_backward(op, r, d_weights); break;
+                        case CENTRE: window_centre_backward(op, r, counts[m], d_weights); break;
+                        case LOG_POSITION:
+                            add_log_position_backward(op, r, op.offset[1] + i, d_weights);
+                            break;
+                        default: attend_backward(op, m, i, r, d_weights);
                     }
                 }
-                own += own_weights(p, of.features);
+                d_weights += parameter_count(op, rec.features);
             }
         }
-        memcpy(of.d_first + begin * of.values_size, d_before.data, rows * of.values_size * sizeof(float));
-        if (of.source == 0) return;
+        memcpy(rec.d_initial + begin * rec.values_size, d_previous.data,
+               rows * rec.values_size * sizeof(float));
+        if (rec.source_length == 0) return;
         for (Index m = 0; m < rows; m++)
-            annotations_backward(sentence(m), of.positions, alphas(m, 0),
-                                 (const T*)of.d_contexts + (begin + m) * of.positions * of.annotation,
-                                 (T*)of.d_annotations + (begin + m) * of.source * of.annotation);
+            annotations_backward(
+                source(m), rec.positions, alphas(m, 0),
+                (const T*)rec.d_contexts + (begin + m) * rec.positions * rec.annotation_size,
+                (T*)rec.d_annotations + (begin + m) * rec.source_length * rec.annotation_size);
     }
 };
 
-// The matrices of all products, laid out by a team; `transposed`: for the way back.
+/// The matrices of all PRODUCT operations, packed; transposed for the backward pass.
 template <class T>
-struct Matrices {
-    Buffer<Matrix> all;
+struct StepMatrices {
+    Buffer<PackedMatrix> matrices;  // one per operation
     Buffer<float> panels;
 
-    Matrices(const Recurrence& of, bool transposed) : all(of.parts) {
+    StepMatrices(const Recurrence& rec, bool transposed) : matrices(rec.num_ops) {
         Index size = 0;
-        for (Index n = 0; n < of.parts; n++) {
-            const Part& p = of.part[n];
-            all[n] = {};
-            if (p.what != PRODUCT) continue;
-            all[n].kind = KIND_OF<T>;
-            all[n].outputs = transposed ? p.at[2] : p.size;
-            all[n].inputs = transposed ? p.size : p.at[2];
-            size += all[n].panel_count() * all[n].panel_size();
+        for (Index n = 0; n < rec.num_ops; n++) {
+            const Op& op = rec.ops[n];
+            matrices[n] = {};
+            if (op.type != PRODUCT) continue;
+            matrices[n].dtype = DTYPE_OF<T>;
+            matrices[n].outputs = transposed ? op.offset[2] : op.size;
+            matrices[n].inputs = transposed ? op.size : op.offset[2];
+            size += matrices[n].panel_count() * matrices[n].panel_size();
         }
-        float* next = panels.need(size);
-        for (Index n = 0; n < of.parts; n++) {
-            all[n].panels = next;
-            if (of.part[n].what == PRODUCT) next += all[n].panel_count() * all[n].panel_size();
+        float* next = panels.allocate(size);
+        for (Index n = 0; n < rec.num_ops; n++) {
+            matrices[n].panels = next;
+            if (rec.ops[n].type == PRODUCT)
+                next += matrices[n].panel_count() * matrices[n].panel_size();
         }
     }
 
-    void fill_in_team(Member& me, const Recurrence& of, bool transposed) {
-        for (Index n = 0; n < of.parts; n++) {
-            if (of.part[n].what != PRODUCT) continue;
-            const Index inputs = of.part[n].at[2];
-            me.share(all[n].panel_count(), [&](Index panel) {
-                fill<T>(all[n], (const float*)of.part[n].weight, transposed ? 1 : inputs, transposed ? inputs : 1, panel,
-                     panel + 1);
+    void parallel_pack(Team& team, const Recurrence& rec, bool transposed) {
+        for (Index n = 0; n < rec.num_ops; n++) {
+            if (rec.ops[n].type != PRODUCT) continue;
+            const Index inputs = rec.ops[n].offset[2];
+            team.parallel_for(matrices[n].panel_count(), [&](Index panel) {
+                pack_panels<T>(matrices[n], (const float*)rec.ops[n].weight,
+                               transposed ? 1 : inputs, transposed ? inputs : 1, panel, panel + 1);
             });
         }
     }
 };
 
-Index parts_of(const Recurrence& of, Index threads) { return greater(1, smaller(of.rows, threads == 1 ? 1 : PARTS * threads)); }
+Index chunk_count(const Recurrence& rec, Index threads) {
+    return max(1, min(rec.rows, threads == 1 ? 1 : CHUNKS_PER_THREAD * threads));
+}
 
 template <class T>
-void onward(Index threads, const Recurrence& of) {
-    Matrices<T> matrices(of, false);
-    const Index parts = parts_of(of, threads);
-    in_team(threads, [&](Member& me) {
-        matrices.fill_in_team(me, of, false);
-        me.share(parts, [&](Index part) {
-            const Share rows(of.rows, part, parts);
-            Worker<T>(of, matrices.all.data, rows.begin, rows.end).onward();
+void forward(Index threads, const Recurrence& rec) {
+    StepMatrices<T> step(rec, false);
+    const Index chunks = chunk_count(rec, threads);
+    parallel_region(threads, [&](Team& team) {
+        step.parallel_pack(team, rec, false);
+        team.parallel_for(chunks, [&](Index chunk) {
+            const Chunk rows(rec.rows, chunk, chunks);
+            ChunkRunner<T>(rec, step.matrices.data, rows.begin, rows.end).forward();
         });
     });
 }
 
 template <class T>
-void back(Index threads, const Recurrence& of) {
-    Matrices<T> matrices(of, true);
-    const Index parts = parts_of(of, threads);
-    Index gradients = of.key;
-    for (Index n = 0; n < of.parts; n++) gradients += own_weights(of.part[n], of.features);
-    Buffer<float> own;  // each part's sums over its sentences, added up in the parts' order
-    own.zeros(parts * gradients);
-    memset(of.d_keys, 0, of.rows * of.source * of.key * sizeof(float));
-    if (of.features.count) memset(of.d_prepared, 0, of.rows * of.source * of.features.prepared * sizeof(float));
-    in_team(threads, [&](Member& me) {
-        matrices.fill_in_team(me, of, true);
-        me.share(parts, [&](Index part) {
-            const Share rows(of.rows, part, parts);
-            Worker<T> worker(of, matrices.all.data, rows.begin, rows.end);
-            worker.own_gradients = &own[part * gradients];
-            worker.back();
+void backward(Index threads, const Recurrence& rec) {
+    StepMatrices<T> step(rec, true);
+    const Index chunks = chunk_count(rec, threads);
+    Index parameters = rec.key_size;
+    for (Index n = 0; n < rec.num_ops; n++) parameters += parameter_count(rec.ops[n], rec.features);
+    Buffer<float> chunk_gradients;  // [chunks, parameters]; added up in the order of the chunks
+    chunk_gradients.zeros(chunks * parameters);
+    memset(rec.d_keys, 0, rec.rows * rec.source_length * rec.key_size * sizeof(float));
+    if (rec.features.count)
+        memset(rec.d_prepared, 0,
+               rec.rows * rec.source_length * rec.features.prepared_size * sizeof(float));
+    parallel_region(threads, [&](Team& team) {
+        step.parallel_pack(team, rec, true);
+        team.parallel_for(chunks, [&](Index chunk) {
+            const Chunk rows(rec.rows, chunk, chunks);
+            ChunkRunner<T> runner(rec, step.matrices.data, rows.begin, rows.end);
+            runner.d_parameters = &chunk_gradients[chunk * parameters];
+            runner.backward();
         });
     });
-    auto total = [&](float* to, Index at, Index size) {
+    auto reduce = [&](float* to, Index offset, Index size) {
         memset(to, 0, size * sizeof(float));
-        for (Index part = 0; part < parts; part++)
-            for (Index k = 0; k < size; k++) to[k] += own[part * gradients + at + k];
+        for (Index chunk = 0; chunk < chunks; chunk++)
+            for (Index k = 0; k < size; k++)
+                to[k] += chunk_gradients[chunk * parameters + offset + k];
     };
-    total(of.d_vector, 0, of.key);
-    Index at = of.key;
-    for (Index n = of.parts - 1; n >= 0; n--) {
-        const Index size = own_weights(of.part[n], of.features);
-        if (size) total(of.part[n].gradient, at, size);
-        at += size;
+    reduce(rec.d_vector, 0, rec.key_size);
+    Index offset = rec.key_size;
+    for (Index n = rec.num_ops - 1; n >= 0; n--) {
+        const Index size = parameter_count(rec.ops[n], rec.features);
+        if (size) reduce(rec.ops[n].d_weight, offset, size);
+        offset += size;
     }
 }
 
 }  // namespace
 
-EXPORT void recurrence_onward_fp32(Index threads, const Recurrence* of) { onward<float>(threads, *of); }
-EXPORT void recurrence_onward_bf16(Index threads, const Recurrence* of) { onward<bfloat16>(threads, *of); }
-EXPORT void recurrence_back_fp32(Index threads, const Recurrence* of) { back<float>(threads, *of); }
-EXPORT void recurrence_back_bf16(Index threads, const Recurrence* of) { back<bfloat16>(threads, *of); }
+EXPORT void recurrence_forward_fp32(Index threads, const Recurrence* rec) {
+    forward<float>(threads, *rec);
+}
+EXPORT void recurrence_forward_bf16(Index threads, const Recurrence* rec) {
+    forward<bfloat16>(threads, *rec);
+}
+EXPORT void recurrence_backward_fp32(Index threads, const Recurrence* rec) {
+    backward<float>(threads, *rec);
+}
+EXPORT void recurrence_backward_bf16(Index threads, const Recurrence* rec) {
+    backward<bfloat16>(threads, *rec);
+}

@@ -1,63 +1,79 @@
-// A recurrence as a short program. A decoder's or an encoder's step is a list of parts (reads, products, gates, attention),
-// which a thread takes some sentences through, position by position, and back.
+// A recurrence as a short program: the step of an encoder or decoder is a list of operations
+// (reads, products, gates, attention), which a thread runs for some sentences, position by
+// position, forward and backward.
 //
-// Three rows of numbers belong to a position: `sums` before their activations (fp32, forgotten when the step is
-// done); `values`, what the parts make of them (fp32, kept); `reads`, what products read of the values (in the products'
-// type, kept for the weights' gradients). A part names its ranges by where they begin.
+// Each position has three rows of numbers. `sums`: pre-activations (fp32, discarded after the
+// step). `values`: results of the operations (fp32, stored). `reads`: inputs of matrix products (in
+// the products' type, stored for the gradients of the weights). An operation addresses its operands
+// by offsets into these rows.
+//
+// In shapes: N sentences, I positions, J source positions, A key size, H annotation size, M heads.
 #pragma once
 
+#include "packed_matrix.h"
 #include "source_features.h"
-#include "matrix.h"
-#include "team.h"
+#include "thread_team.h"
 
-enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT, CLOCK, BEND, SSRU };
+/// Types of operations, which ops.h defines. Mirrored in Python and JavaScript; the numbers are
+/// stored in engine files.
+// clang-format off
+enum OpType : int64_t {
+    INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT,
+    LOG_POSITION, TANH_VALUES, SSRU
+};
+// clang-format on
 
-struct Part {
-    int64_t what;
-    int64_t size;
-    int64_t at[8];  // where its ranges begin; -1: it has none. See parts.h
-    int64_t before;  // bit k: the values at[k] are of the position before
-    // PRODUCT: [size, at[2]]. NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
-    // features' own (source_features.h). All in fp32; in search, PRODUCT's is a Matrix that is laid out
+/// One operation of a step. Mirrored by a ctypes structure.
+struct Op {
+    int64_t type;
+    int64_t size;       // elements per operand
+    int64_t offset[8];  // of its operands, -1 for those that are absent; see ops.h
+    int64_t previous;   // bit k: operand k is in the values of the previous position
+    // PRODUCT: [size, offset[2]], in search a PackedMatrix. NORM: gain and bias [2, size]. CENTRE,
+    // LOG_POSITION: [size]. ADDITIVE: parameters of the features (source_features.h). All in fp32.
     const void* weight;
-    const float* mask;   // READ, ADD: a factor (dropout), [N, positions, size]; null without
-    int64_t mask_row, mask_position;
-    float* gradient;     // of `weight`, but of PRODUCT
+    const float* mask;  // READ, ADD: factor (dropout) [N, positions, size]; null if there is none
+    int64_t mask_row_stride, mask_position_stride;
+    float* d_weight;  // gradient of `weight`, except for PRODUCT
 };
 
-// What comes from outside to the values at `at` of each position: d [N, I, size].
-struct Outside {
+/// Gradient of an output of the recurrence: d [N, I, size] of the values from `offset` on.
+struct OutputGradient {
     const float* d;
-    int64_t at, size, before;
+    int64_t offset, size;
+    int64_t previous;  // 1 if the output is a value of the previous position
 };
 
+/// Arguments of a recurrence and its backward pass. Mirrored by a ctypes structure.
 struct Recurrence {
-    int64_t rows, positions, backward;  // N, I, and whether the last position comes first
+    int64_t rows, positions, reversed;  // N, I, and 1 to run from the last position to the first
     int64_t x_size, sums_size, values_size, reads_size;
-    int64_t source, key, annotation, heads;  // J, A, H, M
-    int64_t parts;
-    const Part* part;
-    const float* bias;     // [sums_size]: what each sum begins with
-    const void* x;         // [N, I, x_size], the inputs' share
-    const uint8_t* real;   // [N, I]: where 0 the state stays as it is; null: all are real
+    int64_t source_length, key_size, annotation_size, heads;  // J, A, H, M
+    int64_t num_ops;
+    const Op* ops;
+    const float* bias;      // [sums_size], initial value of the sums
+    const void* x;          // [N, I, x_size], projected inputs
+    const uint8_t* active;  // [N, I]; states are unchanged where this is 0; null: 1 everywhere
     const void *keys, *annotations;  // [N, J, A], [N, J, H]
-    const uint8_t* mask;   // [N, J], source positions
-    const float* vector;   // v_a [A]
-    float scale;           // of DOT
-    int64_t reach;         // of a window; -1: all positions
-    float spread;          // sigma of its weights' factor; 0: none
-    const float* centres;  // [N, I], of a window that knows them beforehand
-    Features features;     // of an additive score of one head
-    const float* prepared;  // [N, J, features.prepared]
-    float* memory;         // [N, I + 1, J, features.memory], 0 before the first position
-    float* values;         // [N, I + 1, values_size]: the state before the first position, then (backward: behind) all
-    void* reads;           // [N, I, reads_size]
-    float* alphas;         // [N, I, M, J]
-    // Backward alone.
-    const Outside* outside;
-    int64_t outsides;
-    const float* d_alphas;   // [N, I, M, J]; null: nothing
-    void *d_sums, *d_contexts, *d_annotations;  // [N, I, sums_size], [N, I, H], [N, J, H] in the products' type
-    float *d_keys, *d_vector, *d_first;        // [N, J, A], [A], [N, values_size]: of the state before the first
-    float* d_prepared;
+    const uint8_t* source_mask;      // [N, J]
+    const float* score_vector;       // v_a [A]
+    float score_scale;               // of DOT
+    int64_t window_radius;           // -1: attend to all positions
+    float window_sigma;              // of the Gaussian factor of the weights; 0: none
+    const float* window_centres;     // [N, I], if they do not depend on the state
+    Features features;               // of an additive score with one head
+    const float* prepared;           // [N, J, features.prepared_size]
+    float* feature_states;  // [N, I + 1, J, features.state_size], 0 before the first position
+    float* values;          // [N, I + 1, values_size], the initial state and all positions; the
+                            // initial state is first, or last if reversed
+    void* reads;            // [N, I, reads_size]
+    float* alphas;          // [N, I, M, J]
+    // Backward only:
+    const OutputGradient* output_gradients;
+    int64_t num_output_gradients;
+    const float* d_alphas;  // [N, I, M, J]; may be null
+    // In the products' type: [N, I, sums_size], [N, I, H], [N, J, H].
+    void *d_sums, *d_contexts, *d_annotations;
+    float *d_keys, *d_vector, *d_initial;  // [N, J, A], [A], [N, values_size] of the initial state
+    float* d_prepared;                     // [N, J, features.prepared_size]
 };

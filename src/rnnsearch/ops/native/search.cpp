@@ -1,192 +1,254 @@
-// Search with any decoder whose step is a list of parts (recurrence.h): one position of many hypotheses, greedy search and
-// beam search; and a cell's sequence, whose step is such a list, too. Weights are laid out once, in the kind that products
-// run in; all else is fp32.
+// Search with any decoder whose step is a list of operations (recurrence.h): one position of many
+// hypotheses, greedy search and beam search; and the sequence of an encoder's cell, which is such a
+// list, too.
+//
+// Weights are packed once, in the type of the products; everything else is in fp32. In shapes: B
+// sentences, N hypotheses, J source positions, S = state_size plus the feature states of J
+// positions, C columns of the output layer.
 #include "beam_search.h"
 #include "decoder.h"
-#include "parts.h"
+#include "ops.h"
 
 namespace {
 
-struct Scratch {
+/// Buffers of a step for N rows of B sentences.
+struct Workspace {
     const Decoder& d;
-    const Index remembered, state_size;  // of a row of states: what features remember of a sentence, and all
-    Buffer<float> sums, values, before, reads, narrow, alphas, read_out, shown, word, from_word;
-    Buffer<Index> real, count, narrow_at;
+    const Index feature_states_size;  // of a row, for all source positions
+    const Index state_size;           // S
+    Buffer<float> sums, values, previous, reads, prepared, alphas, readout, feature_inputs, word, x;
+    Buffer<Index> positions, counts, prepared_offsets;
 
-    // read: numbers of a row that the output layer reads.
-    Scratch(const Decoder& d, const Batch& m, Index read, Index B, Index N)
-        : d(d), remembered(m.width * d.features.memory), state_size(d.state_size + remembered), sums(N * d.sums_size), values(N * d.values_size), before(N * d.values_size), reads(N * d.reads_size),
-          alphas(N * d.heads * m.width), read_out(N * read), shown(N * m.width * d.features.width), real(B * m.width), count(B), narrow_at(d.parts) {
-        if (d.from_word) word.need(N * d.from_word->width()), from_word.need(N * d.x_size);
-        Index most = 0;
-        for (Index p = 0; p < d.parts; p++) {
-            narrow_at[p] = most;
-            if (d.part[p].what == PRODUCT) most += N * ((const Matrix*)d.part[p].weight)->width();
+    // readout_words: words of a prepared row of the output layer's inputs.
+    Workspace(const Decoder& d, const SourceBatch& source, Index readout_words, Index B, Index N)
+        : d(d), feature_states_size(source.length * d.features.state_size),
+          state_size(d.state_size + feature_states_size), sums(N * d.sums_size),
+          values(N * d.values_size), previous(N * d.values_size), reads(N * d.reads_size),
+          alphas(N * d.heads * source.length), readout(N * readout_words),
+          feature_inputs(N * source.length * d.features.width), positions(B * source.length),
+          counts(B), prepared_offsets(d.num_ops) {
+        if (d.word_projection) {
+            word.allocate(N * d.word_projection->row_words());
+            x.allocate(N * d.x_size);
         }
-        narrow.need(most);
-        for (Index b = 0; b < B; b++) count[b] = real_positions(m.mask + b * m.width, m.width, &real[b * m.width]);
+        Index size = 0;
+        for (Index p = 0; p < d.num_ops; p++) {
+            prepared_offsets[p] = size;
+            if (d.ops[p].type == PRODUCT)
+                size += N * ((const PackedMatrix*)d.ops[p].weight)->row_words();
+        }
+        prepared.allocate(size);
+        for (Index b = 0; b < B; b++)
+            counts[b] = unmasked_positions(source.mask + b * source.length, source.length,
+                                           &positions[b * source.length]);
     }
 
-    Row<float> row(Index n) {
-        Row<float> r = {};
+    StepRow<float> row(Index n) {
+        StepRow<float> r = {};
         r.sums = &sums[n * d.sums_size];
-        r.own = &values[n * d.values_size];
-        r.before = &before[n * d.values_size];
+        r.values = &values[n * d.values_size];
+        r.previous = &previous[n * d.values_size];
         r.reads = &reads[n * d.reads_size];
-        r.real = true;
+        r.active = true;
         return r;
     }
 };
 
-// One position of N rows by every member of a team; state, next [N, state_size]; x: the inputs' share, a row every x_row
-// numbers; alpha [N, width]. Without a table and x, words must have been given.
-void advance_in_team(Member& me, const Decoder& d, const Batch& m, const int64_t* sentence, const int64_t* y, const float* x,
-                     Index x_row, Index N, const float* state, float* next, float* alpha, Scratch& s) {
+/// Computes the next states of N rows at one position, by all threads of the team.
+///
+/// sentence: [N], the row of the batch. y: [N], previous tokens, for the word table. x: projected
+/// inputs, x_stride apart; null: rows of the word table. state, next: [N, S]. alpha: [N, J], mean
+/// over the heads.
+void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
+                      const int64_t* sentence, const int64_t* y, const float* x, Index x_stride,
+                      Index N, const float* state, float* next, float* alpha, Workspace& w) {
     auto begin_row = [&](Index n) {
-        memcpy(&s.sums[n * d.sums_size], d.bias, d.sums_size * sizeof(float));
-        const float* from = state + n * s.state_size + s.remembered;
-        for (Index k = 0; k < d.states; k++) {
-            memcpy(&s.before[n * d.values_size + d.state[2 * k]], from, d.state[2 * k + 1] * sizeof(float));
-            from += d.state[2 * k + 1];
+        memcpy(&w.sums[n * d.sums_size], d.bias, d.sums_size * sizeof(float));
+        const float* from = state + n * w.state_size + w.feature_states_size;
+        for (Index k = 0; k < d.num_states; k++) {
+            memcpy(&w.previous[n * d.values_size + d.states[2 * k]], from,
+                   d.states[2 * k + 1] * sizeof(float));
+            from += d.states[2 * k + 1];
         }
     };
-    auto run = [&](const Part& p, Index n) {
-        const Row<float> r = s.row(n);
+    auto run = [&](const Op& op, Index n) {
+        const StepRow<float> r = w.row(n);
         const Index b = sentence[n];
-        if (p.what == INPUT) return input(p, r, x ? x + n * x_row : d.table + y[n] * d.x_size);
-        const Index t = Index(state[(n + 1) * s.state_size - 1]);
-        if (p.what == CLOCK) return clock(p, r, t);
-        if (p.what != ADDITIVE && p.what != DOT) return part_of_step(p, r, (const float*)nullptr, s.count[b]);
-        const Sentence whole = {&s.real[b * m.width], s.count[b], m.width, d.key, d.annotation, d.heads, 0, 0};
-        Sentence seen = whole;
-        if (d.reach >= 0) {
-            const Index known = smaller(t, m.centre_count - 1);
-            const float centre = p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + known];
-            seen = seen.within(d.reach, centre, d.spread);
+        if (op.type == INPUT)
+            return add_input(op, r, x ? x + n * x_stride : d.word_table + y[n] * d.x_size);
+        const Index t = Index(state[(n + 1) * w.state_size - 1]);
+        if (op.type == LOG_POSITION) return add_log_position(op, r, t);
+        if (op.type != ADDITIVE && op.type != DOT)
+            return run_op(op, r, (const float*)nullptr, w.counts[b]);
+        const SourceView all = {&w.positions[b * source.length],
+                                w.counts[b],
+                                source.length,
+                                d.key_size,
+                                d.annotation_size,
+                                d.heads,
+                                0,
+                                0};
+        SourceView window = all;
+        if (d.window_radius >= 0) {
+            const Index known = min(t, source.num_centres - 1);
+            const float centre = op.offset[3] >= 0
+                                     ? r.values[op.offset[3]]
+                                     : source.window_centres[b * source.num_centres + known];
+            window = window.window(d.window_radius, centre, d.window_sigma);
         }
-        float *own = &s.alphas[n * d.heads * m.width], *numbers = &s.shown[n * m.width * d.features.width];
-        const Shown shown = {numbers, (const float*)p.weight, p.what == ADDITIVE ? d.features.width : 0};
-        const float* memory = state + n * s.state_size;
-        if (shown.width) see(d.features, whole, memory, numbers);
-        attend(p, r, seen, m.keys + b * m.width * d.key, m.annotations + b * m.width * d.annotation, d.vector, d.scale,
-               shown, own);
-        if (shown.width) {
-            keep_shares(d.features, r.sums, r.own);
-            memcpy(next + n * s.state_size, memory, s.remembered * sizeof(float));
-            remember(d.features, whole, shown.weight, m.prepared + b * m.width * d.features.prepared, r.own, own, memory,
-                     next + n * s.state_size);
+        float* row_alphas = &w.alphas[n * d.heads * source.length];  // [heads, J]
+        float* inputs = &w.feature_inputs[n * source.length * d.features.width];
+        const FeatureInputs features = {inputs, (const float*)op.weight,
+                                        op.type == ADDITIVE ? d.features.width : 0};
+        const float* feature_states = state + n * w.state_size;
+        if (features.width) read_features(d.features, all, feature_states, inputs);
+        attend(op, r, window, source.keys + b * source.length * d.key_size,
+               source.annotations + b * source.length * d.annotation_size, d.score_vector,
+               d.score_scale, features, row_alphas);
+        if (features.width) {
+            save_queries(d.features, r.sums, r.values);
+            memcpy(next + n * w.state_size, feature_states, w.feature_states_size * sizeof(float));
+            update_features(d.features, all, features.weight,
+                            source.prepared + b * source.length * d.features.prepared_size,
+                            r.values, row_alphas, feature_states, next + n * w.state_size);
         }
-        for (Index j = 0; j < m.width; j++) {
+        for (Index j = 0; j < source.length; j++) {
             float total = 0;
-            for (Index head = 0; head < d.heads; head++) total += own[head * m.width + j];
-            alpha[n * m.width + j] = total / d.heads;
+            for (Index head = 0; head < d.heads; head++)
+                total += row_alphas[head * source.length + j];
+            alpha[n * source.length + j] = total / d.heads;
         }
     };
-    for (Index p = 0; p < d.parts;) {
-        Index products = p;  // rows go through the parts up to the next products, and are made ready for these
-        while (products < d.parts && d.part[products].what != PRODUCT) products++;
+    for (Index p = 0; p < d.num_ops;) {
+        // Operations p .. products run row by row; products .. after are products of all rows,
+        // whose inputs are prepared in the same pass over the rows.
+        Index products = p;
+        while (products < d.num_ops && d.ops[products].type != PRODUCT) products++;
         Index after = products;
-        while (after < d.parts && d.part[after].what == PRODUCT) after++;
-        me.share(N, [&](Index n) {
+        while (after < d.num_ops && d.ops[after].type == PRODUCT) after++;
+        team.parallel_for(N, [&](Index n) {
             if (p == 0) begin_row(n);
-            for (Index k = p; k < products; k++) run(d.part[k], n);
+            for (Index k = p; k < products; k++) run(d.ops[k], n);
             for (Index k = products; k < after; k++) {
-                const Matrix& W = *(const Matrix*)d.part[k].weight;
-                prepare(W, &s.reads[n * d.reads_size + d.part[k].at[1]], &s.narrow[s.narrow_at[k] + n * W.width()]);
+                const PackedMatrix& W = *(const PackedMatrix*)d.ops[k].weight;
+                prepare_row(W, &w.reads[n * d.reads_size + d.ops[k].offset[1]],
+                            &w.prepared[w.prepared_offsets[k] + n * W.row_words()]);
             }
         });
         for (Index k = products; k < after; k++) {
-            const Matrix& W = *(const Matrix*)d.part[k].weight;
-            float* to = s.sums.data + d.part[k].at[0];
-            product_in_team(me, W, &s.narrow[s.narrow_at[k]], N, {to, d.sums_size}, to, d.sums_size);
+            const PackedMatrix& W = *(const PackedMatrix*)d.ops[k].weight;
+            float* to = w.sums.data + d.ops[k].offset[0];
+            parallel_product(team, W, &w.prepared[w.prepared_offsets[k]], N, {to, d.sums_size}, to,
+                             d.sums_size);
         }
         p = after;
     }
-    me.share(N, [&](Index n) {
-        const Row<float> r = s.row(n);
-        float* to = next + n * s.state_size + s.remembered;
-        for (Index k = 0; k < d.states; k++) {
-            memcpy(to, r.own + d.state[2 * k], d.state[2 * k + 1] * sizeof(float));
-            to += d.state[2 * k + 1];
+    team.parallel_for(N, [&](Index n) {
+        const StepRow<float> r = w.row(n);
+        float* to = next + n * w.state_size + w.feature_states_size;
+        for (Index k = 0; k < d.num_states; k++) {
+            memcpy(to, r.values + d.states[2 * k], d.states[2 * k + 1] * sizeof(float));
+            to += d.states[2 * k + 1];
         }
-        *to = state[(n + 1) * s.state_size - 1] + 1;
+        *to = state[(n + 1) * w.state_size - 1] + 1;  // t
     });
 }
 
-// A position as above, and its logits [N, C].
-void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batch& m, const int64_t* sentence,
-                  const int64_t* y, const float* x, Index N, const float* state, float* next, float* alpha,
-                  float* logits, Scratch& s) {
-    if (!x && !d.table) {
-        words_in_team(me, *d.from_word, d.embeddings, d.bytes, d.scales, y, N, s.word.data, s.from_word.data);
-        x = s.from_word.data;
+/// Like `parallel_advance`, followed by the output layer: logits [N, C].
+void parallel_step(Team& team, const Decoder& d, const PackedMatrix& output,
+                   const SourceBatch& source, const int64_t* sentence, const int64_t* y,
+                   const float* x, Index N, const float* state, float* next, float* alpha,
+                   float* logits, Workspace& w) {
+    if (!x && !d.word_table) {
+        parallel_project_words(team, *d.word_projection, d.embeddings, d.int8_embeddings,
+                               d.embedding_scales, y, N, w.word.data, w.x.data);
+        x = w.x.data;
     }
-    advance_in_team(me, d, m, sentence, y, x, d.x_size, N, state, next, alpha, s);
-    me.share(N, [&](Index n) {
-        prepare(output, s.row(n).reads + d.readout->at[0], &s.read_out[n * output.width()]);
+    parallel_advance(team, d, source, sentence, y, x, d.x_size, N, state, next, alpha, w);
+    team.parallel_for(N, [&](Index n) {
+        prepare_row(output, w.row(n).reads + d.readout->offset[0],
+                    &w.readout[n * output.row_words()]);
     });
-    product_in_team(me, output, s.read_out.data, N, {output.bias, 0}, logits, output.outputs);
+    parallel_product(team, output, w.readout.data, N, {output.bias, 0}, logits, output.outputs);
 }
 
 }  // namespace
 
-// One position of N hypotheses, `each` of a sentence: next [N, S], alpha [N, J], logits [N, C] and their log sum exp [N].
-EXPORT void decoder_step(const Decoder* d, const Matrix* output, const Batch* m, const int64_t* y, const float* x,
-                         int64_t N, int64_t each, const float* state, float* next, float* alpha, float* logits,
-                         float* norm, int32_t threads) {
+/// Computes one position of N hypotheses, `per_sentence` of each sentence.
+///
+/// y: [N], previous tokens. x: [N, x_size], projected words, or null. state, next: [N, S]. alpha:
+/// [N, J]. logits: [N, C]. norm: [N], log-sum-exp of the logits.
+EXPORT void decoder_step(const Decoder* d, const PackedMatrix* output, const SourceBatch* source,
+                         const int64_t* y, const float* x, int64_t N, int64_t per_sentence,
+                         const float* state, float* next, float* alpha, float* logits, float* norm,
+                         int32_t threads) {
     Buffer<int64_t> sentence(N);
-    for (Index n = 0; n < N; n++) sentence[n] = n / each;
-    Scratch s(*d, *m, output->width(), N / each, N);
-    in_team(threads, [&](Member& me) {
-        step_in_team(me, *d, *output, *m, sentence.data, y, x, N, state, next, alpha, logits, s);
-        me.share(N, [&](Index n) {
+    for (Index n = 0; n < N; n++) sentence[n] = n / per_sentence;
+    Workspace w(*d, *source, output->row_words(), N / per_sentence, N);
+    parallel_region(threads, [&](Team& team) {
+        parallel_step(team, *d, *output, *source, sentence.data, y, x, N, state, next, alpha,
+                      logits, w);
+        team.parallel_for(N, [&](Index n) {
             norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
         });
     });
 }
 
-// Greedy search of B sentences by a decoder that has its words; see greedy_search.h.
-EXPORT int64_t decoder_greedy(const Decoder* d, const Matrix* output, const Batch* m, const Choice* choice, int64_t B,
-                              float* state, const Greedy* made, int32_t threads) {
-    Scratch s(*d, *m, output->width(), B, B);
-    auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, Index N, const float* state, float* next,
-                    float* alpha, float* logits) {
-        step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
+/// Runs greedy search on B sentences with a decoder that has its words; see greedy_search.h.
+EXPORT int64_t decoder_greedy(const Decoder* d, const PackedMatrix* output,
+                              const SourceBatch* source, const SearchOptions* options, int64_t B,
+                              float* state, const GreedyResult* result, int32_t threads) {
+    Workspace w(*d, *source, output->row_words(), B, B);
+    auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, Index N,
+                    const float* state, float* next, float* alpha, float* logits) {
+        parallel_step(team, *d, *output, *source, sentence, y, nullptr, N, state, next, alpha,
+                      logits, w);
     };
-    return greedy_search(threads, step, output->outputs, *choice, B, s.state_size, m->width, state, *made);
+    return greedy_search(threads, step, output->outputs, *options, B, w.state_size, source->length,
+                         state, *result);
 }
 
-// Beam search of B sentences by a decoder that has its words; see beam_search.h.
-EXPORT int64_t decoder_beam(const Decoder* d, const Matrix* output, const Batch* m, const Choice* choice, const Beam* beam,
-                            int64_t B, const float* state, const Hypotheses* made, int32_t threads) {
-    Scratch s(*d, *m, output->width(), B, B * beam->width);
-    auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, Index N, Index, const float* state,
-                    float* next, float* alpha, float* logits) {
-        step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
+/// Runs beam search on B sentences with a decoder that has its words; see beam_search.h.
+EXPORT int64_t decoder_beam(const Decoder* d, const PackedMatrix* output, const SourceBatch* source,
+                            const SearchOptions* options, const BeamOptions* beam, int64_t B,
+                            const float* state, const Hypotheses* result, int32_t threads) {
+    Workspace w(*d, *source, output->row_words(), B, B * beam->width);
+    auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, Index N, Index,
+                    const float* state, float* next, float* alpha, float* logits) {
+        parallel_step(team, *d, *output, *source, sentence, y, nullptr, N, state, next, alpha,
+                      logits, w);
     };
-    return beam_search(threads, step, output->outputs, *choice, *beam, B, s.state_size, m->width, state, *made);
+    return beam_search(threads, step, output->outputs, *options, *beam, B, w.state_size,
+                       source->length, state, *result);
 }
 
-// A cell over the first lengths[b] of J positions of B rows, from the last to the first where `backward`: x [B, J, x_size];
-// state [B, S] before, and then behind all; outputs [B, J, D], its first value, which are left as they are elsewhere.
-// Lengths must fall from row to row.
-EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, int64_t J, int64_t backward, const float* x,
-                          float* state, float* outputs, int32_t threads) {
-    const Batch nothing = {};
-    Scratch s(*d, nothing, 0, B, B);
+/// Runs a cell over the first lengths[b] of J positions of B rows; lengths must not increase from
+/// row to row.
+///
+/// reversed: 1 to run from the last position to the first. x: [B, J, x_size], projected inputs.
+/// state: [B, S], the initial states, replaced by the final ones. outputs: [B, J, D], the first
+/// state at each position; unchanged on padding.
+EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, int64_t J,
+                          int64_t reversed, const float* x, float* state, float* outputs,
+                          int32_t threads) {
+    const SourceBatch no_source = {};
+    Workspace w(*d, no_source, 0, B, B);
     Buffer<int64_t> row(B);
-    Buffer<float> next(B * s.state_size);
+    Buffer<float> next(B * w.state_size);
     for (Index b = 0; b < B; b++) row[b] = b;
-    const Index D = d->state[1], longest = lengths[0];
-    in_team(threads, [&](Member& me) {
+    const Index D = d->states[1], longest = lengths[0];
+    parallel_region(threads, [&](Team& team) {
         for (Index t = 0; t < longest; t++) {
-            const Index j = backward ? longest - 1 - t : t;
-            Index N = 0;
+            const Index j = reversed ? longest - 1 - t : t;
+            Index N = 0;  // rows that are long enough
             while (N < B && lengths[N] > j) N++;
-            advance_in_team(me, *d, nothing, row.data, nullptr, x + j * d->x_size, J * d->x_size, N, state, next.data, nullptr, s);
-            me.share(N, [&](Index n) {
-                memcpy(state + n * s.state_size, &next[n * s.state_size], s.state_size * sizeof(float));
-                memcpy(outputs + (n * J + j) * D, s.row(n).own + d->state[0], D * sizeof(float));
+            parallel_advance(team, *d, no_source, row.data, nullptr, x + j * d->x_size,
+                             J * d->x_size, N, state, next.data, nullptr, w);
+            team.parallel_for(N, [&](Index n) {
+                memcpy(state + n * w.state_size, &next[n * w.state_size],
+                       w.state_size * sizeof(float));
+                memcpy(outputs + (n * J + j) * D, w.row(n).values + d->states[0],
+                       D * sizeof(float));
             });
         }
     });

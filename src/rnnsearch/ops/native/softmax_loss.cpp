@@ -1,78 +1,87 @@
-// Cross-entropy over the vocabulary and its gradient, row by row, over logits in place: the native twin of the chunk
-// in `ops/loss.py`.
-#include "team.h"
+// Cross-entropy over the vocabulary and its gradient, row by row, in place on the logits: the fast
+// implementation of one chunk of ops/loss.py.
+#include "thread_team.h"
 #include "vectors.h"
 
 namespace {
 
-constexpr Index PARTS = 16;  // of the rows; each has its own sum for the bias, added up in their order
+/// Chunks of rows. Each has a sum for the bias gradient, and these are added in order, so that
+/// results do not depend on the number of threads.
+constexpr Index CHUNKS = 16;
 
-// logits: [M, V], without the bias; overwritten by d/dlogits = softmax - (1 - eps) onehot - eps / V where `gradient`.
-// nll: [M]. smoothed: [M], the loss with smoothing eps. d_bias: [V], added to.
+/// Computes the loss of M rows of logits and, if `gradient`, overwrites them with its gradient.
+///
+/// logits: [M, V], without the bias; d/dlogits = softmax - (1 - eps) onehot - eps / V. bias: [V].
+/// target: [M]. nll: [M], negative log-likelihood. smoothed: [M], loss with label smoothing eps.
+/// d_bias: [V], accumulated into.
 template <class T>
-void softmax_loss(Index threads, Index M, Index V, T* logits, const float* bias, const int64_t* target, float eps,
-                  bool gradient, float* nll, float* smoothed, float* d_bias) {
-    Buffer<float> to_bias;
-    if (gradient) to_bias.zeros(PARTS * V);
-    in_team(threads, [&](Member& me) {
+void softmax_loss(Index threads, Index M, Index V, T* logits, const float* bias,
+                  const int64_t* target, float eps, bool gradient, float* nll, float* smoothed,
+                  float* d_bias) {
+    Buffer<float> chunk_d_bias;  // [CHUNKS, V]
+    if (gradient) chunk_d_bias.zeros(CHUNKS * V);
+    parallel_region(threads, [&](Team& team) {
         Buffer<float> row(V + LANES);
-        me.share(PARTS, [&](Index part) {
-            float* own = &to_bias[part * V];
-            const Share rows(M, part, PARTS);
+        team.parallel_for(CHUNKS, [&](Index chunk) {
+            float* d_bias_sum = &chunk_d_bias[chunk * V];
+            const Chunk rows(M, chunk, CHUNKS);
             for (Index m = rows.begin; m < rows.end; m++) {
-                T* at = logits + m * V;
-                Vec highest = all(-3e38f), total = {}, plain = {};
+                T* x_m = logits + m * V;  // [V]
+                Vec maximum = broadcast(-3e38f), total = {}, sum_of_x = {};
                 for (Index k = 0; k < V; k += LANES) {
                     Index n = V - k;
-                    Vec x = load(at + k, n) + load(bias + k, n);
+                    Vec x = load(x_m + k, n) + load(bias + k, n);
                     if (n < LANES)
                         for (Index l = n; l < LANES; l++) x[l] = -3e38f;
                     store(&row[k], x);
-                    highest = most(highest, x);
+                    maximum = max(maximum, x);
                 }
-                float top = highest[0];
-                for (int l = 1; l < LANES; l++) top = greater(top, highest[l]);
-                float of_target = row[target[m]] - top;
+                float top = maximum[0];
+                for (int l = 1; l < LANES; l++) top = max(top, maximum[l]);
+                float x_target = row[target[m]] - top;
                 for (Index k = 0; k < V; k += LANES) {
                     Vec x = load(&row[k]) - top;
                     if (eps > 0) {
                         Vec counted = x;
                         for (Index l = V - k; l < LANES; l++) counted[l] = 0;
-                        plain += counted;
+                        sum_of_x += counted;
                     }
-                    Vec e = exponential(x);
+                    Vec e = vec_exp(x);
                     for (Index l = V - k; l < LANES; l++) e[l] = 0;
                     total += e;
                     store(&row[k], e);
                 }
                 float z = sum(total), log_z = logf(z);
-                nll[m] = log_z - of_target;
-                smoothed[m] = (1 - eps) * nll[m] + (eps > 0 ? eps * (log_z - sum(plain) / V) : 0);
+                nll[m] = log_z - x_target;
+                smoothed[m] =
+                    (1 - eps) * nll[m] + (eps > 0 ? eps * (log_z - sum(sum_of_x) / V) : 0);
                 if (!gradient) continue;
-                float scale = 1 / z, shared = eps / V;
+                float scale = 1 / z, uniform = eps / V;
                 row[target[m]] -= (1 - eps) * z;
                 for (Index k = 0; k < V; k += LANES) {
                     Index n = V - k;
-                    Vec g = load(&row[k]) * scale - shared;
-                    store(at + k, g, n);
-                    store(own + k, load(own + k, n) + g, n);
+                    Vec g = load(&row[k]) * scale - uniform;
+                    store(x_m + k, g, n);
+                    store(d_bias_sum + k, load(d_bias_sum + k, n) + g, n);
                 }
             }
         });
     });
-    for (Index part = 0; part < PARTS && gradient; part++)
+    for (Index chunk = 0; chunk < CHUNKS && gradient; chunk++)
         for (Index k = 0; k < V; k += LANES)
-            store(d_bias + k, load(d_bias + k, V - k) + load(&to_bias[part * V + k], V - k), V - k);
+            store(d_bias + k, load(d_bias + k, V - k) + load(&chunk_d_bias[chunk * V + k], V - k),
+                  V - k);
 }
 
 }  // namespace
 
-#define SOFTMAX(NAME, T)                                                                                              \
-    EXPORT void softmax_loss_##NAME(Index threads, Index M, Index V, T* logits, const float* bias,                \
-                                        const int64_t* target, float eps, Index gradient, float* nll,                  \
-                                        float* smoothed, float* d_bias) {                                              \
-        softmax_loss<T>(threads, M, V, logits, bias, target, eps, gradient, nll, smoothed, d_bias);                    \
+#define SOFTMAX_LOSS(NAME, T)                                                                      \
+    EXPORT void softmax_loss_##NAME(Index threads, Index M, Index V, T* logits, const float* bias, \
+                                    const int64_t* target, float eps, Index gradient, float* nll,  \
+                                    float* smoothed, float* d_bias) {                              \
+        softmax_loss<T>(threads, M, V, logits, bias, target, eps, gradient, nll, smoothed,         \
+                        d_bias);                                                                   \
     }
 
-SOFTMAX(fp32, float)
-SOFTMAX(bf16, bfloat16)
+SOFTMAX_LOSS(fp32, float)
+SOFTMAX_LOSS(bf16, bfloat16)

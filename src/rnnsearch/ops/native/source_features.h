@@ -1,188 +1,240 @@
-// Features of source positions inside an additive score: numbers that depend on the weights of the target positions before
-// (Tu et al. 2016, section 3.1; Cohn et al. 2016, sections 3.2 and 3.3). They are remembered a row for each source
-// position: `sums` of weights, or a GRU of some units that reads weight, annotation and query.
+// Recurrent features of source positions inside an additive score: coverage (Tu et al. 2016,
+// section 3.1), fertility and sums of alignments (Cohn et al. 2016, sections 3.2 and 3.3).
+//
+// They depend on the attention weights of the previous target positions. The state of a feature has
+// one row per source position: a sum of weights, or the state of a GRU that reads the weight, the
+// annotation and the query.
 #pragma once
 
 #include "attention.h"
 
+/// One feature. Mirrored by a ctypes structure.
 struct Feature {
-    int64_t units;       // of the GRU; 0: sums, C'_j = keeps C_j + alpha_j rate_j
-    int64_t neighbours;  // k: the score sees C_{j-k} .. C_{j+k} of sums
-    int64_t keeps;
-    int64_t fixed, kept;  // GRU: the query's share, sums at `fixed`, which are kept in values at `kept`
+    int64_t units;       // of the GRU; 0: a sum of weights, C'_j = accumulates C_j + alpha_j rate_j
+    int64_t neighbours;  // k, for sums: the score reads C_{j-k} .. C_{j+k}
+    int64_t accumulates;   // for sums: 1 to add to the previous sum, 0 to replace it
+    int64_t query_sums;    // for GRUs: offset of the projected query in the sums
+    int64_t query_values;  // for GRUs: offset of its copy in the values
 };
 
-// All features of a step. Their own weights: W_f [width, key] of all, then of each GRU the weight of alpha [3 d] and
-// [U_z U_r U] [d, 3 d], a row for each number that is read, d its units rounded up to whole vectors.
+/// All features of a step. Mirrored by a ctypes structure.
+///
+/// Their parameters are, in this order: W_f [width, A] of all features; then for each GRU the
+/// weight of alpha [3 d] and [U_z U_r U] [d, 3 d], one row per unit that is read; d is the number
+/// of units rounded up to whole vectors.
 struct Features {
-    const Feature* each;
+    const Feature* items;
     int64_t count;
-    int64_t width;     // of what the score sees of a position
-    int64_t memory;    // of what is remembered of a position
-    int64_t prepared;  // of what is computed once a sentence: the rate of sums; the annotations' share [3 d] of a GRU
+    int64_t width;       // values per position that the score reads
+    int64_t state_size;  // values per position that are carried to the next target position
+    // Values per position that are computed once per sentence: the rate of a sum, or a GRU's
+    // projection of the annotation [3 d].
+    int64_t prepared_size;
 };
 
-constexpr Index UNIT = 16;  // sizes are rounded up to multiples of this
+/// Sizes are rounded up to multiples of this; no vector is longer.
+constexpr Index UNIT_MULTIPLE = 16;
 
-static inline Index width_of(const Feature& f) { return f.units ? (f.units + UNIT - 1) / UNIT * UNIT : 2 * f.neighbours + 1; }
-static inline Index memory_of(const Feature& f) { return f.units ? width_of(f) : 1; }
-static inline Index prepared_of(const Feature& f) { return f.units ? 3 * width_of(f) : 1; }
-static inline Index own_weights(const Feature& f) { return f.units ? 3 * width_of(f) * (width_of(f) + 1) : 0; }
-static inline Index own_weights(const Features& all, Index key) {
-    Index size = all.width * key;
-    for (Index n = 0; n < all.count; n++) size += own_weights(all.each[n]);
+static inline Index feature_width(const Feature& f) {
+    return f.units ? (f.units + UNIT_MULTIPLE - 1) / UNIT_MULTIPLE * UNIT_MULTIPLE
+                   : 2 * f.neighbours + 1;
+}
+static inline Index feature_state_size(const Feature& f) { return f.units ? feature_width(f) : 1; }
+static inline Index feature_prepared_size(const Feature& f) {
+    return f.units ? 3 * feature_width(f) : 1;
+}
+static inline Index parameter_count(const Feature& f) {
+    return f.units ? 3 * feature_width(f) * (feature_width(f) + 1) : 0;
+}
+static inline Index parameter_count(const Features& features, Index key_size) {
+    Index size = features.width * key_size;
+    for (Index n = 0; n < features.count; n++) size += parameter_count(features.items[n]);
     return size;
 }
 
-// Where a feature begins in each of the rows.
-struct At {
-    Index weights, seen = 0, memory = 0, prepared = 0;
+/// Offsets of a feature in the parameters and in the rows of inputs, states and prepared values.
+struct FeatureOffsets {
+    Index parameters, inputs = 0, state = 0, prepared = 0;
 
-    At(const Features& all, Index key) : weights(all.width * key) {}
-    void pass(const Feature& f) {
-        seen += width_of(f);
-        memory += memory_of(f);
-        prepared += prepared_of(f);
-        weights += own_weights(f);
+    FeatureOffsets(const Features& features, Index key_size)
+        : parameters(features.width * key_size) {}
+    void advance(const Feature& f) {
+        inputs += feature_width(f);
+        state += feature_state_size(f);
+        prepared += feature_prepared_size(f);
+        parameters += parameter_count(f);
     }
 };
 
-// A GRU at one source position: z, r and candidate [3 d], and r C.
-struct Gates {
-    Buffer<float> all, reset;
+/// The gates of a feature's GRU at one source position: z, r and candidate [3 d], and the reset
+/// state r C [d].
+struct FeatureGates {
+    Buffer<float> gates, reset;
 
-    explicit Gates(Index d) : all(3 * d), reset(d) {}
+    explicit FeatureGates(Index d) : gates(3 * d), reset(d) {}
 
-    void run(const Feature& f, const float* weights, const float* prepared, const float* fixed, float alpha,
-             const float* old) {
-        const Index d = width_of(f);
-        const float *of_alpha = weights, *U = weights + 3 * d;
+    /// Computes the gates from the previous state [d]. prepared, query: [3 d], projected annotation
+    /// and query.
+    void compute(const Feature& f, const float* parameters, const float* prepared,
+                 const float* query, float alpha, const float* state) {
+        const Index d = feature_width(f);
+        const float *alpha_weight = parameters, *U = parameters + 3 * d;
         for (Index k = 0; k < 3 * d; k += LANES)
-            store(&all[k], load(prepared + k, 3 * d - k) + load(fixed + k, 3 * d - k) + alpha * load(of_alpha + k, 3 * d - k),
+            store(&gates[k],
+                  load(prepared + k, 3 * d - k) + load(query + k, 3 * d - k) +
+                      alpha * load(alpha_weight + k, 3 * d - k),
                   3 * d - k);
-        for (Index u = 0; u < f.units; u++) add_scaled(all.data, old[u], U + u * 3 * d, 2 * d);
-        for (Index k = 0; k < 2 * d; k += LANES) store(&all[k], sigmoid(load(&all[k], 2 * d - k)), 2 * d - k);
-        for (Index u = 0; u < d; u++) reset[u] = all[d + u] * old[u];
-        for (Index u = 0; u < f.units; u++) add_scaled(&all[2 * d], reset[u], U + u * 3 * d + 2 * d, d);
+        for (Index u = 0; u < f.units; u++) add_scaled(gates.data, state[u], U + u * 3 * d, 2 * d);
+        for (Index k = 0; k < 2 * d; k += LANES)
+            store(&gates[k], vec_sigmoid(load(&gates[k], 2 * d - k)), 2 * d - k);
+        for (Index u = 0; u < d; u++) reset[u] = gates[d + u] * state[u];
+        for (Index u = 0; u < f.units; u++)
+            add_scaled(&gates[2 * d], reset[u], U + u * 3 * d + 2 * d, d);
         for (Index k = 2 * d; k < 3 * d; k += LANES)
-            store(&all[k], hyperbolic_tangent(load(&all[k], 3 * d - k)), 3 * d - k);
+            store(&gates[k], vec_tanh(load(&gates[k], 3 * d - k)), 3 * d - k);
     }
 };
 
-// seen [source, width] from memory [source, memory]
-static void see(const Features& all, const Sentence& s, const float* memory, float* seen) {
-    At at(all, s.key);
-    for (Index n = 0; n < all.count; n++) {
-        const Feature& f = all.each[n];
+/// Writes what the score reads of the features, inputs [J, width], from their states [J,
+/// state_size].
+static void read_features(const Features& features, const SourceView& s, const float* states,
+                          float* inputs) {
+    FeatureOffsets at(features, s.key_size);
+    for (Index n = 0; n < features.count; n++) {
+        const Feature& f = features.items[n];
         for (Index m = 0; m < s.count; m++) {
-            const Index j = s.real[m];
-            float* to = seen + j * all.width + at.seen;
-            if (f.units) memcpy(to, memory + j * all.memory + at.memory, width_of(f) * sizeof(float));
+            const Index j = s.positions[m];
+            float* to = inputs + j * features.width + at.inputs;
+            if (f.units)
+                memcpy(to, states + j * features.state_size + at.state,
+                       feature_width(f) * sizeof(float));
             for (Index k = -f.neighbours; k <= f.neighbours && !f.units; k++)
-                to[k + f.neighbours] = j + k < 0 || j + k >= s.source ? 0.0f : memory[(j + k) * all.memory + at.memory];
+                to[k + f.neighbours] = j + k < 0 || j + k >= s.length
+                                           ? 0.0f
+                                           : states[(j + k) * features.state_size + at.state];
         }
-        at.pass(f);
+        at.advance(f);
     }
 }
 
-static void see_backward(const Features& all, const Sentence& s, const float* d_seen, float* d_memory) {
-    At at(all, s.key);
-    for (Index n = 0; n < all.count; n++) {
-        const Feature& f = all.each[n];
+/// Backward pass of `read_features`: adds to d_states [J, state_size].
+static void read_features_backward(const Features& features, const SourceView& s,
+                                   const float* d_inputs, float* d_states) {
+    FeatureOffsets at(features, s.key_size);
+    for (Index n = 0; n < features.count; n++) {
+        const Feature& f = features.items[n];
         for (Index m = 0; m < s.count; m++) {
-            const Index j = s.real[m];
-            const float* from = d_seen + j * all.width + at.seen;
-            if (f.units) add_scaled(d_memory + j * all.memory + at.memory, 1.0f, from, width_of(f));
+            const Index j = s.positions[m];
+            const float* from = d_inputs + j * features.width + at.inputs;
+            if (f.units)
+                add_scaled(d_states + j * features.state_size + at.state, 1.0f, from,
+                           feature_width(f));
             for (Index k = -f.neighbours; k <= f.neighbours && !f.units; k++)
-                if (j + k >= 0 && j + k < s.source) d_memory[(j + k) * all.memory + at.memory] += from[k + f.neighbours];
+                if (j + k >= 0 && j + k < s.length)
+                    d_states[(j + k) * features.state_size + at.state] += from[k + f.neighbours];
         }
-        at.pass(f);
+        at.advance(f);
     }
 }
 
-// What is remembered [source, memory] after a target position whose weights were alpha [source]. values: the row where the
-// query's shares are kept.
-static void remember(const Features& all, const Sentence& s, const float* weights, const float* prepared,
-                     const float* values, const float* alpha, const float* memory, float* next) {
-    At at(all, s.key);
-    for (Index n = 0; n < all.count; n++) {
-        const Feature& f = all.each[n];
-        const Index d = memory_of(f);
-        Gates gates(f.units ? d : 0);
+/// Writes the states [J, state_size] after a target position with weights alpha [J].
+///
+/// prepared: [J, prepared_size]. values: the row of values with the projected queries (see
+/// `save_queries`).
+static void update_features(const Features& features, const SourceView& s, const float* parameters,
+                            const float* prepared, const float* values, const float* alpha,
+                            const float* states, float* next_states) {
+    FeatureOffsets at(features, s.key_size);
+    for (Index n = 0; n < features.count; n++) {
+        const Feature& f = features.items[n];
+        const Index d = feature_state_size(f);
+        FeatureGates gru(f.units ? d : 0);
         for (Index m = 0; m < s.count; m++) {
-            const Index j = s.real[m];
-            const float *old = memory + j * all.memory + at.memory, *own = prepared + j * all.prepared + at.prepared;
-            float* now = next + j * all.memory + at.memory;
+            const Index j = s.positions[m];
+            const float* state = states + j * features.state_size + at.state;
+            const float* prepared_j = prepared + j * features.prepared_size + at.prepared;
+            float* next = next_states + j * features.state_size + at.state;
             if (!f.units) {
-                *now = (f.keeps ? *old : 0.0f) + alpha[j] * *own;
+                *next = (f.accumulates ? *state : 0.0f) + alpha[j] * *prepared_j;
                 continue;
             }
-            gates.run(f, weights + at.weights, own, values + f.kept, alpha[j], old);
-            for (Index u = 0; u < d; u++) now[u] = old[u] + gates.all[u] * (gates.all[2 * d + u] - old[u]);
+            gru.compute(f, parameters + at.parameters, prepared_j, values + f.query_values,
+                        alpha[j], state);
+            for (Index u = 0; u < d; u++)
+                next[u] = state[u] + gru.gates[u] * (gru.gates[2 * d + u] - state[u]);
         }
-        at.pass(f);
+        at.advance(f);
     }
 }
 
-// From d_next, of what is remembered after: writes d_memory, of what was before, and d of the query's shares (in d_sums);
-// adds to d_alpha, d_prepared and d_weights.
+/// Backward pass of `update_features`, from d_next_states.
+///
+/// Writes d_states and the gradient of the projected queries (into d_sums); adds to d_alpha,
+/// d_prepared and d_parameters.
 template <class T>
-static void remember_backward(const Features& all, const Sentence& s, const float* weights, const float* prepared,
-                              const float* values, const float* alpha, const float* memory, const float* d_next,
-                              float* d_memory, float* d_alpha, float* d_prepared, float* d_weights, T* d_sums) {
-    At at(all, s.key);
-    for (Index n = 0; n < all.count; n++) {
-        const Feature& f = all.each[n];
-        const Index d = memory_of(f);
-        const float *own_weight = weights + at.weights, *U = own_weight + 3 * d;
-        float *d_own = d_weights + at.weights, *d_U = d_own + 3 * d;
-        Gates gates(f.units ? d : 0);
-        Buffer<float> d_gates(3 * d), d_fixed;
-        d_fixed.zeros(3 * d);
+static void update_features_backward(const Features& features, const SourceView& s,
+                                     const float* parameters, const float* prepared,
+                                     const float* values, const float* alpha, const float* states,
+                                     const float* d_next_states, float* d_states, float* d_alpha,
+                                     float* d_prepared, float* d_parameters, T* d_sums) {
+    FeatureOffsets at(features, s.key_size);
+    for (Index n = 0; n < features.count; n++) {
+        const Feature& f = features.items[n];
+        const Index d = feature_state_size(f);
+        const float *alpha_weight = parameters + at.parameters, *U = alpha_weight + 3 * d;
+        float *d_alpha_weight = d_parameters + at.parameters, *d_U = d_alpha_weight + 3 * d;
+        FeatureGates gru(f.units ? d : 0);
+        Buffer<float> d_gates(3 * d), d_query;
+        d_query.zeros(3 * d);
         for (Index m = 0; m < s.count; m++) {
-            const Index j = s.real[m];
-            const float *old = memory + j * all.memory + at.memory, *own = prepared + j * all.prepared + at.prepared;
-            const float* d_now = d_next + j * all.memory + at.memory;
-            float *d_old = d_memory + j * all.memory + at.memory, *d_own_share = d_prepared + j * all.prepared + at.prepared;
+            const Index j = s.positions[m];
+            const float* state = states + j * features.state_size + at.state;
+            const float* prepared_j = prepared + j * features.prepared_size + at.prepared;
+            const float* d_next = d_next_states + j * features.state_size + at.state;
+            float* d_state = d_states + j * features.state_size + at.state;
+            float* d_prepared_j = d_prepared + j * features.prepared_size + at.prepared;
             if (!f.units) {
-                *d_old = f.keeps ? *d_now : 0.0f;
-                d_alpha[j] += *d_now * *own;
-                *d_own_share += *d_now * alpha[j];
+                *d_state = f.accumulates ? *d_next : 0.0f;
+                d_alpha[j] += *d_next * *prepared_j;
+                *d_prepared_j += *d_next * alpha[j];
                 continue;
             }
-            gates.run(f, own_weight, own, values + f.kept, alpha[j], old);
-            const float *z = gates.all.data, *r = z + d, *c = r + d;
+            gru.compute(f, alpha_weight, prepared_j, values + f.query_values, alpha[j], state);
+            const float *z = gru.gates.data, *r = z + d, *c = r + d;
             float *d_z = d_gates.data, *d_r = d_z + d, *d_c = d_r + d;
             for (Index u = 0; u < d; u++) {
-                d_z[u] = d_now[u] * (c[u] - old[u]) * z[u] * (1 - z[u]);
-                d_c[u] = d_now[u] * z[u] * (1 - c[u] * c[u]);
-                d_old[u] = d_now[u] * (1 - z[u]);
+                d_z[u] = d_next[u] * (c[u] - state[u]) * z[u] * (1 - z[u]);
+                d_c[u] = d_next[u] * z[u] * (1 - c[u] * c[u]);
+                d_state[u] = d_next[u] * (1 - z[u]);
                 d_r[u] = 0;
             }
             for (Index u = 0; u < f.units; u++) {
                 const float d_reset = dot(U + u * 3 * d + 2 * d, d_c, d);
-                d_r[u] = d_reset * old[u] * r[u] * (1 - r[u]);
-                d_old[u] += d_reset * r[u];
-                add_scaled(d_U + u * 3 * d + 2 * d, gates.reset[u], d_c, d);
+                d_r[u] = d_reset * state[u] * r[u] * (1 - r[u]);
+                d_state[u] += d_reset * r[u];
+                add_scaled(d_U + u * 3 * d + 2 * d, gru.reset[u], d_c, d);
             }
             for (Index u = 0; u < f.units; u++) {
-                d_old[u] += dot(U + u * 3 * d, d_z, 2 * d);
-                add_scaled(d_U + u * 3 * d, old[u], d_z, 2 * d);
+                d_state[u] += dot(U + u * 3 * d, d_z, 2 * d);  // of z and r, which are adjacent
+                add_scaled(d_U + u * 3 * d, state[u], d_z, 2 * d);
             }
-            d_alpha[j] += dot(own_weight, d_z, 3 * d);
-            add_scaled(d_own, alpha[j], d_z, 3 * d);
-            add_scaled(d_own_share, 1.0f, d_z, 3 * d);
-            add_scaled(d_fixed.data, 1.0f, d_z, 3 * d);
+            d_alpha[j] += dot(alpha_weight, d_z, 3 * d);  // of z, r and c
+            add_scaled(d_alpha_weight, alpha[j], d_z, 3 * d);
+            add_scaled(d_prepared_j, 1.0f, d_z, 3 * d);
+            add_scaled(d_query.data, 1.0f, d_z, 3 * d);
         }
         if (f.units)
-            for (Index k = 0; k < 3 * d; k += LANES) store(d_sums + f.fixed + k, load(&d_fixed[k], 3 * d - k), 3 * d - k);
-        at.pass(f);
+            for (Index k = 0; k < 3 * d; k += LANES)
+                store(d_sums + f.query_sums + k, load(&d_query[k], 3 * d - k), 3 * d - k);
+        at.advance(f);
     }
 }
 
-// The query's shares of GRUs, from sums to where they are kept.
-static inline void keep_shares(const Features& all, const float* sums, float* values) {
-    for (Index n = 0; n < all.count; n++)
-        if (const Feature& f = all.each[n]; f.units)
-            memcpy(values + f.kept, sums + f.fixed, 3 * width_of(f) * sizeof(float));
+/// Copies the projected queries of GRUs from the sums to the values, where `update_features` reads
+/// them.
+static inline void save_queries(const Features& features, const float* sums, float* values) {
+    for (Index n = 0; n < features.count; n++)
+        if (const Feature& f = features.items[n]; f.units)
+            memcpy(values + f.query_values, sums + f.query_sums,
+                   3 * feature_width(f) * sizeof(float));
 }

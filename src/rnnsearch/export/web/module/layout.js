@@ -63,7 +63,7 @@ export class Layout {
       name === null ? new Float32Array(rows) : this.#file.vector(name),
     );
     const create = (...pointers) =>
-      this.#engine.c.layer(this.#network, precision, outputs, inputs, ...pointers);
+      this.#engine.c.recurrent_add_layer(this.#network, precision, outputs, inputs, ...pointers);
     const number = this.#engine.withArrays([values, scale, concatenate(biases)], create);
     return number < 0 ? this.refuse() : { number, inputs, outputs };
   }
@@ -102,7 +102,7 @@ export class Layout {
       readout = -1,
     } = decoder;
     const inputSize = sum(inputs.map(([block]) => block[2]));
-    // The integers in the order in which the engine reads them (ops/native/web/recurrent.cpp).
+    // The integers in the order in which the engine reads them (ops/native/web/recurrent_api.cpp).
     const integers = [inputSize, sums, values, reads, key, annotation, heads, reach];
     integers.push(states.length, ...states.flat(), wordLayer, readout);
     integers.push(features.length, ...features.flatMap(({ sizes }) => sizes), parts.length);
@@ -125,7 +125,7 @@ export class Layout {
       concatenate([...vectorOffsets.keys()].map((name) => this.#file.vector(name))),
       vector === null ? null : this.#file.vector(vector),
     ];
-    const create = (...pointers) => this.#engine.c.machine(this.#network, scale, spread, ...pointers);
+    const create = (...pointers) => this.#engine.c.recurrent_add_step(this.#network, scale, spread, ...pointers);
     const number = this.#engine.withArrays(arrays, create);
     return number < 0 ? this.refuse() : number;
   }
@@ -146,7 +146,7 @@ export class Layout {
   }
 
   #linear({ number, inputs, outputs }, x) {
-    const apply = (...pointers) => this.#engine.c.apply(this.#network, number, ...pointers);
+    const apply = (...pointers) => this.#engine.c.recurrent_apply_layer(this.#network, number, ...pointers);
     const pointer = this.#engine.withArrays([x], apply) || this.refuse();
     return this.#readFloats(pointer, (x.length / inputs) * outputs);
   }
@@ -159,11 +159,11 @@ export class Layout {
     const B = lengths.length;
     const projected = this.#linear(inputs, x);
     const run = (...pointers) =>
-      this.#engine.c.sequence(this.#network, step, backward, ...pointers) || this.refuse();
+      this.#engine.c.recurrent_run_cell(this.#network, step, backward, ...pointers) || this.refuse();
     const pointer = this.#engine.withArrays([projected, Int32Array.from(lengths)], run);
     const outputs = this.#readFloats(pointer, B * J * sizes[0]);
     const stateSize = sum(sizes) + 1;
-    const states = this.#readFloats(this.#engine.c.last_states(this.#network), B * stateSize);
+    const states = this.#readFloats(this.#engine.c.recurrent_final_states(this.#network), B * stateSize);
     let offset = 0;
     const last = sizes.map((size) => {
       const rows = lengths.map((_, b) => {

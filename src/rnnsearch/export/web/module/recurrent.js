@@ -1,5 +1,5 @@
 // Any recurrent model whose computation is a program (engine/program.py, engine/recurrent.py). The engine runs cells,
-// layers and search (ops/native/web/recurrent.cpp).
+// layers and search (ops/native/web/recurrent_api.cpp).
 
 import { readAttention } from "./attention.js";
 import { Encoder } from "./encoder.js";
@@ -54,7 +54,7 @@ export class Recurrent extends WasmEngine {
     this.#encoderRowSize = Math.max(...layers.flatMap(([cells]) => cells.map(rowSize)));
     this.#decoderRowSize = rowSize(step);
     const create = (...pointers) =>
-      this.c.network(...this.vocabularySizes, target.columns, ...pointers) || fail();
+      this.c.recurrent_create(...this.vocabularySizes, target.columns, ...pointers) || fail();
     this.#network = this.withArrays([target.values, target.scale], create);
     const layout = new Layout(this, this.#network, file);
     const encoderProgram = { readsEnd, reverse, initialStates, attention };
@@ -78,7 +78,7 @@ export class Recurrent extends WasmEngine {
   }
 
   setTokenBytes(sizes) {
-    const call = (...pointers) => this.c.spelled(this.#network, ...pointers);
+    const call = (...pointers) => this.c.recurrent_set_token_bytes(this.#network, ...pointers);
     this.run(() => this.withArrays([Int32Array.from(sizes)], call));
   }
 
@@ -90,11 +90,11 @@ export class Recurrent extends WasmEngine {
   }
 
   search(sentences, request, lengthPenalty, coveragePenalty) {
-    const check = (...pointers) => this.c.asks(this.#network, ...pointers);
+    const check = (...pointers) => this.c.recurrent_check_request(this.#network, ...pointers);
     if (this.withArrays([request], check) < 0) return -1;
     const arrays = [request, ...this.#encoder.encode(sentences)];
     const settings = [this.#decoder, this.#output, lengthPenalty, coveragePenalty];
-    const call = (...pointers) => this.c.search(this.#network, ...settings, ...pointers);
+    const call = (...pointers) => this.c.recurrent_search(this.#network, ...settings, ...pointers);
     return this.withArrays(arrays, call);
   }
 }

@@ -1,4 +1,4 @@
-// RNNsearch in the engine (engine/rnnsearch.py, ops/native/web/rnnsearch.cpp).
+// RNNsearch in the engine (engine/rnnsearch.py, ops/native/web/rnnsearch_api.cpp).
 
 import { damagedHeader } from "./engine-file.js";
 import { roundUp } from "./matrices.js";
@@ -47,25 +47,25 @@ export class RNNsearch extends WasmEngine {
     sizes.push(...this.vocabularySizes, ...embeddingSizes);
     const isSize = (size) => Number.isInteger(size) && size > 0 && size < 2 ** 31;
     if (!sizes.every(isSize)) fail();
-    this.#model = this.c.model(precision, ...sizes) || fail();
+    this.#model = this.c.rnnsearch_create(precision, ...sizes) || fail();
     MATRICES.forEach((name, number) => {
       const { rows, columns, values, scale } = weight(name);
       const bias = has(`${name}.bias`) ? vector(`${name}.bias`) : null;
       const layOut = (...pointers) =>
-        this.c.lay(this.#model, number, rows, columns, ...pointers) || fail();
+        this.c.rnnsearch_set_array(this.#model, number, rows, columns, ...pointers) || fail();
       this.withArrays([values, scale, bias], layOut);
     });
-    this.withArrays([scoreVector], (...pointers) => this.c.finish(this.#model, ...pointers) || fail());
+    this.withArrays([scoreVector], (...pointers) => this.c.rnnsearch_finish(this.#model, ...pointers) || fail());
   }
 
   setTokenBytes(sizes) {
-    const call = (...pointers) => this.c.spell(this.#model, ...pointers);
+    const call = (...pointers) => this.c.rnnsearch_set_token_bytes(this.#model, ...pointers);
     this.run(() => this.withArrays([Int32Array.from(sizes)], call));
   }
 
   search(_, request, lengthPenalty, coveragePenalty) {
     const call = (...pointers) =>
-      this.c.translate(this.#model, ...pointers, lengthPenalty, coveragePenalty);
+      this.c.rnnsearch_translate(this.#model, ...pointers, lengthPenalty, coveragePenalty);
     return this.withArrays([request], call);
   }
 }

@@ -42,7 +42,7 @@ export class WasmEngine {
   }
 
   #copyToMemory(array) {
-    const pointer = this.c.room(Math.max(1, array.byteLength));
+    const pointer = this.c.allocate(Math.max(1, array.byteLength));
     if (!pointer) throw new WebAssembly.RuntimeError();
     const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
     new Uint8Array(this.c.memory.buffer, pointer, bytes.length).set(bytes);
