@@ -18,8 +18,8 @@ from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.models.batch_rng import BatchRng
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe, train_characters
 from rnnsearch.text.words import train_words
@@ -51,8 +51,8 @@ def config_of(tables: Row) -> RunConfig:
 def system_of(config: RunConfig, columns: tuple[list[str], ...]) -> TranslationSystem:
     """Build an untrained system with tokenizers trained on the source and target lines."""
     tokenizers = {}
-    for side, kind, lines in zip(config.data.languages, config.text.types, columns, strict=True):
-        tokenizers[side] = TRAINERS[kind](lines, config.text.vocabulary or 8000, 1)
+    for language, text_type, lines in zip(config.data.languages, config.text.types, columns, strict=True):
+        tokenizers[language] = TRAINERS[text_type](lines, config.text.vocabulary or 8000, 1)
     return TranslationSystem.make(config, tokenizers, 1)
 
 
@@ -82,13 +82,13 @@ def make_search(config: RunConfig, columns: tuple[list[str], ...], pairs: list[P
     """Return a function that translates the pairs' sources greedily, with character-level decoding if available."""
     system = system_of(config, columns)
     system.model.eval()
-    scorer = system.fastest("auto").scorer
+    scorer = system.fast_scorer("auto").scorer
     sources = [system.source.segment([source])[0].spelled for source, _ in pairs]
     mean_length = round(sum(len(system.target.ids([target])[0]) for _, target in pairs) / len(pairs)) + 1
     options = SearchOptions(beam=1, max_ratio=0.0, max_extra=mean_length)
 
     def search() -> None:
-        hypotheses = decode_all(scorer, sources, options, make=system.sources)
+        hypotheses = decode_all(scorer, sources, options, make=system.make_sources)
         if system.can("spell"):
             unknown = [(s, h[0].ids) for s, h in zip(sources, hypotheses, strict=True) if 1 in h[0].ids]
             system.spell([s for s, _ in unknown], [ids for _, ids in unknown], 1)

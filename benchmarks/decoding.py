@@ -28,10 +28,10 @@ from harness import (
 
 from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.search.candidates import FILE, ColumnChooser, read
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System

@@ -33,9 +33,9 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.options import SearchOptions
 
 VOCABULARY_SIZE = 8000
 PAIRS = 64

@@ -182,7 +182,7 @@ def table(head: str, rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a Markdown table, or none if there are no rows. The first column is left-aligned.
 
     Args:
-        head: Column titles with optional formats, such as `"device | tokens/s {:,.0f} | share {:.0%}"`.
+        head: Column titles with optional formats, such as `"device | tokens/s {:,.0f} | fraction {:.0%}"`.
         rows: Cells per column. Strings are copied unchanged, None is an empty cell.
     """
     columns = [column.partition(" {") for column in head.split(" | ")]

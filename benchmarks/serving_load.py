@@ -121,7 +121,7 @@ class Soak:
     port: int
     sentences: Sequence[str]
     end: float
-    """When to stop, on the clock of `time.monotonic`."""
+    """End time on the clock of `time.monotonic`."""
     rng: random.Random = field(default_factory=lambda: random.Random(1))
     requests: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)

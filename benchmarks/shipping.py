@@ -30,8 +30,8 @@ IMPORTS_ONLY = "import numpy, tokenizers"
 PRINT_PEAK = """
 import pathlib, re
 status = pathlib.Path("/proc/self/status")
-found = re.search(r"VmHWM:\\s*(\\d+)", status.read_text()) if status.exists() else None
-print(found[1] if found else "")
+peak = re.search(r"VmHWM:\\s*(\\d+)", status.read_text()) if status.exists() else None
+print(peak[1] if peak else "")
 """
 STARTS = 3
 

@@ -65,7 +65,7 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     from rnnsearch.objectives.contrast import CONTRASTS
     from rnnsearch.objectives.likelihood import Likelihood
     from rnnsearch.systems.translation import build
-    from rnnsearch.training.sparse_tables import Tables
+    from rnnsearch.training.sparse_tables import SparseTables
 
     untied = {"model": {"tie": "none"}, "text": {"type": "words", "joint": False}, "training": {"label_smoothing": 0.0}}
     data = {"source": "en", "target": "de", "train": ["x.tsv"]}
@@ -82,7 +82,9 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     contrast = None if options is None else CONTRASTS[options.type](size)
     optimiser = torch.optim.Adam(model.parameters(), fused=True)
     objective = Likelihood(contrast=contrast)
-    tables = Tables() if partition is None and options is None else Tables(model, sparse=True, folder=folder)
+    tables = (
+        SparseTables() if partition is None and options is None else SparseTables(model, sparse=True, folder=folder)
+    )
 
     def update() -> None:
         objective(model, batch, BatchRng(1)).total.backward()
@@ -105,9 +107,9 @@ def measure_search(model: Any, ids: list[list[int]], size: int, method: str) -> 
     import torch
 
     from rnnsearch.search.beam import greedy
-    from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.decode import make_sources
     from rnnsearch.search.model_scorer import ModelScorer
+    from rnnsearch.search.options import SearchOptions
 
     scorer = ModelScorer(model)
     options = SearchOptions(beam=1, max_ratio=0.0, max_extra=LENGTH)

@@ -41,8 +41,9 @@ TARGETS = {
 
 def docstrings(tree: ast.AST) -> list[str]:
     """Return all docstrings, including the strings below attributes."""
-    bodies = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
-    values = [statement.value for body in bodies for statement in body if isinstance(statement, ast.Expr)]
+    bodies = [getattr(node, "body", None) for node in ast.walk(tree)]
+    statements = [statement for body in bodies if isinstance(body, list) for statement in body]
+    values = [statement.value for statement in statements if isinstance(statement, ast.Expr)]
     return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
 
 

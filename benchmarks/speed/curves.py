@@ -25,9 +25,9 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import precision
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.utils.files import write_json
 

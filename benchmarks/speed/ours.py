@@ -21,7 +21,7 @@ from benchmarks.speed.tokens import Tokens, write_lines
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """One way of training the same model."""
+    """Settings for training the same model."""
 
     name: str
     title: str
@@ -31,9 +31,9 @@ class TrainingSetting:
     skip: int = 50
     native: bool = True
     recorded: bool = True
-    """On a GPU, whether passes are recorded as CUDA graphs."""
+    """True if passes on a GPU are recorded as CUDA graphs."""
     plain: bool = False
-    """Whether recurrences repeat the decoder's step instead of using a fast implementation."""
+    """True if recurrences repeat the decoder's step instead of using a fast implementation."""
     settings: tuple[str, ...] = ()
     """Options that override the run file."""
 
@@ -49,7 +49,7 @@ TRAINING_SETTINGS = (
 
 @dataclass(frozen=True)
 class SearchSetting:
-    """One way of searching with the same weights."""
+    """Settings for searching with the same weights."""
 
     name: str
     title: str

@@ -22,11 +22,11 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.memory import Memory
-from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import choose_device, precision
 from rnnsearch.systems.translation import build
-from rnnsearch.training.malloc import kept_heap
+from rnnsearch.training.malloc import retained_heap
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")
@@ -64,7 +64,9 @@ class PhaseTimer:
         The backward passes of the softmax, the readout and the recurrence end when the gradients of the readouts, the
         contexts and the annotations' keys are ready.
         """
-        self._wrap(model, "encode", "encode", "recurrence", lambda memories, *_: _attention_input(only(memories)))
+        self._wrap(
+            model, "encode", "encode", "recurrence", lambda memories, *_: _attention_input(only_memory(memories))
+        )
         self._wrap(model.decoder, "start", "start")
         self._wrap(model.decoder, "unroll", "recurrence", "readout", lambda reading, *_: reading.context)
         self._wrap(model, "_readout", "readout")
@@ -103,7 +105,7 @@ def _attention_input(memory: Memory) -> Tensor:
     return memory.annotations if memory.keys is None else memory.keys
 
 
-@kept_heap()
+@retained_heap()
 def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row:
     """Measure the milliseconds per phase of an average update, performed as in the training loop.
 

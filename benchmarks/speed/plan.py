@@ -1,4 +1,4 @@
-"""What one run measures, and in which order. Finished rows are stored and reused as long as their settings match."""
+"""The measurements of one run and their order. Finished rows are stored and reused while their settings match."""
 
 from __future__ import annotations
 

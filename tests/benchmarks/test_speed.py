@@ -137,24 +137,24 @@ def made_up_results() -> Results:
     """Return results with round ratios."""
     fed, not_fed = (rivals.parse(SCRIPT.replace("tok_per_s=697", f"tok_per_s={speed}")) for speed in (697, 1000))
     versions = {"processor": "P", "instructions": "AVX2", "torch": "t", "python": "3", "date": "d"}
-    found = Results({"cores": 2, "threads": 2, **versions})
-    found.rivals.extend([("A, fed", True, {**fed, "updates": 150}), ("B", False, {**not_fed, "updates": 1816})])
+    results = Results({"cores": 2, "threads": 2, **versions})
+    results.rivals.extend([("A, fed", True, {**fed, "updates": 150}), ("B", False, {**not_fed, "updates": 1816})])
     shared = {"parameters": 7, "memory_mib": {"100": 400.0, "200": 410.0}, "peak_mib": 1355 / 2}
-    found.trainings.extend(
+    results.trainings.extend(
         [
             ("fp32", "fp32", {**shared, "tokens_per_second": 1394.0}),
             ("bf16", "bf16", {**shared, "tokens_per_second": 3485.0}),
         ]
     )
     parts = {p: {"seconds": 1.0, "flops_per_second": 1e9, "tokens_per_second": 6970.0} for p in ("fp32", "bf16")}
-    found.limit.update({"flops": 10**9, "counts": Counts(64, 800, 1000, 13000)._asdict(), **parts})
-    found.decodings.extend([("fp32", "greedy", case(64, 1, 2702)), ("fp32", "greedy", case(256, 1, 13510))])
-    found.decodings.extend([("fp32", "beam 5", case(64, 5, 1578))])
-    found.decodings.extend([("int8", "greedy, int8", case(64, 1, 13510)), ("bf16", "greedy", case(64, 1, 1))])
-    found.one_by_one.append(("1 thread", {"mean_ms": 5.474, "p50_ms": 5.0, "p99_ms": 9.0}))
-    found.one_by_one.append(("int8, 1 thread", {"mean_ms": 1.0, "p50_ms": 1.0, "p99_ms": 1.0}))
+    results.limit.update({"flops": 10**9, "counts": Counts(64, 800, 1000, 13000)._asdict(), **parts})
+    results.decodings.extend([("fp32", "greedy", case(64, 1, 2702)), ("fp32", "greedy", case(256, 1, 13510))])
+    results.decodings.extend([("fp32", "beam 5", case(64, 5, 1578))])
+    results.decodings.extend([("int8", "greedy, int8", case(64, 1, 13510)), ("bf16", "greedy", case(64, 1, 1))])
+    results.one_by_one.append(("1 thread", {"mean_ms": 5.474, "p50_ms": 5.0, "p99_ms": 9.0}))
+    results.one_by_one.append(("int8, 1 thread", {"mean_ms": 1.0, "p50_ms": 1.0, "p99_ms": 1.0}))
     nll = {REFERENCE: 3.0, "bf16": 3.03, "fp32": 2.9}
-    found.quality.update(
+    results.quality.update(
         {
             "updates": 9,
             "training": {title: {"nll": [mean], "mean": mean} for title, mean in nll.items()},
@@ -164,18 +164,18 @@ def made_up_results() -> Results:
             },
         }
     )
-    found.start_up.update({"help_seconds": 0.15, "one_sentence_seconds": 1.72})
-    found.to_bleu.update({"title": "bf16", "target": 35.5, "history": [(454, 42.124, 35.6)], "seconds": 42.124})
-    return found
+    results.start_up.update({"help_seconds": 0.15, "one_sentence_seconds": 1.72})
+    results.to_bleu.update({"title": "bf16", "target": 35.5, "history": [(454, 42.124, 35.6)], "seconds": 42.124})
+    return results
 
 
 def test_targets_compare_ratios_with_bounds():
-    found = made_up_results()
+    results = made_up_results()
     fastest = "relative to the fastest rival"
     context_fed = "relative to the fastest context-fed rival"
     dev_nll = "dev NLL per word after equal updates, mean of seeds"
-    results = {target.name: (target.value, target.met) for target in targets(found)}
-    assert results == {
+    reached = {target.name: (target.value, target.met) for target in targets(results)}
+    assert reached == {
         f"training, best precision, {context_fed}": (pytest.approx(5.0), True),
         f"training, best precision, {fastest}": (pytest.approx(3.485), True),
         f"training, fp32, {context_fed} (or at least 70% of its limit)": (pytest.approx(2.0), True),
@@ -195,8 +195,8 @@ def test_targets_compare_ratios_with_bounds():
 
 
 def test_either_of_two_fp32_targets_is_enough():
-    found = made_up_results()
-    slow = replace(found, limit={**found.limit, "fp32": {**found.limit["fp32"], "tokens_per_second": 1500.0}})
+    results = made_up_results()
+    slow = replace(results, limit={**results.limit, "fp32": {**results.limit["fp32"], "tokens_per_second": 1500.0}})
     slow.rivals[0][2]["train_tokens_per_second"] = 1300.0
     fp32 = "training, fp32, relative to the fastest context-fed rival, at least 1.80x; or fraction of the fp32 limit"
     assert {target.name: target.met for target in targets(slow)}[fp32]
@@ -303,18 +303,18 @@ def test_complete_run_at_toy_size_reuses_its_rows(tmp_path, peers, monkeypatch):
     threads = torch.get_num_threads()
     small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=rivals.choose("eole"), scripts=peers)
     try:
-        found = Measurement(small).run()
+        results = Measurement(small).run()
     finally:
         torch.set_num_threads(threads)
-    assert json.loads(json.dumps(found.__dict__)) is not None
-    assert {title for title, _, _ in found.trainings} == {s.title for s in small.trainings}
-    for _, _, row in found.trainings:
+    assert json.loads(json.dumps(results.__dict__)) is not None
+    assert {title for title, _, _ in results.trainings} == {s.title for s in small.trainings}
+    for _, _, row in results.trainings:
         assert row["tokens_per_second"] > 0
         assert row["measured_updates"] == 2
-    assert math.isfinite(found.quality["training"]["bf16"]["mean"])
-    assert found.to_bleu["history"][0][0] == 2
-    assert {row["milliseconds"].keys() >= {"encode", "update"} for _, row in found.phases} == {True}
-    text = markdown(found)
+    assert math.isfinite(results.quality["training"]["bf16"]["mean"])
+    assert results.to_bleu["history"][0][0] == 2
+    assert {row["milliseconds"].keys() >= {"encode", "update"} for _, row in results.phases} == {True}
+    text = markdown(results)
     sections = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert sections == [
         *("Targets", "Training", "The limit", "Decoding", "Latency", "Time to 0.0 BLEU", "Start-up"),
@@ -353,11 +353,11 @@ def test_every_curve_has_points_and_a_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "DECODED_BATCHES", (1, 8))
     monkeypatch.setattr(curves, "PAIRS", (1600, 2400))
     section = "\n".join(curves.measure_curves(tmp_path, tmp_path / "scratch", 1, toy=True))
-    found = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
-    assert found.keys() == {"length", "vocabulary", "width", "batch", "beam", "search-batch", "corpus"}
-    for name, curve in found.items():
+    stored = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
+    assert stored.keys() == {"length", "vocabulary", "width", "batch", "beam", "search-batch", "corpus"}
+    for name, curve in stored.items():
         assert f"(curve-{name}.png)" in section
         assert (tmp_path / f"curve-{name}.png").stat().st_size > 1000
         assert all(cost > 0 for points in curve["lines"].values() for _, cost in points)
-    assert [value for value, _ in found["corpus"]["lines"]["prepare"]] == [200, 300]
-    assert list(found["length"]["lines"]) == ["fp32", "bf16"]
+    assert [value for value, _ in stored["corpus"]["lines"]["prepare"]] == [200, 300]
+    assert list(stored["length"]["lines"]) == ["fp32", "bf16"]

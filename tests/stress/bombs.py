@@ -38,7 +38,7 @@ from rnnsearch.data.corpus import HELD, LONGEST, read_chunks
 from rnnsearch.errors import ConfigError, RnnsearchError
 from rnnsearch.search import candidates
 from rnnsearch.search.unknown_words import read_dictionary
-from rnnsearch.systems.card import SCORES, TRAINING, measured, training_facts
+from rnnsearch.systems.card import SCORES_FILE, TRAINING_FILE, load_scores, load_training_facts
 from rnnsearch.text.alignments import read_pharaoh
 from rnnsearch.text.documents import read_document
 from rnnsearch.text.subwords import train_bpe
@@ -116,7 +116,7 @@ def fetch_from_index(path: Path) -> None:
 
 
 def po(size: int, before: str = "", inside: str = "", text: str = "a", head: str = "") -> bytes:
-    """Return a gettext catalogue with one entry, of which the given part is repeated up to the size."""
+    """Return a gettext catalogue with one entry, in which the given text is repeated up to the size."""
     parts = (before, inside, text if len(text) > 1 else "", head)
     count = size // max(1, len("".join(parts)))
     before, inside, text, head = (part * count for part in parts)
@@ -369,7 +369,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "training": (
-        folder_reader(TRAINING, training_facts),
+        folder_reader(TRAINING_FILE, load_training_facts),
         {
             "deep": lambda n: b"[" * n,
             "digits": lambda n: b"1" * n,
@@ -377,7 +377,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "scores": (
-        folder_reader(SCORES, lambda folder: measured(folder, "x")),
+        folder_reader(SCORES_FILE, lambda folder: load_scores(folder, "x")),
         {"deep": lambda n: b"[" * n, "rows": lambda n: b"[" + b'{"weights":0},' * (n // 14) + b'{"weights":"x"}]'},
     ),
     "run": (

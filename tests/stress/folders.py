@@ -20,7 +20,7 @@ os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # do not build or time native co
 import tomli_w
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.systems.card import origin
+from rnnsearch.systems.card import load_origin
 from rnnsearch.translator.loading import load
 from tests.stress import mutants
 from tests.stress.run_files import garble, mutate
@@ -59,7 +59,7 @@ def loads(folder: Path) -> bool:
     try:
         translator = load(folder)
         translator.translate("the dog sees the cat.")
-        origin(folder)
+        load_origin(folder)
     except RnnsearchError as error:
         if not str(error).strip():
             raise AssertionError("the error has no message") from error

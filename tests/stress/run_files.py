@@ -32,12 +32,12 @@ DATA = {"source": "en", "target": "de", "train": ["a|b"]}
 
 def entries(table: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     """List every key of a nested table, with the table that contains it."""
-    found = []
+    keys = []
     for key, value in table.items():
-        found.append((table, key))
+        keys.append((table, key))
         if isinstance(value, dict):
-            found += entries(value)
-    return found
+            keys += entries(value)
+    return keys
 
 
 def mutate(table: dict[str, Any], rng: random.Random) -> dict[str, Any]:
