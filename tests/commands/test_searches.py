@@ -104,9 +104,9 @@ def test_what_is_banned_stands_in_no_translation(cli, model, tmp_path):
     terms = tmp_path / "terms.tsv"
     terms.write_text(f"cat\t{words[0]}\n", encoding="utf-8")
     refused = cli("translate", model, "--ban", ban, "--glossary", terms, "--beam", "6", stdin=GIVEN)
-    assert refused == (1, "", f'rnnsearch: a term must not hold a banned phrase; got "{words[0]}"\n')
+    assert refused == (1, "", f'rnnsearch: a term must not contain a banned phrase; got "{words[0]}"\n')
     refused = cli("translate", model, "--noisy", "2", "--glossary", terms, stdin=GIVEN)
-    assert refused == (1, "", "rnnsearch: terms need a plain beam search; got noisy chains\n")
+    assert refused == (1, "", "rnnsearch: terms need an ordinary beam search; got noisy chains\n")
 
 
 @pytest.mark.parametrize("way", [["--sample"], ["--groups", "3"], ["--noisy", "3"], ["--stochastic"]])
@@ -115,7 +115,7 @@ def test_a_search_that_forces_no_terms_is_refused_before_the_first_line(fault, m
     terms.write_text("cat\tVogel\n", encoding="utf-8")
     for text in (f"{BIRD}\n", ""):
         said = fault("translate", model, "--glossary", terms, *way, stdin=text)
-        assert said.startswith("terms need a plain beam search; got ")
+        assert said.startswith("terms need an ordinary beam search; got ")
 
 
 def test_a_banned_term_is_refused_before_the_first_line(fault, model, tmp_path):
@@ -123,7 +123,7 @@ def test_a_banned_term_is_refused_before_the_first_line(fault, model, tmp_path):
     terms.write_text("cat\tVogel\ndog\tder Hund\n", encoding="utf-8")
     ban.write_text("Hund\n", encoding="utf-8")
     asked = ["translate", model, "--glossary", terms, "--ban", ban, "--beam", "6"]
-    assert fault(*asked, stdin=f"{BIRD}\n") == 'a term must not hold a banned phrase; got "der Hund"'
+    assert fault(*asked, stdin=f"{BIRD}\n") == 'a term must not contain a banned phrase; got "der Hund"'
 
 
 def test_groups_differ_more_than_a_beam(cli, model):

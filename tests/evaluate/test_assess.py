@@ -9,7 +9,7 @@ import pytest
 from rnnsearch.errors import ModelError
 from rnnsearch.evaluation.assess import assess, record
 from rnnsearch.evaluation.report import write_assessment
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.translator.translator import Translator

@@ -38,10 +38,10 @@ from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Objective
 from rnnsearch.ops import linear, loss, recurrence
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 
@@ -363,11 +363,11 @@ def others(batch: Batch) -> list[Batch]:
 
 
 def pass_with_gradients(
-    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, draws: BatchRng | None
+    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, rng: BatchRng | None
 ) -> tuple[float, dict[str, Tensor | None]]:
     """The loss of a batch, and all parameters' gradients."""
     model.zero_grad()
-    loss = objective(model, batch, draws)
+    loss = objective(model, batch, rng)
     loss.total.backward()
     return loss.total.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
 

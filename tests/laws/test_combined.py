@@ -7,11 +7,11 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.ensemble import Combined, Weighted, WeightedPartial
 from rnnsearch.search.forced import forced
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import PartialStep, Step
 from rnnsearch.text.vocabulary import EOS
 

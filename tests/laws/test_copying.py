@@ -10,9 +10,9 @@ from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.models.memory import NO_WORD
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search import reattend
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.translation import build

@@ -11,9 +11,9 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import precision
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import build
 from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
 

@@ -11,9 +11,9 @@ from rnnsearch.engine.rnnsearch import RNNsearch
 from rnnsearch.engine.structs import Kind
 from rnnsearch.ops.native.library import library
 from rnnsearch.runtime.search import Search, beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.text.prefixes import Prefix
 from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch

@@ -16,11 +16,11 @@ from rnnsearch.ops import rows
 from rnnsearch.ops.linear import Kind, Packed
 from rnnsearch.ops.native import library
 from rnnsearch.search.beam import BeamSearch, beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.search.topk import best_of_blocks
 from rnnsearch.systems.translation import build
@@ -166,7 +166,7 @@ def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
         assert all(h.ids[: len(begin)] == begin and not options.banned & {*h.ids[len(begin) :]} for h in hypotheses)
     some = torch.tensor([3, 5, 7, 11, 40, 41, 60])
     for hypothesis in chain(*assert_one_call_is_the_steps(twin, sources, options, lambda _: some)):
-        assert options.spelling or set(hypothesis.ids) <= {*some.tolist(), *chain(*begins)}
+        assert options.forced_bytes or set(hypothesis.ids) <= {*some.tolist(), *chain(*begins)}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.noisy import Noisy, NoisyScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS
 
 CPU = torch.device("cpu")

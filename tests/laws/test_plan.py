@@ -3,9 +3,9 @@
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import Plan, decode_all
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 
 OPTIONS = SearchOptions(beam=2, max_ratio=1.0, max_extra=3)
 DOCUMENTS = [[5, 6, 7], [8, 9], [10, 4, 11], [7, 7, 5, 6], [9, 9], [11]]

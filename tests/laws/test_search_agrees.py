@@ -7,10 +7,10 @@ import torch
 from rnnsearch.data.batches import make_batch
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}

@@ -5,9 +5,9 @@ import torch
 
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import Side
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import build
 
 DATA = {"source": "en", "target": "de", "corpus": "x"}

@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decod
         assert (spelling.which[n, i] > 0) == (batch.target.ids[n, i] == UNK)
         if batch.target.ids[n, i] == UNK:
             of_characters += speller.losses(
-                speller.first(reading.state[n, i, None], reading.context[n, i, None]), word
+                speller.initial_state(reading.state[n, i, None], reading.context[n, i, None]), word
             )[0]
     torch.testing.assert_close(loss.total, words.total + 0.3 * of_characters)
     torch.testing.assert_close(loss.nll, words.nll + of_characters.detach())
@@ -102,7 +102,7 @@ def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hy
     batch = batch_of((0, 1))
     reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
     places = (batch.target.ids == UNK).nonzero(as_tuple=True)
-    first = model.speller.first(reading.state[places], reading.context[places])
+    first = model.speller.initial_state(reading.state[places], reading.context[places])
     for hypothesis, begin, text in zip(
         spellings(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
     ):

@@ -16,9 +16,9 @@ from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.forced import forced
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 
 CORPUS = {
     "en": [[5, 6, 7], [8, 9], [5], [6, 9, 10, 11]],
@@ -31,7 +31,7 @@ DIRECTION = Direction(("en", "fr"), "de")
 class SummedSources(TranslationModel):
     """A decoder's state a source, and the sum of their readouts under the softmax."""
 
-    def start(self, memories: Memories, draws: Any = None, steps: int = 0) -> Any:
+    def start(self, memories: Memories, rng: Any = None, steps: int = 0) -> Any:
         return {name: TranslationModel.start(self, {name: memory}) for name, memory in memories.items()}
 
     def step(self, y: Tensor, state: Any, memories: Memories) -> tuple[Tensor, Any, dict[str, Tensor]]:
@@ -39,7 +39,7 @@ class SummedSources(TranslationModel):
         readouts, states, attention = zip(*each.values(), strict=True)
         return sum(readouts), dict(zip(each, states, strict=True)), {k: v for a in attention for k, v in a.items()}
 
-    def unroll(self, previous: Tensor, memories: Memories, draws: Any = None) -> Unrolled:
+    def unroll(self, previous: Tensor, memories: Memories, rng: Any = None) -> Unrolled:
         readouts, state = [], self.start(memories)
         for y in previous.unbind(1):
             readout, state, _ = self.step(y, state, memories)

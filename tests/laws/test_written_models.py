@@ -16,9 +16,9 @@ from rnnsearch.engine.recurrent import Recurrent
 from rnnsearch.engine.structs import Kind
 from rnnsearch.ops.native.library import library
 from rnnsearch.runtime.search import Search, beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS
 

@@ -17,9 +17,9 @@ from rnnsearch.models.language_model import NETWORKS, LanguageModel
 from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.ops.linear import Kind
 from rnnsearch.ops.native.library import library
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.model_scorer import LanguageScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.search.scorer import Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from rnnsearch.search.beam import beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.topk import best
 
 CPU = torch.device("cpu")

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.search.banned import BannedText
+from rnnsearch.search.banned import BannedTokens
 from rnnsearch.search.beam import greedy, stream
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
-from rnnsearch.search.results import Scored
 from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.results import Scored
 from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.stochastic import Stochastic
@@ -118,14 +118,14 @@ def test_copies_that_found_something_stand_for_those_that_did_not(toy):
     options = replace(OPTIONS, beam=40, n_best=40, min_length=2, no_repeat_ngram=1, variant=Sampling(3.0))
     spellings = [b"", b" <unk>", b"", b"", b" a", b"b", b" b"]
     # ` b` cannot end a text, nor `b` follow it; after ` a` nothing but an end is left.
-    ban = BannedText(BannedPhrases(["b", "a b", "b a", "bb"]), spellings)
+    ban = BannedTokens(BannedPhrases(["b", "a b", "b a", "bb"]), spellings)
     [found] = decode_all(toy(symbols=7, seed=2), [[7, 8]], replace(options, banned_phrases=ban, banned=frozenset({1})))
     assert 0 < len(found) <= 40
     assert found == [BLOCKED] or not any(h.blocked for h in found)
 
 
 SPELLINGS = [b"", b" <unk>", b"", b"", b" a", b" b", b" c", b" d"]
-APART = BannedText(BannedPhrases([" ".join(two) for two in permutations("abc", 2)]), SPELLINGS)
+APART = BannedTokens(BannedPhrases([" ".join(two) for two in permutations("abc", 2)]), SPELLINGS)
 """No two of a, b and c are neighbours."""
 
 

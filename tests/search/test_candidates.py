@@ -8,9 +8,9 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, learn, read, save
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import EOS
 from tests.untrained import BAHDANAU, untrained
 

@@ -9,10 +9,11 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.constraints import SearchOptions, limits
+from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.prefixes import ForcedSpelling
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 CPU = torch.device("cpu")
@@ -36,11 +37,11 @@ BOTH = pytest.mark.parametrize("search", [greedy, beam])
         ("min_length", -1, "min_length must be at least 0; got -1"),
         ("stop", "first", 'stop must be one of bound, top; got "first"'),
         ("compact_at", 1.5, "compact_at must be between 0 and 1; got 1.5"),
-        ("banned", frozenset({EOS}), "banned must not hold EOS (id 3), or no translation could end"),
+        ("banned", frozenset({EOS}), "banned must not contain EOS (id 3), or no translation could end"),
         (
             "prefix",
             ((4,), (5, EOS)),
-            "the prefix of sentence 1 (counting from 0) must hold symbol ids without EOS; got [5, 3]",
+            "the prefix of sentence 1 (counting from 0) must consist of token ids without EOS; got [5, 3]",
         ),
     ],
 )
@@ -52,11 +53,11 @@ def test_a_bad_option_is_refused(option, value, message):
 
 def test_limits_count_source_symbols_without_eos_and_leave_room():
     sources = make_sources([[5, 6, 7], [5]], CPU)
-    assert limits(sources, SearchOptions(max_ratio=1.5, max_extra=2)).tolist() == [6, 3]
-    assert limits(sources, SearchOptions(max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
-    assert limits(sources, SearchOptions(max_ratio=1.0, max_extra=0, prefix=((), (4,) * 9))).tolist() == [3, 10]
+    assert max_lengths(sources, SearchOptions(max_ratio=1.5, max_extra=2)).tolist() == [6, 3]
+    assert max_lengths(sources, SearchOptions(max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
+    assert max_lengths(sources, SearchOptions(max_ratio=1.0, max_extra=0, prefix=((), (4,) * 9))).tolist() == [3, 10]
     longest = {**sources, "other": make_sources([[5], [6, 7]], CPU)["source"]}
-    assert limits(longest, SearchOptions(max_ratio=1.0, max_extra=0)).tolist() == [3, 2]
+    assert max_lengths(longest, SearchOptions(max_ratio=1.0, max_extra=0)).tolist() == [3, 2]
 
 
 @BOTH
@@ -132,9 +133,9 @@ def test_a_prefix_joins_the_columns_chosen(toy, sentences, search):
     for wanted, [best] in zip(prefix, found, strict=True):
         assert best.ids[: len(wanted)] == wanted
         assert set(best.ids[len(wanted) :]) <= {4, 5, 6, 7, 8}
-    spelling = ForcedSpelling(((),) * 6, torch.ones(9, dtype=torch.int64))
+    spelling = ForcedBytes(((),) * 6, torch.ones(9, dtype=torch.int64))
     free = search(scorer, sources, SearchOptions(beam=2))
-    assert search(scorer, sources, SearchOptions(beam=2, spelling=spelling), lambda _: part) == free
+    assert search(scorer, sources, SearchOptions(beam=2, forced_bytes=spelling), lambda _: part) == free
 
 
 @BOTH
@@ -143,7 +144,7 @@ def test_a_prefix_symbol_that_the_scorer_does_not_know_is_refused(toy, search):
         with pytest.raises(RnnsearchError) as error:
             search(toy(), make_sources([[9], [9]], CPU), SearchOptions(prefix=((4,), (5, 9))), choose)
         assert str(error.value) == (
-            "the prefix of sentence 1 (counting from 0) must hold symbols that the scorer scores; got 9"
+            "the prefix of sentence 1 (counting from 0) must consist of tokens that the scorer scores; got 9"
         )
 
 

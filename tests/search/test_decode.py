@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import EMPTY, SentenceError
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.vocabulary import EOS, PAD
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def test_prefixes_follow_their_sentences(toy, sentences):
     prefix = tuple((4 + n % 3, 7) for n in range(6))
     found = decode_all(toy(), sentences, SearchOptions(prefix=prefix), 2)
     assert [hypotheses[0].ids[:2] for hypotheses in found] == list(prefix)
-    with pytest.raises(RnnsearchError, match=r"prefix must have one entry a sentence \(6\); got 5"):
+    with pytest.raises(RnnsearchError, match=r"prefix must have one entry per sentence \(6\); got 5"):
         decode_all(toy(), sentences, SearchOptions(prefix=prefix[:5]))
 
 

@@ -6,10 +6,10 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.forced import forced
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
 

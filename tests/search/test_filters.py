@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.banned import BannedText
+from rnnsearch.search.banned import BannedTokens
 from rnnsearch.search.beam import greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.noisy import Noisy
-from rnnsearch.search.options import SUM
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import SUM_LOG_PROB
 from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.stochastic import Stochastic
 from rnnsearch.text.banned import BannedPhrases
@@ -28,7 +28,7 @@ SYMBOLS, MOST, SOURCE = (UNK, 4, 5, 6), 4, [7, 8]
 BANNED = BannedPhrases(["a", "b ab", "bb b"])
 FILTERS = {
     "symbols": {"banned": frozenset({UNK, 6})},
-    "phrases": {"banned_phrases": BannedText(BANNED, SPELLINGS)},
+    "phrases": {"banned_phrases": BannedTokens(BANNED, SPELLINGS)},
     "n-grams": {"no_repeat_ngram": 2},
     "length": {"min_length": 2},
     "prefix": {"prefix": ((5,),)},
@@ -69,7 +69,7 @@ def every():
 def test_a_wide_beam_is_an_exhaustive_search_filtered(toy, names, seed):
     scorer = toy(symbols=7, seed=seed, end=0.5)
     kept = [ids for ids in every() if allowed(ids, names)]
-    scored = forced(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM)
+    scored = forced(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM_LOG_PROB)
     scored.sort(key=lambda h: -h.score)
     assert 0 < len(kept) < len(every())
     [found] = decode_all(scorer, [SOURCE], of(names, beam=2000, n_best=2000))
@@ -85,7 +85,7 @@ def test_a_stochastic_beam_of_all_is_that_search_too(toy, names):
     assert sorted(h.ids for h in found) == sorted(ids for ids in every() if allowed(ids, names))
 
 
-@pytest.mark.parametrize("variant", [None, *VARIANTS], ids=lambda v: "beam" if v is None else v.what)
+@pytest.mark.parametrize("variant", [None, *VARIANTS], ids=lambda v: "beam" if v is None else v.name)
 @pytest.mark.parametrize("names", TOGETHER, ids="+".join)
 def test_no_search_finds_what_is_not_allowed(toy, names, variant):
     class Open(type(toy())):
@@ -93,7 +93,7 @@ def test_no_search_finds_what_is_not_allowed(toy, names, variant):
             return state._replace(h=by(state.h))
 
     if variant is not None and "terms" in names:
-        with pytest.raises(RnnsearchError, match=f"phrases need a plain beam search; got {variant.what}"):
+        with pytest.raises(RnnsearchError, match=f"phrases need an ordinary beam search; got {variant.name}"):
             of(names, beam=8, variant=variant)
         return
     # A beam of one, which takes a term at the end, may find that a banned phrase is in the way: then it is blocked.
@@ -108,7 +108,7 @@ def test_no_search_finds_what_is_not_allowed(toy, names, variant):
 
 
 def test_banned_phrases_are_the_same_in_whatever_company(toy, sentences):
-    options = SearchOptions(beam=3, n_best=3, max_ratio=1.0, banned_phrases=BannedText(BANNED, SPELLINGS))
+    options = SearchOptions(beam=3, n_best=3, max_ratio=1.0, banned_phrases=BannedTokens(BANNED, SPELLINGS))
     together = decode_all(toy(symbols=7, seed=3), sentences, options, batch_sentences=4)
     for own, ids in zip(together, sentences, strict=True):
         assert [h.ids for h in decode_all(toy(symbols=7, seed=3), [ids], options)[0]] == [h.ids for h in own]
@@ -130,8 +130,8 @@ def test_a_phrase_that_no_longer_word_begins_with_is_never_begun(toy):
 
 def test_what_is_forced_and_banned_at_once_is_refused():
     banned = FILTERS["phrases"]["banned_phrases"]
-    with pytest.raises(SentenceError, match=r"the prefix of sentence 1 .* must not hold a banned phrase"):
+    with pytest.raises(SentenceError, match=r"the prefix of sentence 1 .* must not contain a banned phrase"):
         SearchOptions(banned_phrases=banned, prefix=((4, 5), (4, 4)))
-    with pytest.raises(SentenceError, match=r"the phrases of sentence 0 .* must not hold a banned phrase"):
+    with pytest.raises(SentenceError, match=r"the phrases of sentence 0 .* must not contain a banned phrase"):
         SearchOptions(banned_phrases=banned, phrases=(((4,),),))
     assert SearchOptions(banned_phrases=banned, prefix=((4,),)), "`a` may yet go on as `ab`"

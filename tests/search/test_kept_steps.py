@@ -5,8 +5,8 @@ import torch
 
 from rnnsearch.search.backtrace import BLOCK, KeptSteps
 from rnnsearch.search.beam import BeamSearch
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.utils.tensors import leaves
 
 CPU = torch.device("cpu")

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.attention.attention import AttentionState
-from rnnsearch.models.decoders.decoder import each_hidden
+from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.memory import Hidden, HiddenAndCell
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.forced import forced
 from rnnsearch.search.noisy import Noisy, NoisyScorer
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import normal
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -120,7 +120,7 @@ def test_hidden_states_are_the_cells_own():
     one = torch.ones(2, 3)
     attention = AttentionState(features=(Hidden(3 * one),))
     state = _State((Hidden(one), HiddenAndCell(2 * one, 5 * one)), 7 * one, attention)
-    found = each_hidden(lambda h: h + 10, state)
+    found = map_hidden(lambda h: h + 10, state)
     assert found.cells[0].h.unique().tolist() == [11.0]
     assert (found.cells[1].h.unique().tolist(), found.cells[1].c.unique().tolist()) == ([12.0], [5.0])
     assert found.seen.unique().tolist() == [7.0]

@@ -10,9 +10,9 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam, greedy
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.options import LENGTH_NORMS, Ranking
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
 from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, untrained
 

@@ -10,10 +10,10 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import PhraseState, Table, WordPhrase, by_banks
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.topk import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS, UNK
 
@@ -199,9 +199,9 @@ def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
 
 def test_what_cannot_be_is_refused(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
-    with pytest.raises(RnnsearchError, match=r"phrases must have one entry a sentence \(1\); got 2"):
+    with pytest.raises(RnnsearchError, match=r"phrases must have one entry per sentence \(1\); got 2"):
         greedy(toy(), sources, SearchOptions(phrases=((), ())))
-    with pytest.raises(RnnsearchError, match="must hold symbol ids without EOS, and not be empty"):
+    with pytest.raises(RnnsearchError, match="must consist of token ids without EOS, and must not be empty"):
         SearchOptions(phrases=(((EOS,),),))
-    with pytest.raises(RnnsearchError, match="must hold symbols that are scored; got 99"):
+    with pytest.raises(RnnsearchError, match="must consist of tokens that are scored; got 99"):
         beam(toy(), sources, SearchOptions(phrases=(((5, 99),),)))

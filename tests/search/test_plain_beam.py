@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 

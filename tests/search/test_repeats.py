@@ -7,9 +7,9 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import EOS
 
 CPU = torch.device("cpu")

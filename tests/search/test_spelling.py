@@ -7,10 +7,10 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam, greedy, stream
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.hypothesis import BLOCKED
-from rnnsearch.search.prefixes import ForcedSpelling
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.prefixes import ForcedBytes
 
 CPU = torch.device("cpu")
 SIZES = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 4])
@@ -25,8 +25,8 @@ def test_the_best_of_all_spellings_is_found(toy, sentences):
         sources = make_sources(sentences, CPU)
         options = SearchOptions(beam=60, length_penalty=0.0, max_ratio=0.5, max_extra=2)
         ways = [beam(toy(seed=seed), sources, replace(options, prefix=(way,) * len(sentences))) for way in WAYS]
-        spelling = ForcedSpelling((AB,) * len(sentences), SIZES)
-        found = beam(toy(seed=seed), sources, replace(options, spelling=spelling))
+        spelling = ForcedBytes((AB,) * len(sentences), SIZES)
+        found = beam(toy(seed=seed), sources, replace(options, forced_bytes=spelling))
         for n, [best] in enumerate(found):
             expected = max((way[n][0] for way in ways), key=lambda h: h.score)
             assert best.ids == expected.ids
@@ -38,11 +38,11 @@ def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width
     rests = (AB, (), AB, (), AB, ())
     prefix = ((8, 8), (8,), (), (), (5,), (5, 5, 5))
     options = SearchOptions(
-        beam=width, prefix=prefix, spelling=ForcedSpelling(rests, SIZES), max_ratio=0.0, max_extra=0
+        beam=width, prefix=prefix, forced_bytes=ForcedBytes(rests, SIZES), max_ratio=0.0, max_extra=0
     )
     together = decode_all(toy(seed=1), sentences, options, batch_sentences=4)
     for n, ids in enumerate(sentences):
-        alone = replace(options, prefix=(prefix[n],), spelling=ForcedSpelling((rests[n],), SIZES))
+        alone = replace(options, prefix=(prefix[n],), forced_bytes=ForcedBytes((rests[n],), SIZES))
         [[best]] = decode_all(toy(seed=1), [ids], alone)
         assert together[n][0].ids == best.ids
         assert best.ids[: len(prefix[n])] == prefix[n]
@@ -52,9 +52,9 @@ def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width
 
 def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
-    assert greedy(toy(), sources, SearchOptions(spelling=ForcedSpelling((((),),), SIZES))) == [[BLOCKED]]
-    with pytest.raises(RnnsearchError, match=r"spelling must have one entry a sentence \(1\); got 2"):
-        beam(toy(), sources, SearchOptions(spelling=ForcedSpelling(((), ()), SIZES)))
+    assert greedy(toy(), sources, SearchOptions(forced_bytes=ForcedBytes((((),),), SIZES))) == [[BLOCKED]]
+    with pytest.raises(RnnsearchError, match=r"forced_bytes must have one entry per sentence \(1\); got 2"):
+        beam(toy(), sources, SearchOptions(forced_bytes=ForcedBytes(((), ()), SIZES)))
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])

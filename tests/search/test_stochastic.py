@@ -11,10 +11,11 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions, limits
+from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import bits
 from rnnsearch.search.stochastic import Gumbel, Stochastic, conditioned
 from rnnsearch.search.topk import ScoredRows
@@ -47,7 +48,7 @@ def drawn(scorer, source, times, width, seed=1, temperature=1.0):
     """So many independent draws of `width` translations, each in the order of their worth."""
     options = SearchOptions(beam=width, n_best=width, max_ratio=0.0, max_extra=MOST, compact_at=0.0)
     sources = make_sources([source] * times, CPU)
-    judge = Gumbel(bits(np.array([seed], np.uint64), times)[0], limits(sources, options), temperature)
+    judge = Gumbel(bits(np.array([seed], np.uint64), times)[0], max_lengths(sources, options), temperature)
     return [[h.ids for h in own] for own in beam(scorer, sources, options, None, judge)]
 
 

@@ -11,10 +11,10 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources, several
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import LIKELIEST, Diverse, Sampling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -230,4 +230,4 @@ def test_errors_name_the_sentence_and_not_the_copy(toy, sentences):
 
 
 def test_a_beam_that_is_not_given_is_shared_evenly():
-    assert [Diverse(4).beam(own, n_best) for own, n_best in ((5, 1), (4, 4), (3, 10))] == [8, 4, 12]
+    assert [Diverse(4).default_beam(own, n_best) for own, n_best in ((5, 1), (4, 4), (3, 10))] == [8, 4, 12]

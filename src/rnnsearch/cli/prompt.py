@@ -13,7 +13,7 @@ from rich.text import Text
 from rnnsearch.cli.options import MOST_BEAM
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.plots.heatmap import draw, visible
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 

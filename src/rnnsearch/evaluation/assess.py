@@ -13,9 +13,10 @@ from rnnsearch.data.prepared import COUNTS, read_counts
 from rnnsearch.evaluation.corpus_scores import Evaluation, evaluate
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, check_range
 from rnnsearch.metrics.scores import References
-from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.systems.card import add_scores, training_facts
-from rnnsearch.text.alignments import AlignedBy, Links, words
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.systems.card import add_scores, load_training_facts
+from rnnsearch.text.alignment_types import AlignedBy
+from rnnsearch.text.alignments import Links, words
 from rnnsearch.text.words import count_words
 from rnnsearch.translator.confidence import came_true
 from rnnsearch.translator.translation import Translation
@@ -128,7 +129,7 @@ def record(model: Path, assessment: Assessment, set_name: str) -> bool:
 
     Errors: RnnsearchError where the folder cannot be written.
     """
-    if not training_facts(model):
+    if not load_training_facts(model):
         return False
     add_scores(model, assessment.scores(set_name))
     return True

@@ -18,8 +18,8 @@ from rnnsearch.errors import ModelError, must_be_one_of
 from rnnsearch.models.layers import Embedding
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import KEPT, read
-from rnnsearch.search.options import ENGINE_NORMS
-from rnnsearch.systems.card import measured, origin
+from rnnsearch.search.ranking import ENGINE_NORMS
+from rnnsearch.systems.card import load_scores, load_origin
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.translator.confidence import CONFIDENCE
@@ -67,13 +67,13 @@ def export(folder: Path, path: Path, precision: str = "int8", candidates: int | 
 def described(folder: Path, system: System[Any]) -> dict[str, Any]:
     """What goes with a model wherever it goes: languages, how to search, where it comes from, what it was measured
     at."""
-    known, search = origin(folder), system.config.search.model_dump()
+    known, search = load_origin(folder), system.config.search.model_dump()
     return {
         "languages": [system.config.data.single_source, system.config.data.target],
         "search": {name: search[name] for name in SEARCH},
         "aligns_read_words": system.config.aligns_previous_word,
         "about": {name: known[name] for name in FACTS if name in known},
-        "scores": measured(folder),
+        "scores": load_scores(folder),
     }
 
 

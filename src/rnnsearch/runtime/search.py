@@ -17,7 +17,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.batching import MOST_ROWS
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.native_beam import Asked
-from rnnsearch.search.options import ENGINE_NORMS, MOST_PENALTY, Ranking
+from rnnsearch.search.ranking import ENGINE_NORMS, MAX_LENGTH_PENALTY, Ranking
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -28,7 +28,7 @@ NAN = "the scores of a sentence must be numbers; got NaN"
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. Lengths count target symbols without EOS; see `search.constraints.SearchOptions`."""
+    """How to search. Lengths count target symbols without EOS; see `search.options.SearchOptions`."""
 
     beam: int = 5
     n_best: int = 1
@@ -43,7 +43,7 @@ class Search:
         """Itself. Errors: ModelError where a file says what no search can be."""
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
         fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and type(self.max_extra) is int
-        fine = fine and self.length_penalty <= MOST_PENALTY
+        fine = fine and self.length_penalty <= MAX_LENGTH_PENALTY
         fine = fine and str(self.length_norm) in ENGINE_NORMS and self.banned == frozenset()
         if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")

@@ -26,7 +26,7 @@ from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.batching import longest_first, sentences_at_once
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_in, sure

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, Numbers, SentenceError
-from rnnsearch.search.options import SUM
+from rnnsearch.engine.structs import Array
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import SUM_LOG_PROB
 from rnnsearch.search.results import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses
 from rnnsearch.search.scorer import Sources
 from rnnsearch.utils.tensors import map_tree
@@ -55,7 +56,7 @@ class BeamStep(NamedTuple):
     """What one step of the beam did to the A sentences then in the batch: the M continuations looked at, in the order
     of choice, and the K of them that live on. Tensors stay on the device."""
 
-    sentences: Numbers
+    sentences: Array
     """[A], their numbers in the call."""
     parent: Tensor
     """[A, M], the live hypothesis that each continuation comes from."""
@@ -81,14 +82,14 @@ class BeamStep(NamedTuple):
 class Ends(NamedTuple):
     """Hypotheses that may be returned, one entry each."""
 
-    sentence: Numbers
-    step: Numbers
+    sentence: Array
+    step: Array
     """Index of the step that made its last symbol."""
-    place: Numbers
+    place: Array
     """Which of that step's M continuations it is."""
-    worth: Numbers
-    finished: Numbers
-    penalty: Numbers
+    worth: Array
+    finished: Array
+    penalty: Array
     """What coverage adds to its score."""
 
 
@@ -96,7 +97,7 @@ class Finals:
     """Which hypotheses have finished, and which sentences go on."""
 
     def __init__(
-        self, most: Numbers, options: SearchOptions, normalised: bool, judged: bool = False, to_top: bool = False
+        self, most: Array, options: SearchOptions, normalised: bool, judged: bool = False, to_top: bool = False
     ) -> None:
         """`judged`: whether hypotheses are compared by a worth that only falls, not by the options' ranking; `to_top`:
         whether a sentence stops as `stop = "top"` says."""
@@ -104,7 +105,7 @@ class Finals:
         self._most = most
         self._judged = judged
         self._to_top = to_top
-        self._ranking = SUM if judged else options.ranking
+        self._ranking = SUM_LOG_PROB if judged else options.ranking
         # A sentence stops at its first ended hypothesis in a beam of one, and nowhere early without a bound.
         self._bounded = (normalised or judged) and options.beam > 1 and not to_top
         self._best = np.full((len(most), options.n_best), -np.inf)
@@ -114,7 +115,7 @@ class Finals:
         self._last: BeamStep | None = None
         self._ends: list[Ends] = []
 
-    def add(self, made: BeamStep) -> Numbers:
+    def add(self, made: BeamStep) -> Array:
         """Take in the continuations of a step; returns which of its sentences go on."""
         sentences = made.sentences
         parts = [made.worth, made.ends.to(made.worth), *([] if made.penalty is None else [made.penalty])]
@@ -148,10 +149,10 @@ class Finals:
             self._cut(made, cut, done)
         self._last = made
         self._going[sentences[stops]] = False
-        still: Numbers = going & ~stops
+        still: Array = going & ~stops
         return still
 
-    def _finish(self, sentences: Numbers, total: Numbers, done: Numbers, cost: Numbers, ended: Numbers) -> None:
+    def _finish(self, sentences: Array, total: Array, done: Array, cost: Array, ended: Array) -> None:
         """Record the continuations that are `done` [A, beam], which `ended` says of whether by EOS."""
         row, place = np.nonzero(done)
         step = np.full(len(row), self._steps - 1)
@@ -164,7 +165,7 @@ class Finals:
         both = np.concatenate((self._best[sentences], score), axis=1)
         self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
 
-    def _cut(self, made: BeamStep, rows: Numbers, done: Numbers) -> None:
+    def _cut(self, made: BeamStep, rows: Array, done: Array) -> None:
         """Record the live hypotheses of `rows` [A] as they were at their maximal length, a step ago: those that
         are not `done` [A, beam] after it."""
         last = self._last
@@ -210,7 +211,7 @@ def hypotheses(
     return [own or [BLOCKED] for own in by_sentence]
 
 
-def _to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
+def _to_host(tensors: Sequence[Tensor]) -> list[Array]:
     """The tensors as arrays, fetched from the device in one transfer."""
     if not tensors:
         return []
@@ -219,7 +220,7 @@ def _to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
     return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
 
 
-def _trace(history: list[BeamStep], ends: Ends) -> tuple[Numbers, Numbers, Numbers]:
+def _trace(history: list[BeamStep], ends: Ends) -> tuple[Array, Array, Array]:
     """Tokens, scores and attention's rows [T, R] of the R hypotheses `ends`, all walked back together."""
     shape = (len(history), len(ends.sentence))
     tokens, rows, scores = np.zeros(shape, np.int64), np.full(shape, -1), np.zeros(shape, np.float32)

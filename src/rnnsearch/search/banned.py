@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
 from rnnsearch.text.vocabulary import EOS, UNK
@@ -19,7 +19,7 @@ NEVER = 1 << 20
 """More symbols than any translation has."""
 
 
-class BannedText:
+class BannedTokens:
     """Banned phrases over a vocabulary's symbols. Threads may share it."""
 
     def __init__(self, banned: BannedPhrases, spellings: Sequence[bytes]) -> None:
@@ -30,13 +30,13 @@ class BannedText:
         self.all = Moves(self, None)
         """Over the whole vocabulary."""
 
-    def held(self, ids: Sequence[int], whole: bool = False) -> bool:
+    def contains_phrase(self, ids: Sequence[int], complete: bool = False) -> bool:
         """Whether the text of some symbols holds a phrase, if nothing follows (`whole`) or whatever does."""
         with self.lock:
             state = START
             for id in ids:
                 state = int(self.states.row(state)[id if id < len(self.states) else UNK])
-            return state == HELD or (whole and bool(self.states.pending(np.array([state]))[0]))
+            return state == HELD or (complete and bool(self.states.pending(np.array([state]))[0]))
 
 
 class Move(NamedTuple):
@@ -57,7 +57,7 @@ class Move(NamedTuple):
 class Moves:
     """The moves of a search over some score columns."""
 
-    def __init__(self, text: BannedText, symbols: Tensor | None) -> None:
+    def __init__(self, text: BannedTokens, symbols: Tensor | None) -> None:
         """`symbols`: [C], those of the columns; None: all of the vocabulary."""
         self._text = text
         ids = np.arange(len(text.states)) if symbols is None else symbols.cpu().numpy()
@@ -80,10 +80,10 @@ class Moves:
         columns = np.flatnonzero(needs)
         return Move(*(torch.from_numpy(part) for part in (after, columns, needs[columns])))
 
-    def _needs(self, state: int, after: Numbers) -> Numbers:
+    def _needs(self, state: int, after: Array) -> Array:
         """[C], the room that each column's symbol needs behind it."""
         states = self._text.states
-        needs: Numbers = np.where(after == HELD, NEVER, 0)
+        needs: Array = np.where(after == HELD, NEVER, 0)
         different, places = np.unique(after, return_inverse=True)
         pending = states.pending(different)
         least = np.array([self._least(int(one)) if wait else 0 for one, wait in zip(different, pending, strict=True)])
@@ -129,7 +129,7 @@ class _State(NamedTuple):
 class BannedScorer:
     """`scorer`, with -inf for symbols after which a translation holds a banned phrase, or could but go on into one."""
 
-    def __init__(self, scorer: Scorer, text: BannedText, most: Numbers) -> None:
+    def __init__(self, scorer: Scorer, text: BannedTokens, most: Array) -> None:
         """`most`: [B], the greatest length of each translation."""
         self._scorer, self._text, self._most = scorer, text, most
         self.vocabulary, self.device = scorer.vocabulary, scorer.device

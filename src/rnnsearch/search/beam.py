@@ -34,22 +34,23 @@ import torch
 from torch import Tensor
 
 from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.backtrace import BeamStep, Finals, KeptSteps, hypotheses
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.constraints import (
-    NEVER,
-    SearchOptions,
-    constrained,
+    NEVER_PRODUCED,
+    constrain,
     constraints,
-    limits,
+    max_lengths,
     prefix_columns,
-    search_columns,
+    score_columns,
 )
-from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, Numbers, n_best_hypotheses
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, n_best_hypotheses
 from rnnsearch.search.native_beam import Asked
-from rnnsearch.search.options import ENGINE_NORMS, LEAST, Ranking, require_attention
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import PhraseScorer, by_banks
+from rnnsearch.search.ranking import ENGINE_NORMS, MIN_COVERAGE, Ranking, require_attention
 from rnnsearch.search.results import NOT_A_NUMBER, Scored, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.topk import Choose, Judge, ScoredRows, best
@@ -77,7 +78,7 @@ def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: S
 
 def penalty(words: Sequence[Tensor], sums: Sequence[Tensor], ranking: Ranking) -> Tensor:
     """beta * sum_j log(min(sum, 1)) over the words [A, J] of each source, of each hypothesis, [A, K]."""
-    each = zip(words, (received.clamp(LEAST, 1.0).log() for received in sums), strict=True)
+    each = zip(words, (received.clamp(MIN_COVERAGE, 1.0).log() for received in sums), strict=True)
     parts = [(logs.unflatten(0, (len(own), -1)) * own[:, None, :]).sum(-1) for own, logs in each]
     total: Tensor = reduce(torch.add, parts)
     return ranking.coverage_penalty * total
@@ -92,7 +93,7 @@ class SearchesWhole(Scorer, Protocol):
     """A Scorer of one source with a beam search of its own, the twin of `BeamSearch`."""
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: Asked
+        self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int], asked: Asked
     ) -> NBest | None:
         """The n best translations of each sentence, each of at most `most` [B] symbols and without a `banned` one; None
         where a score was no number. columns: as for `Scorer.start`."""
@@ -127,20 +128,26 @@ def _in_one_call(
     scorer: SearchesWhole, sources: Sources, options: SearchOptions, columns: ColumnChooser | None
 ) -> list[list[Hypothesis]] | None:
     """None where that is not for these options, or a score was no number: the steps tell where."""
-    ranking, most = options.ranking, limits(sources, options)
+    ranking, most = options.ranking, max_lengths(sources, options)
     [(source, symbols)] = source_lengths(sources).items()
     attended = options.beam * len(most) * int(most.max() + 1) * max(symbols)
     top = options.stop == "top" and options.beam > 1
-    if not options.free or top or ranking.covers or ranking.length_norm not in ENGINE_NORMS or attended > ATTENDED:
+    if (
+        not options.unconstrained
+        or top
+        or ranking.uses_coverage
+        or ranking.length_norm not in ENGINE_NORMS
+        or attended > ATTENDED
+    ):
         return None
-    over, begun = search_columns(scorer, sources, options, columns), options.spelling
+    over, begun = score_columns(scorer, sources, options, columns), options.forced_bytes
     asked = Asked(
         *(options.beam, options.n_best, ranking),
         forced=None if options.prefix is None else prefix_columns(options.prefix, over, scorer.device).numpy(),
-        rests=() if begun is None else begun.rests,
-        sizes=None if begun is None else begun.sizes.numpy(),
+        rests=() if begun is None else begun.allowed_tokens,
+        sizes=None if begun is None else begun.token_bytes.numpy(),
     )
-    found = scorer.beam(sources, over.ids, most, sorted(options.banned | NEVER), asked)
+    found = scorer.beam(sources, over.ids, most, sorted(options.banned | NEVER_PRODUCED), asked)
     return None if found is None else n_best_hypotheses(found, symbols, ranking, source)
 
 
@@ -176,13 +183,13 @@ class BeamSearch:
         columns: ColumnChooser | None = None,
         choose: Choose | Judge = best,
     ) -> None:
-        self.most = limits(sources, options)
+        self.most = max_lengths(sources, options)
         """[B], the greatest length of each sentence's translation."""
         self._sources = sources
         self._options = options
-        self._columns = search_columns(scorer, sources, options, columns)
+        self._columns = score_columns(scorer, sources, options, columns)
         self._filters = constraints(options, self._columns, scorer.device)
-        self._scorer = constrained(scorer, options, self.most)
+        self._scorer = constrain(scorer, options, self.most)
         self._choose = choose
         self._shares = isinstance(self._scorer, PhraseScorer) and options.beam > 1
         """Whether the beam is shared out among hypotheses that have met as much of their phrases."""
@@ -193,7 +200,7 @@ class BeamSearch:
         self._kept = KeptSteps()
         # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
         self._alone = options.beam == 1
-        self._covers = options.ranking.covers and not self._alone
+        self._covers = options.ranking.uses_coverage and not self._alone
 
     def found(self) -> list[list[Hypothesis]]:
         """What `beam` returns, after all `steps`."""
@@ -236,7 +243,7 @@ class BeamSearch:
             sums=tuple(torch.zeros(w.shape, device=w.device) for w in words),
         )
 
-    def _step(self, live: _Live, position: int, numbers: Numbers) -> tuple[_Live, BeamStep]:
+    def _step(self, live: _Live, position: int, numbers: Array) -> tuple[_Live, BeamStep]:
         """Score all continuations and choose; the hypotheses return with their next states."""
         step = self._scorer.step(live.memory, live.state, live.tokens)
         live = live._replace(state=step.state)
@@ -248,7 +255,7 @@ class BeamSearch:
             constraint(scores, rows)
         return live, self._chosen(live, scores, step, rows, numbers)
 
-    def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Numbers) -> BeamStep:
+    def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Array) -> BeamStep:
         """The best 2 * beam continuations, so that `beam` are left when as many end; or the best `beam`."""
         A, K = live.worth.shape
         norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
@@ -311,7 +318,7 @@ class BeamSearch:
 class SearchesGreedily(Protocol):
     """A Scorer with a loop of its own, the twin of a beam of one."""
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int]) -> Scored:
         """Each sentence's symbols until EOS, or one more than its `most` [B] where none came; never a banned one.
         columns: as for `Scorer.start`."""
 
@@ -325,10 +332,10 @@ def greedy(
 
     Errors: SentenceError where a score taken is NaN.
     """
-    if not isinstance(scorer, SearchesGreedily) or not options.free or options.begins:
+    if not isinstance(scorer, SearchesGreedily) or not options.unconstrained or options.has_prefix:
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
-    ids = search_columns(scorer, sources, options, columns).ids
-    found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
+    ids = score_columns(scorer, sources, options, columns).ids
+    found = scorer.greedy(sources, ids, max_lengths(sources, options), sorted(options.banned | NEVER_PRODUCED))
     refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
     taken = np.arange(len(found.scores))[:, None] < found.length
     blocked = np.where(taken, found.scores, 0.0).min(0, initial=0.0) == -np.inf

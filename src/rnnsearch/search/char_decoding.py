@@ -13,9 +13,9 @@ from rnnsearch.data.batch import Side
 from rnnsearch.data.characters import LONGEST, Characters
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import Ids, MakeSources, decode_all, ended
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE, Sources, Step
 from rnnsearch.text.vocabulary import UNK
 
@@ -87,5 +87,5 @@ def _unknown(
     y = ended(targets).to(model.device)
     reading = model.unroll(Side.of(y).previous(), model.encode(make(sources, model.device))).reading
     places = (y == UNK).nonzero(as_tuple=True)
-    first = model.speller.first(reading.state[places], reading.context[places])
+    first = model.speller.initial_state(reading.state[places], reading.context[places])
     return list(zip(*(part.tolist() for part in places), strict=True)), first

@@ -16,10 +16,11 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.batching import longest_first, sentences_at_once
 from rnnsearch.search.beam import beam, greedy
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.constraints import SearchOptions, batch_options, limits, require_entries, search_columns
+from rnnsearch.search.constraints import max_lengths, score_columns
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, SentenceError
-from rnnsearch.search.options import MEAN, Ranking
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
 from rnnsearch.search.sampling import Variant
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, disturbed
 from rnnsearch.search.workers import FEWEST, one_thread_each
@@ -72,11 +73,11 @@ def several(
     width, sentences = options.beam // copies, len(next(iter(sources.values())).ids)
     rows = torch.arange(sentences, device=scorer.device).repeat_interleave(copies)
     repeated = _rows(sources, rows)
-    own = replace(batch_options(options, rows.tolist()), beam=width, n_best=width, variant=None)
+    own = replace(options.select(rows.tolist()), beam=width, n_best=width, variant=None)
     own = replace(own, compact_at=0.0)  # a copy that has ended has no say in what the others choose
-    choose = variant.choose(sources, copies, limits(repeated, own))
+    choose = variant.selector(sources, copies, max_lengths(repeated, own))
     try:
-        by = variant.scorer(_Copied(scorer, sources, rows), sources, copies)
+        by = variant.wrap_scorer(_Copied(scorer, sources, rows), sources, copies)
         found = beam(by, repeated, own, columns, choose)
     except SentenceError as error:
         raise error.renumbered(error.sentence // copies) from None
@@ -85,7 +86,7 @@ def several(
     if variant.distinct:
         each = [list({h.ids: h for h in hypotheses}.values()) for hypotheses in each]
     if variant.rescored:
-        each = _rescored(scorer, sources, each, options, search_columns(scorer, repeated, own, columns).ids)
+        each = _rescored(scorer, sources, each, options, score_columns(scorer, repeated, own, columns).ids)
     best = [sorted(one, key=lambda h: (not h.finished, -h.score))[: options.n_best] for one in each]
     return [own or [BLOCKED] for own in best]
 
@@ -173,7 +174,7 @@ def decode_all(
     what they are then in place of what is given here; without it all are searched together.
     Errors: SentenceError, with the number among `sentences`.
     """
-    require_entries(options, len(sentences))
+    options.require_one_entry_per_sentence(len(sentences))
     found, rows = _Found([[EMPTY] for _ in sentences], progress), list(sentences)
 
     def most(length: int) -> int:
@@ -182,7 +183,7 @@ def decode_all(
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         sources = make([rows[i] for i in batch], scorer.device)
-        mine = batch_options(options, batch)
+        mine = options.select(batch)
         with _renumbered(batch):
             if options.variant is not None:
                 return several(scorer, sources, mine, options.variant, columns)
@@ -206,7 +207,7 @@ def forced_all(
     scorer: Scorer,
     sentences: Sequence[Ids],
     targets: Sequence[Ids],
-    ranking: Ranking = MEAN,
+    ranking: Ranking = MEAN_LOG_PROB,
     batch_sentences: int = 64,
     *,
     make: MakeSources = make_sources,

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.backtrace import KeptSteps
 from rnnsearch.search.candidates import ColumnChooser, Columns
-from rnnsearch.search.constraints import NEVER, SearchOptions, search_columns
-from rnnsearch.search.hypothesis import Hypothesis, Numbers
-from rnnsearch.search.options import MEAN, Ranking
+from rnnsearch.search.constraints import NEVER_PRODUCED, score_columns
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
 from rnnsearch.search.results import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -22,7 +24,7 @@ def forced(
     scorer: Scorer,
     sources: Sources,
     targets: Sequence[Sequence[int]],
-    ranking: Ranking = MEAN,
+    ranking: Ranking = MEAN_LOG_PROB,
     ended: Sequence[bool] | None = None,
     columns: Tensor | None = None,
 ) -> list[Hypothesis]:
@@ -53,7 +55,7 @@ def forced(
 
 def _unroll(
     scorer: Scorer, sources: Sources, tokens: Tensor, ids: Tensor | None
-) -> tuple[Numbers, list[dict[str, Tensor]]]:
+) -> tuple[Array, list[dict[str, Tensor]]]:
     """Scores [T, B] of the symbols `tokens` [T, B], and each step's attention."""
     memory, state = scorer.start(sources, ids)
     columns = Columns(ids, scorer.vocabulary).find(tokens)
@@ -77,12 +79,12 @@ def following(
     choose: ColumnChooser | None = None,
 ) -> list[int]:
     """The `count` symbols of `allowed` that best follow `prefix` in the one sentence's translation, best first."""
-    columns = search_columns(scorer, sources, SearchOptions(), choose)
+    columns = score_columns(scorer, sources, SearchOptions(), choose)
     memory, state = scorer.start(sources, columns.ids)
     for symbol in (BOS, *prefix):
         step = scorer.step(memory, state, torch.tensor([symbol], device=scorer.device))
         state = step.state
-    wanted = torch.tensor([id for id in allowed if id not in NEVER], dtype=torch.int64, device=scorer.device)
+    wanted = torch.tensor([id for id in allowed if id not in NEVER_PRODUCED], dtype=torch.int64, device=scorer.device)
     found = columns.find(wanted)
     wanted, found = wanted[found >= 0], found[found >= 0]
     best = step.scores[0, found].float().topk(min(count, len(wanted))).indices

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.options import Ranking
-
-Numbers = NDArray[Any]
+from rnnsearch.search.ranking import Ranking
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ BLOCKED = replace(EMPTY, finished=False)
 
 
 def make_hypothesis(
-    tokens: Numbers, scores: Numbers, attention: dict[str, NDArray[np.float32]], finished: bool, ranking: Ranking
+    tokens: Array, scores: Array, attention: dict[str, NDArray[np.float32]], finished: bool, ranking: Ranking
 ) -> Hypothesis:
     """From its scored symbols [I], the last of them EOS where it is `finished`, and their scores in float32."""
     # One symbol after another in float32, as the beam adds them up: the two agree to the last bit.

@@ -12,16 +12,15 @@ from rnnsearch.accel.search import NativeDecoder, packed, search_lacks
 from rnnsearch.data.batch import Side
 from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.rnnsearch import CBeam
-from rnnsearch.engine.structs import Kind, Laid
+from rnnsearch.engine.structs import Array, Kind, Laid
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.models.decoders.decoder import each_hidden
+from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.language_model import LanguageModel
-from rnnsearch.models.outputs import Logits
+from rnnsearch.models.outputs import LogitsFunction
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import search_kind
 from rnnsearch.ops.native.library import library
-from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.native_beam import Asked
 from rnnsearch.search.results import Scored
 from rnnsearch.search.scorer import Scorer, Sources, Step
@@ -30,7 +29,7 @@ from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
 class _Memory(NamedTuple):
     encoded: Any
-    logits: Logits
+    logits: LogitsFunction
     """The output layer over the batch's columns."""
 
 
@@ -53,7 +52,7 @@ class ModelScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory = self._model.encode(sources)
-        return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
+        return _Memory(memory, self._model.output.logits_function(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         y = y.where(y < self.vocabulary, UNK)
@@ -62,7 +61,7 @@ class ModelScorer:
         return Step(logits, state, alpha, rows.norms(logits))
 
     def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
-        return each_hidden(by, state)
+        return map_hidden(by, state)
 
 
 class _NativeMemory(NamedTuple):
@@ -128,7 +127,7 @@ class NativeStepScorer:
 class NativeScorer(NativeStepScorer):
     """With greedy and beam search of a whole batch in one call."""
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int]) -> Scored:
         source, encoded, output = self._remember(sources, columns)
         found = self._twin.greedy(encoded, output, _among(columns, most, banned))
         finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
@@ -137,13 +136,13 @@ class NativeScorer(NativeStepScorer):
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: Asked
+        self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int], asked: Asked
     ) -> NBest | None:
         _, encoded, output = self._remember(sources, columns)
         return self._twin.beam(encoded, output, _among(columns, most, banned), asked.c)
 
 
-def _among(columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Among:
+def _among(columns: Tensor | None, most: Array, banned: Sequence[int]) -> Among:
     never = torch.tensor(banned, dtype=torch.int64)
     if columns is not None:
         never = torch.isin(columns, never).nonzero()[:, 0]
@@ -199,7 +198,7 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
 
 
 class _LanguageModelMemory(NamedTuple):
-    logits: Logits
+    logits: LogitsFunction
     """The output layer over the batch's columns."""
 
 
@@ -220,7 +219,7 @@ class LanguageScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         texts = len(next(iter(sources.values())).ids)
-        return _LanguageModelMemory(self._model.output.over(columns)), self._model.start(texts)
+        return _LanguageModelMemory(self._model.output.logits_function(columns)), self._model.start(texts)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         readout, state = self._model.step(y.where(y < self.vocabulary, UNK), state)
@@ -228,4 +227,4 @@ class LanguageScorer:
         return Step(logits, state, {}, rows.norms(logits))
 
     def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
-        return each_hidden(by, state)
+        return map_hidden(by, state)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.engine.structs import Array
-from rnnsearch.search.options import Ranking
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Rest
 
 

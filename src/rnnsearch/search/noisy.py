@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.hypothesis import Numbers
-from rnnsearch.search.sampling import Keys, Variant, keys, normal, require, shared
+from rnnsearch.search.sampling import Keys, Variant, keys, normal, require_all, require_divisible
 from rnnsearch.search.scorer import Scorer, Sources, Step, disturbed
 
 
@@ -25,11 +25,11 @@ class Noisy(Variant):
     chains: int
     sigma: float = 0.3
     seed: int = 1
-    what: ClassVar[str] = "noisy chains"
+    name: ClassVar[str] = "noisy chains"
     rescored: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(
+        require_all(
             (
                 ("chains", self.chains >= 1, "at least 1", self.chains),
                 ("sigma", 0 <= self.sigma < float("inf"), "at least 0", self.sigma),
@@ -37,13 +37,13 @@ class Noisy(Variant):
             )
         )
 
-    def beam(self, own: int, n_best: int) -> int:
+    def default_beam(self, model_beam: int, n_best: int) -> int:
         return self.chains * -(-n_best // self.chains)
 
     def copies(self, beam: int) -> int:
-        return shared(beam, self.chains, "chains")
+        return require_divisible(beam, self.chains, "chains")
 
-    def scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
+    def wrap_scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
         own = keys(sources, copies, self.seed)
         return NoisyScorer(scorer, self.sigma, own, np.arange(len(own)) % copies > 0)
 
@@ -63,7 +63,7 @@ class _State(NamedTuple):
 class NoisyScorer:
     """`scorer`, with noise in its hidden states before each step."""
 
-    def __init__(self, scorer: Scorer, sigma: float, keys: Keys, loud: Numbers) -> None:
+    def __init__(self, scorer: Scorer, sigma: float, keys: Keys, loud: Array) -> None:
         """`keys`: the random numbers of each sentence of the batch; `loud`: [B] bool, whether it has noise."""
         self._scorer, self._sigma = scorer, sigma
         self._keys, self._loud = keys, loud

@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.hypothesis import Numbers, SentenceError
+from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.topk import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS
@@ -46,7 +47,7 @@ class WordPhrase(Phrase):
 class Table:
     """The phrases of a batch's B sentences: P at most of a sentence, of L symbols at most."""
 
-    def __init__(self, phrases: Sequence[Sequence[Phrase]], most: Numbers, columns: Columns) -> None:
+    def __init__(self, phrases: Sequence[Sequence[Phrase]], most: Array, columns: Columns) -> None:
         count = max(map(len, phrases), default=0)
         self.longest = max((len(phrase) for own in phrases for phrase in own), default=0)
         padded = [[*own, *[()] * (count - len(own))] for own in phrases]
@@ -164,7 +165,7 @@ class PhraseState(NamedTuple):
 class PhraseScorer:
     """`scorer`, with -inf for what keeps a hypothesis from holding its phrases."""
 
-    def __init__(self, scorer: Scorer, phrases: Sequence[Sequence[Phrase]], most: Numbers) -> None:
+    def __init__(self, scorer: Scorer, phrases: Sequence[Sequence[Phrase]], most: Array) -> None:
         """`phrases`: those of each sentence; `most`: [B], the greatest length of each translation."""
         self._scorer, self._phrases, self._most = scorer, phrases, most
         self.vocabulary, self.device = scorer.vocabulary, scorer.device
@@ -176,7 +177,9 @@ class PhraseScorer:
         lacking = (table.columns.find(table.symbols) < 0) & (table.symbols != NOTHING)
         for sentence, *place in lacking.nonzero().tolist()[:1]:
             got = int(table.symbols[sentence, *place])
-            raise SentenceError(sentence, f"the phrases of {{sentence}} must hold symbols that are scored; got {got}")
+            raise SentenceError(
+                sentence, f"the phrases of {{sentence}} must consist of tokens that are scored; got {got}"
+            )
         sentences = torch.arange(len(self._most), device=self.device)
         zero = torch.zeros_like(sentences)
         return _Memory(memory, sentences, table), PhraseState(

@@ -75,17 +75,17 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ForcedSpelling:
+class ForcedBytes:
     """What the sentences of a call must spell after their prefixes."""
 
-    rests: tuple[Rest, ...]
+    allowed_tokens: tuple[Rest, ...]
     """One a sentence."""
-    sizes: Tensor
+    token_bytes: Tensor
     """[V] int64, bytes of each symbol."""
 
-    def of(self, sentences: Sequence[int]) -> "ForcedSpelling":
+    def select(self, sentences: Sequence[int]) -> "ForcedBytes":
         """That of some sentences of the call."""
-        return ForcedSpelling(tuple(self.rests[i] for i in sentences), self.sizes)
+        return ForcedBytes(tuple(self.allowed_tokens[i] for i in sentences), self.token_bytes)
 
 
 class _SpellingMemory(NamedTuple):
@@ -100,19 +100,20 @@ class _SpellingState(NamedTuple):
     """[N], bytes of the rest that are spelled; negative in the forced prefix, where symbols count."""
 
 
-class SpellingScorer:
+class ForcedBytesScorer:
     """`scorer`, with -inf for symbols that do not spell what must be spelled. It scores all symbols."""
 
-    def __init__(self, scorer: Scorer, spelling: ForcedSpelling, forced: Sequence[int]) -> None:
+    def __init__(self, scorer: Scorer, spelling: ForcedBytes, forced: Sequence[int]) -> None:
         """`forced`: the symbols that each sentence is forced to begin with, how many."""
         self._scorer = scorer
         self.vocabulary, self.device = scorer.vocabulary, scorer.device
         self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
         self._allowed = [
-            [torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in rest] for rest in spelling.rests
+            [torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in rest]
+            for rest in spelling.allowed_tokens
         ]
-        self._sizes = spelling.sizes.to(scorer.device)
-        self._ends = torch.tensor([len(rest) for rest in spelling.rests], device=scorer.device)
+        self._sizes = spelling.token_bytes.to(scorer.device)
+        self._ends = torch.tensor([len(rest) for rest in spelling.allowed_tokens], device=scorer.device)
         # Before the first symbol (BOS, which counts as one) nothing of the prefix is there.
         self._starts = torch.tensor([-1 - count for count in forced], device=scorer.device)
 

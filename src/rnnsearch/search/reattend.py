@@ -73,9 +73,9 @@ def _of_batch(
     # A batch of a search may have had more of them, all that it found among them.
     chosen = None if columns is None else columns(read)
     rows = None if chosen is None else torch.cat([chosen, y.flatten()]).unique()
-    copied = model.output.shares(unrolled.readout.flatten(0, 1), y.flatten(), rows).view(*y.shape, -1)
+    copied = model.output.copy_fractions(unrolled.readout.flatten(0, 1), y.flatten(), rows).view(*y.shape, -1)
     rest = (1 - copied.sum(-1, keepdim=True)).clamp_min(0)
-    weights = (copied + rest * memory.on_source(unrolled.reading.alpha)).float().cpu().numpy()
+    weights = (copied + rest * memory.to_source(unrolled.reading.alpha)).float().cpu().numpy()
     pairs = zip(weights, sources, targets, strict=True)
     return [{name: own[: len(y) + 1, : len(x) + 1].copy()} for own, x, y in pairs]
 
@@ -106,9 +106,9 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     memories = model.encode(source)
     ((name, memory),) = memories.items()
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
-    reading = model.unroll_apart(previous, memories)
-    assert reading.weights is not None
-    alpha = reading.weights[0].float()
+    reading = model.unroll_separate(previous, memories)
+    assert reading.soft_alpha is not None
+    alpha = reading.soft_alpha[0].float()
     rows = max(1, AT_ONCE // (alpha.shape[1] * model.output.vocabulary))
     of_word = torch.cat(
         [
@@ -120,11 +120,11 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     )
     scores = (alpha.clamp_min(LEAST).log() + of_word).masked_fill(~memory.mask, -torch.inf)
     posterior = torch.softmax(scores, dim=-1)
-    return {name: memory.on_source(posterior[None])[0].cpu().numpy()}
+    return {name: memory.to_source(posterior[None])[0].cpu().numpy()}
 
 
 def _of_words(model: TranslationModel, previous: Tensor, state: Tensor, memory: Memory, y: Tensor) -> Tensor:
     """[I, J]: log p(y_i) had all attention been on j."""
-    readout = model.readout_from_each(previous, state, memory)
+    readout = model.readouts_per_position(previous, state, memory)
     log_p = model.log_probs(readout.flatten(0, 1)).view(*readout.shape[:2], -1)
     return log_p.gather(2, y[:, None, None].expand(*readout.shape[:2], 1))[..., 0]

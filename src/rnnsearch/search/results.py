@@ -8,14 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.search.hypothesis import Hypothesis, Numbers, SentenceError, make_hypothesis
-from rnnsearch.search.options import Ranking
+from rnnsearch.engine.structs import Array
+from rnnsearch.search.hypothesis import Hypothesis, SentenceError, make_hypothesis
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Sources
 
 NOT_A_NUMBER = "the scores of {sentence} must be numbers; got NaN at target position {position}"
 
 
-def refuse(wrong: Callable[[Numbers], Numbers], scores: Numbers, length: Numbers, message: str) -> None:
+def refuse(wrong: Callable[[Array], Array], scores: Array, length: Array, message: str) -> None:
     """A SentenceError for the first sentence that has `wrong` scores among the first `length` [B] of scores [T, B]."""
     step = np.arange(len(scores))[:, None]
     for sentence, t in np.argwhere((wrong(scores) & (step < length)).T)[:1].tolist():
@@ -27,7 +28,7 @@ def source_lengths(sources: Sources) -> dict[str, list[int]]:
     return {name: source.mask.sum(1).tolist() for name, source in sources.items()}
 
 
-def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Numbers) -> dict[str, NDArray[np.float32]]:
+def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Array) -> dict[str, NDArray[np.float32]]:
     """The attention of R hypotheses out of that of every row of every step, in one transfer a source.
 
     `steps[t]` has the weights [N_t, J] by source name; `rows` [T, R] says which of step t's rows was hypothesis r
@@ -49,15 +50,15 @@ def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Numbers) -> di
 class Scored(NamedTuple):
     """R hypotheses in arrays, before they are cut to their lengths; what is past a length means nothing."""
 
-    sentence: Numbers
+    sentence: Array
     """[R], which sentence of the batch each translates."""
-    tokens: Numbers
+    tokens: Array
     """[T, R], EOS among them where a hypothesis is finished."""
-    scores: Numbers
+    scores: Array
     """[T, R], of the tokens."""
-    length: Numbers
+    length: Array
     """[R], scored symbols, at most T."""
-    finished: Numbers
+    finished: Array
     """[R] bool."""
     attention: dict[str, NDArray[np.float32]]
     """Source name -> [R, T, J]."""

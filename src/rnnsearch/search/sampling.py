@@ -16,9 +16,9 @@ from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search import topk
-from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.topk import Choose, Judge, ScoredRows, best
 
@@ -93,38 +93,38 @@ LIKELIEST = 64
 class Variant(ABC):
     """How the hypotheses of a sentence differ from those of one beam. A bare beam chooses as this class does."""
 
-    what: ClassVar[str]
+    name: ClassVar[str]
     """Its name in messages."""
     distinct: ClassVar[bool] = True
     """Whether copies that come to one translation count once."""
     rescored: ClassVar[bool] = False
     """Whether what it finds is to be scored anew, by the Scorer itself."""
 
-    def beam(self, own: int, n_best: int) -> int:
+    def default_beam(self, model_beam: int, n_best: int) -> int:
         """The beam where none is given; own: the model's."""
-        return max(own, n_best)
+        return max(model_beam, n_best)
 
     @abstractmethod
     def copies(self, beam: int) -> int:
         """How many searches share the hypotheses of a beam evenly. Errors: RnnsearchError where they cannot."""
 
-    def scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
+    def wrap_scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
         """What scores in a batch of so many copies of each source. Copy c of sentence b is sentence b * copies + c."""
         return scorer
 
-    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose | Judge:
+    def selector(self, sources: Sources, copies: int, most: Array) -> Choose | Judge:
         """What chooses in such a batch. sources: each once; most: the greatest length of each copy's translation."""
         return best
 
 
-def shared(beam: int, parts: int, what: str) -> int:
+def require_divisible(beam: int, parts: int, what: str) -> int:
     """`parts`, that share a beam. Errors: RnnsearchError where they cannot do so evenly."""
     if beam % parts:
         raise RnnsearchError(f"a beam must be shared evenly by the {parts} {what}; got {beam}")
     return parts
 
 
-def require(rules: Sequence[tuple[str, bool, str, float | int]]) -> None:
+def require_all(rules: Sequence[tuple[str, bool, str, float | int]]) -> None:
     """Errors: RnnsearchError for the first (option, whether it holds, rule, value) that does not hold."""
     for name, holds, rule, value in rules:
         if not holds:
@@ -146,11 +146,11 @@ class Sampling(Variant):
     """0: all."""
     top_p: float = 1.0
     seed: int = 1
-    what: ClassVar[str] = "samples"
+    name: ClassVar[str] = "samples"
     distinct: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(
+        require_all(
             (
                 ("temperature", 0 < self.temperature < float("inf"), "above 0 and finite", self.temperature),
                 ("top_k", self.top_k >= 0, "at least 0", self.top_k),
@@ -159,17 +159,17 @@ class Sampling(Variant):
             )
         )
 
-    def beam(self, own: int, n_best: int) -> int:
+    def default_beam(self, model_beam: int, n_best: int) -> int:
         return n_best
 
     def copies(self, beam: int) -> int:
         return beam
 
-    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose:
+    def selector(self, sources: Sources, copies: int, most: Array) -> Choose:
         drawn = torch.from_numpy(uniform(keys(sources, copies, self.seed), int(most.max()) + 2))
 
         def choose(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
-            numbers = drawn[rows.sentences.cpu(), rows.step - 1].to(scores.device)
+            numbers = drawn[rows.sentences.cpu(), rows.position - 1].to(scores.device)
             return self.draw(scores.flatten(1), numbers)[:, None]
 
         return choose
@@ -234,23 +234,23 @@ class Diverse(Variant):
 
     groups: int
     strength: float = 0.5
-    what: ClassVar[str] = "diverse groups"
+    name: ClassVar[str] = "diverse groups"
 
     def __post_init__(self) -> None:
-        require(
+        require_all(
             (
                 ("groups", self.groups >= 1, "at least 1", self.groups),
                 ("strength", 0 <= self.strength < float("inf"), "at least 0 and finite", self.strength),
             )
         )
 
-    def beam(self, own: int, n_best: int) -> int:
-        return self.groups * -(-max(own, n_best) // self.groups)
+    def default_beam(self, model_beam: int, n_best: int) -> int:
+        return self.groups * -(-max(model_beam, n_best) // self.groups)
 
     def copies(self, beam: int) -> int:
-        return shared(beam, self.groups, "groups")
+        return require_divisible(beam, self.groups, "groups")
 
-    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose:
+    def selector(self, sources: Sources, copies: int, most: Array) -> Choose:
         return self._choose
 
     def _choose(self, scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows) -> Tensor:

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from rnnsearch.engine.structs import Array
 from rnnsearch.search import topk
-from rnnsearch.search.hypothesis import Numbers
-from rnnsearch.search.sampling import Keys, Variant, gumbel, keys, require
+from rnnsearch.search.sampling import Keys, Variant, gumbel, keys, require_all
 from rnnsearch.search.scorer import Sources
 from rnnsearch.search.topk import ScoredRows, Worth
 
@@ -28,11 +28,11 @@ class Stochastic(Variant):
 
     temperature: float = 1.0
     seed: int = 1
-    what: ClassVar[str] = "a stochastic beam"
+    name: ClassVar[str] = "a stochastic beam"
     distinct: ClassVar[bool] = False  # they are anyway
 
     def __post_init__(self) -> None:
-        require(
+        require_all(
             (
                 ("temperature", 0 < self.temperature < float("inf"), "above 0 and finite", self.temperature),
                 ("seed", self.seed >= 0, "at least 0", self.seed),
@@ -42,7 +42,7 @@ class Stochastic(Variant):
     def copies(self, beam: int) -> int:
         return 1
 
-    def choose(self, sources: Sources, copies: int, most: Numbers) -> "Gumbel":
+    def selector(self, sources: Sources, copies: int, most: Array) -> "Gumbel":
         return Gumbel(keys(sources, copies, self.seed), most, self.temperature)
 
 
@@ -54,7 +54,7 @@ class Gumbel:
     that hold a continuation of those wanted need noise for each column.
     """
 
-    def __init__(self, keys: Keys, most: Numbers, temperature: float) -> None:
+    def __init__(self, keys: Keys, most: Array, temperature: float) -> None:
         """The random numbers, and `most` symbols, of each sentence."""
         self._keys = keys
         self._most, self._temperature = torch.from_numpy(most), temperature
@@ -63,7 +63,7 @@ class Gumbel:
         if self._temperature != 1:
             scores = scores / self._temperature
         # At its greatest length a hypothesis ends or is cut: it goes on as itself alone.
-        last = rows.step > self._most.to(rows.sentences.device)[rows.sentences]
+        last = rows.position > self._most.to(rows.sentences.device)[rows.sentences]
         sums = topk.sums(scores).double()
         # Where nothing is allowed the sum is -inf, too.
         norm = sums.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
@@ -90,7 +90,7 @@ class Gumbel:
         """The `count` highest phi with noise of each row, given that the highest is the row's own `worth`, and their
         places; of sentences that are at their `last` symbol one alone. Each `part` of a step has noise of its own."""
         keys = self._keys[rows.sentences.cpu().numpy()]
-        noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.step, part)).to(phi.device).view(phi.shape)
+        noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.position, part)).to(phi.device).view(phi.shape)
         near, place = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
         found = conditioned(near, worth)
         found = found.masked_fill((near == -torch.inf) | (worth == -torch.inf)[:, :, None], -torch.inf)

@@ -42,7 +42,7 @@ SMALL = 4096
 class ScoredRows(NamedTuple):
     """Which rows a batch of scores has."""
 
-    step: int
+    position: int
     """Position of the scored symbol, from 1."""
     sentences: Tensor
     """[A] int64: which sentences of the call are still in the batch."""

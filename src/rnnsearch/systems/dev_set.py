@@ -1,4 +1,7 @@
-"""What is measured of translations during training: BLEU of the dev set, and its alignment error rate."""
+"""The dev set of a translation model during training, and the metrics that need translations or alignments.
+
+`TranslationSystem.validation` combines them with the NLL (`systems.dev_scores`).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.reattend import copied_attention
-from rnnsearch.systems.dev_scores import HeldOut
+from rnnsearch.systems.dev_scores import DevBatches
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import (
     Link,
@@ -32,9 +35,10 @@ from rnnsearch.text.alignments import (
     without_punctuation,
     word_of_symbol,
 )
+from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.utils.distributed import Processes
 
-Found = TypeVar("Found")
+Result = TypeVar("Found")
 
 
 class DevSet:
@@ -43,33 +47,39 @@ class DevSet:
     def __init__(
         self, pairs: Sequence[Row], system: System[Any], processes: Processes, aligner: Aligner | None = None
     ) -> None:
-        """aligner: what annotates them, if the system's text is annotated."""
+        """Segment the pairs.
+
+        Args:
+            pairs: The dev set, which is the same in all processes.
+            system: Segments the pairs.
+            processes: All processes of the training run; each translates and aligns a part of the pairs.
+            aligner: Annotates the pairs like the training text, if the text is annotated.
+        """
         self.pairs = pairs
         self.system = system
         self.target = system.target
         self.processes = processes
-        self.sources = system.read([pair.source for pair in pairs])
-        self.targets = system.written([pair.target for pair in pairs], self.sources, aligner)
-        self.source_ids, self.target_ids = ([s.spelled for s in side] for side in (self.sources, self.targets))
+        self.sources = system.segment_sources([pair.source for pair in pairs])
+        self.targets = system.segment_targets([pair.target for pair in pairs], self.sources, aligner)
+        self.source_ids = [source.spelled for source in self.sources]
+        self.target_ids = [target.spelled for target in self.targets]
         self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
-        self.own = processes.share(self.order)
-        """The numbers of the pairs that this process translates and aligns."""
+        self.own_indices = processes.shard(self.order)  # pairs that this process translates and aligns
 
-    def held_out(self, objective: Objective[Model], rows: int, device: torch.device) -> HeldOut[Model]:
-        """The pairs as batches of `rows`, whose sides are named as in training."""
-        direction, spellings = self.system.direction, self.system.spellings
+    def make_batches(self, objective: Objective[Model], rows: int, device: torch.device) -> DevBatches[Model]:
+        """Return the batches of this process, of `rows` pairs of similar length each."""
+        batches = []
         starts = range(0, len(self.order), rows)
-        batches = [
-            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction, spellings)
-            for numbers in self.processes.share([self.order[start : start + rows] for start in starts])
-        ]
-        tokens = sum(len(ids) + 1 for ids in self.target_ids)
-        return HeldOut(objective, batches, len(self.pairs), tokens, device, self.processes)
+        for indices in self.processes.shard([self.order[start : start + rows] for start in starts]):
+            pairs = [(self.source_ids[n], self.target_ids[n]) for n in indices]
+            batches.append(make_batch(pairs, indices, self.system.direction, self.system.spellings))
+        num_tokens = sum(len(ids) + 1 for ids in self.target_ids)
+        return DevBatches(objective, batches, len(self.pairs), num_tokens, device, self.processes)
 
-    def of_all(self, own: list[Found]) -> list[Found]:
-        """What every process found for its own pairs, in the order of the dev set."""
-        found = dict(zip(self.order, self.processes.gathered(own), strict=True))
-        return [found[n] for n in range(len(found))]
+    def gather(self, own: list[Result]) -> list[Result]:
+        """Return the results of all processes in the order of the dev set, given those for `own_indices`."""
+        results = dict(zip(self.order, self.processes.all_gather(own), strict=True))
+        return [results[n] for n in range(len(results))]
 
 
 @dataclass(frozen=True)
@@ -78,48 +88,63 @@ class Bleu:
 
     dev: DevSet
     language: str
-    """The target's, which says how BLEU cuts its text into words."""
+    """Target language, which determines BLEU's tokenizer."""
     search: SearchConfig
 
     def __call__(self, model: TranslationModel) -> float:
-        dev, search = self.dev, self.search
-        options = SearchOptions(beam=1, max_ratio=search.max_ratio, max_extra=search.max_extra)
-        sources = [dev.source_ids[n] for n in dev.own]
-        scorer, make = fastest(model, "fp32").scorer, dev.system.sources
-        found = decode_all(scorer, sources, options, search.batch_sentences, make=make)
-        texts = dev.of_all([dev.target.join(best[0].ids) for best in found])
+        dev = self.dev
+        options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
+        sources = [dev.source_ids[n] for n in dev.own_indices]
+        scorer = fastest(model, "fp32").scorer
+        results = decode_all(scorer, sources, options, self.search.batch_sentences, make=dev.system.make_sources)
+        texts = dev.gather([dev.target.join(hypotheses[0].ids) for hypotheses in results])
         return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)
 
 
 class AlignmentErrorRate:
-    """The alignment error rate of the references, from 0 to 1: attention against gold links of words."""
+    """Alignment error rate, from 0 to 1, of attention to the references against gold word alignments."""
 
-    def __init__(self, dev: DevSet, gold: Sequence[Links], of_read_words: bool, batch_sentences: int) -> None:
-        """of_read_words: whether a symbol's weights are those of the position after it."""
+    def __init__(self, dev: DevSet, gold: Sequence[Links], attends_read_words: bool, batch_sentences: int) -> None:
+        """Prepare the words of the dev set.
+
+        Args:
+            dev: The dev set.
+            gold: Gold links per pair.
+            attends_read_words: True if the attention of a token is that of the next step.
+            batch_sentences: Number of pairs aligned together.
+        """
         self.dev = dev
         self.gold = gold
-        self.of_read_words = of_read_words
+        self.of_read_words = attends_read_words
         self.batch_sentences = batch_sentences
-        self.source_words, self.target_words = (
-            [without_punctuation(word_of_symbol(s.text, s.offsets), s.text, s.offsets) for s in sentences]
-            for sentences in (dev.sources, dev.targets)
-        )
+        self.source_words = list(map(self._words, dev.sources))
+        self.target_words = list(map(self._words, dev.targets))
 
     def __call__(self, model: TranslationModel) -> float:
         dev = self.dev
-        sources, targets = ([ids[n] for n in dev.own] for ids in (dev.source_ids, dev.target_ids))
-        size, make = self.batch_sentences, dev.system.sources
+        sources = [dev.source_ids[n] for n in dev.own_indices]
+        targets = [dev.target_ids[n] for n in dev.own_indices]
+        size = self.batch_sentences
+        make = dev.system.make_sources
         if dev.system.can("copy"):
-            found = copied_attention(model, sources, targets, make, size)
+            attentions = copied_attention(model, sources, targets, make, size)
         else:
-            found = [
-                h.attention for h in forced_all(ModelScorer(model), sources, targets, batch_sentences=size, make=make)
-            ]
-        links = [self._links(n, next(iter(own.values()))) for n, own in zip(dev.own, found, strict=True)]
-        return alignment_error(dev.of_all(links), self.gold).aer
+            hypotheses = forced_all(ModelScorer(model), sources, targets, batch_sentences=size, make=make)
+            attentions = [hypothesis.attention for hypothesis in hypotheses]
+        links = []
+        for n, attention in zip(dev.own_indices, attentions, strict=True):
+            (weights,) = attention.values()  # of the only source
+            links.append(self._links(n, weights))
+        return alignment_error(dev.gather(links), self.gold).aer
+
+    @staticmethod
+    def _words(sentence: Segmented) -> list[int]:
+        """Return the index of the word that each token is aligned as, NO_WORD for punctuation within a word."""
+        words = word_of_symbol(sentence.text, sentence.offsets)
+        return without_punctuation(words, sentence.text, sentence.offsets)
 
     def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
-        """The links of a pair's weights [I, J] over symbols."""
+        """Return the word links of a pair, given the attention weights [I, J] of its tokens."""
         columns, rows = self.source_words[pair], self.target_words[pair]
         weights = attention_of_symbols(attention, len(rows), self.of_read_words)
         return links_of_words(weights[:, : len(columns)], columns, rows)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from rnnsearch.errors import ModelError
 from rnnsearch.ops.device import choose_device
-from rnnsearch.search.constraints import SearchOptions, beginning_with
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
@@ -72,7 +72,7 @@ class TextModel:
         self.system = system
         self.config = system.config
         self.tokenizer: Tokenizer = system.target
-        self.parameters = system.parameters
+        self.parameters = system.num_parameters
         """How many numbers training found."""
 
     @cached_property
@@ -84,14 +84,13 @@ class TextModel:
     ) -> SearchOptions:
         """How texts are searched for: greedily if nothing is given. `most`: symbols of a text, what it begins with
         among them."""
-        return SearchOptions(
+        return SearchOptions.from_config(
+            self.config.search,
             beam=max(beam, n_best),
             n_best=n_best,
             max_ratio=0.0,
             max_extra=most,
-            length_penalty=self.config.search.length_penalty,
-            length_norm=self.config.search.length_norm,
-            stop=self.config.search.stop,
+            coverage_penalty=0.0,
             no_repeat_ngram=no_repeat_ngram,
             variant=variant,
         )
@@ -100,11 +99,11 @@ class TextModel:
         """The probability of each text."""
         segmented = self.tokenizer.segment(texts)
         found = forced_all(
-            self.system.plain(),
+            self.system.reference_scorer(),
             _numbers(len(texts)),
             [text.ids for text in segmented],
             batch_sentences=self.config.search.batch_sentences,
-            make=self.system.sources,
+            make=self.system.make_sources,
         )
         return [
             ScoredText(text.text, h.log_prob, tuple(text.symbols), h.token_scores)
@@ -135,11 +134,11 @@ class TextModel:
 
     def _search(self, begins: Sequence[Prefix], options: SearchOptions) -> list[list[Hypothesis]]:
         return decode_all(
-            self.system.fastest(self.config.search.precision).scorer,
+            self.system.fast_scorer(self.config.search.precision).scorer,
             _numbers(len(begins)),
-            beginning_with(options, begins, self.tokenizer),
+            options.with_prefixes(begins, self.tokenizer),
             self.config.search.batch_sentences,
-            make=self.system.sources,
+            make=self.system.make_sources,
         )
 
     def _text(self, found: Hypothesis, begin: Prefix) -> str:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.banned import BannedText
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.banned import BannedTokens
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import Phrase, WordPhrase
 from rnnsearch.systems.system import System
 from rnnsearch.text.banned import IN_WORD, START, BannedPhrases, goes_on
@@ -31,10 +31,10 @@ class Demands:
         self.system, self.aligner = system, aligner
         self.target = system.target
         self.replaces = replaces or system.can("spell")
-        self._banned: tuple[tuple[str, ...], BannedText] | None = None
+        self._banned: tuple[tuple[str, ...], BannedTokens] | None = None
         """The last banned phrases and what was made of them: a program asks for the same ones over and over."""
 
-    def banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedText | None:
+    def banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedTokens | None:
         """Phrases that no translation holds; None for none. Errors: RnnsearchError for empty ones, and where other text
         takes the place of unknown words, which are not banned."""
         if not phrases:
@@ -43,14 +43,14 @@ class Demands:
             raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
         last, asked = self._banned, tuple(phrases)
         if last is None or last[0] != asked:
-            self._banned = last = asked, BannedText(BannedPhrases(asked), self.target.spellings())
+            self._banned = last = asked, BannedTokens(BannedPhrases(asked), self.target.spellings())
         return last[1]
 
     def phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
         """Each sentence's terms in symbols. Errors: RnnsearchError for a search that forces none, and terms that cannot
         be."""
         if options.variant is not None:
-            raise RnnsearchError(f"terms need a plain beam search; got {options.variant.what}")
+            raise RnnsearchError(f"terms need an ordinary beam search; got {options.variant.name}")
         if options.beam == 1:
             raise RnnsearchError("terms need a beam of 2 or more; got 1")
         ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
@@ -58,7 +58,7 @@ class Demands:
             if not phrase or UNK in phrase:
                 raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
             if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
-                raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
+                raise RnnsearchError(f'a term must not contain a banned phrase; got "{term}"')
         whole = {
             term: WordPhrase(phrase, self._goes_on) if goes_on(term[-1:].encode()) else phrase
             for term, phrase in ids.items()
@@ -93,7 +93,7 @@ class Demands:
                 self._require_none_banned(begin, options.banned_phrases.banned)
         if self.system.annotation is None:
             return begins
-        each, whole = self.system.annotation.symbols_a_word, self.system.written(prefixes, sources, self.aligner)
+        each, whole = self.system.annotation.symbols_a_word, self.system.segment_targets(prefixes, sources, self.aligner)
         return [
             begin._replace(
                 ids=tuple(text.ids[: each * len(begin.ids)]),
@@ -107,7 +107,7 @@ class Demands:
         not see, for it reads words without a symbol as `<unk>`."""
         # Without a rest it ends with such a word, or with what stands by it: nothing makes the word longer.
         if banned.begun(begin.text) or (not begin.rest and banned.held(begin.text)):
-            raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{begin.text}"')
+            raise RnnsearchError(f'a prefix must not contain a banned phrase; got "{begin.text}"')
         if begin.unknown:
             known = self.target.joined(begin.ids, begin.unknown).text
             read = self.target.join(begin.ids) + begin.text.removeprefix(known)

@@ -20,7 +20,7 @@ from rnnsearch.errors import DataError, ModelError, RnnsearchError, must_be_one_
 from rnnsearch.metrics.calibration import Numbers
 from rnnsearch.metrics.reranking import Counts, NBest, mert, pro, spread
 from rnnsearch.metrics.scores import GOALS, Goal
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.ensemble_folder import copy_model
 from rnnsearch.translator.language_model import TextModel, load_text_model
 from rnnsearch.translator.loading import load
@@ -93,7 +93,7 @@ class Reranker:
 
     def wide_enough(self, options: SearchOptions) -> SearchOptions:
         """Options with a beam that finds as many translations as it has learned to choose from."""
-        wide = self.n_best if options.variant is None else options.variant.beam(options.beam, self.n_best)
+        wide = self.n_best if options.variant is None else options.variant.default_beam(options.beam, self.n_best)
         return replace(options, beam=max(options.beam, wide))
 
     def scores(self, found: Sequence[Sequence[Translation]]) -> list[Numbers]:

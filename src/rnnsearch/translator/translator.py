@@ -18,16 +18,17 @@ from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
 from rnnsearch.search.beam import stream
 from rnnsearch.search.candidates import Candidates
-from rnnsearch.search.constraints import SearchOptions, beginning_with
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.forced import following
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.search.unknown_words import UnknownWords
 from rnnsearch.systems.system import System
-from rnnsearch.text.alignments import ALIGNED_BY, AlignedBy, Link, Unit
+from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
+from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.terms import Glossary, inlined
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -61,7 +62,7 @@ class Translator:
         self.target: Tokenizer = system.target
         self.languages = self.config.data.single_source, self.config.data.target
         """The codes of source and target."""
-        self.parameters = system.parameters
+        self.parameters = system.num_parameters
         """How many numbers training found."""
         self.attends = system.can("attend")
         """Whether the model has attention."""
@@ -83,7 +84,7 @@ class Translator:
     @cached_property
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
-        return self.system.fastest(self.config.search.precision)
+        return self.system.fast_scorer(self.config.search.precision)
 
     def require_confidence(self) -> None:
         """Errors: ModelError for a model that cannot say how sure it is."""
@@ -142,19 +143,17 @@ class Translator:
         if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         if beam is None:
-            beam = max(search.beam, n_best) if variant is None else variant.beam(search.beam, n_best)
-        return SearchOptions(
+            beam = max(search.beam, n_best) if variant is None else variant.default_beam(search.beam, n_best)
+        return SearchOptions.from_config(
+            search,
             beam=beam,
-            length_penalty=search.length_penalty if length_penalty is None else length_penalty,
-            length_norm=search.length_norm,
-            stop=search.stop,
-            coverage_penalty=search.coverage_penalty,
+            length_penalty=length_penalty,
             max_ratio=each * search.max_ratio if max_length is None else 0.0,
             max_extra=each * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
             banned=self.target.unknown if ban_unknown else frozenset(),
             banned_phrases=self.demands.banned(banned, ban_unknown),
-            no_repeat_ngram=search.no_repeat_ngram if no_repeat_ngram is None else no_repeat_ngram,
+            no_repeat_ngram=no_repeat_ngram,
             variant=variant,
         )
 
@@ -206,7 +205,7 @@ class Translator:
         sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
         """
         options = options or self.options()
-        sources = [source.to_translate for source in self.system.read(texts)]
+        sources = [source.to_translate for source in self.system.segment_sources(texts)]
         if terms is not None:
             if len(terms) != len(texts):
                 raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
@@ -214,14 +213,14 @@ class Translator:
                 options = replace(options, phrases=self.demands.phrases(terms, options))
         begins = None if prefixes is None else self.demands.begun(prefixes, sources, options)
         if begins is not None:
-            options = beginning_with(options, begins, self.target)
+            options = options.with_prefixes(begins, self.target)
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(
             self.search.scorer,
             [s.spelled for s in sources],
             options,
             size,
-            make=self.system.sources,
+            make=self.system.make_sources,
             columns=self.candidates,
             progress=progress,
         )
@@ -249,11 +248,11 @@ class Translator:
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
-        source = self.system.read([text])[0].to_translate
+        source = self.system.segment_sources([text])[0].to_translate
         if not source.ids:
             return self._translations([source], [self.target.joined([])], [EMPTY])[0]
         scorer = self.search.scorer
-        options, sentences = self.options(beam=1), self.system.sources([source.spelled], scorer.device)
+        options, sentences = self.options(beam=1), self.system.make_sources([source.spelled], scorer.device)
         steps = stream(scorer, sentences, options, self.candidates)
         while True:
             try:
@@ -267,9 +266,9 @@ class Translator:
 
     def likeliest(self, text: str, begin: str, symbols: Sequence[int], count: int) -> list[int]:
         """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
-        read, scorer = self.system.read([text]), self.search.scorer
-        head = self.system.written([begin.removesuffix(" ")], read, self.aligner)[0].ids if begin.strip() else []
-        sources = self.system.sources([read[0].spelled], scorer.device)
+        read, scorer = self.system.segment_sources([text]), self.search.scorer
+        head = self.system.segment_targets([begin.removesuffix(" ")], read, self.aligner)[0].ids if begin.strip() else []
+        sources = self.system.make_sources([read[0].spelled], scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
 
     def with_terms(self, text: str, glossary: Glossary) -> str:
@@ -306,10 +305,10 @@ class Translator:
         """
         if by is not None:
             self.require_alignments(by)
-        source_side, target_side, hypotheses = self._forced(self.system.plain(), sources, targets)
+        source_side, target_side, hypotheses = self._forced(self.system.reference_scorer(), sources, targets)
         hypotheses = self.second.read(source_side, hypotheses)
         if by == "posterior":
-            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
+            weights = self.system.posterior_attention([s.spelled for s in source_side], [t.ids for t in target_side])
             hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
         return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"), read=by == "read")
 
@@ -323,17 +322,17 @@ class Translator:
         self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Sources, given translations, and these as hypotheses by a Scorer."""
-        source_side = self.system.read(sources)
-        target_side = self.system.written(targets, source_side, self.aligner)
+        source_side = self.system.segment_sources(sources)
+        target_side = self.system.segment_targets(targets, source_side, self.aligner)
         ids, size = ([s.spelled for s in source_side], [t.ids for t in target_side]), self.config.search.batch_sentences
-        hypotheses = forced_all(scorer, *ids, self.options().ranking, size, make=self.system.sources)
+        hypotheses = forced_all(scorer, *ids, self.options().ranking, size, make=self.system.make_sources)
         return source_side, target_side, hypotheses
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        ids, size = [s.spelled for s in self.system.read(texts)], self.config.search.batch_sentences
+        ids, size = [s.spelled for s in self.system.segment_sources(texts)], self.config.search.batch_sentences
         return np.concatenate(
-            [self.system.states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
+            [self.system.encoder_states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
         )
 
     def _translations(
@@ -356,7 +355,7 @@ class Translator:
             for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)
         ]
         if self.system.can("choose"):
-            chosen = self.system.chosen([source.spelled for source in sources])
+            chosen = self.system.selected_words([source.spelled for source in sources])
             found = [reasoned(*each) for each in zip(found, sources, chosen, strict=True)]
         return found if calibration is None else [sure(translation, calibration) for translation in found]
 

@@ -1,0 +1,227 @@
+"""Steps of `translate` around the search: glossary terms, reranking and the confidence filter.
+
+Each step counts what it does in `counts` (a dictionary of sums over lines, which bulk runs merge), and a `report_`
+function prints the counts of the whole input at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from rnnsearch.cli.io import print_message
+
+if TYPE_CHECKING:
+    from rnnsearch.bulk import Counts
+    from rnnsearch.cli.options import SearchGroup
+    from rnnsearch.search.options import SearchOptions
+    from rnnsearch.translator.translation import Translation
+    from rnnsearch.translator.translator import Translator
+
+    Rerank = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
+    Search = Callable[[list[str]], list[list[Translation]]]
+
+# Names of counts; prefixes are followed by what is counted.
+BELOW_CONFIDENCE = "below confidence"
+WARNING_PREFIX = "warning: "
+REPLACED_PREFIX = "replaced: "
+INLINE_TERMS = "inline terms"
+TERMS_USED = "terms used"
+
+REPLACEMENT_VERBS = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+
+
+# Reranking.
+
+
+def choose_reranking(
+    translator: Translator, options: SearchOptions, group: SearchGroup, device: str
+) -> tuple[SearchOptions, Rerank | None]:
+    """Return the function that reorders n-best lists, if one is requested, and the search options that it needs.
+
+    The default beam grows to the number of translations that a reranker was trained on.
+
+    Raises:
+        BadParameter: The search finds a single translation.
+        ModelError: The folder is not a reranker, or it is for other languages.
+    """
+    if group.reranker is not None:
+        from rnnsearch.translator.rerank import load_reranker
+
+        reranker = load_reranker(group.reranker, device)
+        reranker.require(translator)
+        if group.beam is None:
+            options = reranker.wide_enough(options)
+        require_several(options, "--reranker")
+        return options, reranker.ordered
+    if group.mbr is not None:
+        utility = group.mbr
+        require_several(options, "--mbr")
+        return options, lambda lists: [translator.by_consensus(n_best, options, utility) for n_best in lists]
+    return options, None
+
+
+def require_several(options: SearchOptions, option: str) -> None:
+    """Raise BadParameter if the search finds a single translation."""
+    if options.beam == 1:
+        raise typer.BadParameter(f"{option} needs several translations to choose from; use a --beam of 2 or more")
+
+
+def build_search(
+    translator: Translator | GlossaryTranslator, options: SearchOptions, batch: int, rerank: Rerank | None
+) -> Search:
+    """Return a function that finds the n best translations of texts, after reranking all that the beam has found."""
+    if rerank is None:
+        return lambda texts: translator.n_best(texts, options, batch)
+    whole_beam = replace(options, n_best=options.beam)
+
+    def search(texts: list[str]) -> list[list[Translation]]:
+        reranked = rerank(translator.n_best(texts, whole_beam, batch))
+        return [n_best[: options.n_best] for n_best in reranked]
+
+    return search
+
+
+# Glossary terms.
+
+
+class GlossaryTranslator:
+    """Translates under the terms of a glossary: put into the source, if the model reads inline terms, else forced."""
+
+    def __init__(
+        self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts
+    ) -> None:
+        """Read the glossary; report and skip the terms that the model cannot write.
+
+        Args:
+            force: Force terms also on a model that reads inline terms.
+
+        Raises:
+            BadParameter: A beam of one cannot force terms.
+            DataError: The file cannot be read.
+            RnnsearchError: The search method cannot force terms, or a term contains a banned phrase.
+        """
+        from rnnsearch.search.unknown_words import read_dictionary
+        from rnnsearch.text.terms import Glossary
+
+        self._translator = translator
+        self._counts = counts
+        self._inline = translator.reads_terms and not force
+        terms = read_dictionary(path)
+        if not self._inline:
+            if options.beam == 1 and options.variant is None:
+                raise typer.BadParameter("--glossary needs a beam of 2 or more")
+            terms = self._writable_terms(path, terms)
+            translator.demands.phrases([list(terms.values())], options)  # raises before the first line is translated
+        self._glossary = Glossary(terms)
+
+    def _writable_terms(self, path: Path, terms: dict[str, str]) -> dict[str, str]:
+        writable: dict[str, str] = {}
+        unwritable: list[str] = []
+        for source, target in terms.items():
+            if self._translator.demands.writes(target):
+                writable[source] = target
+            else:
+                unwritable.append(target)
+        if unwritable:
+            print_message(
+                f"{path}: {len(unwritable):,} of {len(terms):,} terms skipped: the model's vocabulary does not contain "
+                f'all their words (for example "{unwritable[0]}")'
+            )
+        return writable
+
+    def n_best(self, texts: Sequence[str], options: SearchOptions, batch: int) -> list[list[Translation]]:
+        """Return the n best translations of each text, like `Translator.n_best`."""
+        if not self._inline:
+            terms = [self._glossary.terms(text) for text in texts]
+            return self._translator.n_best(texts, options, batch, terms=terms)
+        texts_with_terms = [self._translator.with_terms(text, self._glossary) for text in texts]
+        translations = self._translator.n_best(texts_with_terms, options, batch)
+        self._count_terms(texts, translations)
+        return translations
+
+    def _count_terms(self, texts: Sequence[str], translations: Sequence[Sequence[Translation]]) -> None:
+        """Count the inline terms, and those that occur unchanged in the best translation."""
+        from rnnsearch.text.terms import stands_in, words_of
+
+        for text, n_best in zip(texts, translations, strict=True):
+            words = words_of(n_best[0].text)
+            for term in self._glossary.terms(text):
+                is_used = stands_in(words_of(term), words, exactly=True)
+                self._counts[INLINE_TERMS] = self._counts.get(INLINE_TERMS, 0) + 1
+                self._counts[TERMS_USED] = self._counts.get(TERMS_USED, 0) + is_used
+
+
+def report_terms(counts: Counts) -> None:
+    """Print how many inline terms occur unchanged in the translations. Forced terms always do."""
+    if INLINE_TERMS in counts:
+        print_message(
+            f"{counts[INLINE_TERMS]:,.0f} glossary terms, {counts[TERMS_USED]:,.0f} unchanged in the translations"
+        )
+
+
+# Confidence and warnings.
+
+
+class ConfidenceFilter:
+    """Replaces or marks low-confidence translations, and counts them and the warnings."""
+
+    def __init__(self, threshold: float | None, action: Literal["empty", "mark"] | None, counts: Counts) -> None:
+        self._threshold = threshold
+        self._marks = action == "mark"
+        self._counts = counts
+
+    def words_before(self, translation: Translation) -> int | None:
+        """Return the number of words before the translation in its output line, or None if the line is empty."""
+        if not self._is_low(translation):
+            return 0
+        return 1 if self._marks else None
+
+    def line(self, translation: Translation, text: str) -> str:
+        """Return the output line of a translation with this text."""
+        from rnnsearch.translator.confidence import warnings
+
+        for warning in warnings(translation):
+            self._count(WARNING_PREFIX + warning)
+        if not self._is_low(translation):
+            return text
+        self._count(BELOW_CONFIDENCE)
+        return f"[?] {text}" if self._marks else ""
+
+    def _is_low(self, translation: Translation) -> bool:
+        if self._threshold is None or translation.confidence is None:
+            return False
+        return translation.confidence < self._threshold
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+
+def report_confidence(threshold: float | None, action: str | None, counts: Counts) -> None:
+    """Print how many lines were below the threshold, and how many translations have warnings."""
+    if threshold is not None:
+        output = "marked" if action == "mark" else "left empty"
+        print_message(f"{counts.get(BELOW_CONFIDENCE, 0):,.0f} lines below confidence {threshold:g}: {output}")
+    warned = [
+        f"{count:,.0f} {name.removeprefix(WARNING_PREFIX)}"
+        for name, count in sorted(counts.items())
+        if name.startswith(WARNING_PREFIX)
+    ]
+    if warned:
+        print_message(f"translations that look wrong: {', '.join(warned)} (`warnings` of --format json)")
+
+
+def report_replaced_words(counts: Counts) -> None:
+    """Print how many unknown words were replaced, by source of the replacement."""
+    replaced = {
+        verb: counts[REPLACED_PREFIX + name]
+        for name, verb in REPLACEMENT_VERBS.items()
+        if REPLACED_PREFIX + name in counts
+    }
+    if replaced:
+        details = ", ".join(f"{count:,.0f} {verb}" for verb, count in replaced.items())
+        print_message(f"{sum(replaced.values()):,.0f} unknown words replaced: {details}")
