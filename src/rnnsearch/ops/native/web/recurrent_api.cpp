@@ -53,7 +53,7 @@ constexpr OperandRange OPERANDS[] = {
 };
 // clang-format on
 
-/// Objects numbered in the order of their creation, which it owns.
+/// Owner of objects that are numbered in the order of their creation.
 template <class T>
 struct Registry {
     T* items[MAX_ITEMS] = {};
@@ -425,9 +425,9 @@ int32_t recurrent_search(const RecurrentModel* model, int32_t step_number, int32
     Buffer<float> initial;
     copy_exact(initial, state, state_count, state_count);
     for (int64_t b = 1; b <= B; b++) initial[b * S - 1] = 0;  // t
-    const SourceBatch source = {
-        keys, annotations,          mask, centres_count ? centres : nullptr, prepared,
-        J,    centres_count ? J : 0};
+    const float* window_centres = centres_count ? centres : nullptr;
+    const int64_t num_centres = centres_count ? J : 0;
+    const SourceBatch source = {keys, annotations, mask, window_centres, prepared, J, num_centres};
     return request.run(
         J, model->token_bytes.data,
         [&](const SearchOptions& options, const BeamOptions& beam, const Hypotheses& hypotheses) {
