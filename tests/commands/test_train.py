@@ -150,7 +150,7 @@ def test_a_run_without_a_folder_lands_in_runs(cli, corpus, tmp_path, monkeypatch
     again = cli(*train, "training.max_updates=1")
     assert again.code == 1
     assert again.err.splitlines()[-1] == (
-        "rnnsearch: runs/tiny: holds a training run already; go on with --resume, or name another folder"
+        "rnnsearch: runs/tiny: holds a training run already; continue with --resume, or name another folder"
     )
     more = cli(*train, "training.max_updates=2", "--resume")
     assert more.code == 0, more.err

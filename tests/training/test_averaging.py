@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rnnsearch.errors import ModelError
-from rnnsearch.training.summary import average
+from rnnsearch.training.summary import average_weights
 from rnnsearch.utils.weights import save_weights
 
 
@@ -15,7 +15,7 @@ def mean(folder: Path, *kept: dict[str, torch.Tensor]) -> dict[str, torch.Tensor
     paths = [folder / f"{number}.safetensors" for number in range(len(kept))]
     for path, tensors in zip(paths, kept, strict=True):
         save_weights(path, tensors)
-    return average(paths)
+    return average_weights(paths)
 
 
 def test_the_mean_of_each_parameter(tmp_path):

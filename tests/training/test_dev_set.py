@@ -38,7 +38,7 @@ def test_bleu_is_of_text_as_the_target_language_is_written(language, configure, 
     references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
     system = replace(untrained(BAHDANAU), tokenizers={"en": Characters(), "de": Characters()})
     dev = DevSet([Row(("a", reference), Path(), 1) for reference in references], system, Processes())
-    found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own]
+    found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own_indices]
     monkeypatch.setattr(dev_set, "decode_all", lambda *_, **__: found)
     monkeypatch.setattr(dev_set, "fastest", lambda *_: SimpleNamespace(scorer=None))
     model = build(configure(max_updates=1).model, 20, 20, seed=None)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, RnnsearchError, TrainingError
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
@@ -26,9 +26,9 @@ from rnnsearch.systems import translation
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import prune, read_pruned
 from rnnsearch.training import gradients
-from rnnsearch.training.gradients import GradientSum
+from rnnsearch.training.gradients import GradientReducer
 from rnnsearch.utils import distributed as several
-from rnnsearch.utils.distributed import Lost, Processes
+from rnnsearch.utils.distributed import ProcessLost, Processes
 from rnnsearch.utils.weights import read_weights
 from tests.training.toys import ALIGNED, HARD
 
@@ -163,9 +163,9 @@ def test_rare_words_that_one_process_alone_has_are_learned_in_all(together, lear
 
 def test_a_gradient_that_one_process_alone_has_is_that_of_all(together, monkeypatch):
     def work(processes: Processes) -> list[list[float] | None]:
-        monkeypatch.setattr(gradients, "BUCKET", 16)
+        monkeypatch.setattr(gradients, "BUCKET_BYTES", 16)
         parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(4)]  # two in a bucket
-        total = GradientSum(parameters, processes, torch.bfloat16)
+        total = GradientReducer(parameters, processes, torch.bfloat16)
         total.begin()
         used = [parameters[0], parameters[1 + processes.rank]]  # and the last by none
         with total.sending():
@@ -184,10 +184,10 @@ class SignalAt(Likelihood):
     call: int = 1
     calls: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        if draws is not None and next(self.calls) == self.call:
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        if rng is not None and next(self.calls) == self.call:
             signal.raise_signal(signal.SIGTERM)
-        return super().__call__(model, batch, draws)
+        return super().__call__(model, batch, rng)
 
 
 def test_a_run_goes_on_with_other_numbers_of_processes(together, learn, close, tmp_path, monkeypatch):
@@ -195,7 +195,7 @@ def test_a_run_goes_on_with_other_numbers_of_processes(together, learn, close, t
     training = {"optimiser": MOMENTUM, "batch": {"accumulate": 2}, "evaluate_every": 3}
 
     def interrupted(processes: Processes) -> None:
-        if not processes.first:
+        if not processes.is_first:
             monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: SignalAt(call=4))
             monkeypatch.setattr("rnnsearch.training.run.estimate", lambda *_: None)  # whose passes are none of these
         learn("together", processes=processes, **training, max_updates=8)
@@ -203,7 +203,7 @@ def test_a_run_goes_on_with_other_numbers_of_processes(together, learn, close, t
     learn("alone", **training, max_updates=8)
     stopped = together(interrupted)
     last = tmp_path / "together" / "checkpoints" / "last"
-    text = f"training was interrupted at update 2; its state is saved in {last}: go on with --resume"
+    text = f"training was interrupted at update 2; its state is saved in {last}; continue with --resume"
     assert stopped == [(Interrupted, text)] * 2
     learn("together", resume=True, **training, max_updates=6)
     together(lambda processes: learn("together", resume=True, processes=processes, **training, max_updates=8))
@@ -235,25 +235,25 @@ def test_a_pass_done_again_sends_nothing_twice(together, learn, close, monkeypat
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     def work(processes: Processes) -> int:
-        monkeypatch.setattr(gradients, "BUCKET", 64)
+        monkeypatch.setattr(gradients, "BUCKET_BYTES", 64)
         sent: list[int] = []
-        send = GradientSum._send
+        send = GradientReducer._send
 
-        def count(self: GradientSum) -> None:
+        def count(self: GradientReducer) -> None:
             sent.append(len(self._sent))
             send(self)
 
-        monkeypatch.setattr(GradientSum, "_send", count)
+        monkeypatch.setattr(GradientReducer, "_send", count)
 
         class FullIn(Likelihood):
-            def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-                if draws is None or processes.first or batch.sentences <= 2:
-                    return super().__call__(model, batch, draws)
+            def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+                if rng is None or processes.is_first or batch.sentences <= 2:
+                    return super().__call__(model, batch, rng)
                 full = model.encoder.register_forward_hook(  # so that the decoder's gradients are made before
                     lambda _m, _i, out: out._replace(annotations=Full.apply(out.annotations))
                 )
                 try:
-                    return super().__call__(model, batch, draws)
+                    return super().__call__(model, batch, rng)
                 finally:
                     full.remove()
 
@@ -269,16 +269,16 @@ def test_a_pass_done_again_sends_nothing_twice(together, learn, close, monkeypat
 def test_what_one_process_finds_ends_all_and_is_said_once(together, learn, monkeypatch):
     def work(processes: Processes) -> tuple[str, str, bool]:
         class Refused(Likelihood):
-            def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+            def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
                 if processes.rank == 1:
                     raise TrainingError("the second process does not like it")
-                return super().__call__(model, batch, draws)
+                return super().__call__(model, batch, rng)
 
         monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: Refused())
         try:
             learn(processes=processes, optimiser=MOMENTUM, max_updates=5)
         except RnnsearchError as error:
-            mine = processes.is_mine_to_say(error)
+            mine = processes.should_report(error)
             if processes.rank == 1:
                 dist.destroy_process_group()  # as the end of a process does
             return type(error).__name__, str(error), mine
@@ -296,9 +296,9 @@ def test_an_error_of_the_first_process_is_that_of_all_and_said_once(together):
             raise DataError("no such file")
 
         try:
-            processes.once(refuse)
+            processes.run_on_first(refuse)
         except RnnsearchError as error:
-            return str(error), processes.is_mine_to_say(error)
+            return str(error), processes.should_report(error)
         raise AssertionError
 
     results = together(work, world=3)
@@ -307,13 +307,13 @@ def test_an_error_of_the_first_process_is_that_of_all_and_said_once(together):
 
 
 def test_a_lost_process_is_said_where_it_said_nothing_itself(together):
-    results = together(lambda processes: processes.is_mine_to_say(Lost("gone")))
+    results = together(lambda processes: processes.is_mine_to_say(ProcessLost("gone")))
     assert sorted(results) == [False, True]
 
 
 def test_processes_that_see_other_data_are_refused(together, learn, prepared, tmp_path):
     def work(processes: Processes) -> None:
-        facts = prepared.facts | ({} if processes.first else {"sha256": "0" * 64})
+        facts = prepared.facts | ({} if processes.is_first else {"sha256": "0" * 64})
         learn(data=Prepared(prepared.folder, facts), processes=processes, max_updates=1)
 
     for kind, text in together(work):

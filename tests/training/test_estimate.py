@@ -12,7 +12,7 @@ from rnnsearch.training import sparse_tables
 from rnnsearch.training import summary as module
 from rnnsearch.utils.weights import read_weights
 
-SAID = re.compile(r"about (\d+) min (\d\d) s an epoch here, at most (\d+) min (\d\d) s in all; (\d+\.\d) GiB of memory")
+SAID = re.compile(r"about (\d+) min (\d\d) s per epoch on this machine, at most (\d+) min (\d\d) s in all; (\d+\.\d) GiB of memory")
 
 
 def said(told) -> tuple[int, int, float]:
@@ -51,10 +51,10 @@ def test_minutes_limit_it_too(learn):
 
 def test_moments_in_files_are_no_memory(learn, monkeypatch, tmp_path):
     tables = {"objective": {"partition": 9}}
-    monkeypatch.setattr(module, "MOMENTS", 1 << 30)  # a GiB a number
+    monkeypatch.setattr(module, "MOMENT_BYTES", 1 << 30)  # a GiB a number
     *_, memory = said(learn("memory", tables, max_updates=1))
     weights = read_weights(tmp_path / "memory" / "model.safetensors")
-    monkeypatch.setattr(sparse_tables, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
     *_, less = said(learn("files", tables, max_updates=1))
     of_words = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
     assert sum(of_words) > 0

@@ -64,8 +64,8 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
         assert code == 130, err
         assert out == ""
         assert err.splitlines()[-1] == (
-            f"training was interrupted at update {update}; its state is saved in out/checkpoints/last: "
-            "go on with --resume"
+            f"training was interrupted at update {update}; its state is saved in out/checkpoints/last; "
+            "continue with --resume"
         )
         assert "Traceback" not in err
         assert update >= 20

@@ -8,13 +8,13 @@ import torch
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.errors import ConfigError, Interrupted
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
 from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.pruning import PRUNED, prune, read_pruned
+from rnnsearch.systems.pruning import PRUNED_FILE, prune, read_pruned
 from rnnsearch.training.run import check
 from rnnsearch.utils.weights import read_weights, save_weights
 from tests.training.test_resume import OPTIMISERS, InterruptAt
@@ -77,17 +77,17 @@ def test_a_resumed_run_is_the_same_and_needs_the_first_folder_no_more(learn, pru
     learn("broken", resume=True, **training)
     assert_same("straight", "broken")
     for folder in ("straight", "broken"):
-        assert (tmp_path / folder / PRUNED).read_bytes() == (own / PRUNED).read_bytes()
+        assert (tmp_path / folder / PRUNED_FILE).read_bytes() == (own / PRUNED_FILE).read_bytes()
         assert_kept(own, read_weights(tmp_path / folder / "model.safetensors"))
 
 
 class Rough(Likelihood):
     """Three sentences fit into memory; and after an update all of W_o is moved."""
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        if draws is not None and batch.sentences > 3:
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        if rng is not None and batch.sentences > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return super().__call__(model, batch, draws)
+        return super().__call__(model, batch, rng)
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, torch.Tensor]) -> None:
         model.output.weight.add_(0.01)
@@ -113,7 +113,7 @@ def test_a_gradient_of_what_is_pruned_does_not_count(learn, pruned):
 def test_without_the_option_zeros_are_weights_like_others(learn, pruned, tmp_path):
     learn("free", begin_from=str(pruned), max_updates=1)
     tensors = read_weights(tmp_path / "free" / "model.safetensors")
-    assert not (tmp_path / "free" / PRUNED).exists()
+    assert not (tmp_path / "free" / PRUNED_FILE).exists()
     assert any(bool((tensors[name][mask] != 0).any()) for name, mask in masks(pruned).items())
 
 

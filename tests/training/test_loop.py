@@ -20,7 +20,7 @@ from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
-from rnnsearch.systems.dev_scores import DevScore, Validation
+from rnnsearch.systems.dev_scores import DevScore, NllEvaluator
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.translation import build
 from rnnsearch.utils.weights import read_weights, weights
@@ -74,14 +74,14 @@ class Scripted:
 def test_early_stopping_knows_which_way_is_better(learn, monkeypatch, metric, best):
     """NLL falls, BLEU rises; the two are scripted to disagree."""
     scores = Scripted([3.0, 2.0, 2.5, 2.2, 2.1, 2.4], [10.0, 8.0, 11.0, 30.0, 29.0, 30.0])
-    monkeypatch.setattr(Validation, "score", scores)
+    monkeypatch.setattr(NllEvaluator, "score", scores)
     told = learn(optimiser=SGD, metric=metric, dev_bleu=True, evaluate_every=1, patience=2)
     assert told.reason == "2 evaluations without a better dev score (training.patience)"
     assert [row["best"] for row in told.evaluations] == best
 
 
 def test_a_dev_score_that_is_no_number_is_never_the_best(learn, monkeypatch):
-    monkeypatch.setattr(Validation, "score", Scripted([float("nan"), 5.0, float("nan"), float("inf")]))
+    monkeypatch.setattr(NllEvaluator, "score", Scripted([float("nan"), 5.0, float("nan"), float("inf")]))
     told = learn(optimiser=SGD, evaluate_every=1, patience=2)
     assert [row["best"] for row in told.evaluations] == [False, True, False, False]
 
@@ -90,7 +90,7 @@ def test_a_dev_score_that_is_no_number_is_never_the_best(learn, monkeypatch):
 
 
 def test_best_last_and_periodic_checkpoints(learn, tmp_path, monkeypatch):
-    monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.0, 2.5]))
+    monkeypatch.setattr(NllEvaluator, "score", Scripted([3.0, 2.0, 2.5]))
     folder = tmp_path / "run"
     learn(optimiser=SGD, evaluate_every=2, max_updates=6, checkpoint_every=2)
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in (2, 4, 6)}
@@ -101,9 +101,9 @@ def test_best_last_and_periodic_checkpoints(learn, tmp_path, monkeypatch):
     assert names == ["last", *(f"update-{n}.safetensors" for n in (2, 4, 6))]
 
 
-@pytest.mark.parametrize(("averaged", "verdict"), [(1.5, "kept"), (2.5, "the best single weights are better")])
+@pytest.mark.parametrize(("averaged", "verdict"), [(1.5, "saved as the model"), (2.5, "the best single weights are better")])
 def test_the_mean_of_the_last_weights_is_kept_where_it_is_better(learn, tmp_path, monkeypatch, averaged, verdict):
-    monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.9, 2.0, 2.8, averaged]))
+    monkeypatch.setattr(NllEvaluator, "score", Scripted([3.0, 2.9, 2.0, 2.8, averaged]))
     folder = tmp_path / "run"
     told = learn(optimiser=SGD, evaluate_every=1, max_updates=4, checkpoint_every=1, average=3)
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 5)}
@@ -155,7 +155,7 @@ def test_the_largest_seed_trains(trainer, configure):
     made.run()
     batch = next(made.batches.epoch(0))
     made.training = made.gradients.training = configure(seed=18 * 10**12, max_updates=1).training
-    assert made.gradients._draws(7, 3, batch).generator.initial_seed() == 18 * 10**12 * 1_000_003 + 7 + 3 * 500_000_003
+    assert made.gradients._batch_rng(7, 3, batch).generator.initial_seed() == 18 * 10**12 * 1_000_003 + 7 + 3 * 500_000_003
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ class OutOfMemory(Likelihood):
 
     rows: int = 0
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
-        loss = super().__call__(model, batch, draws)
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        loss = super().__call__(model, batch, rng)
         if batch.sentences > self.rows:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return loss
@@ -197,9 +197,9 @@ def test_what_a_failed_pass_held_is_free_before_the_next_try(trainer, configure)
     handled: list[bool] = []
 
     class Handled(OutOfMemory):
-        def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
+        def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
             handled.append(sys.exception() is not None)
-            return super().__call__(model, batch, draws)
+            return super().__call__(model, batch, rng)
 
     trainer(configure(PLAIN, optimiser=SGD, max_updates=1), Handled(rows=4)).run()
     assert handled == [False] * 3
@@ -229,9 +229,9 @@ class NotFinite(Likelihood):
     value: float = math.nan
     calls: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: BatchRng | None) -> Loss:
-        loss = super().__call__(model, batch, draws)
-        if draws is not None and next(self.calls) >= self.update:
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        loss = super().__call__(model, batch, rng)
+        if rng is not None and next(self.calls) >= self.update:
             return Loss(loss.total * self.value, loss.nll * self.value)
         return loss
 

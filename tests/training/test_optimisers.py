@@ -11,7 +11,7 @@ from torch import nn
 
 from rnnsearch.config import training
 from rnnsearch.errors import ConfigError
-from rnnsearch.training.optimisers import OPTIMISERS, UsualNorms, add_l2, clip
+from rnnsearch.training.optimisers import OPTIMISERS, AdaptiveClipping, add_l2, clip
 
 Array = NDArray[np.float64]
 RATE = 0.05
@@ -131,19 +131,19 @@ def test_norms_are_unusual_by_their_logarithms():
     """Chen et al. 2018: m and s of log(1 + |g|), moving by 0.005, from 0.75 of their weight on."""
     norms = list(np.random.default_rng(9).lognormal(1.0, 0.3, 400))
     norms[100] = norms[300] = norms[301] = 1e6
-    usual = UsualNorms(4.0, {})
+    usual = AdaptiveClipping(4.0, {})
     found, weight, mean, square = [], 0.0, 0.0, 0.0
     for norm in norms:
         x = np.log(1 + norm)
         m = mean / max(weight, 1e-6)
         most = m + 4 * np.sqrt(max(square / max(weight, 1e-6) - m**2, 1e-6))
         expected = not (weight > 0.75 and x > most)
-        found.append(usual.has(norm))
+        found.append(usual.accepts(norm))
         assert found[-1] == expected
         x = x if expected else most
         weight, mean, square = (0.995 * old + 0.005 * new for old, new in ((weight, 1), (mean, x), (square, x * x)))
     assert [n for n, fine in enumerate(found) if not fine] == [300, 301], "too little had been seen at 100"
-    assert UsualNorms(None, {}).has(1e9)
+    assert AdaptiveClipping(None, {}).accepts(1e9)
 
 
 def test_gradients_of_nothing_stay_nothing():

@@ -14,7 +14,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.ops.native import library
-from rnnsearch.training.progress import Reporter, RunLog, Screen, Together, minutes
+from rnnsearch.training.progress import Reporter, RunLog, Screen, ReporterGroup, format_duration
 from rnnsearch.training.run import train
 from tests.training.toys import Recorder
 
@@ -139,7 +139,7 @@ def test_a_line_tells_of_all_updates_since_the_one_before_it(tmp_path: Path) -> 
     assert [line["waiting"] for line in lines] == pytest.approx([0.25, 0.5])
     screened.next = 0.0
     screened.update(ROW | {"update": 41, "tokens": 180, "nll_per_word": 5.0, "tokens_per_second": 9.0, "waiting": 0.0})
-    assert "update 41  train NLL 3.300 a word  12 target tokens/s  waiting for data 31.2%" in file.getvalue()
+    assert "update 41  train NLL 3.300 per word  12 target tokens/s  waiting for data 31.2%" in file.getvalue()
 
 
 def test_a_log_that_cannot_be_written_is_said(tmp_path):
@@ -209,10 +209,10 @@ def test_off_a_terminal_a_line_comes_now_and_then():
         made.evaluated(DEV)
         made.message("plain [text] of 1 line")
     assert file.getvalue().splitlines() == [
-        "epoch 1.50  update 20  train NLL 2.250 a word  12,346 target tokens/s  waiting for data 1.2%  "
+        "epoch 1.50  update 20  train NLL 2.250 per word  12,346 target tokens/s  waiting for data 1.2%  "
         "padding 12%  "
         "learning rate 0.001, 1 h 05 min left",
-        "dev after epoch 1.50, update 20, 1 min 05 s: NLL 19.50 a sentence, perplexity 4.48 a symbol"
+        "dev after epoch 1.50, update 20, 1 min 05 s: NLL 19.50 per sentence, perplexity 4.48 per token"
         "  BLEU 12.3 (greedy)  best so far",
         "plain [text] of 1 line",
     ]
@@ -243,12 +243,12 @@ def test_no_limit_or_bleu_no_words_about_it():
     ("seconds", "text"), [(0.4, "0 min 00 s"), (65.0, "1 min 05 s"), (3599.9, "59 min 59 s"), (4320.0, "1 h 12 min")]
 )
 def test_minutes(seconds, text):
-    assert minutes(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_several_reporters_are_told_the_same():
     one, two = Recorder(), Recorder()
-    both: Reporter = Together(one, two)
+    both: Reporter = ReporterGroup(one, two)
     both.update(ROW)
     both.evaluated(DEV)
     both.message("text")

@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, RnnsearchError, TrainingError
-from rnnsearch.systems.dev_scores import DevScore, Validation
+from rnnsearch.systems.dev_scores import DevScore, NllEvaluator
 from rnnsearch.training.run import train
 from tests.training.toys import Recorder
 
@@ -48,7 +48,7 @@ def both(learn: Any, standing: Any, assert_same: Any, tmp_path: Path) -> Any:
                 learn("broken", after=InterruptAt(update), resume=True, **training)
             assert str(error.value) == (
                 f"training was interrupted at update {update}; its state is saved in "
-                f"{broken / 'checkpoints' / 'last'}: go on with --resume"
+                f"{broken / 'checkpoints' / 'last'}; continue with --resume"
             )
             assert standing("broken")[1]["update"] == update
         learn("broken", resume=True, **training)
@@ -91,16 +91,16 @@ def test_with_adaptive_clipping_and_l2(both, standing):
 def test_during_an_evaluation_which_is_then_done_anew(learn, standing, assert_same, monkeypatch):
     training = {"schedule": PLATEAU, "evaluate_every": 2, "max_updates": 6}
     learn("straight", **training)
-    score = Validation.score
+    score = NllEvaluator.score
     calls = []
 
-    def interrupted(self: Validation, model: Any, stop: Any) -> Any:
+    def interrupted(self: NllEvaluator, model: Any, stop: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             signal.raise_signal(signal.SIGINT)
         return score(self, model, stop)
 
-    monkeypatch.setattr(Validation, "score", interrupted)
+    monkeypatch.setattr(NllEvaluator, "score", interrupted)
     with pytest.raises(Interrupted, match="at update 4"):
         learn("broken", **training)
     pending = standing("broken")[1]
@@ -114,7 +114,7 @@ def test_the_schedule_goes_on_where_it_was(learn, assert_same, monkeypatch):
     plateau = {"type": "plateau", "patience": 1, "factor": 0.5}
     training = {"optimiser": OPTIMISERS["sgd"], "schedule": plateau, "evaluate_every": 1, "max_updates": 8}
     scores = iter(range(1, 9))
-    monkeypatch.setattr(Validation, "score", lambda *_: DevScore(float(next(scores)), 1.0))
+    monkeypatch.setattr(NllEvaluator, "score", lambda *_: DevScore(float(next(scores)), 1.0))
     straight = learn("straight", **training)
     assert [row["learning_rate"] for row in straight.updates] == [0.5] * 3 + [0.25] * 2 + [0.125] * 2 + [0.0625]
     scores = iter(range(1, 9))
@@ -144,7 +144,7 @@ def finished(learn: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("resume", "tables", "training", "message"),
     [
-        (False, {}, {}, "holds a training run already; go on with --resume, or name another folder"),
+        (False, {}, {}, "holds a training run already; continue with --resume, or name another folder"),
         (
             True,
             {"model": {"encoder": {"size": 7}}},

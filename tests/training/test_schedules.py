@@ -108,10 +108,10 @@ def test_plateau_waits_for_its_patience_then_lowers():
     for better in (True, False, False, True, False, False, False, False, False, False):
         schedule.evaluated(better)
         factors.append(schedule.factor(1, 1.0))
-        early.append(schedule.early)
+        early.append(schedule.awaits_decay)
     assert factors == [1.0] * 6 + [0.1] * 3 + [pytest.approx(0.01)]
     assert early == [True] * 9 + [False]
-    assert not make("constant").early
+    assert not make("constant").awaits_decay
 
 
 def test_plateau_without_patience_lowers_at_once_by_half_down_to_the_minimum():
@@ -123,7 +123,7 @@ def test_plateau_without_patience_lowers_at_once_by_half_down_to_the_minimum():
     assert factors == [0.5, 0.25, 0.2, 0.2]
     at_its_least = make("plateau", patience=0, minimum=0.5)
     at_its_least.evaluated(False)
-    assert not at_its_least.early, "its rate cannot fall any more"
+    assert not at_its_least.awaits_decay, "its rate cannot fall any more"
 
 
 def test_plateau_goes_on_from_its_state():

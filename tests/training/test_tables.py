@@ -16,7 +16,7 @@ from rnnsearch.models.outputs import Output
 from rnnsearch.training import sparse_tables, tasks
 from rnnsearch.training import sparse_tables as tables_of
 from rnnsearch.training.optimisers import OPTIMISERS, clip
-from rnnsearch.training.sparse_tables import Tables, zeros
+from rnnsearch.training.sparse_tables import SparseTables, mapped_zeros
 from rnnsearch.utils.weights import read_weights
 from tests.training.test_optimisers import CASES
 from tests.training.test_resume import InterruptAt
@@ -61,7 +61,7 @@ def optimiser_of(name, model):
 
 def trained(name, sparse, tied=False, read=READ):
     model = words(tied)
-    tables, optimiser = Tables(model, sparse), optimiser_of(name, model)
+    tables, optimiser = SparseTables(model, sparse), optimiser_of(name, model)
     for ids in read:
         model.zero_grad()
         model.backward(ids)
@@ -121,7 +121,7 @@ def test_clipping_sees_the_rows():
     norms, gradients = [], []
     for sparse in (False, True):
         model = words()
-        Tables(model, sparse)
+        SparseTables(model, sparse)
         model.backward(READ[0])
         norms.append(clip(model.parameters(), 0.5, 0.3))
         gradients.append([p.grad.to_dense() for p in model.parameters()])
@@ -142,7 +142,7 @@ def test_a_run_is_the_same_by_either_form_and_resumed(learn, standing, assert_sa
         learn("resumed", tables, after=InterruptAt(4), **training)
     learn("resumed", tables, resume=True, **training)
     assert_same("sparse", "resumed")
-    monkeypatch.setattr(tasks, "Tables", lambda model, **_: Tables(model))
+    monkeypatch.setattr(tasks, "SparseTables", lambda model, **_: SparseTables(model))
     learn("whole", tables, **training)
     (one, _), (other, _) = standing("sparse"), standing("whole")
     assert one.keys() == other.keys()
@@ -157,13 +157,13 @@ def test_large_tables_and_their_moments_are_in_files_that_go_with_the_run(learn,
     made = []
 
     def noted(like, folder):
-        made.append(zeros(like, folder))
+        made.append(mapped_zeros(like, folder))
         assert made[-1].shape == like.shape and not made[-1].any()
         return made[-1]
 
-    monkeypatch.setattr(sparse_tables, "LARGE", 1)
-    monkeypatch.setattr(sparse_tables, "zeros", noted)
-    monkeypatch.setattr(tables_of, "zeros", noted)
+    monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
+    monkeypatch.setattr(sparse_tables, "mapped_zeros", noted)
+    monkeypatch.setattr(tables_of, "mapped_zeros", noted)
     learn("files", PARTS, **training)
     assert_same("memory", "files")
     files = [tensor.untyped_storage().filename for tensor in made]
@@ -179,9 +179,9 @@ def test_on_a_full_disk_they_are_in_memory(monkeypatch, tmp_path):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sparse_tables, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    made = sparse_tables.moved(torch.arange(6.0).view(2, 3), tmp_path)
+    made = sparse_tables.to_mapped(torch.arange(6.0).view(2, 3), tmp_path)
     assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert made.untyped_storage().filename is None and not [*tmp_path.iterdir()]
 
@@ -192,7 +192,7 @@ def test_what_goes_into_files_need_not_fit_the_memory(learn, monkeypatch, tmp_pa
     monkeypatch.setattr(tasks, "machine_memory", lambda: 16 * sum(map(torch.numel, tensors.values())) - 1)
     with pytest.raises(ConfigError, match="must have sizes that fit the memory"):
         learn("memory", PARTS, max_updates=1)
-    monkeypatch.setattr(sparse_tables, "LARGE", 1)
+    monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
     learn("files", PARTS, max_updates=1)
 
 
@@ -210,8 +210,8 @@ def test_gradients_are_whole_where_something_sees_all_rows(learn, monkeypatch, t
 
     def noted(model=None, sparse=False, folder=None):
         asked.append(None if model is None else sparse)
-        return Tables(model, sparse, folder)
+        return SparseTables(model, sparse, folder)
 
-    monkeypatch.setattr(tasks, "Tables", noted)
+    monkeypatch.setattr(tasks, "SparseTables", noted)
     learn("run", tables, max_updates=2, **training)
     assert asked == [sparse]

@@ -55,12 +55,12 @@ def test_a_copy_of_its_teacher_stays_as_it_is(learn, tmp_path):
 def test_what_is_no_teacher_is_refused(learn, teacher, configure, tmp_path):
     few = {"text": {"vocabulary": 9}}
     learn("few", few, data=prepare(configure(few, max_updates=1), tmp_path / "data"), max_updates=1)
-    with pytest.raises(ConfigError, match=r"objective.teacher.folder: must have the same symbols of aa"):
+    with pytest.raises(ConfigError, match=r"objective.teacher.folder: must have the same tokens in aa"):
         learn(tables=tables(tmp_path / "few"), max_updates=1)
     path = teacher / "config.toml"
     ensemble = '[search.ensemble]\nmembers = ["a"]\nweights = [0.5, 0.5]\nmean = "geometric"\n'
     path.write_text(f"{path.read_text()}\n{ensemble}")
-    with pytest.raises(ModelError, match=r"one model that reads and writes symbols alone .* got search.ensemble"):
+    with pytest.raises(ModelError, match=r"one model that reads and writes only tokens .* got search.ensemble"):
         learn(tables=tables(teacher), max_updates=1)
 
 
@@ -72,7 +72,7 @@ def test_a_teacher_of_the_other_direction_is_refused(learn, configure, tmp_path)
     learn("back", turned, data=data["back"], max_updates=1)
     with pytest.raises(ConfigError) as error:
         learn("there", {**joint, **tables(tmp_path / "back")}, data=data["there"], max_updates=1)
-    told = f"must translate aa to bb, as this run; got a model of bb to aa in {tmp_path / 'back'}"
+    told = f"must translate aa to bb, like this run; got bb to aa in {tmp_path / 'back'}"
     assert error.value.faults == [f"objective.teacher.folder: {told}"]
 
 

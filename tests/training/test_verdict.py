@@ -16,17 +16,17 @@ def rows(dev, train=None, every=1.0):
 @pytest.mark.parametrize(
     ("history", "said"),
     [
-        (rows([4.0, 3.0, 2.94]), "the dev NLL was still falling at the end, by 2.0% an epoch: a longer run would be"),
-        (rows([4.0, 3.0, 2.96, 2.94], every=0.5), "the dev NLL was still falling at the end, by 2.0% an epoch"),
-        (rows([4.0, 3.0, 2.94], every=5.0), "the dev NLL hardly falls any more (0.4% an epoch): this run has"),
-        (rows([4.0, 3.0, 2.99]), "the dev NLL hardly falls any more (0.3% an epoch): this run has converged"),
-        (rows([4.0, 3.0, 3.1, 3.3]), "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the best"),
+        (rows([4.0, 3.0, 2.94]), "the dev NLL was still falling at the end, by 2.0% per epoch: a longer run would be"),
+        (rows([4.0, 3.0, 2.96, 2.94], every=0.5), "the dev NLL was still falling at the end, by 2.0% per epoch"),
+        (rows([4.0, 3.0, 2.94], every=5.0), "the dev NLL hardly falls any more (0.4% per epoch): this run has"),
+        (rows([4.0, 3.0, 2.99]), "the dev NLL hardly falls any more (0.3% per epoch): this run has converged"),
+        (rows([4.0, 3.0, 3.1, 3.3]), "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the model has the best"),
         (rows([4.0, 3.0, 3.1, 3.3, 3.2], [3.0] * 5), "the dev NLL no longer falls (its best was after epoch 2): this"),
-        (rows([4.0, 3.0, 3.01]), "the dev NLL fell by 25.0% an epoch until epoch 2, and not at 1 since, which says"),
-        (rows([5.0, 4.5, 4.1, 3.8, 3.6, 3.603], every=0.2), "the dev NLL fell by 35.0% an epoch until epoch 1, and"),
+        (rows([4.0, 3.0, 3.01]), "the dev NLL fell by 25.0% per epoch until epoch 2, but not in the 1 evaluation since: a longer"),
+        (rows([5.0, 4.5, 4.1, 3.8, 3.6, 3.603], every=0.2), "the dev NLL fell by 35.0% per epoch until epoch 1, but"),
         (rows([4.0, 3.0, 3.01, 3.0, 3.02]), "the dev NLL no longer falls (its best was after epoch 2): this run has"),
         (rows([4.0, 3.0, 2.99, 2.995]), "the dev NLL no longer falls (its best was after epoch 3): this run has"),
-        (rows([4.0, float("nan"), 3.0, 2.7]), "the dev NLL was still falling at the end, by 10.0% an epoch"),
+        (rows([4.0, float("nan"), 3.0, 2.7]), "the dev NLL was still falling at the end, by 10.0% per epoch"),
     ],
 )
 def test_what_the_scores_say(history, said):
@@ -39,10 +39,10 @@ def test_what_the_scores_say(history, said):
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ([4.0, 3.0, 2.99], "the dev NLL hardly falls any more (0.3% an epoch) at a learning rate that was still to be"),
+        ([4.0, 3.0, 2.99], "the dev NLL hardly falls any more (0.3% per epoch) at a learning rate that was still to be"),
         ([4.0, 3.0, 2.99, 2.992], "the dev NLL no longer falls (its best was after epoch 3) at a learning rate that"),
         ([4.0, 3.0, 2.94], "the dev NLL was still falling at the end"),
-        ([4.0, 3.0, 3.01], "the dev NLL fell by 25.0% an epoch until epoch 2, and not at 1 since"),
+        ([4.0, 3.0, 3.01], "the dev NLL fell by 25.0% per epoch until epoch 2, but not in the 1 evaluation since"),
         (
             [4.0, 3.0, 3.01, 3.0, 3.02],
             "the dev NLL no longer falls (its best was after epoch 2) at a learning rate that",

@@ -1,5 +1,8 @@
-"""What a run has of trained models: weights to begin with in the place of drawn ones, those of a language model inside,
-and a teacher."""
+"""Trained models that a training run uses: a warm start, a language model inside the model, and a teacher.
+
+Training calls `load_initial_weights` for a new run, and `load_teacher` whenever a run with
+`[objective.teacher]` starts or resumes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.config import ModelConfig, RunConfig, dotted
+from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.folder import load_system
@@ -15,103 +19,123 @@ from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
 from rnnsearch.utils.weights import fill, weights
 
-FREE = ("dropout.", "init.", "language_model.")
-"""Of `[model]`, what may be another than that of the model that a run begins from."""
+CHANGEABLE_OPTIONS = ("dropout.", "init.", "language_model.")
+"""Options of `[model]` that may differ from those of the model in `training.begin_from`."""
+LANGUAGE_MODEL_PREFIX = "language_model.model."
+"""Prefix of the parameter names of a language model inside a translation model."""
 
-INSIDE = "language_model.model."
-"""What the tensors of a language model inside are called."""
 
+def load_initial_weights(system: System[Any]) -> list[str]:
+    """Load the weights of `training.begin_from` and of a language model inside into a new system.
 
-def begin(system: System[Any]) -> list[str]:
-    """Fill a new system's parameters from the folders that its config names; returns what to say of it.
+    Returns:
+        A sentence for the log per model that was loaded.
 
-    Errors: ConfigError and ModelError, where a folder's model is none of this one's parts.
+    Raises:
+        ConfigError, ModelError: If a folder has no suitable model.
     """
-    config, said = system.config, []
+    config = system.config
+    messages = []
     if config.training.begin_from is not None:
-        said.append(_begin_from(system, config.base / config.training.begin_from))
-    if isinstance(system.model, TranslationModel) and (inside := system.model.language_model) is not None:
-        beside = language_model(config)
-        _require_symbols("model.language_model", system, beside, [config.data.target])
-        fill(inside.model, weights(beside.model))
-        said.append(f"a language model inside, of {beside.parameters:,} parameters, which stay as they are")
-    return said
+        messages.append(_load_begin_from(system, config.base / config.training.begin_from))
+    if isinstance(system.model, TranslationModel) and system.model.language_model is not None:
+        language_model = load_language_model(config)
+        _require_same_tokens("model.language_model", system, language_model, [config.data.target])
+        fill(system.model.language_model.model, weights(language_model.model))
+        messages.append(f"a language model inside, with {language_model.num_parameters:,} frozen parameters")
+    return messages
 
 
-def language_model(config: RunConfig) -> LanguageSystem:
-    """The language model that `[model.language_model]` names. Errors: ModelError where its folder has none."""
+def load_language_model(config: RunConfig) -> LanguageSystem:
+    """Load the model in `model.language_model.folder`, or raise ModelError if it is no language model."""
     assert isinstance(config.model, ModelConfig)
     assert config.model.language_model is not None
     folder = config.base / config.model.language_model.folder
-    found = load_system(folder)
-    if not isinstance(found, LanguageSystem):
-        raise ModelError(f"{folder}: must be a language model (model.language_model.folder); got a {found.kind} model")
-    return found
+    system = load_system(folder)
+    if not isinstance(system, LanguageSystem):
+        raise ModelError(f"{folder}: must be a language model (model.language_model.folder); got a {system.kind} model")
+    return system
 
 
-def teacher(system: System[Any]) -> TranslationModel:
-    """The model that `[objective.teacher]` names, which stays as it is.
+def load_teacher(student: System[Any]) -> TranslationModel:
+    """Load the model in `objective.teacher.folder`, frozen.
 
-    Errors: ModelError, where its folder is missing or has no such model; ConfigError, where it has other symbols
-    or goes another way.
+    Raises:
+        ModelError: If the folder does not exist or has no single translation model over tokens.
+        ConfigError: If the teacher has other tokens or languages than the student.
     """
-    config, path = system.config, "objective.teacher.folder"
+    config = student.config
+    path = "objective.teacher.folder"
     assert config.objective.teacher is not None
     folder = config.base / config.objective.teacher.folder
     if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such model folder; the run needs its teacher ({path}) to the end")
-    found = load_system(folder)
-    if not isinstance(found.model, TranslationModel):
-        raise ModelError(f"{folder}: must be a translation model ({path}); got a {found.kind} model")
-    its = found.config.translation
-    has = {
-        "search.ensemble": found.config.search.ensemble is not None,
-        "model.source_characters": its.source_characters is not None,
-        "model.target_characters": its.target_characters is not None,
-        "model.pointer or the copynet decoder": its.copies,
+        raise ModelError(f"{folder}: there is no such model folder; training needs the teacher until it ends ({path})")
+    teacher = load_system(folder)
+    if not isinstance(teacher.model, TranslationModel):
+        raise ModelError(f"{folder}: must be a translation model ({path}); got a {teacher.kind} model")
+    options = teacher.config.translation
+    unsupported = {
+        "search.ensemble": teacher.config.search.ensemble is not None,
+        "model.source_characters": options.source_characters is not None,
+        "model.target_characters": options.target_characters is not None,
+        "model.pointer or the copynet decoder": options.copies,
     }
-    for option in (option for option, given in has.items() if given):
-        raise ModelError(f"{folder}: must be one model that reads and writes symbols alone ({path}); got {option}")
-    if found.direction != system.direction:  # two sides of one vocabulary have the same symbols in either
-        want, got = (f"{', '.join(way.sources)} to {way.target}" for way in (system.direction, found.direction))
-        raise ConfigError([f"{path}: must translate {want}, as this run; got a model of {got} in {folder}"])
-    _require_symbols(path, system, found, config.data.languages)
-    model: TranslationModel = found.model.requires_grad_(False)
+    for option, is_used in unsupported.items():
+        if is_used:
+            raise ModelError(f"{folder}: must be one model that reads and writes only tokens ({path}); got {option}")
+    # Checked in addition to the tokens, because both languages of a joint vocabulary have the same ones.
+    if teacher.direction != student.direction:
+        must = f"must translate {_direction_name(student.direction)}, like this run"
+        raise ConfigError([f"{path}: {must}; got {_direction_name(teacher.direction)} in {folder}"])
+    _require_same_tokens(path, student, teacher, config.data.languages)
+    model: TranslationModel = teacher.model.requires_grad_(False)
     return model
 
 
-def _begin_from(system: System[Any], folder: Path) -> str:
-    """Fill all that a trained model has; the rest stays as it was drawn."""
-    path, old = "training.begin_from", load_system(folder)
-    if old.kind != system.kind:
-        raise ConfigError([f"{path}: must be a {system.kind} model, as this one; got a {old.kind} model in {folder}"])
-    _require_symbols(path, system, old, system.config.data.languages)
-    _require_options(path, system, old, folder)
-    own, given = weights(system.model), weights(old.model)
-    for name, tensor in given.items():
-        there = tuple(own[name].shape) if name in own else "no such parameter"
-        if there != tuple(tensor.shape):
-            raise ConfigError([f"{path}: {name} is {tuple(tensor.shape)} in {folder}, must be {there}"])
-    fill(system.model, {**own, **given})
-    drawn = sum(tensor.numel() for name, tensor in own.items() if name not in given and not name.startswith(INSIDE))
-    return f"begins from {folder}" + (f"; {drawn:,} parameters that it has not are drawn" if drawn else "")
+def _direction_name(direction: Direction) -> str:
+    return f"{', '.join(direction.sources)} to {direction.target}"
 
 
-def _require_symbols(path: str, system: System[Any], other: System[Any], sides: Sequence[str]) -> None:
-    """Errors: ConfigError where another model has other symbols on some side."""
-    for side in sides:
-        its = other.tokenizers.get(side)
-        if its is None or its.fingerprint() != system.tokenizers[side].fingerprint():
-            way = "train one with the tokenizers of the other (text.tokenizers)"
-            raise ConfigError([f"{path}: must have the same symbols of {side}; it has others: {way}"])
+def _load_begin_from(system: System[Any], folder: Path) -> str:
+    """Load the parameters of a trained model; parameters that it does not have keep their random values."""
+    path = "training.begin_from"
+    trained = load_system(folder)
+    if trained.kind != system.kind:
+        must = f"must be a {system.kind} model, like this one"
+        raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
+    _require_same_tokens(path, system, trained, system.config.data.languages)
+    _require_same_options(path, system, trained, folder)
+    current = weights(system.model)
+    loaded = weights(trained.model)
+    for name, tensor in loaded.items():
+        expected = tuple(current[name].shape) if name in current else "no such parameter"
+        if expected != tuple(tensor.shape):
+            raise ConfigError([f"{path}: {name} must be {expected}; got {tuple(tensor.shape)} in {folder}"])
+    fill(system.model, {**current, **loaded})
+    new = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
+    num_new = sum(current[name].numel() for name in new)
+    message = f"warm start from {folder}"
+    return f"{message}; {num_new:,} new parameters are initialised as usual" if num_new else message
 
 
-def _require_options(path: str, system: System[Any], old: System[Any], folder: Path) -> None:
-    """Errors: ConfigError where a trained model's `[model]` says something else than this one's."""
-    here, there = (dotted(one.config.model.model_dump(mode="json", exclude_none=True)) for one in (system, old))
-    others = sorted(
-        option for option, value in there.items() if not option.startswith(FREE) and here.get(option) != value
+def _require_same_tokens(path: str, system: System[Any], other: System[Any], languages: Sequence[str]) -> None:
+    """Raise ConfigError if another model has other tokens in some language."""
+    for language in languages:
+        tokenizer = other.tokenizers.get(language)
+        if tokenizer is None or tokenizer.fingerprint() != system.tokenizers[language].fingerprint():
+            how = "train one model with the tokenizers of the other (text.tokenizers)"
+            raise ConfigError([f"{path}: must have the same tokens in {language}; it has others: {how}"])
+
+
+def _require_same_options(path: str, system: System[Any], trained: System[Any], folder: Path) -> None:
+    """Raise ConfigError if a trained model has another `[model]`, except for CHANGEABLE_OPTIONS."""
+    options = dotted(system.config.model.model_dump(mode="json", exclude_none=True))
+    trained_options = dotted(trained.config.model.model_dump(mode="json", exclude_none=True))
+    different = sorted(
+        option
+        for option, value in trained_options.items()
+        if not option.startswith(CHANGEABLE_OPTIONS) and options.get(option) != value
     )
-    if others:
-        got = ", ".join(f"model.{option}" for option in others)
+    if different:
+        got = ", ".join(f"model.{option}" for option in different)
         raise ConfigError([f"{path}: needs the [model] of {folder}; got another {got}"])

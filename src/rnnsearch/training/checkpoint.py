@@ -1,4 +1,4 @@
-"""Where training stands: everything besides the weights and the optimiser that a resumed run needs."""
+"""Checkpoints: weights, optimiser and the state of the loop that a resumed run needs; and handling of signals."""
 
 import json
 import signal
@@ -17,29 +17,27 @@ from rnnsearch.errors import TrainingError
 from rnnsearch.utils.files import atomic_folder, write_text
 from rnnsearch.utils.weights import load_weights, read_weights, save_weights, weights
 
-# Ctrl-C and SIGTERM ask training to save and stop; a second Ctrl-C stops at once.
-
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """While the block runs, a signal sets a flag, which the yielded function reads.
+    """Catch the first SIGINT or SIGTERM inside the block; yield a function that returns True once one arrived.
 
-    Outside the main thread (where Python allows no handlers) nothing is caught.
+    A second signal has its usual effect. Outside the main thread, where Python allows no handlers, nothing is caught.
     """
-    asked = threading.Event()
+    received = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield received.is_set
         return
     before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number: int, _frame: FrameType | None) -> None:
-        asked.set()
+    def handle(number: int, _frame: FrameType | None) -> None:
+        received.set()
         signal.signal(number, before[number])
 
     for number in before:
-        signal.signal(number, ask)
+        signal.signal(number, handle)
     try:
-        yield asked.is_set
+        yield received.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -49,16 +47,24 @@ MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.j
 
 
 @dataclass
-class State:
-    """Counters and scores so far.
+class TrainingState:
+    """Counters and scores of a run; stored as `state.json`.
 
-    epoch: whole passes done; batch: batches done of this one; update: parameter updates done.
-    seconds: spent training, evaluation not counted; waited: of them, waiting for batches.
-    best: the best dev score (in the run's metric); worse: evaluations in a row without a better one.
-    nll, sentences, tokens: sums over the training batches since the last evaluation.
-    history: one row a dev evaluation. schedule, norms: the schedule's own state, and that of `UsualNorms`.
-    evaluated: update of the last evaluation; pending: whether one was due when the state was saved.
-    corpus: the SHA-256 of the prepared corpus; None in checkpoints of versions that did not keep it.
+    Attributes:
+        epoch: Complete passes over the training data.
+        batch: Batches done of the current epoch.
+        update: Parameter updates done.
+        seconds: Time spent in training, without evaluation.
+        waited: Part of `seconds` spent waiting for batches.
+        best: Best dev score by the run's metric.
+        worse: Evaluations in a row without a better dev score.
+        nll: Sum over the training batches since the last evaluation; likewise `sentences` and `tokens`.
+        evaluated: Update of the last evaluation.
+        pending: True if an evaluation was due when the state was saved.
+        history: One row per dev evaluation.
+        schedule: State of the learning-rate schedule.
+        norms: State of `AdaptiveClipping`.
+        corpus: SHA-256 of the prepared corpus; None in checkpoints of old versions.
     """
 
     epoch: int = 0
@@ -79,35 +85,37 @@ class State:
     corpus: str | None = None
 
 
-def save_state(folder: Path, state: State, model: nn.Module, optimiser: optim.Optimizer) -> None:
-    """A checkpoint folder, written whole or not at all."""
+def save_state(folder: Path, state: TrainingState, model: nn.Module, optimiser: optim.Optimizer) -> None:
+    """Write a checkpoint folder atomically."""
     with atomic_folder(folder) as temporary:
         save_weights(temporary / MODEL, weights(model))
         save_weights(temporary / OPTIMISER, _optimiser_tensors(optimiser))
         write_text(temporary / STATE, json.dumps(asdict(state), indent=1))
 
 
-def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> State:
-    """Fill model and optimiser from a checkpoint folder and return the state.
+def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> TrainingState:
+    """Load model and optimiser from a checkpoint folder and return the state.
 
-    Errors: TrainingError or ModelError where the folder is damaged or of another run.
+    Raises:
+        TrainingError: If the state is damaged.
+        ModelError: If the weights are damaged or do not fit the model.
     """
     try:
-        state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+        state = TrainingState(**json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise TrainingError(f"{folder / STATE}: is damaged ({error}); remove {folder} to start anew") from None
+        raise TrainingError(f"{folder / STATE}: is damaged ({error}); remove {folder} to start again") from None
     load_weights(folder / MODEL, model)
     _load_optimiser(read_weights(folder / OPTIMISER), optimiser)
     return state
 
 
-def corpus_of(folder: Path) -> str | None:
-    """The SHA-256 of the corpus of a checkpoint; None where it does not say, or is damaged (`load_state` says so)."""
+def read_corpus_hash(folder: Path) -> str | None:
+    """Return the SHA-256 of a checkpoint's corpus, or None if the state has none or is damaged (see `load_state`)."""
     try:
-        found = json.loads((folder / STATE).read_text(encoding="utf-8")).get("corpus")
+        corpus_hash = json.loads((folder / STATE).read_text(encoding="utf-8")).get("corpus")
     except (OSError, ValueError, AttributeError):
         return None
-    return None if found is None else str(found)
+    return None if corpus_hash is None else str(corpus_hash)
 
 
 def _parameters(optimiser: optim.Optimizer) -> list[nn.Parameter]:
@@ -115,7 +123,7 @@ def _parameters(optimiser: optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _optimiser_tensors(optimiser: optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's tensors as `<parameter number>.<name>`."""
+    """Return the optimiser's tensors under the names `<parameter number>.<name>`."""
     return {
         f"{number}.{name}": torch.as_tensor(value)
         for number, parameter in enumerate(_parameters(optimiser))
@@ -130,5 +138,5 @@ def _load_optimiser(tensors: dict[str, Tensor], optimiser: optim.Optimizer) -> N
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
         parameter = parameters[int(number)]
-        # a step count lives where the optimiser put it: on the CPU unless fused
+        # The step count (a scalar) is on the CPU unless the optimiser is fused.
         optimiser.state[parameter][name] = tensor.to(parameter.device) if tensor.ndim or fused else tensor

@@ -1,9 +1,9 @@
 """The C library's heap while a model is trained: what an update gives back is kept for the next one, on huge pages.
 
 An update takes hundreds of megabytes, gives them back, and the next one takes them again. Left alone, glibc returns
-much of that to the system, which clears each page of 4 kB that is touched anew: thousands in an update. Kept, they are
-there; and pages of 2 MB, which Linux gives to those who ask, spare the processor most of its walks through tables. A
-search gains nothing by either (docs/results/speed-amx.md).
+much of that to the system, which clears each page of 4 kB that is touched anew: thousands in an update. Kept, they
+are there; and pages of 2 MB, which Linux gives to those who ask, spare the processor most of its walks through
+tables. A search gains nothing by either (docs/results/speed-amx.md).
 """
 
 import ctypes
@@ -24,12 +24,15 @@ GROWTH = 32 << 20
 OF_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
 """By which a user may have set them, or by GLIBC_TUNABLES."""
 MOST, SHARE = 1 << 30, 4
-"""Bytes of addresses that are reserved, at most, and of which part of the memory. They are taken when they are used."""
+"""Bytes of addresses that are reserved, at most, and of which part of the memory. They are taken when they are
+used.
+"""
 
 
 @contextmanager
-def kept_heap() -> Iterator[None]:
-    """Within it, freed memory stays with this process; afterwards it is returned. Without effect where the C library is
+def retained_heap() -> Iterator[None]:
+    """Within it, freed memory stays with this process; afterwards it is returned. Without effect where the C library
+    is
     not glibc, or the user has set its heap."""
     libc = _glibc()
     if libc is None:
@@ -43,7 +46,7 @@ def kept_heap() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """What is free now is returned to the system, within `kept_heap`, too."""
     libc = _glibc()
     if libc is not None:

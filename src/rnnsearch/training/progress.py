@@ -1,4 +1,4 @@
-"""What training tells while it runs: a live line or log lines on stderr, a JSON-lines file, TensorBoard."""
+"""Progress of training: a live line or log lines on stderr, a JSON-lines file, TensorBoard."""
 
 import json
 import time
@@ -17,8 +17,7 @@ from rnnsearch.errors import TrainingError
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Is told of every update, every dev evaluation, and what else a user should know; one derived from it leaves out
-    what it does not define."""
+    """Receiver of updates, dev evaluations and messages; a subclass ignores what it does not define."""
 
     def update(self, row: dict[str, Any]) -> None: ...
 
@@ -27,56 +26,56 @@ class Reporter(Protocol):
     def message(self, text: str) -> None: ...
 
 
-class Lines(Reporter):
-    """A reporter that does not tell of each update: a line tells of all since the line before it."""
+class PeriodicReporter(Reporter):
+    """A reporter that summarises several updates in one line."""
 
     def __init__(self) -> None:
-        self._untold: list[dict[str, Any]] = []
+        self._pending: list[dict[str, Any]] = []
 
     def update(self, row: dict[str, Any]) -> None:
-        self._untold.append(row)
+        self._pending.append(row)
         if self.due(row["update"]):
-            self.line(_mean(self._untold))
-            self._untold = []
+            self.line(_summarise(self._pending))
+            self._pending = []
 
     def due(self, update: int) -> bool:
-        """Whether a line is to be told after this update."""
+        """Return True if a line is due after this update."""
         return update % 20 == 0
 
     @abstractmethod
     def line(self, row: dict[str, Any]) -> None:
-        """Tell of the updates since the last line."""
+        """Report the updates since the last line."""
 
 
-def _mean(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last of these updates' rows, but NLL a word, speed and waiting over all of them."""
+def _summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last row, with the NLL per word, speed and waiting time averaged over all rows."""
     tokens = sum(row["tokens"] for row in rows)
     seconds = [row["tokens"] / row["tokens_per_second"] for row in rows]
     return rows[-1] | {
         "tokens": tokens,
         "nll_per_word": sum(row["nll_per_word"] * row["tokens"] for row in rows) / tokens,
         "tokens_per_second": tokens / sum(seconds),
-        "waiting": sum(row["waiting"] * spent for row, spent in zip(rows, seconds, strict=True)) / sum(seconds),
+        "waiting": sum(row["waiting"] * duration for row, duration in zip(rows, seconds, strict=True)) / sum(seconds),
     }
 
 
-LOG = "log.jsonl"
-"""A run's log, in its folder."""
+LOG_FILE = "log.jsonl"
+"""File name of the log in a run's folder."""
 
 
-class RunLog(Lines):
-    """`log.jsonl`: one JSON object a line, `kind` = update, dev or message; a resumed run appends."""
+class RunLog(PeriodicReporter):
+    """The log file: one JSON object per line, with `kind` update, dev or message; a resumed run appends."""
 
     def __init__(self, path: Path) -> None:
-        """Errors: TrainingError where the file cannot be written, here and later."""
+        """Open the file; here and later, TrainingError is raised if it cannot be written."""
         super().__init__()
         self.path = path
         try:
             self.file = path.open("a", encoding="utf-8")
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._write_error(error) from None
 
-    def _refused(self, error: OSError) -> TrainingError:
+    def _write_error(self, error: OSError) -> TrainingError:
         return TrainingError(f"{self.path}: cannot be written: {error.strerror or error}")
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
@@ -84,10 +83,10 @@ class RunLog(Lines):
             self.file.write(json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n")
             self.file.flush()
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._write_error(error) from None
 
     def close(self) -> None:
-        """Nothing is told afterwards. What a full disk kept from being written is given up."""
+        """Close the file; buffered lines that a full disk does not take are lost."""
         with suppress(OSError):
             self.file.close()
 
@@ -101,7 +100,7 @@ class RunLog(Lines):
         self._write("message", {"text": text})
 
 
-class TensorBoard(Lines):
+class TensorBoard(PeriodicReporter):
     """Scalars for TensorBoard (the package `tensorboard`)."""
 
     def __init__(self, folder: Path) -> None:
@@ -125,19 +124,18 @@ class TensorBoard(Lines):
         self.writer.flush()  # type: ignore[no-untyped-call]
 
     def message(self, text: str) -> None:
-        """Scalars alone are kept."""
+        """Ignore messages: TensorBoard stores only scalars."""
 
     def close(self) -> None:
-        """Nothing is told afterwards."""
+        """Close the event file."""
         self.writer.close()  # type: ignore[no-untyped-call]
 
 
-class Screen(Lines):
-    """A live line on a terminal, made anew each second; elsewhere a line now and then. Everything goes to the console
-    (stderr)."""
+class Screen(PeriodicReporter):
+    """A live line on a terminal, updated every second; a line every `every_seconds` elsewhere."""
 
     def __init__(self, console: Console, every_seconds: float = 30.0) -> None:
-        """`every_seconds`: elsewhere than on a terminal."""
+        """Initialise the screen; `every_seconds` applies if the console is not a terminal."""
         super().__init__()
         self.console = console
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -174,9 +172,9 @@ class Screen(Lines):
 
 
 def _update_line(row: dict[str, Any]) -> str:
-    left = f", {minutes(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
+    left = f", {format_duration(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
     return (
-        f"epoch {row['epoch']:.2f}  update {row['update']}  train NLL {row['nll_per_word']:.3f} a word  "
+        f"epoch {row['epoch']:.2f}  update {row['update']}  train NLL {row['nll_per_word']:.3f} per word  "
         f"{row['tokens_per_second']:,.0f} target tokens/s  waiting for data {row['waiting']:.1%}  "
         f"padding {row['padding']:.0%}  "
         f"learning rate {row['learning_rate']:.2g}{left}"
@@ -188,12 +186,12 @@ def _dev_line(row: dict[str, Any]) -> str:
     aer = f"  AER {row['dev_aer']:.3f}" if row.get("dev_aer") is not None else ""
     best = "  best so far" if row["best"] else ""
     return (
-        f"dev after epoch {row['epoch']:.2f}, update {row['update']}, {minutes(row['seconds'])}: NLL "
-        f"{row['dev_nll']:.2f} a sentence, perplexity {row['dev_perplexity']:.2f} a symbol{bleu}{aer}{best}"
+        f"dev after epoch {row['epoch']:.2f}, update {row['update']}, {format_duration(row['seconds'])}: NLL "
+        f"{row['dev_nll']:.2f} per sentence, perplexity {row['dev_perplexity']:.2f} per token{bleu}{aer}{best}"
     )
 
 
-def minutes(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`4 min 05 s`, `1 h 12 min`."""
     whole = int(seconds)
     if whole >= 3600:
@@ -201,8 +199,8 @@ def minutes(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60:02d} s"
 
 
-class Together(Reporter):
-    """Several reporters as one; without any, nothing is told."""
+class ReporterGroup(Reporter):
+    """Several reporters as one."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self.reporters = reporters

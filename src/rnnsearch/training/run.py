@@ -20,23 +20,23 @@ from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.systems.validation import check
-from rnnsearch.systems.warm_start import begin
+from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, UnigramSampling
 from rnnsearch.text.terms import InlineTerms
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.malloc import kept_heap
-from rnnsearch.training.progress import LOG, Reporter, RunLog, TensorBoard, Together
+from rnnsearch.training.malloc import retained_heap
+from rnnsearch.training.progress import LOG_FILE, Reporter, ReporterGroup, RunLog, TensorBoard
 from rnnsearch.training.run_folder import (
     CHECKPOINTS,
+    copy_sparsity_mask,
     open_folder,
-    take_origin,
-    take_zeros,
+    record_origin,
     with_dictionary,
     with_language_model,
 )
-from rnnsearch.training.summary import describe_all, describe_run, estimate, finish, verdicts
-from rnnsearch.training.tasks import make_trained
-from rnnsearch.utils.distributed import Processes, restarted
+from rnnsearch.training.summary import describe_devices, describe_run, estimate, finish, verdicts
+from rnnsearch.training.tasks import make_task
+from rnnsearch.utils.distributed import Processes, was_restarted
 from rnnsearch.utils.files import locked, write_text
 from rnnsearch.utils.weights import weights
 
@@ -53,34 +53,36 @@ def train(
 ) -> str:
     """Train `config` on prepared data into the model folder `folder`; returns why training ended.
 
-    With `resume`, or in processes that `torchrun` started anew, it goes on from the folder's last checkpoint, if there
-    is one. All `processes` call this together; the first alone writes and reports. Errors: TrainingError where the
-    folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
+    With `resume`, or in processes that `torchrun` started anew, it goes on from the folder's last checkpoint, if
+    there is one. All `processes` call this together; the first alone writes and reports. Errors: TrainingError where
+    the folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
     """
     processes = processes or Processes()
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
     device = _device(config, processes)
-    resume = resume or processes.any(restarted())
+    resume = resume or processes.any(was_restarted())
     given = config
     with ExitStack() as stack:
-        processes.once(lambda: stack.enter_context(locked(folder)))
-        stack.enter_context(kept_heap())
-        processes.once(lambda: open_folder(given, prepared, folder, resume))
-        processes.once(lambda: take_zeros(given, folder))
-        processes.once(lambda: take_origin(given, folder))
-        config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
+        processes.run_on_first(lambda: stack.enter_context(locked(folder)))
+        stack.enter_context(retained_heap())
+        processes.run_on_first(lambda: open_folder(given, prepared, folder, resume))
+        processes.run_on_first(lambda: copy_sparsity_mask(given, folder))
+        processes.run_on_first(lambda: record_origin(given, folder))
+        config = processes.run_on_first(lambda: with_language_model(with_dictionary(given, folder), folder))
         reporters: list[Reporter] = []
-        if processes.first:
-            reporters = [reporter, stack.enter_context(closing(RunLog(folder / LOG)))]
+        if processes.is_first:
+            reporters = [reporter, stack.enter_context(closing(RunLog(folder / LOG_FILE)))]
             if config.training.tensorboard:
                 reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
-        return _train(config, prepared, folder, device, Together(*reporters), processes)
+        return _train(config, prepared, folder, device, ReporterGroup(*reporters), processes)
 
 
 def _device(config: RunConfig, processes: Processes) -> torch.device:
-    """Errors: ConfigError for a device that is not there, and for an option of several processes where there is one."""
-    many = processes.world > 1
+    """Errors: ConfigError for a device that is not there, and for an option of several processes where there is
+    one.
+    """
+    many = processes.world_size > 1
     if config.training.all_reduce is not None and not many:
         what = "one process, which has nothing to send"
         raise ConfigError([f"training.all_reduce: has no effect with {what}; remove it, or start several by torchrun"])
@@ -98,8 +100,8 @@ def _train(
     everyone: Reporter,
     processes: Processes,
 ) -> str:
-    task, folders = make_trained(config, prepared, folder, device, processes)
-    outputs = folders if processes.first else ()  # which the first alone writes
+    task, folders = make_task(config, prepared, folder, device, processes)
+    outputs = folders if processes.is_first else ()  # which the first alone writes
     spelled = _spellings(config, prepared)
     batches = _batches(config, prepared, spelled, device, processes)
 
@@ -113,31 +115,31 @@ def _train(
     everyone.message(
         f"{size:,} parameters; {len(prepared.train):,} training pairs"
         + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
-        + f"; {config.training.precision} on {describe_all(device, processes)}"
+        + f"; {config.training.precision} on {describe_devices(device, processes)}"
     )
     if config.data.aligner and len(config.data.languages) == 2 and prepared.aligner is None:
         everyone.message(f"{prepared.folder}: has no aligner: alignments will come from attention (prepare it again)")
-    if processes.agreed(trainer.last.is_dir()):
+    if processes.broadcast(trainer.last_checkpoint.is_dir()):
         trainer.resume()
-        everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
+        everyone.message(f"going on from update {trainer.state.update} ({trainer.last_checkpoint})")
     else:
-        for line in [line for output in folders for line in begin(output.system)]:
+        for line in [line for output in folders for line in load_initial_weights(output.system)]:
             everyone.message(line)
-        task.zeros.hold()
+        task.sparsity.apply()
     trainer.state.corpus = prepared.facts["sha256"]
     _agree(trainer, prepared, processes)
     if trainer.state.update == 0:
         if said := estimate(trainer):
             everyone.message(said)
         for output in outputs:
-            output.begin()
-    if processes.first:
+            output.remove_aligner()
+    if processes.is_first:
         write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
     finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
     unread = {side: share for side, share in prepared.unknown.items() if side not in spelled.characters}
-    text, early = "dev set" if prepared.dev else "training text", trainer.schedule.early
+    text, early = "dev set" if prepared.dev else "training text", trainer.schedule.awaits_decay
     for verdict in verdicts(trainer.state.history, unread, text, early):
         everyone.message(verdict)
     return reason
@@ -154,7 +156,7 @@ def _batches(
         training.max_length,
         training.seed,
         rank=processes.rank,
-        world=processes.world,
+        world=processes.world_size,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
         segments=_segments(config, prepared),
         inlines=_inlines(config, prepared),
@@ -183,7 +185,8 @@ def _proposal(config: RunConfig, prepared: Prepared) -> Proposal | None:
 
 
 def _mixture(config: RunConfig, prepared: Prepared) -> Mixture | None:
-    """How often the pairs of each file are taken, where that is said. Errors: DataError where the prepared data do not
+    """How often the pairs of each file are taken, where that is said. Errors: DataError where the prepared data do
+    not
     know the files."""
     weights, pairs = config.data.weights, prepared.facts["pairs_of_files"]
     if weights is None:
@@ -221,10 +224,10 @@ def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> N
     Errors: TrainingError in those that see others, as machines do that have no file system in common.
     """
     mine = (prepared.facts["sha256"], trainer.state.update)
-    others = processes.agreed(mine)
+    others = processes.broadcast(mine)
     if processes.any(mine != others):
         raise TrainingError(
             f"{trainer.folder.parent}: all processes must see the same prepared data and checkpoint; got different "
             "ones (put the run's folder on a file system that all machines share)"
         )
-    processes.same_weights(list(weights(trainer.model).values()))
+    processes.broadcast_weights(list(weights(trainer.model).values()))

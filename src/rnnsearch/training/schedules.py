@@ -1,4 +1,7 @@
-"""Learning-rate schedules: factors on the optimiser's rate. Only `plateau` has a state, which resumes."""
+"""Learning-rate schedules: factors of the optimiser's learning rate.
+
+The training loop asks for `factor` at each update. Only `Plateau` has state, which checkpoints store.
+"""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -18,7 +21,7 @@ from rnnsearch.config.training import (
 
 
 class Schedule(ABC):
-    """A factor for each update, times a linear warm-up over `warmup` updates where that is given."""
+    """A factor for each update, times a linear warm-up over `warmup` updates if configured."""
 
     component: ClassVar[type[ScheduleConfig]]
     """The declaration of the component, set by `@implements`."""
@@ -26,12 +29,15 @@ class Schedule(ABC):
     def __init__(self, options: ScheduleConfig) -> None:
         self.options = options
         self.state: dict[str, float] = {}
-        """What a resumed run needs to go on."""
+        """Values that a checkpoint stores."""
 
     def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
-        """The factor of update number `update` (from 1), `epoch` epochs into training (2.5: mid third).
+        """Return the factor of an update.
 
-        done: the share of the run that is done before this update, from 0 to 1, by the nearest of its limits.
+        Args:
+            update: Number of the update, from 1.
+            epoch: Epochs done before it; 2.5 is the middle of the third epoch.
+            done: Fraction of the run done before it, from 0 to 1, by the run's nearest limit.
         """
         warmup = self.options.warmup
         rise = update / warmup if update < warmup else 1.0
@@ -39,21 +45,23 @@ class Schedule(ABC):
 
     @abstractmethod
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
-        """The factor without the warm-up."""
+        """Return the factor without the warm-up."""
 
     def evaluated(self, better: bool) -> None:
-        """Told of each dev evaluation, and whether it was the best so far."""
+        """Take note of a dev evaluation; `better` is True if it was the best so far."""
 
     @property
-    def early(self) -> bool:
-        """Whether it waits for the dev score to lower the rate, and has done so once at most: what the score does not
-        gain at this rate it may gain at lower ones."""
+    def awaits_decay(self) -> bool:
+        """Return True if the schedule lowers the rate by dev scores and has done so at most once.
+
+        A dev score that no longer improves may then still improve at lower rates.
+        """
         return False
 
 
 @implements(ConstantOptions)
 class Constant(Schedule):
-    """Always 1."""
+    """A constant factor of 1."""
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
         return 1.0
@@ -61,7 +69,7 @@ class Constant(Schedule):
 
 @implements(HalvingOptions)
 class Halving(Schedule):
-    """1 until `start` epochs, then halved at once and every `every` epochs after (Luong et al.: 5 and 1)."""
+    """1 until `start` epochs, then halved at once and after every `every` epochs (Luong et al.: 5 and 1)."""
 
     options: HalvingOptions
 
@@ -82,7 +90,7 @@ class InverseSquareRoot(Schedule):
 
 @implements(LinearOptions)
 class LinearDecay(Schedule):
-    """From 1 at the beginning straight down to 0 at the nearest of the run's limits (epochs, updates, minutes)."""
+    """Linear decay from 1 to 0 at the run's nearest limit (epochs, updates or minutes)."""
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
         return 1.0 - done
@@ -90,9 +98,10 @@ class LinearDecay(Schedule):
 
 @implements(PlateauOptions)
 class Plateau(Schedule):
-    """Times `factor` (0.5 if not given) whenever more than `patience` evaluations in a row bring no better dev score.
+    """Multiplied by `factor` (default 0.5) after more than `patience` evaluations in a row without a better dev
+    score.
 
-    With patience 0 that is every evaluation which is not the best so far. `minimum` bounds the product of the
+    With patience 0, each evaluation that is not the best so far lowers the rate. `minimum` bounds the product of the
     factors from below.
     """
 
@@ -111,41 +120,48 @@ class Plateau(Schedule):
             self.state = {"current": self.state["current"] * self.options.factor, "worse": 0}
 
     @property
-    def early(self) -> bool:
+    def awaits_decay(self) -> bool:
         current = self.state["current"]
         return current >= self.options.factor and current > (self.options.minimum or 0.0)
 
 
 @implements(ExponentialOptions)
 class Exponential(Schedule):
-    """1 until update `decay_start`, then down to `minimum` at update `decay_end` by the same share at each update, and
-    `minimum` after it."""
+    """1 until update `decay_start`, then exponential decay to `minimum` at update `decay_end`, then constant."""
 
     options: ExponentialOptions
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
-        start, end, minimum = self.options.decay_start, self.options.decay_end, self.options.minimum
-        way = min(max((update - start) / (end - start), 0.0), 1.0)
-        return float(minimum**way)
+        start = self.options.decay_start
+        end = self.options.decay_end
+        minimum = self.options.minimum
+        fraction = min(max((update - start) / (end - start), 0.0), 1.0)
+        return float(minimum**fraction)
 
 
 @implements(RNMTPlusOptions)
 class RNMTPlus(Schedule):
-    """min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))) at update t, for n devices, p `warmup`, s
-    `decay_start`, e `decay_end`, and no less than at n t = e (Chen et al. 2018, eq. 1). The paper's 2 n, which ends at
-    half the rate of one device, is here n / `minimum`."""
+    """The schedule of RNMT+ (Chen et al. 2018, eq. 1).
+
+    min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))) at update t, with n `devices`, p `warmup`, s
+    `decay_start` and e `decay_end`, constant from n t = e on. The paper's 2 n, which ends at half the rate of one
+    device, is n / `minimum` here.
+    """
 
     options: RNMTPlusOptions
 
     def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
-        n, p = self.options.devices, self.options.warmup
+        n = self.options.devices
+        p = self.options.warmup
         rise = 1 + update * (n - 1) / (n * p) if p else n
         return min(rise, self.after_warmup(update, epoch, done))
 
     def after_warmup(self, update: int, epoch: float, done: float) -> float:
-        n, start, end = self.options.devices, self.options.decay_start, self.options.decay_end
-        way = min(max((n * update - start) / (end - start), 0.0), 1.0)
-        return float(n * (self.options.minimum / n) ** way)
+        n = self.options.devices
+        start = self.options.decay_start
+        end = self.options.decay_end
+        fraction = min(max((n * update - start) / (end - start), 0.0), 1.0)
+        return float(n * (self.options.minimum / n) ** fraction)
 
 
 SCHEDULES: Implementations[type[Schedule]] = Implementations(training.SCHEDULES)

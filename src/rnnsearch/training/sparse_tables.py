@@ -1,8 +1,9 @@
-"""Tables of words of which an update changes those rows alone that its batches read.
+"""Sparse updates of embeddings and output layers: only the rows that a batch reads.
 
-Training over a part of the vocabulary reads few of its words in an update (Jean et al. 2015, section 3.2), noise words
-still fewer. An optimiser that saw all rows would move the others, too, by what it remembers of earlier updates, and
-take a time that grows with the vocabulary. It is given the rows that have a gradient, with their moments.
+If the loss samples its targets, an update reads few words of the vocabulary (Jean et al. 2015, section 3.2). An
+optimiser that saw all rows would also move the others, by their moments, and take time that grows with the
+vocabulary. Instead it is given only the rows that have a gradient, with their moments. Large tables may be in
+memory-mapped files.
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ from torch import Tensor, nn, optim
 
 from rnnsearch.models.layers import Embedding
 from rnnsearch.models.outputs import Output
-from rnnsearch.training.malloc import give_back
+from rnnsearch.training.malloc import release_free_memory
 
-# Tensors whose memory is a file, which the system may write out where memory is short.
-
-LARGE = 64 << 20
-"""Bytes from which on a tensor is worth a file."""
+MIN_MAPPED_BYTES = 64 << 20
+"""Size from which on a tensor is worth a memory-mapped file."""
 
 
-def is_large(tensor: Tensor) -> bool:
-    """Whether it is worth a file."""
-    return tensor.numel() * tensor.element_size() >= LARGE
+def is_mappable(tensor: Tensor) -> bool:
+    """Return True if the tensor is large enough for a memory-mapped file."""
+    return tensor.numel() * tensor.element_size() >= MIN_MAPPED_BYTES
 
 
-def zeros(like: Tensor, folder: Path | None) -> Tensor:
-    """A tensor of zeros of the same shape, if it is large in a file of this folder, which has no name and goes with it.
-    In memory where there is no such file: on a full disk, or a system that cannot say so beforehand."""
-    if folder is None or not is_large(like) or not hasattr(os, "posix_fallocate"):
+def mapped_zeros(like: Tensor, folder: Path | None) -> Tensor:
+    """Return a tensor of zeros of the same shape, memory-mapped if it is large.
+
+    The file is unlinked, so it disappears with the tensor. The tensor is in memory if no folder is given, the disk is
+    full, or the system cannot reserve space beforehand.
+    """
+    if folder is None or not is_mappable(like) or not hasattr(os, "posix_fallocate"):
         return torch.zeros_like(like)
     try:
         with NamedTemporaryFile(dir=folder) as file:
@@ -46,58 +48,66 @@ def zeros(like: Tensor, folder: Path | None) -> Tensor:
     return mapped.view(like.shape)
 
 
-def moved(tensor: Tensor, folder: Path | None) -> Tensor:
-    """A tensor's numbers where `zeros` are."""
-    return zeros(tensor, folder).copy_(tensor)
+def to_mapped(tensor: Tensor, folder: Path | None) -> Tensor:
+    """Return a copy of a tensor, memory-mapped if it is large."""
+    return mapped_zeros(tensor, folder).copy_(tensor)
 
 
-class Tables:
-    """Those of a model: its embeddings and output layer, whose row n is of word n; without a model none."""
+class SparseTables:
+    """The embeddings and output layers of a model, whose row n belongs to word n, updated by rows."""
 
     def __init__(self, model: nn.Module | None = None, sparse: bool = False, folder: Path | None = None) -> None:
-        """sparse: gradients, too, are of these rows alone; else they are whole and 0 elsewhere, which is the same.
-        folder: where large tables and their moments are in files (`in_files`); without it in memory."""
+        """Collect the tables of a model; without a model there are none.
+
+        Args:
+            model: Model with `Embedding` and `Output` modules.
+            sparse: Use sparse gradients of the rows; dense gradients, which are 0 elsewhere, give the same updates.
+            folder: Folder for memory-mapped files of large tables and their moments; None keeps them in memory.
+        """
         self._folder = folder
         modules = _modules(model or nn.Module())
         for module in modules:
             module.sparse = sparse
         self._tables = {id(table): table for table in _tables(modules)}
-        self.in_files = 0 if folder is None else _large(self._tables.values())
-        """Numbers of tables that are in files, as their moments are."""
-        if self.in_files:
+        self.num_mapped = 0 if folder is None else _count_mappable(self._tables.values())
+        """Number of values in memory-mapped tables; their moments are mapped, too."""
+        if self.num_mapped:
             for table in self._tables.values():
-                table.data = moved(table.data, folder)
-            give_back()
+                table.data = to_mapped(table.data, folder)
+            release_free_memory()
 
-    def settle(self, optimiser: optim.Optimizer) -> None:
-        """Moments that were read from a checkpoint go where those of this run are."""
-        for table in self._tables.values() if self._folder is not None else ():
+    def map_optimiser_state(self, optimiser: optim.Optimizer) -> None:
+        """Move moments that were loaded from a checkpoint into memory-mapped files."""
+        if self._folder is None:
+            return
+        for table in self._tables.values():
             state: dict[str, Any] = optimiser.state.get(table, {})
-            state |= {name: moved(value, self._folder) for name, value in state.items() if _is_of(table, value)}
+            for name, value in state.items():
+                if _is_elementwise(table, value):
+                    state[name] = to_mapped(value, self._folder)
 
     def step(self, optimiser: optim.Optimizer) -> None:
-        """One step of the optimiser, which sees the rows that have a gradient alone."""
+        """Make one step of the optimiser, in which tables are replaced by their rows with a gradient."""
+        replaced = []
         with torch.no_grad():
-            taken = [
-                _Rows.of(optimiser, group["params"], place, self._folder)
-                for group in optimiser.param_groups
-                for place, parameter in enumerate(group["params"])
-                if id(parameter) in self._tables and parameter.grad is not None
-            ]
+            for group in optimiser.param_groups:
+                for index, parameter in enumerate(group["params"]):
+                    if id(parameter) in self._tables and parameter.grad is not None:
+                        replaced.append(_Rows.take(optimiser, group["params"], index, self._folder))
         try:
             optimiser.step()
         finally:
-            for rows in taken:
-                rows.give_back(optimiser)
+            for rows in replaced:
+                rows.put_back(optimiser)
 
 
-def large(model: nn.Module) -> int:
-    """Numbers of a model's tables that `Tables` can have in files."""
-    return _large(_tables(_modules(model)))
+def count_mappable(model: nn.Module) -> int:
+    """Return the number of values in a model's tables that `SparseTables` can memory-map."""
+    return _count_mappable(_tables(_modules(model)))
 
 
-def _large(tables: Iterable[Tensor]) -> int:
-    return sum(table.numel() for table in tables if is_large(table))
+def _count_mappable(tables: Iterable[Tensor]) -> int:
+    return sum(table.numel() for table in tables if is_mappable(table))
 
 
 def _modules(model: nn.Module) -> list[Embedding | Output]:
@@ -105,61 +115,68 @@ def _modules(model: nn.Module) -> list[Embedding | Output]:
 
 
 def _tables(modules: list[Embedding | Output]) -> list[nn.Parameter]:
-    """Their parameters, a shared one once."""
+    """Return the modules' parameters; a shared one appears once."""
     return list({id(p): p for module in modules for p in module.parameters(recurse=False)}.values())
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of a table that stand in its place in an optimiser's list."""
+    """Rows of a table that replace it in an optimiser's parameter list during a step."""
 
     parameters: list[nn.Parameter]
-    place: int
+    """The parameter list of the optimiser's group."""
+    index: int
+    """Index of the table in the list."""
     table: nn.Parameter
-    rows: Tensor
-    own: nn.Parameter
+    indices: Tensor
+    """Indices of the rows in the table."""
+    values: nn.Parameter
+    """The rows."""
     folder: Path | None
 
     @classmethod
-    def of(cls, optimiser: optim.Optimizer, parameters: list[nn.Parameter], place: int, folder: Path | None) -> _Rows:
-        table = parameters[place]
-        rows, gradient = _with_gradient(table.grad)
-        own = nn.Parameter(table.detach()[rows])
-        own.grad = gradient
+    def take(cls, optimiser: optim.Optimizer, parameters: list[nn.Parameter], index: int, folder: Path | None) -> _Rows:
+        """Replace a table by its rows with a gradient, and their moments."""
+        table = parameters[index]
+        indices, gradient = _nonzero_rows(table.grad)
+        values = nn.Parameter(table.detach()[indices])
+        values.grad = gradient
         state: dict[str, Any] = optimiser.state[table]
-        moments = {name: value[rows] if _is_of(table, value) else value for name, value in state.items()}
-        if moments:
-            optimiser.state[own] = moments
-        parameters[place] = own
-        return cls(parameters, place, table, rows, own, folder)
+        if state:
+            optimiser.state[values] = {
+                name: value[indices] if _is_elementwise(table, value) else value for name, value in state.items()
+            }
+        parameters[index] = values
+        return cls(parameters, index, table, indices, values, folder)
 
     @torch.no_grad()
-    def give_back(self, optimiser: optim.Optimizer) -> None:
-        """The rows and their moments into the table's."""
-        self.parameters[self.place] = self.table
-        self.table[self.rows] = self.own.detach()
+    def put_back(self, optimiser: optim.Optimizer) -> None:
+        """Write the rows and their moments back into the table."""
+        self.parameters[self.index] = self.table
+        self.table[self.indices] = self.values.detach()
         state: dict[str, Any] = optimiser.state[self.table]
-        for name, value in optimiser.state.pop(self.own, {}).items():
-            if not _is_of(self.own, value):
+        for name, value in optimiser.state.pop(self.values, {}).items():
+            if not _is_elementwise(self.values, value):
                 state[name] = value
                 continue
             if state.get(name) is None:
-                state[name] = zeros(self.table.detach(), self.folder)
-            state[name][self.rows] = value
+                state[name] = mapped_zeros(self.table.detach(), self.folder)
+            state[name][self.indices] = value
 
 
-def _is_of(parameter: Tensor, value: Any) -> bool:
-    """Whether it is an optimiser's number for each of a parameter's."""
+def _is_elementwise(parameter: Tensor, value: Any) -> bool:
+    """Return True if an entry of the optimiser's state has one value per value of the parameter."""
     return isinstance(value, Tensor) and value.shape == parameter.shape
 
 
-def _with_gradient(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The numbers of the rows whose gradient is not 0, and it."""
+def _nonzero_rows(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the indices of the rows whose gradient is not 0, and the gradient of these rows."""
     assert gradient is not None
     if gradient.is_sparse:
         gradient = gradient.coalesce()
-        rows, values = gradient.indices()[0], gradient.values()
-        some = values.any(1)
-        return rows[some], values[some]
+        rows = gradient.indices()[0]
+        values = gradient.values()
+        nonzero = values.any(1)
+        return rows[nonzero], values[nonzero]
     rows = (gradient if gradient.dim() == 1 else gradient.any(1)).nonzero()[:, 0]
     return rows, gradient[rows]

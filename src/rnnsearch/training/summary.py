@@ -1,4 +1,6 @@
-"""The end of a run: the mean of the last weights, where it is better, and what the model folder says of the run."""
+"""Before and after a run: the estimate of time and memory, weight averaging, the model card and the final
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -18,68 +20,79 @@ from rnnsearch.accel.cuda_graphs import OCCURRENCES
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ModelError
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.ops.device import describe, precision
-from rnnsearch.systems.card import TRAINING, write_card
+from rnnsearch.systems.card import TRAINING_FILE, write_card
 from rnnsearch.systems.folder import WEIGHTS
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.progress import minutes
+from rnnsearch.training.progress import format_duration
 from rnnsearch.training.tasks import OutputFolder
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.files import write_json
 from rnnsearch.utils.weights import fill, read_weights, weights
 
-# What a run will take on this machine, tried out before it begins.
-
-TRIED = 4
-"""Batches tried out; the first is slower than all others, and does not count."""
-MOMENTS = 8
-"""Bytes a parameter that an optimiser adds (Adam's two moments) once it has made an update."""
+NUM_TRIAL_BATCHES = 4
+"""Batches run for the estimate; the first is slower than the others and does not count."""
+MOMENT_BYTES = 8
+"""Bytes per parameter that an optimiser adds (Adam's two moments) at the first update."""
+NOTABLE_FALL = 0.005
+"""Relative fall of the dev NLL per epoch below which it counts as constant."""
+NOTABLE_RISE = 0.01
+"""Relative rise of the dev NLL above its best below which it may be chance."""
+NOTABLE_UNKNOWN = 0.05
+"""Fraction of unknown tokens above which whole words are a poor choice."""
+MIN_EVALUATIONS = 3
+"""Evaluations needed for a verdict."""
+LONGER_RUN = "better (--resume with higher training limits)"
 
 
 def estimate(trainer: Trainer[Any]) -> str | None:
-    """Time and memory in words, by passes over the first epoch's first batches, on a GPU as often as it takes until
-    they are replayed. Their gradients are thrown away: nothing that is trained or drawn changes. None where a batch
-    does not fit into memory and is to be halved."""
-    taken: list[float] = []
-    times = OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
+    """Return the expected time and memory of a run in words, or None if a batch does not fit into memory.
+
+    Runs forward and backward passes over the first batches (on a GPU repeatedly, until CUDA graphs are replayed) and
+    discards the gradients: neither weights nor random numbers of the run change.
+    """
+    batch_durations: list[float] = []
+    repetitions = OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
     try:
-        for batch in islice(trainer.batches.epoch(0), TRIED):
-            taken.append([_seconds(trainer, batch) for _ in range(times)][-1])
+        for batch in islice(trainer.batches.epoch(0), NUM_TRIAL_BATCHES):
+            for _ in range(repetitions):
+                duration = _time_pass(trainer, batch)
+            batch_durations.append(duration)
     except torch.OutOfMemoryError:
         return None
     finally:
-        memory = _memory(trainer)
+        memory = _peak_memory(trainer)
         for parameter in trainer.gradients.parameters:
             parameter.grad = None
-    counted = taken[1:] or taken
-    batch_seconds, training = sum(counted) / len(counted), trainer.training
-    epoch = batch_seconds * trainer.batches.count(0)
-    limits = [] if training.max_epochs is None else [training.max_epochs * epoch]
+    counted = batch_durations[1:] or batch_durations
+    batch_seconds = sum(counted) / len(counted)
+    epoch_seconds = batch_seconds * trainer.batches.count(0)
+    training = trainer.training
+    limits = [] if training.max_epochs is None else [training.max_epochs * epoch_seconds]
     if training.max_updates is not None:
         limits.append(training.max_updates * training.batch.accumulate * batch_seconds)
     if training.max_minutes is not None:
         limits.append(60 * training.max_minutes)
-    most = f", at most {minutes(min(limits))} in all" if limits else ""
-    room = "" if memory is None else f"; {memory / 2**30:.1f} GiB of memory"
-    return f"about {minutes(epoch)} an epoch here{most}{room}"
+    total = f", at most {format_duration(min(limits))} in all" if limits else ""
+    gib = "" if memory is None else f"; {memory / 2**30:.1f} GiB of memory"
+    return f"about {format_duration(epoch_seconds)} per epoch on this machine{total}{gib}"
 
 
-def _seconds(trainer: Trainer[Any], batch: Batch) -> float:
-    """Of one pass and its way back."""
-    begin = time.monotonic()
-    own = batch.to(trainer.device)
+def _time_pass(trainer: Trainer[Any], batch: Batch) -> float:
+    """Return the seconds of a forward and backward pass."""
+    start = time.monotonic()
+    rng = BatchRng(trainer.training.seed, trainer.device)
     with precision(trainer.device, trainer.training.precision):
-        loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
+        loss = trainer.task.objective(trainer.model, batch.to(trainer.device), rng)
     loss.total.backward()  # type: ignore[no-untyped-call]
-    float(loss.nll)  # which waits for the device
-    return time.monotonic() - begin
+    float(loss.nll)  # waits for the device
+    return time.monotonic() - start
 
 
-def _memory(trainer: Trainer[Any]) -> int | None:
-    """Bytes that this process has needed at most so far, preparing included, and what an optimiser will add; None where
-    the system does not say."""
-    moments = MOMENTS * (sum(p.numel() for p in trainer.gradients.parameters) - trainer.task.tables.in_files)
+def _peak_memory(trainer: Trainer[Any]) -> int | None:
+    """Return the peak memory of this process so far plus the optimiser's moments in bytes, or None if unknown."""
+    moments = MOMENT_BYTES * (sum(p.numel() for p in trainer.gradients.parameters) - trainer.task.tables.num_mapped)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device) + moments
     if sys.platform == "win32":
@@ -91,8 +104,8 @@ def _memory(trainer: Trainer[Any]) -> int | None:
 
 
 def finish(trainer: Trainer[Any], outputs: Sequence[OutputFolder], prepared: Prepared) -> None:
-    """Average the last evaluations' weights where asked, and write the cards of this process's `outputs`."""
-    paths = trainer.processes.agreed(trainer.to_average())
+    """Average the weights of the last evaluations if configured, and write the cards of this process's `outputs`."""
+    paths = trainer.processes.broadcast(trainer.evaluated_weights())
     if trainer.training.average > 1 and len(paths) > 1 and "averaged" not in trainer.state.history[-1]:
         _average(trainer, outputs, paths)
     for output in outputs:
@@ -100,9 +113,8 @@ def finish(trainer: Trainer[Any], outputs: Sequence[OutputFolder], prepared: Pre
             describe_run(trainer, output, prepared)
 
 
-def average(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in several files, parameter by parameter. Errors: ModelError where they are not of one
-    model."""
+def average_weights(paths: list[Path]) -> dict[str, Tensor]:
+    """Return the mean of the weights in several files; raise ModelError if they have different parameters."""
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = read_weights(path)
@@ -114,24 +126,24 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
 
 
 def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list[Path]) -> None:
-    """The mean of the last evaluated weights becomes the model if the dev set says that it beats the best of them."""
-    own = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
-    if trainer.processes.first:
-        fill(trainer.model, average(paths))
-    trainer.processes.same_weights(list(weights(trainer.model).values()))
-    row = trainer.score_dev()
+    """Save the mean of the last evaluated weights as the model if its dev score is the best."""
+    current = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
+    if trainer.processes.is_first:
+        fill(trainer.model, average_weights(paths))
+    trainer.processes.broadcast_weights(list(weights(trainer.model).values()))
+    row = trainer.evaluate_dev()
     assert row is not None
     if row["best"]:
         for output in outputs:
             output.save(weights(trainer.model))
-    fill(trainer.model, own)
+    fill(trainer.model, current)
     history = trainer.state.history
     history.append({**row, "train_nll": history[-1]["train_nll"], "averaged": len(paths)})
     trainer.save()
     bleu = "" if row["dev_bleu"] is None else f", BLEU {row['dev_bleu']:.1f} (greedy)"
-    verdict = "kept" if row["best"] else "the best single weights are better and kept"
+    verdict = "saved as the model" if row["best"] else "the best single weights are better and stay the model"
     trainer.reporter.message(
-        f"mean of the last {len(paths)} weights: dev NLL {row['dev_nll']:.2f} a sentence{bleu}; {verdict}"
+        f"mean of the last {len(paths)} weights: dev NLL {row['dev_nll']:.2f} per sentence{bleu}; {verdict}"
     )
 
 
@@ -141,81 +153,81 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
     facts = {
         "kind": output.system.kind,
         "pair": list(config.data.languages),
-        "parameters": sum(p.numel() for p in output.own(weights(trainer.model)).values()),
+        "parameters": sum(p.numel() for p in output.select_weights(weights(trainer.model)).values()),
         "vocabulary": [len(output.system.tokenizers[side]) for side in config.data.languages],
         "data": prepared.facts,
         "updates": state.update,
         "epochs": trainer.epochs(),
         "hours": state.seconds / 3600,
         "seconds_waiting_for_data": state.waited,
-        "device": describe_all(trainer.device, trainer.processes),
+        "device": describe_devices(trainer.device, trainer.processes),
         "precision": config.training.precision,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "history": state.history,
     }
-    write_json(folder / TRAINING, facts)
+    write_json(folder / TRAINING_FILE, facts)
     write_card(folder)
 
 
-def describe_all(device: torch.device, processes: Processes) -> str:
+def describe_devices(device: torch.device, processes: Processes) -> str:
     """The device, and of how many processes."""
-    return describe(device) if processes.world == 1 else f"{processes.world} processes, each on {describe(device)}"
-
-
-# What a run's dev scores say of it at its end, in words: whether it was trained long enough, and what went wrong.
-
-FALLING = 0.005
-"""Of the dev NLL in an epoch: what falls by less is as good as still."""
-RISEN = 0.01
-"""Of the dev NLL above its best: what has risen by less may be chance."""
-UNKNOWN = 0.05
-"""Of a side's symbols: fewer unknown ones are usual with whole words."""
-LEAST = 3
-"""Evaluations that anything can be told from."""
-BETTER = "better (--resume with higher training limits)"
+    return (
+        describe(device)
+        if processes.world_size == 1
+        else f"{processes.world_size} processes, each on {describe(device)}"
+    )
 
 
 def verdicts(
     history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float], text: str, early: bool = False
 ) -> list[str]:
-    """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols in a text by side;
-    `text`: what that is; `early`: whether the learning rate has yet to be lowered (see `Schedule.early`)."""
+    """Return sentences on how a run went: trained long enough, overfitted, too many unknown words.
+
+    Args:
+        history: One row per dev evaluation.
+        unknown: Fraction of unknown tokens per language in `text`.
+        text: Name of the text whose unknown tokens were counted.
+        early: True if the learning rate has yet to be lowered (see `Schedule.awaits_decay`).
+    """
     rows = [row for row in history if "averaged" not in row and math.isfinite(row["dev_nll_per_word"])]
-    found = [_of_scores(rows, early)] if len(rows) >= LEAST else []
-    for side, share in unknown.items():
-        if share > UNKNOWN:
-            found.append(f'{share:.0%} of the {text} in {side} are unknown words: use text.type = "bpe"')
-    return found
+    sentences = [_dev_score_verdict(rows, early)] if len(rows) >= MIN_EVALUATIONS else []
+    for language, fraction in unknown.items():
+        if fraction > NOTABLE_UNKNOWN:
+            sentences.append(f'{fraction:.0%} of the {text} in {language} are unknown words: use text.type = "bpe"')
+    return sentences
 
 
-def _of_scores(rows: Sequence[Mapping[str, Any]], early: bool) -> str:
+def _dev_score_verdict(rows: Sequence[Mapping[str, Any]], early: bool) -> str:
     nll = [row["dev_nll_per_word"] for row in rows]
-    number = nll.index(min(nll))
-    best, last, since = rows[number], rows[-1], len(rows) - 1 - number
-    fall = _fall(rows[: number + 1]) if number else 0.0
-    if best is last and fall > FALLING:
-        return f"the dev NLL was still falling at the end, by {fall:.1%} an epoch: a longer run would be {BETTER}"
-    risen = last["dev_nll_per_word"] / best["dev_nll_per_word"] - 1
-    if risen > RISEN and last["train_nll_per_word"] < best["train_nll_per_word"]:
-        advice = "the best weights are kept; raise [model.dropout], or train on more text"
-        return f"overfitted since epoch {best['epoch']:.3g}: the dev NLL has risen by {risen:.1%} since; {advice}"
-    if fall > FALLING and since < LEAST:
-        until = f"the dev NLL fell by {fall:.1%} an epoch until epoch {best['epoch']:.3g}, and not at {since} since"
-        return f"{until}, which says little: a longer run may be {BETTER}"
-    still = f"hardly falls any more ({fall:.1%} an epoch)"
-    if best is not last:
-        still = f"no longer falls (its best was after epoch {best['epoch']:.3g})"
-    if early:
-        return f"the dev NLL {still} at a learning rate that was still to be lowered: a longer run may be {BETTER}"
-    return f"the dev NLL {still}: this run has converged"
-
-
-def _fall(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The share by which the dev NLL fell in an epoch, over the last one or, where evaluations are farther apart, since
-    the evaluation before the last."""
+    index = nll.index(min(nll))
+    best = rows[index]
     last = rows[-1]
-    before = next((row for row in reversed(rows[:-1]) if row["epoch"] <= last["epoch"] - 1), rows[0])
-    share = 1 - last["dev_nll_per_word"] / before["dev_nll_per_word"]
-    return float(share / max(last["epoch"] - before["epoch"], 1e-9))
+    num_since_best = len(rows) - 1 - index
+    fall = _fall_per_epoch(rows[: index + 1]) if index else 0.0
+    if best is last and fall > NOTABLE_FALL:
+        return f"the dev NLL was still falling at the end, by {fall:.1%} per epoch: a longer run would be {LONGER_RUN}"
+    rise = last["dev_nll_per_word"] / best["dev_nll_per_word"] - 1
+    if rise > NOTABLE_RISE and last["train_nll_per_word"] < best["train_nll_per_word"]:
+        advice = "the model has the best weights; raise [model.dropout] or train on more text"
+        return f"overfitted since epoch {best['epoch']:.3g}: the dev NLL has risen by {rise:.1%} since; {advice}"
+    if fall > NOTABLE_FALL and num_since_best < MIN_EVALUATIONS:
+        return (
+            f"the dev NLL fell by {fall:.1%} per epoch until epoch {best['epoch']:.3g}, but not in the "
+            f"{num_since_best} evaluation{'s' if num_since_best > 1 else ''} since: a longer run may be {LONGER_RUN}"
+        )
+    trend = f"hardly falls any more ({fall:.1%} per epoch)"
+    if best is not last:
+        trend = f"no longer falls (its best was after epoch {best['epoch']:.3g})"
+    if early:
+        return f"the dev NLL {trend} at a learning rate that was still to be lowered: a longer run may be {LONGER_RUN}"
+    return f"the dev NLL {trend}: this run has converged"
+
+
+def _fall_per_epoch(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the relative fall of the dev NLL per epoch, over the last epoch or the last evaluation interval."""
+    last = rows[-1]
+    earlier = next((row for row in reversed(rows[:-1]) if row["epoch"] <= last["epoch"] - 1), rows[0])
+    fall = 1 - last["dev_nll_per_word"] / earlier["dev_nll_per_word"]
+    return float(fall / max(last["epoch"] - earlier["epoch"], 1e-9))

@@ -21,12 +21,12 @@ from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.ops.device import machine_memory
-from rnnsearch.systems.dev_scores import Assessor, DevScore, Validation
+from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
 from rnnsearch.systems.folder import SYSTEMS, save_system
 from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import ParameterGroup, Trainable
 from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.systems.warm_start import teacher
+from rnnsearch.systems.warm_start import load_teacher
 from rnnsearch.text.alignments import Links
 from rnnsearch.training.gradients import SparsityMask, Task
 from rnnsearch.training.sparse_tables import SparseTables, count_mappable
@@ -41,10 +41,10 @@ class OutputFolder:
 
     folder: Path
     system: Trainable[Any]
-    own: Callable[[Tensors], Tensors]
+    select_weights: Callable[[Tensors], Tensors]
     aligner: Aligner | None
 
-    def begin(self) -> None:
+    def remove_aligner(self) -> None:
         """Take away what an earlier run in the folder has learned of alignments."""
         shutil.rmtree(self.folder / aligner.FOLDER, ignore_errors=True)
 
@@ -52,35 +52,46 @@ class OutputFolder:
         """Write the model folder from the run's tensors."""
         if self.aligner is not None and not (self.folder / aligner.FOLDER).is_dir():
             self.aligner.save(self.folder / aligner.FOLDER)
-        save_system(self.folder, self.system, self.own(tensors))
+        save_system(self.folder, self.system, self.select_weights(tensors))
 
 
-Trained = tuple[Task[Model], tuple[OutputFolder, ...]]
+TaskWithOutputs = tuple[Task[Model], tuple[OutputFolder, ...]]
 """What a run trains, and the model folders that it becomes."""
 
 
-def make_trained(
+def make_task(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> Trained[Any]:
+) -> TaskWithOutputs[Any]:
     """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
     _require_memory(config, prepared, in_files=_by_rows(config, device, processes))
     if config.objective.symmetry is not None:
         return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
-    system.count(prepared.train)
+    system.assign_classes(prepared.train)
     model = system.model.to(device)
     dev, gold = prepared.dev, _gold(config, prepared)
     validation = system.validation(dev, gold, device, processes, prepared.aligner) if dev else None
     objective = system.objective()
     if config.objective.teacher is not None:
         assert isinstance(objective, Likelihood), "a language model has no teacher"
-        objective = replace(objective, teacher=Teacher(teacher(system).to(device), config.objective.teacher.weight))
+        objective = replace(
+            objective, teacher=Teacher(load_teacher(system).to(device), config.objective.teacher.weight)
+        )
     zeros = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
-    task = Task(model, system.groups(), objective, validation, zeros, _tables(config, model, folder, device, processes))
+    task = Task(
+        model,
+        system.parameter_groups(),
+        objective,
+        validation,
+        zeros,
+        _tables(config, model, folder, device, processes),
+    )
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 
-def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> SparseTables:
+def _tables(
+    config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes
+) -> SparseTables:
     """Of a model whose loss is over some words in an update."""
     if _by_rows(config, device, processes):
         return SparseTables(model, sparse=True, folder=folder)
@@ -90,12 +101,14 @@ def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.dev
 def _by_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
     """Whether gradients are of the rows alone that an update reads, and large tables in files: nothing must see all
     rows, and no passes are recorded."""
-    whole = config.training.l2 or config.training.keep_zeros or processes.world > 1 or device.type != "cpu"
+    whole = config.training.l2 or config.training.keep_zeros or processes.world_size > 1 or device.type != "cpu"
     return config.objective.samples_vocabulary and not whole
 
 
 def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> None:
-    """Errors: ConfigError where weights, gradients and Adam's two moments alone would not fit this machine's memory."""
+    """Errors: ConfigError where weights, gradients and Adam's two moments alone would not fit this machine's
+    memory.
+    """
     with torch.device("meta"):
         model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
     needed, there = 16 * sum(p.numel() for p in model.parameters()), machine_memory()
@@ -108,7 +121,7 @@ def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> No
 
 def _two_directions(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> Trained[TranslationPair]:
+) -> TaskWithOutputs[TranslationPair]:
     """Both directions, rewarded where their attention agrees (Cohn et al. 2016)."""
     weight = config.objective.symmetry
     assert weight is not None
@@ -181,10 +194,10 @@ def _turned(spec: str) -> str:
     return f"{target}{bar}{source}" if bar else spec
 
 
-class PairValidation(Assessor[TranslationPair]):
+class PairValidation(DevEvaluator[TranslationPair]):
     """The dev set in both directions: each score is the mean of the two, of the likelihood alone."""
 
-    def __init__(self, onward: Validation[TranslationModel], back: Validation[TranslationModel]) -> None:
+    def __init__(self, onward: NllEvaluator[TranslationModel], back: NllEvaluator[TranslationModel]) -> None:
         self.onward = onward
         self.back = back
 
@@ -193,8 +206,8 @@ class PairValidation(Assessor[TranslationPair]):
         again = None if there is None else self.back.score(model.back, stop)
         if there is None or again is None:
             return None
-        others = {name: _mean(value, again.others[name]) for name, value in there.others.items()}
-        return DevScore((there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, others)
+        others = {name: _mean(value, again.metrics[name]) for name, value in there.metrics.items()}
+        return DevScore((there.nll + again.nll) / 2, (there.nll_per_token + again.nll_per_token) / 2, others)
 
 
 def _mean(a: float | None, b: float | None) -> float | None:

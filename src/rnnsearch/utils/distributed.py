@@ -25,14 +25,14 @@ from rnnsearch.errors import Interrupted, RnnsearchError, TrainingError
 
 Value = TypeVar("Value")
 
-PATIENCE = timedelta(hours=2)
+RENDEZVOUS_TIMEOUT = timedelta(hours=2)
 """How long a process waits for the others, which may be preparing the corpus. One that ends is noticed at once."""
 _SAID = "rnnsearch/said"
 _LOOK = 0.02
 """Seconds between two looks into the store."""
 
 
-class Lost(TrainingError):
+class ProcessLost(TrainingError):
     """Another process has ended, so this one cannot go on."""
 
 
@@ -41,40 +41,40 @@ class Processes:
 
     def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, store: Store | None = None) -> None:
         self.rank = rank
-        self.world = world
+        self.world_size = world
         self.local_rank = local_rank
         """The number among the processes of this machine, and of its GPU there."""
         self._store = store
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the process that writes files and tells of progress."""
         return self.rank == 0
 
-    def share(self, items: list[Value]) -> list[Value]:
+    def shard(self, items: list[Value]) -> list[Value]:
         """This process's part of a list that all have."""
-        return items[self.rank :: self.world]
+        return items[self.rank :: self.world_size]
 
     def sum(self, *values: float) -> list[float]:
         """The sums over all processes."""
-        if self.world == 1:
+        if self.world_size == 1:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        self.add_up(numbers)
+        self.all_reduce(numbers)
         return [float(number) for number in numbers]
 
-    def add_up(self, tensor: Tensor) -> None:
+    def all_reduce(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes."""
-        if self.world > 1:
-            with noticing_losses():
+        if self.world_size > 1:
+            with raising_process_lost():
                 dist.all_reduce(tensor)
 
-    def summed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def all_reduce_dict(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The sums over all processes of tensors that each has by the same names, sent together."""
-        if self.world == 1:
+        if self.world_size == 1:
             return tensors
         flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
-        self.add_up(flat)
+        self.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
         return {name: part.view_as(tensors[name]) for name, part in zip(tensors, parts, strict=True)}
 
@@ -82,50 +82,50 @@ class Processes:
         """Whether the flag is set in any process."""
         return self.sum(float(flag))[0] > 0
 
-    def agreed(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """The first process's value, in all of them."""
-        if self.world == 1:
+        if self.world_size == 1:
             return value
         box = [value]
-        with noticing_losses():
+        with raising_process_lost():
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def gathered(self, items: list[Value]) -> list[Value]:
+    def all_gather(self, items: list[Value]) -> list[Value]:
         """The list whose parts (see `share`) the processes have."""
-        if self.world == 1:
+        if self.world_size == 1:
             return items
-        parts: list[Any] = [None] * self.world
-        with noticing_losses():
+        parts: list[Any] = [None] * self.world_size
+        with raising_process_lost():
             dist.all_gather_object(parts, items)
         whole: list[Any] = [None] * sum(map(len, parts))
         for rank, part in enumerate(parts):
-            whole[rank :: self.world] = part
+            whole[rank :: self.world_size] = part
         return whole
 
-    def same_weights(self, tensors: list[Tensor]) -> None:
+    def broadcast_weights(self, tensors: list[Tensor]) -> None:
         """Give tensors the first process's values."""
-        if self.world > 1:
-            with noticing_losses():
+        if self.world_size > 1:
+            with raising_process_lost():
                 for tensor in tensors:
                     dist.broadcast(tensor.detach(), src=0)
 
-    def once(self, work: Callable[[], Value]) -> Value:
+    def run_on_first(self, work: Callable[[], Value]) -> Value:
         """What `work` returns in the first process, which alone does it, or the error that it raises, in all."""
-        if self.world == 1:
+        if self.world_size == 1:
             return work()
         result: tuple[Value | None, str, bool] | None = None
-        if self.first:
+        if self.is_first:
             try:
                 result = work(), "", False
             except RnnsearchError as error:
                 result = None, str(error), isinstance(error, Interrupted)
-        value, fault, interrupted = self.agreed(result)  # type: ignore[misc]
+        value, fault, interrupted = self.broadcast(result)  # type: ignore[misc]
         if fault:
             raise Interrupted(fault) if interrupted else RnnsearchError(fault)
         return value  # type: ignore[return-value]
 
-    def is_mine_to_say(self, error: RnnsearchError) -> bool:
+    def should_report(self, error: RnnsearchError) -> bool:
         """Whether no process has said this yet; of a lost process, whether none has said anything."""
         if self._store is None:
             return True
@@ -135,18 +135,18 @@ class Processes:
             said_this = self._store.add(f"{_SAID}/{digest}", 1) > 1
         except RuntimeError:  # whoever kept the store is gone
             return True
-        return not (said_before if isinstance(error, Lost) else said_this)
+        return not (said_before if isinstance(error, ProcessLost) else said_this)
 
 
 @contextmanager
-def noticing_losses() -> Iterator[None]:
+def raising_process_lost() -> Iterator[None]:
     """Errors: Lost, for what torch says where another process has ended."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise Lost(
+        raise ProcessLost(
             "another process of this run has ended, so training stopped; its last checkpoint is whole: start it again "
             f"with --resume ({str(error).strip().splitlines()[0]})"
         ) from None
@@ -178,13 +178,13 @@ def _round(store: Store, rank: int, world: int) -> str:
             return words
 
 
-def restarted() -> bool:
+def was_restarted() -> bool:
     """Whether `torchrun` has started this process anew after another had ended."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
+def joined_processes() -> Iterator[Processes]:
     """The processes that `torchrun` started, found by their environment; elsewhere this process alone.
 
     Errors: TrainingError where they do not find each other.
@@ -195,10 +195,10 @@ def joined() -> Iterator[Processes]:
         return
     both = "cpu:gloo,cuda:nccl"
     try:
-        found, rank, world = next(iter(rendezvous("env://", timeout=PATIENCE)))
+        found, rank, world = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
         store = PrefixStore(_round(found, rank, world), found)
         backend = both if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=RENDEZVOUS_TIMEOUT)
         dist.all_reduce(torch.zeros(1))  # none goes on, and perhaps ends at once, before all have met
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
