@@ -50,7 +50,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.text.alignments import AlignedBy
+from rnnsearch.text.alignment_types import AlignedBy
 from rnnsearch.translator.loading import load
 from rnnsearch.utils.files import write_json, write_text
 from rnnsearch.utils.tables import as_markdown

@@ -34,8 +34,9 @@ from common import (
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import best_evaluation, training_facts
-from rnnsearch.text.alignments import AlignedBy, Links
+from rnnsearch.systems.card import best_evaluation, load_training_facts
+from rnnsearch.text.alignment_types import AlignedBy
+from rnnsearch.text.alignments import Links
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import write_json, write_text
@@ -103,7 +104,7 @@ def link_counts(
 def run_system(args: argparse.Namespace, prepared: Prepared, system: str) -> Result:
     """Train a system, or resume its training, and translate and align the test verses."""
     folder = train_system(args, system, prepared)
-    facts = training_facts(folder)
+    facts = load_training_facts(folder)
     best = best_evaluation(facts)
     sources, references = sources_and_references(prepared.test)
     translator = load(folder)

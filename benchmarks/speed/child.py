@@ -27,10 +27,10 @@ def environment(threads: int, native: bool = True, recorded: bool = True) -> dic
 
     The command line sets these variables before torch is imported.
     """
-    from rnnsearch.cli import PRIMITIVES
+    from rnnsearch.cli import ONEDNN_CACHE_PRIMITIVES
 
     paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), PRIMITIVES)
+    caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), ONEDNN_CACHE_PRIMITIVES)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     switches = {}
     if not native:

@@ -124,7 +124,7 @@ def test_a_program_killed_and_begun_again(place):
         )
     result = command(place, "begun", *options)
     assert result.returncode == 0, result.stderr
-    assert f"goes on after {len(before) * 192:,} of 6,000 lines" in result.stderr
+    assert f"resuming after {len(before) * 192:,} of 6,000 lines" in result.stderr
     written = (place / "begun").read_text()
     assert written.count(" kept ") == len(before)
     assert written.replace(" kept ", " ||| ") == (place / "one").read_text()
@@ -140,11 +140,11 @@ def test_a_fault_of_an_actor_is_one_sentence(place):
     code = """
 from pathlib import Path
 from rnnsearch.bulk import FolderStore, OnRay, run
-from rnnsearch.cli.translate_lines import Asked
+from rnnsearch.cli.translate_lines import TranslateOptions
 from rnnsearch.errors import RnnsearchError
 try:
-    asked = Asked(models=(Path("/nowhere"),), source="x")
-    run([["a"], ["b"]], {}, asked, {"output": Path("x")}, FolderStore(Path("y")), OnRay(actors=1))
+    options = TranslateOptions(models=(Path("/nowhere"),), input_name="x")
+    run([["a"], ["b"]], {}, options, {"output": Path("x")}, FolderStore(Path("y")), OnRay(actors=1))
 except RnnsearchError as error:
     print(error)
 """
@@ -218,6 +218,6 @@ def test_a_corpus_prepared_while_all_are_killed(tmp_path):
         said = process.communicate(timeout=500)[1]
     assert process.returncode == 0, said
     assert killed >= 3
-    assert "goes on after 75 of 75 shards of cleaning" in said
+    assert "resuming after 75 of 75 shards of cleaning" in said
     assert contents(place / "data") == contents(place / "plain")
     assert not (place / "data.partial").exists()

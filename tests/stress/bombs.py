@@ -31,7 +31,7 @@ import torch
 import zstandard
 from safetensors.torch import save
 
-from rnnsearch.cli.io import input_portions
+from rnnsearch.cli.io import input_chunks
 from rnnsearch.config import load
 from rnnsearch.data.corpora.download import Archive, PipSettings, fetch
 from rnnsearch.data.corpus import HELD, LONGEST, read_chunks
@@ -70,13 +70,13 @@ def read_rows(path: Path) -> None:
 
 
 def read_portions(path: Path) -> None:
-    for _ in input_portions(path, 10_000):
+    for _ in input_chunks(path, 10_000):
         pass
 
 
 def read_standard_input(path: Path) -> None:
     sys.stdin = io.TextIOWrapper(path.open("rb"))
-    for _ in input_portions(None, 10_000):
+    for _ in input_chunks(None, 10_000):
         pass
 
 
@@ -194,7 +194,7 @@ def new_tokens(count: int, name: str = "q") -> dict[str, int]:
 PADDING: dict[str, Any] = {"strategy": {"Fixed": 1 << 40}, "direction": "Right", "pad_to_multiple_of": None}
 PADDING |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
 SPLIT = {"type": "Split", "pattern": {"Regex": "(?:(?:[a-z ]?)+)+$!"}, "behavior": "Isolated", "invert": False}
-INTEGERS = torch.full((10, candidates.KEPT), 1, dtype=torch.int32)
+INTEGERS = torch.full((10, candidates.MAX_CANDIDATES), 1, dtype=torch.int32)
 
 BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
     "po": (
@@ -360,7 +360,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "candidates": (
-        folder_reader(candidates.FILE, lambda folder: candidates.read(folder, 5, 10, 10)),
+        folder_reader(candidates.CANDIDATES_FILE, lambda folder: candidates.load_candidates(folder, 5, 10, 10)),
         {
             "infinite": lambda _: candidate_file(INTEGERS / 0, INTEGERS[0]),
             "before the first": lambda n: candidate_file(INTEGERS, -INTEGERS[0] * (n % 2**30)),

@@ -1,7 +1,7 @@
-"""The command line: one typed function a command, thin over the Python API.
+"""The `rnnsearch` command: one typed function per command, thin over the Python API.
 
-Results go to stdout, progress and messages to stderr. Exit 0: done; 1: the user's input or set-up is at
-fault, in one sentence; 2: wrong usage; 130: interrupted, state saved.
+Results go to standard output, progress and messages to standard error. Exit codes: 0 success, 1 user error (one
+sentence), 2 wrong usage, 130 interrupted with the state saved.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ import warnings
 from collections.abc import Iterable
 from io import TextIOWrapper
 
-PRIMITIVES = "64"
-"""Kernels of oneDNN kept ready. Each shape of a batch has some of its own, and without a limit they fill memory."""
+ONEDNN_CACHE_PRIMITIVES = "64"
+"""Capacity of oneDNN's caches. Every shape of a batch adds primitives; without a limit they fill the memory."""
+GC_THRESHOLDS = (10_000, 10, 10)
+"""Most objects live until the end, so frequent collections (by default after 700 new objects) only cost time."""
 
 
 def main() -> None:
-    """The `rnnsearch` command."""
+    """Run the `rnnsearch` command."""
     from rnnsearch.cli.app import app
     from rnnsearch.errors import Interrupted, RnnsearchError
-    from rnnsearch.utils.stdio import give_up, open_streams
+    from rnnsearch.utils.stdio import exit_on_io_error, replace_closed_streams
 
-    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
-    # On a GPU cuDNN copies an LSTM's weights at every call, as is meant: they have been given columns for padding.
+    for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, ONEDNN_CACHE_PRIMITIVES)  # must be set before torch is imported
+    # The weights of LSTMs are padded on purpose, so on a GPU cuDNN has to copy them at every call.
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
-    # Nearly all objects stay: the usual 700 new ones would have all looked through again and again.
-    gc.set_threshold(10_000, 10, 10)
-    open_streams()
+    gc.set_threshold(*GC_THRESHOLDS)
+    replace_closed_streams()
     try:
         if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # a terminal without some letter is no reason to stop
+            sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show some letters
         try:
-            app(with_each_set(sys.argv[1:]), prog_name="rnnsearch")
+            app(expand_set_options(sys.argv[1:]), prog_name="rnnsearch")
         finally:
             sys.stdout.flush()
     except Interrupted as error:
@@ -45,30 +46,36 @@ def main() -> None:
         sys.stderr.write("".join(f"rnnsearch: {line}\n" for line in str(error).splitlines()))
         sys.exit(1)
     except OSError as error:
-        give_up("rnnsearch", error)
+        exit_on_io_error("rnnsearch", error)
     except (MemoryError, RuntimeError) as error:
-        if not is_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         sys.stderr.write(
-            "rnnsearch: there is not enough memory; smaller batches take less (`--batch`, search.batch_sentences; in "
-            f"training, training.batch): {str(error).strip().splitlines()[0]}\n"
+            "rnnsearch: not enough memory; use smaller batches (`--batch`, search.batch_sentences; in training, "
+            f"training.batch): {str(error).strip().splitlines()[0]}\n"
         )
         sys.exit(1)
 
 
-def is_of_memory(error: Exception) -> bool:
-    """Whether there was too little of it: what torch says of a processor's is no class of its own."""
-    said = "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or said
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True if memory was exhausted; on a CPU, PyTorch reports that as a RuntimeError with this text."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return "can't allocate memory" in str(error)
 
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)
 
 
-def with_each_set(arguments: Iterable[str]) -> list[str]:
-    """`--set a.b=1 c.d=2` as `--set a.b=1 --set c.d=2`: an option of the library takes one value."""
-    found: list[str] = []
+def expand_set_options(arguments: Iterable[str]) -> list[str]:
+    """Repeat `--set` before each of several settings: `--set a=1 b=2` becomes `--set a=1 --set b=2`.
+
+    An option of typer takes a single value.
+    """
+    expanded: list[str] = []
     for argument in arguments:
-        another = found[-2:-1] == ["--set"] and _SETTING.fullmatch(argument)
-        found += ["--set", argument] if another else [argument]
-    return found
+        follows_setting = expanded[-2:-1] == ["--set"]
+        if follows_setting and _SETTING.fullmatch(argument):
+            expanded.append("--set")
+        expanded.append(argument)
+    return expanded

@@ -1,60 +1,87 @@
-"""The commands and their help. Each command imports what it needs when it runs."""
+"""The commands of `rnnsearch`, in the panels of `rnnsearch --help` and docs/commands.md.
+
+Command modules import numpy, torch and the rest of the package only inside their functions: `--help` must be fast.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import typer
 
 from rnnsearch.cli import corpora, evaluate, language_model, lexicons, models, serve, train, translate
+from rnnsearch.cli.panels import PanelCommand, PanelGroup
 
 app = typer.Typer(
+    cls=PanelGroup,
     name="rnnsearch",
-    help="Train, align, translate with and explain attention-based recurrent translation models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-app.command("demo")(train.demo)
-app.add_typer(train.app, name="data")
-app.command("presets")(train.presets)
-app.command("prepare")(train.prepare)
-app.command("train")(train.train)
-app.command("translate")(translate.translate)
-app.command("score")(translate.score)
-app.command("align")(translate.align)
-app.command("backtranslate")(corpora.backtranslate)
-app.command("distil")(corpora.distil)
-app.command("filter")(corpora.filter_pairs)
-app.add_typer(language_model.app, name="lm")
-app.command("evaluate")(evaluate.evaluate)
-app.command("report")(evaluate.report)
-app.command("inspect")(evaluate.inspect)
-app.command("plot")(evaluate.plot)
-app.command("candidates")(lexicons.candidates)
-app.command("aligner")(lexicons.aligner)
-app.command("dictionary")(lexicons.dictionary)
-app.command("calibrate")(lexicons.calibrate)
-app.command("ensemble")(models.ensemble)
-app.command("tune")(evaluate.tune)
-app.command("prune")(models.prune)
-app.command("reranker")(models.reranker)
-app.command("export")(models.export)
-app.command("import")(models.import_model)
-app.command("serve")(serve.serve)
+PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    "Train": {
+        "demo": train.demo,
+        "presets": train.presets,
+        "prepare": train.prepare,
+        "train": train.train,
+        "lm": language_model.app,
+        "report": evaluate.report,
+        "inspect": evaluate.inspect,
+    },
+    "Translate and align": {
+        "translate": translate.translate,
+        "score": translate.score,
+        "align": translate.align,
+        "plot": evaluate.plot,
+        "dictionary": lexicons.dictionary,
+    },
+    "Evaluate and tune": {
+        "evaluate": evaluate.evaluate,
+        "tune": evaluate.tune,
+        "reranker": models.reranker,
+        "calibrate": lexicons.calibrate,
+        "candidates": lexicons.candidates,
+        "aligner": lexicons.aligner,
+    },
+    "Models": {
+        "ensemble": models.ensemble,
+        "prune": models.prune,
+        "import": models.import_model,
+        "export": models.export,
+    },
+    "Corpora": {
+        "data": corpora.data_app,
+        "backtranslate": corpora.backtranslate,
+        "distil": corpora.distil,
+        "filter": corpora.filter_pairs,
+    },
+    "Serve": {
+        "serve": serve.serve,
+    },
+}
+
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, cls=PanelCommand, rich_help_panel=panel)(command)
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _print_version(is_given: bool) -> bool:
+    if is_given:
         from rnnsearch import __version__
 
         typer.echo(f"rnnsearch {__version__}")
         raise typer.Exit
-    return asked
+    return is_given
 
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Train, align, translate with and explain attention-based recurrent translation models."""
+    """Train, evaluate, explain and serve attention-based recurrent translation models."""

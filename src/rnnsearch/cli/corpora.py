@@ -1,4 +1,4 @@
-"""`rnnsearch filter`: the pairs of a noisy corpus that models of both directions find adequate."""
+"""`rnnsearch data`, `backtranslate`, `distil` and `filter`: corpora to download, to generate and to filter."""
 
 from __future__ import annotations
 
@@ -8,267 +8,310 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards, progress
+from rnnsearch.cli.bulk import run_in_shards, shard_progress
 from rnnsearch.cli.io import (
     count_pairs,
-    joined_pairs,
+    download_progress,
     line_pairs,
-    output,
-    require_distinct,
-    same_lines,
-    say,
-    use_threads,
+    open_output,
+    pair_chunks,
+    print_message,
+    require_distinct_files,
+    require_equal_lengths,
 )
 from rnnsearch.cli.options import (
-    Batch,
+    AlwaysBulkGroup,
     Beam,
-    Device,
-    LineByLine,
+    EnsembleGroup,
+    FusionGroup,
+    HardwareGroup,
+    LineGroup,
     MaxSource,
     Model,
-    PrecisionOfProducts,
+    RequiredOutputFile,
+    SamplingGroup,
+    SearchGroup,
     SourceFile,
     TargetFile,
-    Threads,
+    TranslationHardwareGroup,
+    TranslationPrecision,
 )
-from rnnsearch.cli.search_options import (
-    Mean,
-    Sample,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
-    Weights,
-    asked_variant,
-    asked_weights,
-)
+from rnnsearch.cli.panels import PanelCommand, PanelGroup, expand_groups
 
 if TYPE_CHECKING:
+    from rnnsearch.bulk import Counts, Done
     from rnnsearch.evaluation.filtering import Numbers, PairScores
 
+# `rnnsearch data`.
 
-# `rnnsearch distil`: a student's training text as its teacher translates it (Kim & Rush 2016, sections 3.2, 3.3).
+data_app = typer.Typer(cls=PanelGroup, help="List and download corpora.", no_args_is_help=True)
 
 
+@data_app.command("list", cls=PanelCommand)
+def list_corpora() -> None:
+    """List the corpora that can be downloaded."""
+    from rnnsearch.data.corpora.catalog import CORPORA
+
+    for corpus in CORPORA.values():
+        aligned = "; word alignments" if corpus.aligned else ""
+        typer.echo(f"{corpus.name:16} {corpus.pairs:>7,} pairs  {corpus.licence}{aligned}\n    {corpus.description}")
+
+
+@data_app.command("get", cls=PanelCommand)
+def get(
+    name: Annotated[str, Argument(help="Name of a corpus in `rnnsearch data list`.", show_default=False)],
+    output: Annotated[Path | None, Option("-o", "--output", help="Also copy its files to this folder.")] = None,
+) -> None:
+    """Download a corpus and print its folder.
+
+    The download is verified by its hash and split into training, dev and test set.
+    """
+    import shutil
+
+    from rnnsearch.data.corpora.catalog import find
+    from rnnsearch.data.corpora.catalog import get as fetch
+    from rnnsearch.errors import DataError
+    from rnnsearch.utils.files import atomic_folder
+
+    corpus = find(name)
+    if output is not None and output.exists() and not _can_be_replaced(output):
+        raise DataError(f"{output}: must be a new or empty folder, or a downloaded corpus; got one with other files")
+    with download_progress() as show_progress:
+        folder = fetch(name, progress=show_progress)
+    print_message(f"{corpus.attribution}. Licence: {corpus.licence}.")
+    if output is not None:
+        with atomic_folder(output.resolve()) as temporary:
+            shutil.copytree(folder, temporary, dirs_exist_ok=True)
+        folder = output
+    typer.echo(str(folder))
+
+
+def _can_be_replaced(folder: Path) -> bool:
+    """Return True if the folder is empty or a downloaded corpus."""
+    return folder.is_dir() and ((folder / "corpus.json").is_file() or not any(folder.iterdir()))
+
+
+# `rnnsearch backtranslate` and `distil`.
+
+
+@expand_groups
+def backtranslate(
+    model: Model,
+    text: Annotated[
+        Path, Argument(help="Text in the model's source language, one sentence per line.", show_default=False)
+    ],
+    output: RequiredOutputFile,
+    *,
+    beam: Beam = None,
+    tag: Annotated[str | None, Option(help="Word to put before each line, such as <bt>.")] = None,
+    max_source: MaxSource = 200,
+    sampling: SamplingGroup,
+    bulk: AlwaysBulkGroup,
+    hardware: TranslationHardwareGroup,
+) -> None:
+    """Make training pairs from target-language text.
+
+    A model of the opposite direction translates text of the TARGET language back into the source language. Every
+    input line gives exactly one output line, so `OUTPUT|TEXT` is a corpus for `data.train`. A killed run is resumed.
+    """
+    if tag is not None and (not tag.strip() or len(tag.split()) != 1):
+        raise BadParameter(f'--tag must be one word; got "{tag}"')
+    require_distinct_files({"--output": output}, [text])
+    from rnnsearch.cli.translate_lines import OUTPUT, TranslateOptions
+
+    options = TranslateOptions(
+        models=(model,),
+        input_name=str(text),
+        lines=LineGroup(max_source=max_source),
+        search=SearchGroup(beam=beam),
+        sampling=sampling,
+        hardware=hardware,
+        tag=tag,
+    )
+    _report_empty_lines(run_in_shards(options, text, {OUTPUT: output}, bulk))
+
+
+@expand_groups
 def distil(
     models: Annotated[
         list[Path],
-        typer.Argument(
-            help="The teacher's model folder; several are one model, an ensemble.",
-            metavar="TEACHER...",
-            show_default=False,
-        ),
+        Argument(help="Model folder of the teacher; several form an ensemble.", metavar="TEACHER", show_default=False),
     ],
-    source: Annotated[Path, typer.Argument(help="Source text of the training pairs, a line each.", show_default=False)],
-    output_file: LineByLine,
+    source: Annotated[
+        Path, Argument(help="Source text of the training pairs, one sentence per line.", show_default=False)
+    ],
+    output: RequiredOutputFile,
+    *,
     interpolate: Annotated[
         Path | None,
-        typer.Option(
-            help="The target text, line by line: of all that the beam finds, take what is closest to it (by BLEU).",
+        Option(
+            help="Target text, line by line: choose the translation in the beam that is closest to it (by BLEU).",
             show_default=False,
         ),
     ] = None,
     beam: Beam = None,
-    weights: Weights = None,
-    mean: Mean = None,
     max_source: MaxSource = 200,
-    precision: PrecisionOfProducts = None,
-    batch: Batch = None,
-    engine: EngineOfMany = "local",
-    store: Store = None,
-    rows: Rows = None,
-    actors: Actors = None,
-    device: Device = "cpu",
-    threads: Threads = None,
+    ensemble: EnsembleGroup,
+    bulk: AlwaysBulkGroup,
+    hardware: TranslationHardwareGroup,
 ) -> None:
-    """Translate training text by a teacher, for a smaller and faster student to learn from.
+    """Translate training text with a teacher model.
 
-    One line in is one line out; `SOURCE|OUTPUT` is then a corpus for `data.train`. Begun again, it goes on.
+    A smaller and faster student learns from the translations (Kim & Rush 2016). Every input line gives exactly one
+    output line, so `SOURCE|OUTPUT` is a corpus for `data.train`. A killed run is resumed.
     """
-    require_distinct({"--output": output_file}, [source, interpolate])
-    check_engine(engine, store, rows, actors)
-    shares = asked_weights(weights)
-    from rnnsearch.cli.translate_lines import EMPTY, OUTPUT, Asked
+    require_distinct_files({"--output": output}, [source, interpolate])
+    from rnnsearch.cli.translate_lines import OUTPUT, TranslateOptions
 
-    asked = Asked(
+    options = TranslateOptions(
         models=tuple(models),
-        source=str(source),
-        model_options=(None, None, None, precision, shares, mean),
-        beam=beam,
+        input_name=str(source),
+        lines=LineGroup(max_source=max_source),
+        search=SearchGroup(beam=beam),
+        ensemble=FusionGroup(weights=ensemble.weights, mean=ensemble.mean),
+        hardware=hardware,
         closest_to=interpolate,
-        max_source=max_source,
-        batch=batch,
-        device=device,
-        threads=threads,
     )
-    counts = in_shards(asked, source, {OUTPUT: output_file}, engine, store, rows, actors)
-    if empty := counts.get(EMPTY, 0):
-        say(f"{empty:,.0f} lines have no translation; preparation leaves them out")
+    _report_empty_lines(run_in_shards(options, source, {OUTPUT: output}, bulk))
 
 
-Files = tuple[Path, Path]
-SCORES = "scores"
-"""What comes of pairs, by name."""
+def _report_empty_lines(counts: Counts) -> None:
+    from rnnsearch.cli.translate_lines import EMPTY_LINES
+
+    empty_lines = counts.get(EMPTY_LINES, 0)
+    if empty_lines:
+        print_message(f"{empty_lines:,.0f} lines have no translation; `rnnsearch prepare` leaves them out")
 
 
+# `rnnsearch filter`.
+
+FilePair = tuple[Path, Path]
+SCORES = "scores"  # name of the output
+
+
+@expand_groups
 def filter_pairs(
     source: SourceFile,
     target: TargetFile,
+    *,
     scores: Annotated[
         Path,
-        typer.Option(help="A score a line: written here where a model is given, else read.", show_default=False),
+        Option(help="File of scores, one per line: written if a model is given, else read.", show_default=False),
     ],
-    forward: Annotated[Path | None, typer.Option(help="Score by this model, from source to target.")] = None,
-    reverse: Annotated[Path | None, typer.Option(help="Score by this model, from target to source.")] = None,
-    kept_files: Annotated[
-        Files | None, typer.Option("-o", "--output", help="Write what is kept here: its source, and its target.")
+    forward: Annotated[Path | None, Option(help="Model that scores the pairs from source to target.")] = None,
+    reverse: Annotated[Path | None, Option(help="Model that scores the pairs from target to source.")] = None,
+    output: Annotated[
+        FilePair | None, Option("-o", "--output", help="Two files for the selected pairs: source and target.")
     ] = None,
-    share: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Keep this share, the best.")] = None,
-    threshold: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Keep scores of this and more.")] = None,
-    max_symbols: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Most symbols of a side; a pair with a longer one scores 0.")
+    share: Annotated[float | None, Option(min=0.0, max=1.0, help="Fraction of the pairs to select, the best.")] = None,
+    threshold: Annotated[float | None, Option(min=0.0, max=1.0, help="Minimum score of selected pairs.")] = None,
+    max_tokens: Annotated[
+        int,
+        Option(
+            "--max-symbols",
+            min=1,
+            max=100_000,
+            help="Limit of tokens per sentence; a pair with a longer one has score 0.",
+        ),
     ] = 200,
-    precision: PrecisionOfProducts = None,
-    device: Device = "cpu",
-    threads: Threads = None,
+    precision: TranslationPrecision = None,
+    hardware: HardwareGroup,
 ) -> None:
-    """Score sentence pairs by how well they translate each other, by models of both directions or one; keep the best.
+    """Score sentence pairs and select the best.
 
-    One pair in is one score out, from 0 to 1. Scoring that is begun again goes on.
+    Pairs are scored from 0 to 1 by how well their sentences translate each other, by models of both directions or of
+    one. A killed run resumes scoring.
     """
     models = {name: model for name, model in (("forward", forward), ("reverse", reverse)) if model is not None}
-    if not models and kept_files is None:
-        raise typer.BadParameter("there must be models (--forward, --reverse), files for what is kept (-o), or both")
-    if kept_files is not None and share is None and threshold is None:
-        raise typer.BadParameter("-o needs --share, --threshold or both")
-    if kept_files is None and (share is not None or threshold is not None):
-        raise typer.BadParameter("--share and --threshold have no effect without -o")
-    use_threads(threads)
-    written = {"--scores": scores, **dict(zip(("-o", "its second file"), kept_files or (), strict=False))}
-    require_distinct(written, [source, target])
-    pairs = count_pairs(source, target)
+    if not models and output is None:
+        raise BadParameter(
+            "needs a model (--forward, --reverse) to score pairs, files for selected pairs (-o), or both"
+        )
+    if output is not None and share is None and threshold is None:
+        raise BadParameter("-o needs --share, --threshold or both")
+    if output is None and (share is not None or threshold is not None):
+        raise BadParameter("--share and --threshold have no effect without -o")
+    hardware.set_threads()
+    outputs: dict[str, Path | None] = {"--scores": scores}
+    if output is not None:
+        outputs |= {"-o": output[0], "its second file": output[1]}
+    require_distinct_files(outputs, [source, target])
+    num_pairs = count_pairs(source, target)
     if models:
         from rnnsearch.evaluation.filtering import PairScores
         from rnnsearch.translator.loading import load
 
-        loaded = {name: load(model, device, precision=precision) for name, model in models.items()}
-        _score((source, target), scores, models, PairScores(**loaded), max_symbols)
-    if kept_files is not None:
-        _keep((source, target), pairs, scores, kept_files, share, threshold)
+        loaded = {name: load(model, hardware.device, precision=precision) for name, model in models.items()}
+        _write_scores((source, target), scores, models, PairScores(**loaded), max_tokens)
+    if output is not None:
+        _write_best_pairs((source, target), num_pairs, scores, output, share, threshold)
 
 
-def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
-    """Write the score of each pair, in shards, which a killed run goes on with."""
-    from rnnsearch import bulk
-    from rnnsearch.cli.translate_lines import CHUNK_BATCHES, fits
+def _write_scores(
+    texts: FilePair, path: Path, models: dict[str, Path], pair_scores: PairScores, max_tokens: int
+) -> None:
+    """Write the score of each pair, in shards that a killed run resumes."""
+    from rnnsearch.bulk import Done, digest, local, run, store_at
+    from rnnsearch.cli.pairs import BATCHES_PER_CHUNK, fits_limits
 
-    model = scores.model
-    sides = (model.source, model.target) if scores.forward is not None else (model.target, model.source)
+    model = pair_scores.model
+    tokenizers = (model.source, model.target)
+    if pair_scores.forward is None:  # the model translates from target to source
+        tokenizers = (model.target, model.source)
 
-    def score(pairs: Sequence[str], _: int) -> bulk.Done:
-        columns = zip(*(pair.split("\n") for pair in pairs), strict=True)
-        fitting = [
-            [line if fits(line, most, tokenizer) else "" for line in column]
-            for column, tokenizer in zip(columns, sides, strict=True)
-        ]
-        return bulk.Done({SCORES: "".join(f"{score:.6g}\n" for score in scores(*fitting))}, [], {})
+    def score(pairs: Sequence[str], _: int) -> Done:
+        columns: tuple[list[str], list[str]] = ([], [])
+        for pair in pairs:
+            for column, sentence, tokenizer in zip(columns, pair.split("\n"), tokenizers, strict=True):
+                column.append(sentence if fits_limits(sentence, max_tokens, tokenizer) else "")
+        return Done({SCORES: "".join(f"{score:.6g}\n" for score in pair_scores(*columns))}, [], {})
 
-    about = {
-        **dict(zip(("source", "target"), map(bulk.digest, texts), strict=True)),
-        **{name: bulk.digest(folder) for name, folder in models.items()},
+    fingerprint = {
+        "source": digest(texts[0]),
+        "target": digest(texts[1]),
+        **{name: digest(folder) for name, folder in models.items()},
         "precision": model.config.search.precision,
         "device": model.device.type,
-        "max symbols": most,
+        "max symbols": max_tokens,
     }
-    portions = joined_pairs(*texts, CHUNK_BATCHES * model.config.search.batch_sentences)
-    store = bulk.store_at(f"{path}.partial")
-    with progress(path, "scoring", "pairs") as show:
-        bulk.run(portions, about, lambda: score, {SCORES: path}, store, bulk.local, progress=show)
+    chunks = pair_chunks(*texts, BATCHES_PER_CHUNK * model.config.search.batch_sentences)
+    with shard_progress(path, "scoring", "pairs") as show_progress:
+        store = store_at(f"{path}.partial")
+        run(chunks, fingerprint, lambda: score, {SCORES: path}, store, local, progress=show_progress)
 
 
-def _keep(
-    texts: Files, total: int, path: Path, kept_files: Files, share: float | None, threshold: float | None
+def _write_best_pairs(
+    texts: FilePair, num_pairs: int, scores_path: Path, output: FilePair, share: float | None, threshold: float | None
 ) -> None:
-    """Write the pairs that are kept."""
+    """Write the pairs with the best scores."""
     from rnnsearch.evaluation.filtering import kept
 
-    scores = _read(path)
-    same_lines(texts[0], total, path, len(scores))
-    keep = kept(scores, share, threshold or 0.0)
+    scores = _read_scores(scores_path)
+    require_equal_lengths(texts[0], num_pairs, scores_path, len(scores))
+    selected = kept(scores, share, threshold or 0.0)
     with ExitStack() as stack:
-        files = [stack.enter_context(output(path)) for path in kept_files]
-        for pair, wanted in zip(line_pairs(*texts), keep, strict=True):
-            if wanted:
+        files = [stack.enter_context(open_output(path)) for path in output]
+        for pair, is_selected in zip(line_pairs(*texts), selected, strict=True):
+            if is_selected:
                 for file, line in zip(files, pair, strict=True):
                     file.write(f"{line}\n")
-    least = f", with scores of {scores[keep].min():.3g} and more" if keep.any() else ""
-    say(f"{keep.sum():,} of {total:,} pairs kept{least}")
+    lowest = f", with scores of {scores[selected].min():.3g} or more" if selected.any() else ""
+    print_message(f"{selected.sum():,} of {num_pairs:,} pairs selected{lowest}")
 
 
-def _read(path: Path) -> Numbers:
-    """Scores, one a line."""
+def _read_scores(path: Path) -> Numbers:
+    """Return the scores of a file; raise DataError for a line that is not a number."""
     import numpy as np
 
     from rnnsearch.data.corpus import read_lines
     from rnnsearch.errors import DataError
 
-    def number(n: int, line: str) -> float:
+    scores: list[float] = []
+    for number, line in enumerate(read_lines(path), 1):
         try:
-            return float(line)
+            scores.append(float(line))
         except ValueError:
-            raise DataError(f'{path}:{n}: must be a number; got "{line}"') from None
-
-    return np.array([number(n, line) for n, line in enumerate(read_lines(path), 1)])
-
-
-# `rnnsearch backtranslate`: training pairs from text of the target language alone.
-
-
-def backtranslate(
-    model: Model,
-    text: Annotated[Path, typer.Argument(help="Text in the model's source language, a line each.", show_default=False)],
-    output_file: LineByLine,
-    beam: Beam = None,
-    sample: Sample = False,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    tag: Annotated[str | None, typer.Option(help="A word to put before each line, such as <bt>.")] = None,
-    max_source: MaxSource = 200,
-    precision: PrecisionOfProducts = None,
-    batch: Batch = None,
-    engine: EngineOfMany = "local",
-    store: Store = None,
-    rows: Rows = None,
-    actors: Actors = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-) -> None:
-    """Translate text of the TARGET language back, by a model of the other direction: more training pairs.
-
-    One line in is one line out; `OUTPUT|TEXT` is then a corpus for `data.train`. Begun again, it goes on.
-    """
-    if tag is not None and (not tag.strip() or len(tag.split()) != 1):
-        raise typer.BadParameter(f'--tag must be one word; got "{tag}"')
-    require_distinct({"--output": output_file}, [text])
-    check_engine(engine, store, rows, actors)
-    variant = asked_variant(sample, temperature, top_k, top_p, seed)
-    from rnnsearch.cli.translate_lines import EMPTY, OUTPUT, Asked
-
-    asked = Asked(
-        models=(model,),
-        source=str(text),
-        model_options=(None, None, None, precision),
-        beam=beam,
-        search_options=(None, None, False, None, variant),
-        tag=tag,
-        max_source=max_source,
-        batch=batch,
-        device=device,
-        threads=threads,
-    )
-    counts = in_shards(asked, text, {OUTPUT: output_file}, engine, store, rows, actors)
-    if empty := counts.get(EMPTY, 0):
-        say(f"{empty:,.0f} lines have no translation; preparation leaves them out")
+            raise DataError(f'{path}:{number}: must be a number; got "{line}"') from None
+    return np.array(scores)

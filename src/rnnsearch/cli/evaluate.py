@@ -1,4 +1,4 @@
-"""`rnnsearch evaluate`, `report` and `inspect`."""
+"""`rnnsearch evaluate`, `report`, `inspect`, `plot` and `tune`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.io import both_lines, same_lines, say, use_threads
-from rnnsearch.cli.options import Beam, By, Device, Model, SourceFile, TargetFile, Threads
-from rnnsearch.text.alignments import AlignedBy, Unit
+from rnnsearch.cli.io import print_message, read_parallel_lines, require_equal_lengths
+from rnnsearch.cli.options import AlignBy, Beam, Device, HardwareGroup, Model, SourceFile, TargetFile
+from rnnsearch.cli.panels import expand_groups
+from rnnsearch.text.alignment_types import AlignedBy, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.evaluation.assess import Assessment
@@ -18,152 +20,169 @@ if TYPE_CHECKING:
     from rnnsearch.translator.translator import Translator
 
 
-References = Annotated[
-    list[Path] | None, typer.Option(help="Further references of the same sentences; once for each file.")
-]
-ReportFolder = Annotated[
-    Path | None, typer.Option(help="A folder for translations, scores, plots, heat maps and report.html.")
-]
-
-
+@expand_groups
 def evaluate(
     model: Model,
-    source: Annotated[Path, typer.Argument(help="The test set's source text.", show_default=False)],
-    reference: Annotated[Path, typer.Argument(help="Its reference translations.", show_default=False)],
-    also: References = None,
+    source: Annotated[Path, Argument(help="Source text of the test set.", show_default=False)],
+    reference: Annotated[Path, Argument(help="Reference translations.", show_default=False)],
+    *,
+    also: Annotated[
+        list[Path] | None, Option(help="Further references of the same sentences; can be given several times.")
+    ] = None,
     alignments: Annotated[
-        Path | None, typer.Option(help="Gold word alignments (Pharaoh; i-j sure, ipj possible): adds AER.")
+        Path | None, Option(help="Gold word alignments (Pharaoh: i-j sure, ipj possible); adds AER.")
     ] = None,
-    by: By = None,
+    by: AlignBy = None,
     baseline: Annotated[
-        Path | None, typer.Option(help="Another system's translations: adds a paired bootstrap against them.")
+        Path | None, Option(help="Translations of another system; adds a paired bootstrap test against it.")
     ] = None,
-    report: ReportFolder = None,
+    report: Annotated[
+        Path | None, Option(help="Folder for translations, scores, plots, heat maps and report.html.")
+    ] = None,
     training_text: Annotated[
         Path | None,
-        typer.Option(help="The training text's target side: adds rare words' accuracy.  [default: the run's own]"),
+        Option(help="Target side of the training text; adds the accuracy of rare words.", show_default="the run's"),
     ] = None,
     sentences: Annotated[
         Path | None,
-        typer.Option(help="For --report: source sentences to draw by encoder state; after a tab, a group's name."),
+        Option(
+            help="For --report: source sentences, optionally with a tab and the name of a group, plotted by their "
+            "encoder states."
+        ),
     ] = None,
-    no_card: Annotated[bool, typer.Option("--no-card", help="Leave the model's card as it is.")] = False,
-    output_file: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scores here (JSON).")] = None,
+    no_card: Annotated[bool, Option("--no-card", help="Do not add the scores to the model card.")] = False,
+    output: Annotated[Path | None, Option("-o", "--output", help="Write the scores (JSON) to this file.")] = None,
     beam: Beam = None,
-    device: Device = "cpu",
-    threads: Threads = None,
+    hardware: HardwareGroup,
 ) -> None:
-    """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
+    """Translate a test set and score it.
+
+    Prints BLEU, chrF and TER with sacreBLEU signatures, BLEU without unknown words, and scores by sentence length.
+    """
     from rnnsearch.evaluation.assess import assess, training_counts
     from rnnsearch.evaluation.report import read_grouped, require_places, write_assessment
     from rnnsearch.translator.loading import load
     from rnnsearch.utils.files import write_json
 
     if sentences is not None and report is None:
-        raise typer.BadParameter("--sentences has no effect without --report")
+        raise BadParameter("--sentences has no effect without --report")
     if by is not None and alignments is None:
-        raise typer.BadParameter("--by has no effect without --alignments")
-    require_places(report, output_file)
-    use_threads(threads)
-    translator = load(model, device)
-    sources, references = both_lines(source, reference)
-    more = [both_lines(reference, path)[1] for path in also or ()]
-    other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
-    gold = _gold(translator, by, alignments, source, len(sources)) if alignments else None
-    shown = read_grouped(sentences) if sentences is not None else None
-    counts = training_counts(model, training_text)
+        raise BadParameter("--by has no effect without --alignments")
+    require_places(report, output)
+    hardware.set_threads()
+    translator = load(model, hardware.device)
+    sources, references = read_parallel_lines(source, reference)
+    more_references = [read_parallel_lines(reference, path)[1] for path in also or ()]
+    baseline_lines = None
+    if baseline is not None:
+        baseline_lines = (baseline.name, read_parallel_lines(reference, baseline)[1])
+    gold = None
+    if alignments is not None:
+        gold = (str(alignments), _read_gold_links(translator, by, alignments, source, len(sources)))
+    grouped_sentences = read_grouped(sentences) if sentences is not None else None
     assessment = assess(
-        *(translator, sources, references, model.resolve().name, translator.options(beam), other, gold, counts),
-        more=more,
+        translator,
+        sources,
+        references,
+        model.resolve().name,
+        translator.options(beam),
+        baseline_lines,
+        gold,
+        training_counts(model, training_text),
+        more=more_references,
         by=by,
     )
     typer.echo(assessment.evaluation.to_text())
-    if output_file is not None:
-        write_json(output_file, assessment.evaluation.as_dict())
+    if output is not None:
+        write_json(output, assessment.evaluation.as_dict())
     if report is not None:
-        page = write_assessment(report, translator, model, assessment, source.name, shown)
+        page = write_assessment(report, translator, model, assessment, source.name, grouped_sentences)
         typer.echo(f"report: {page}")
     if not no_card:
-        _record(model, assessment, source.name)
+        _record_on_card(model, assessment, source.name)
 
 
-def _gold(
-    translator: Translator, by: AlignedBy | None, alignments: Path, source: Path, sentences: int
-) -> tuple[str, list[Links]]:
-    """The name of a file of gold word alignments, and what it holds.
+def _read_gold_links(
+    translator: Translator, by: AlignedBy | None, alignments: Path, source: Path, num_sentences: int
+) -> list[Links]:
+    """Read gold word alignments.
 
-    Errors: ModelError for a model that cannot align; DataError where the file is not line by line that of the source's
-    `sentences`.
+    Raises:
+        ModelError: The model cannot align.
+        DataError: The file is invalid, or its number of lines differs from that of the source text.
     """
     from rnnsearch.text.alignments import read_pharaoh
 
     translator.require_alignments(by)
     links = read_pharaoh(alignments)
-    same_lines(source, sentences, alignments, len(links))
-    return str(alignments), links
+    require_equal_lengths(source, num_sentences, alignments, len(links))
+    return links
 
 
-def _record(model: Path, assessment: Assessment, test_set: str) -> None:
-    """Put the scores on the model's card, or say why that cannot be."""
+def _record_on_card(model: Path, assessment: Assessment, test_set: str) -> None:
+    """Add the scores to the model card; print a message if that is impossible."""
     from rnnsearch.errors import RnnsearchError
     from rnnsearch.evaluation.assess import record
 
     try:
         record(model, assessment, test_set)
     except RnnsearchError as error:
-        say(f"the scores are not on the model's card: {error}")
+        print_message(f"the scores were not added to the model card: {error}")
 
 
 def report(
-    model: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.", show_default=False)],
-    output_file: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the page here.  [default: report.html in the folder]")
+    model: Annotated[Path, Argument(help="Folder of a run, finished or not.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        Option("-o", "--output", help="Page to write.", show_default="report.html in the folder"),
     ] = None,
 ) -> None:
-    """Write a run's page: learning curves, what was trained on and left out, settings, measured scores."""
+    """Write a web page about a training run.
+
+    The page contains learning curves, data, settings and scores.
+    """
     from rnnsearch.evaluation.report import write_run_report
 
-    page = output_file or model / "report.html"
+    page = output or model / "report.html"
     write_run_report(model, page)
     typer.echo(str(page))
 
 
 def inspect(
-    model: Annotated[Path | None, typer.Argument(help="A model folder, as `rnnsearch train` makes it.")] = None,
-    config: Annotated[bool, typer.Option("--config", help="Print its whole resolved config, too.")] = False,
+    model: Annotated[Path | None, Argument(help="Model folder, as written by `rnnsearch train`.")] = None,
+    config: Annotated[bool, Option("--config", help="Also print the resolved config.")] = False,
     machine: Annotated[
-        bool, typer.Option("--machine", help="Print how fast each kernel is here, and which one serves.")
+        bool, Option("--machine", help="Print the speed of each kernel on this machine, and which one is used.")
     ] = False,
-    threads: Threads = None,
+    threads: Annotated[
+        int | None, Option(min=1, max=1024, help="Number of CPU threads of --machine.", show_default="all cores")
+    ] = None,
 ) -> None:
-    """Show what is inside a model: its parts and their sizes, how it was trained, how well it does, whence it came."""
-    from rnnsearch.cli.inspect import show, show_machine
+    """Show a model's components, training and scores."""
+    from rnnsearch.cli.inspect import print_machine, print_model
 
     if model is None and (config or not machine):
-        raise typer.BadParameter("give a model folder, or --machine alone")
+        raise BadParameter("needs a model folder or --machine")
     if threads is not None and not machine:
-        raise typer.BadParameter("--threads has no effect without --machine")
+        raise BadParameter("--threads has no effect without --machine")
     if model is not None:
-        show(model, config)
+        print_model(model, config)
     if machine:
-        show_machine(threads)
-
-
-# `rnnsearch plot`.
+        print_machine(threads)
 
 
 def plot(
     model: Model,
-    sentence: Annotated[str, typer.Argument(help="A source sentence.", show_default=False)],
-    target: Annotated[str | None, typer.Option(help="Align this translation, not the model's own.")] = None,
+    sentence: Annotated[str, Argument(help="Source sentence.", show_default=False)],
+    target: Annotated[str | None, Option(help="Align this translation instead of the model's.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf.  [default: in the terminal]")
+        Path | None, Option("-o", "--output", help="Image file: .png, .svg or .pdf.", show_default="the terminal")
     ] = None,
-    unit: Annotated[Unit, typer.Option(help="What rows and columns are; symbols with the end symbol.")] = "words",
+    unit: Annotated[Unit, Option(help="Unit of rows and columns; symbols are tokens, with the end token.")] = "words",
     beam: Beam = None,
     device: Device = "cpu",
 ) -> None:
-    """Draw where attention stood for each word of one sentence's translation."""
+    """Plot the attention for one sentence."""
     from rnnsearch.metrics.plots.heatmap import draw
     from rnnsearch.translator.loading import load
 
@@ -173,73 +192,81 @@ def plot(
         [[translation]] = translator.n_best([sentence], translator.options(beam))
     else:
         [translation] = translator.score([sentence], [target])
-    if output is None:
-        attention, columns, rows = translation.drawing(unit)
-        typer.echo(f"{translation.text}\n")
-        links = translation.attended if unit == "words" else translation.attended_tokens
-        typer.echo(draw(attention, columns, rows, scale=True, links=links))
-    else:
-        say(str(translation.plot(output, unit)))
+    if output is not None:
+        print_message(str(translation.plot(output, unit)))
+        return
+    attention, columns, rows = translation.drawing(unit)
+    links = translation.attended if unit == "words" else translation.attended_tokens
+    typer.echo(f"{translation.text}\n")
+    typer.echo(draw(attention, columns, rows, scale=True, links=links))
 
 
-# `rnnsearch tune`: the search settings that translate a dev set best, put into the model folder.
+# `rnnsearch tune`.
 
 
+@expand_groups
 def tune(
     model: Model,
     source: SourceFile,
     reference: TargetFile,
+    *,
     lm: Annotated[
-        Path | None, typer.Option(help="A language model's folder: also find its weight, and keep it if it helps.")
+        Path | None, Option(help="Language model: also tune its weight, and add it to the folder if it helps.")
     ] = None,
-    metric: Annotated[Literal["bleu", "chrf"], typer.Option(help="What is to be best.")] = "bleu",
+    metric: Annotated[Literal["bleu", "chrf"], Option(help="Metric to optimise.")] = "bleu",
     values: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Values of a setting, as beam=1,5,10; once for each of beam, length_penalty, coverage_penalty, "
-            "language_model_weight and, of an ensemble's models, weight_2, weight_3, ... Those not named are left as "
-            "they are.  [default: some usual values of each]"
+        Option(
+            help="Values of one setting, such as beam=1,5,10; can be given several times. Settings: beam, "
+            "length_penalty, coverage_penalty, language_model_weight and, for an ensemble, weight_2, weight_3, ... "
+            "Other settings are not changed.",
+            show_default="common values of each",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table; change nothing.")] = False,
-    threads: Threads = None,
-    device: Device = "cpu",
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the table without changing the model's folder.")] = False,
+    hardware: HardwareGroup,
 ) -> None:
-    """Translate a dev set with many search settings and put the best ones into the model's folder, with the table."""
-    use_threads(threads)
-    chosen = None if values is None else dict(_values(one) for one in values)
+    """Find the best search settings.
+
+    Translates a dev set with many settings and writes the best ones, with a table, to the model's folder.
+    """
+    hardware.set_threads()
+    settings = None if values is None else dict(map(_parse_values, values))
     from rnnsearch.evaluation.tuning import TABLE, Tuning
     from rnnsearch.translator.confidence import CONFIDENCE
 
-    sources, references = both_lines(source, reference)
-    tuning = Tuning(model, sources, references, metric, lm, device, chosen)
-    best = tuning.run(lambda tried: say(_told(tried, metric)))
+    sources, references = read_parallel_lines(source, reference)
+    tuning = Tuning(model, sources, references, metric, lm, hardware.device, settings)
+    best = tuning.run(lambda tried: print_message(_tried_line(tried, metric)))
     typer.echo(tuning.table(), nl=False)
     changed = {name: value for name, value in best.settings.items() if value != tuning.start[name]}
     if not changed:
-        say("the settings stay as they are: none was better")
+        print_message("the settings are unchanged: no others were better")
     if dry_run:
         return
     tuning.write()
     if changed:
-        now = ", ".join(f"{name} = {value:g}" for name, value in changed.items())
-        say(f"{model}: {now} ({model / TABLE})")
+        listed = ", ".join(f"{name} = {value:g}" for name, value in changed.items())
+        print_message(f"{model}: {listed} ({model / TABLE})")
         if (model / CONFIDENCE).is_file():
-            say("its calibration is of the settings before: run `rnnsearch calibrate` again")
+            print_message("the calibration is for the previous settings: run `rnnsearch calibrate` again")
 
 
-def _values(text: str) -> tuple[str, list[int | float]]:
-    """A setting and its values, as beam=1,5,10."""
-    name, given, numbers = text.partition("=")
+def _parse_values(text: str) -> tuple[str, list[int | float]]:
+    """Return the name and the values of a setting, such as beam=1,5,10."""
+    name, equals, numbers = text.partition("=")
+    values: list[int | float] = []
     try:
-        found = [float(number) for number in numbers.split(",")]
+        for number in numbers.split(","):
+            value = float(number)
+            values.append(int(value) if value.is_integer() else value)
     except ValueError:
-        found = []
-    if not given or not found:
-        raise typer.BadParameter(f"--values must be a setting's name, = and numbers with commas between; got {text}")
-    return name, [int(value) if value.is_integer() else value for value in found]
+        values = []
+    if not equals or not values:
+        raise BadParameter(f"--values must be a setting, = and comma-separated numbers; got {text}")
+    return name, values
 
 
-def _told(tried: Tried, metric: str) -> str:
+def _tried_line(tried: Tried, metric: str) -> str:
     settings = "  ".join(f"{name} {value:g}" for name, value in tried.settings.items())
     return f"{settings}  {metric} {tried.score:.2f}  {tried.seconds:.1f} s"

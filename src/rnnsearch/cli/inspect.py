@@ -1,4 +1,4 @@
-"""What `rnnsearch inspect` shows: a model's parts, how it was trained, what it scores; and how fast this machine is."""
+"""Output of `rnnsearch inspect`: a model's components, training and scores; the speed of kernels on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rnnsearch.engine.file import damaged, header_of
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native.library import status
-from rnnsearch.systems.card import measured, origin, statistics, training_facts
+from rnnsearch.systems.card import load_origin, load_scores, load_training_facts, statistics
 from rnnsearch.systems.engine_file import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned
@@ -28,228 +28,279 @@ from rnnsearch.utils.files import sha256_of
 
 Rows = Iterable[Sequence[str]]
 
+FILE_WIDTH = 200  # no line is wrapped in a file or a pipe
+TEXT_TYPE_NAMES = {
+    "words": "words",
+    "bpe": "subwords (BPE)",
+    "unigram": "subwords (unigram)",
+    "characters": "characters",
+}
+UNSHOWN_VALUES = {"reads_end": True, "attentional": "tanh"}
+"""Options that are shown only if they have another value. All other options are shown unless they are false or zero."""
 
-def show(folder: Path, config: bool) -> None:
-    """Print what is inside a model folder or an engine file, and its whole resolved `config`, too, where asked for."""
-    system, out = load_model(folder), _console()
-    known, scores = _said(folder) if folder.is_file() else (origin(folder), list(_scores(measured(folder))))
-    known = {name.capitalize(): text for name, text in known.items()}
-    out.print(Text(str(folder), "bold"), soft_wrap=True)
-    out.print(_table("Model", ("", ""), _model(system, folder).items()))
-    if trained := training_facts(folder):
-        out.print(_table("Training", ("", ""), _training(trained, known).items()))
-    if known and not trained:
-        out.print(_table("Training data", ("", ""), known.items()))
+
+def print_model(path: Path, with_config: bool) -> None:
+    """Print what a model folder or an engine file contains.
+
+    Args:
+        with_config: Print the resolved config, too.
+    """
+    system = load_model(path)
+    is_engine_file = path.is_file()
+    if is_engine_file:
+        origin, scores = _read_header(path)
+    else:
+        origin = load_origin(path)
+        scores = list(_score_rows(load_scores(path)))
+    origin = {name.capitalize(): text for name, text in origin.items()}
+    console = _output_console()
+    console.print(Text(str(path), "bold"), soft_wrap=True)
+    console.print(_table("Model", ("", ""), _model_rows(system, path).items()))
+    training = load_training_facts(path)
+    if training:
+        console.print(_table("Training", ("", ""), _training_rows(training, origin).items()))
+    elif origin:
+        console.print(_table("Training data", ("", ""), origin.items()))
     if scores:
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
-        out.print(_table("Scores", columns, scores))
-    out.print(_table("Parts", ("part", "shape", ">parameters", ">share"), _parts(system)))
-    if config:
-        text = dump(system.config) if folder.is_file() else (folder / CONFIG).read_text(encoding="utf-8")
-        out.print(Text(text), soft_wrap=True)
+        console.print(_table("Scores", columns, scores))
+    component_columns = ("component", "shape", ">parameters", ">fraction")
+    console.print(_table("Components", component_columns, _component_rows(system)))
+    if with_config:
+        config = dump(system.config) if is_engine_file else (path / CONFIG).read_text(encoding="utf-8")
+        console.print(Text(config), soft_wrap=True)
 
 
-def show_machine(threads: int | None) -> None:
-    """Print what each kernel does here in native code and by the library, and which of them serves."""
+def print_machine(threads: int | None) -> None:
+    """Print the speed of each kernel in native code and in the libraries, and which implementation is used."""
     if threads is not None:
         torch.set_num_threads(threads)
     autotune.time_at_first_use(cases)
-    found, out = autotune.table(), _console()
-    out.print(_table("This machine", ("", ""), _machine(found).items()))
-    timed = {way for case in found.cases for way in case.seconds}
-    ways = [way for way in (autotune.NATIVE, autotune.TORCH, autotune.ONEDNN) if way in timed]
-    columns = ("kernel", "type", "sizes", *(f">{way}, GFLOP/s" for way in ways), ">of the limit", "serves")
-    out.print(_table("Kernels", columns, (_kernel(found, case, ways) for case in found.cases)))
+    timings = autotune.table()
+    console = _output_console()
+    console.print(_table("This machine", ("", ""), _machine_rows(timings).items()))
+    timed = {implementation for case in timings.cases for implementation in case.seconds}
+    implementations = [name for name in (autotune.NATIVE, autotune.TORCH, autotune.ONEDNN) if name in timed]
+    speeds = [f">{name}, GFLOP/s" for name in implementations]
+    columns = ("kernel", "type", "sizes", *speeds, ">of the limit", "used")
+    rows = [_kernel_row(timings, case, implementations) for case in timings.cases]
+    console.print(_table("Kernels", columns, rows))
 
 
-def _machine(found: autotune.Table) -> dict[str, str]:
-    limits = {kind: found.limit(kind) for kind in dict.fromkeys(case.kind for case in found.cases)}
+def _machine_rows(timings: autotune.Table) -> dict[str, str]:
+    limits = []
+    for dtype in dict.fromkeys(case.kind for case in timings.cases):
+        limit = timings.limit(dtype)
+        if limit:
+            limits.append(f"{dtype} {limit:,.0f} GFLOP/s")
     return {
-        "Processor": found.key["processor"],
-        "Threads": str(found.key["threads"]),
-        "Library": f"torch {found.key['torch']}",
+        "Processor": timings.key["processor"],
+        "Threads": str(timings.key["threads"]),
+        "Library": f"torch {timings.key['torch']}",
         "Native code": status(),
-        "Limit": ", ".join(f"{kind} {limit:,.0f} GFLOP/s" for kind, limit in limits.items() if limit),
-        "Kept in": str(autotune.kept_in(found.key)),
+        "Limit": ", ".join(limits),
+        "Stored in": str(autotune.kept_in(timings.key)),
     }
 
 
-def _kernel(found: autotune.Table, case: autotune.Timed, ways: Sequence[str]) -> Sequence[str]:
-    serves = autotune.NATIVE if autotune.held() else found.way(case.kernel, case.kind)
-    share = "" if case.kernel == autotune.SOFTMAX else f"{case.speed(serves) / found.limit(case.kind):.0%}"
-    speeds = (f"{case.speed(way):,.1f}" if way in case.seconds else "" for way in ways)
-    return case.kernel, case.kind, case.sizes, *speeds, share, serves
+def _kernel_row(timings: autotune.Table, case: autotune.Timed, implementations: Sequence[str]) -> Sequence[str]:
+    used = autotune.NATIVE if autotune.held() else timings.way(case.kernel, case.kind)
+    fraction = ""
+    if case.kernel != autotune.SOFTMAX:
+        fraction = f"{case.speed(used) / timings.limit(case.kind):.0%}"
+    speeds = []
+    for name in implementations:
+        speeds.append(f"{case.speed(name):,.1f}" if name in case.seconds else "")
+    return (case.kernel, case.kind, case.sizes, *speeds, fraction, used)
 
 
-def _console() -> Console:
-    """Where it is printed: no line of a file or a pipe is broken."""
-    out = Console()
-    return out if out.is_terminal else Console(width=200)
+# Tables.
+
+
+def _output_console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
 def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
-    """A table without frames; a column whose name begins with `>` stands to the right."""
+    """Return a table without borders; a column whose name starts with ">" is right-aligned."""
     style: dict[str, Any] = {"title_justify": "left", "title_style": "bold"}
     table = Table(title=f"\n{title}", box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns), **style)
     for name in columns:
         table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", header_style="dim")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as plain text: brackets are no markup
+        table.add_row(*(Text(cell) for cell in row))  # Text, because brackets in a string would be markup
     return table
 
 
-def _model(system: System[Any], folder: Path) -> dict[str, str]:
-    config, weights = system.config, folder if folder.is_file() else folder / WEIGHTS
-    shown = {"words": "words", "bpe": "subwords (BPE)", "unigram": "subwords (unigram)", "characters": "characters"}
-    size = f"{system.parameters:,} ({weights.stat().st_size / 1e6:.1f} MB)"
-    if pruned := read_pruned(folder, system.model):
-        size += f", of which {sum(int(mask.sum()) for mask in pruned.values()):,} are pruned"
-    digest = {"SHA-256" if folder.is_file() else "Weights' SHA-256": sha256_of(weights)}
+# Models.
+
+
+def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
+    config = system.config
+    weights = path if path.is_file() else path / WEIGHTS
+    parameters = f"{system.num_parameters:,} ({weights.stat().st_size / 1e6:.1f} MB)"
+    pruned = read_pruned(path, system.model)
+    if pruned:
+        parameters += f", {sum(int(mask.sum()) for mask in pruned.values()):,} of them pruned"
+    digest = {"SHA-256" if path.is_file() else "SHA-256 of weights": sha256_of(weights)}
     if isinstance(config.model, LanguageModelConfig):
         network = config.model.network
         return {
             "Language": config.data.target,
-            "Parameters": size,
-            "Vocabulary": f"{len(system.target):,} symbols: {shown[config.text.types[1]]}",
-            "Network": _part(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            "Parameters": parameters,
+            "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
+            "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
             "In training": in_training(system.model),
             **digest,
         }
-    units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
+    text_types = " to ".join(dict.fromkeys(TEXT_TYPE_NAMES[text_type] for text_type in config.text.types))
     if config.text.types != ("words", "words"):
-        units += ", joint" if config.text.joint else ", apart"
+        text_types += ", joint" if config.text.joint else ", separate"
     return {
         "Languages": f"{config.data.source} → {config.data.target}",
-        "Parameters": size,
-        "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target symbols: {units}",
-        **_layers(config.model),
-        "Alignments": _alignments(system, folder),
+        "Parameters": parameters,
+        "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}",
+        **_architecture_rows(config.model),
+        "Alignments": _alignments(system, path),
         "Search": _search(config),
-        **_together(config.search),
+        **_companion_rows(config.search),
         "In training": in_training(system.model),
-        "On this machine": system.fastest(config.search.precision).what,
+        "On this machine": system.fast_scorer(config.search.precision).what,
         **digest,
     }
 
 
+def _architecture_rows(model: ModelConfig) -> dict[str, str]:
+    """Return the components of a translation model, in the words of the run file."""
+    attention = "none"
+    if model.attention is not None:
+        options = {name: value for name, value in model.attention.flat().items() if name != "score"}
+        attention = _component(model.attention.score.type, options)
+    rows = {
+        "Encoder": _component(model.encoder.type, model.encoder.model_dump(exclude={"type"}, exclude_none=True)),
+        "Attention": attention,
+        "Decoder": _component(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
+        **_unknown_word_rows(model),
+    }
+    fused = model.language_model
+    if fused is not None:
+        network = fused.trained.network
+        options = network.model_dump(exclude={"type"}, exclude_none=True)
+        rows["Language model"] = f"{fused.type} fusion of {_component(network.type, options)}"
+    return rows
+
+
+def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:
+    """Return how the model treats words outside its vocabulary."""
+    rows = {}
+    source_characters = model.source_characters
+    if source_characters is not None:
+        rows["Source characters"] = _component(source_characters.type, source_characters.model_dump(exclude={"type"}))
+    if model.target_characters is not None:
+        rows["Unknown words"] = _component("spelled", model.target_characters.model_dump())
+    if model.pointer is not None:
+        rows["Unknown words"] = _component("pointer", model.pointer.model_dump())
+    if model.decoder.copies:
+        rows["Unknown words"] = "copied"
+    return rows
+
+
+def _component(name: str, options: dict[str, Any]) -> str:
+    """Return a component and those of its options that are worth showing: the cell first, `first` last."""
+    shown = []
+    for option in sorted(options, key=lambda option: (option != "cell", option == "first")):
+        value = options[option]
+        is_shown = value != UNSHOWN_VALUES[option] if option in UNSHOWN_VALUES else value
+        if is_shown:
+            text = ", ".join(value) if isinstance(value, list) else value
+            shown.append(f"{option} {text}")
+    return f"{name} ({', '.join(shown)})"
+
+
 def _alignments(system: System[Any], folder: Path) -> str:
-    """What they come from."""
+    """Return the source of word alignments."""
     aligner = Aligner.find(folder)
     if aligner is None:
         return "by attention" if system.can("attend") else "none"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.cuts)
-    return f"by an aligner of {pairs:,} pairs of symbols; links have a weight of {aligner.threshold:g} or more"
-
-
-def _layers(model: ModelConfig) -> dict[str, str]:
-    """Encoder, attention and decoder in the run file's words."""
-    attention = model.attention
-    return {
-        "Encoder": _part(model.encoder.type, model.encoder.model_dump(exclude={"type"}, exclude_none=True)),
-        "Attention": "none"
-        if attention is None
-        else _part(attention.score.type, {k: v for k, v in attention.flat().items() if k != "score"}),
-        "Decoder": _part(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
-        **_unknown_words(model),
-        **_inside(model),
-    }
-
-
-def _inside(model: ModelConfig) -> dict[str, str]:
-    """The language model inside, where there is one."""
-    told = model.language_model
-    if told is None:
-        return {}
-    network = told.trained.network
-    options = network.model_dump(exclude={"type"}, exclude_none=True)
-    return {"Language model": f"{told.type} fusion of {_part(network.type, options)}"}
-
-
-def _unknown_words(model: ModelConfig) -> dict[str, str]:
-    """What becomes of words that the vocabulary lacks, where something does."""
-    read, written, found = model.source_characters, model.target_characters, {}
-    if read is not None:
-        found["Source characters"] = _part(read.type, read.model_dump(exclude={"type"}))
-    if written is not None:
-        found["Unknown words"] = _part("spelled", written.model_dump())
-    if model.pointer is not None:
-        found["Unknown words"] = _part("pointed at", model.pointer.model_dump())
-    if model.decoder.copies:
-        found["Unknown words"] = "copied"
-    return found
-
-
-USUAL = {"reads_end": True, "attentional": "tanh"}
-"""Options that are shown where they say something else; others where they say anything."""
-
-
-def _part(name: str, options: dict[str, Any]) -> str:
-    told = {key for key, value in options.items() if (value != USUAL[key] if key in USUAL else value)}
-    given = [key for key in sorted(options, key=lambda key: (key != "cell", key == "first")) if key in told]
-    shown = (f"{key} {', '.join(options[key]) if isinstance(options[key], list) else options[key]}" for key in given)
-    return f"{name} ({', '.join(shown)})"
+    return f"by an aligner of {pairs:,} token pairs; the minimum weight of a link is {aligner.threshold:g}"
 
 
 def _search(config: RunConfig) -> str:
     search = config.search
-    more = f", unknown words: {search.replace_unknown}" if search.replace_unknown != "none" else ""
-    norm = f" ({search.length_norm})" if search.length_norm != "power" else ""
-    stop = f", stop {search.stop}" if search.stop != "bound" else ""
-    return f"beam {search.beam}, length penalty {search.length_penalty:g}{norm}{stop}{more}"
+    text = f"beam {search.beam}, length penalty {search.length_penalty:g}"
+    if search.length_norm != "power":
+        text += f" ({search.length_norm})"
+    if search.stop != "bound":
+        text += f", stop {search.stop}"
+    if search.replace_unknown != "none":
+        text += f", unknown words: {search.replace_unknown}"
+    return text
 
 
-def _together(search: SearchConfig) -> dict[str, str]:
-    """What else the folder holds that translates with its model."""
+def _companion_rows(search: SearchConfig) -> dict[str, str]:
+    """Return the other models of the folder that take part in the search."""
     rows = {}
-    if (made := search.ensemble) is not None:
-        weights = ", ".join(f"{weight:g}" for weight in made.weights)
+    ensemble = search.ensemble
+    if ensemble is not None:
+        weights = ", ".join(f"{weight:g}" for weight in ensemble.weights)
         rows["Ensemble"] = (
-            f"{len(made.weights)} models, of which the first is shown; {made.mean} mean, weights {weights}"
+            f"{len(ensemble.weights)} models, the first is shown; {ensemble.mean} mean, weights {weights}"
         )
     if search.language_model is not None:
-        rows["Beside it"] = f"a language model, with a weight of {search.language_model_weight:g}"
+        rows["Shallow fusion"] = f"with a language model of weight {search.language_model_weight:g}"
     return rows
 
 
-def _training(facts: dict[str, Any], known: dict[str, str]) -> dict[str, str]:
-    data, learned = facts["data"], statistics(facts, "")
-    both = {"train": learned.train_nll, "dev": learned.dev_nll}
-    nll = [f"{name} {value:.2f}" for name, value in both.items() if value is not None]
+def _component_rows(system: System[Any]) -> Rows:
+    """Yield each component of the model with its number of parameters, followed by its parameters."""
+    parameters = dict(system.model.named_parameters())
+    for component in dict.fromkeys(name.partition(".")[0] for name in parameters):
+        members = {name: tensor for name, tensor in parameters.items() if name.partition(".")[0] == component}
+        count = sum(tensor.numel() for tensor in members.values())
+        yield component, "", f"{count:,}", f"{count / system.num_parameters:.1%}"
+        for name, tensor in members.items():
+            yield f"  {name}", " x ".join(str(size) for size in tensor.shape), f"{tensor.numel():,}", ""
+    yield "all", "", f"{system.num_parameters:,}", "100.0%"
+
+
+# Training and scores.
+
+
+def _training_rows(facts: dict[str, Any], origin: dict[str, str]) -> dict[str, str]:
+    data = facts["data"]
+    learned = statistics(facts, "")
+    losses = []
+    for name, loss in {"train": learned.train_nll, "dev": learned.dev_nll}.items():
+        if loss is not None:
+            losses.append(f"{name} {loss:.2f}")
     rows = {
-        **known,
+        **origin,
         "Training pairs": f"{data['pairs']:,}" if "pairs" in data else "",
-        "Corpus' SHA-256": str(data.get("sha256", "")),
+        "SHA-256 of corpus": str(data.get("sha256", "")),
         "Updates": f"{facts['updates']:,} ({facts['epochs']:.1f} epochs, {facts['hours']:.2f} hours)",
-        "On": f"{facts['device']}, {facts['precision']}, torch {facts['torch']}, {facts['date']}",
-        "NLL a sentence": ", ".join(nll),
+        "Trained on": f"{facts['device']}, {facts['precision']}, torch {facts['torch']}, {facts['date']}",
+        "NLL per sentence": ", ".join(losses),
     }
     return {name: value for name, value in rows.items() if value}
 
 
-def _said(path: Path) -> tuple[dict[str, str], list[Sequence[str]]]:
-    """What an engine file says of its corpus, and rows of its scores. Errors: ModelError for what is none of these."""
+def _read_header(path: Path) -> tuple[dict[str, str], list[Sequence[str]]]:
+    """Return the origin of the data and the rows of scores in an engine file; raise ModelError if it is damaged."""
     header = header_of(path)
     try:
-        known = {str(name): str(text) for name, text in dict(header.get("about", {})).items()}
-        return known, list(_scores([dict(one) for one in header.get("scores", [])]))
+        origin = {str(name): str(text) for name, text in dict(header.get("about", {})).items()}
+        return origin, list(_score_rows([dict(test_set) for test_set in header.get("scores", [])]))
     except (KeyError, TypeError, ValueError, IndexError):
         raise damaged(path) from None
 
 
-def _scores(scores: list[dict[str, Any]]) -> Rows:
-    for one in scores:
-        for n, score in enumerate(one["scores"]):
-            about = (one["set"], f"{one['sentences']:,}", one["search"]) if n == 0 else ("", "", "")
+def _score_rows(test_sets: list[dict[str, Any]]) -> Rows:
+    """Yield one row per score; test set and search are in the first row of each test set only."""
+    for test_set in test_sets:
+        for position, score in enumerate(test_set["scores"]):
+            about = ("", "", "")
+            if position == 0:
+                about = (test_set["set"], f"{test_set['sentences']:,}", test_set["search"])
             yield *about, score["name"], f"{score['value']:.2f}", score["signature"]
-
-
-def _parts(system: System[Any]) -> Rows:
-    """Every parameter under the part of the model that it belongs to, with the parts' sums."""
-    parameters = dict(system.model.named_parameters())
-    for part in dict.fromkeys(name.partition(".")[0] for name in parameters):
-        inside = {name: p for name, p in parameters.items() if name.partition(".")[0] == part}
-        count = sum(p.numel() for p in inside.values())
-        yield part, "", f"{count:,}", f"{count / system.parameters:.1%}"
-        for name, p in inside.items():
-            yield f"  {name}", " x ".join(str(n) for n in p.shape), f"{p.numel():,}", ""
-    yield "all", "", f"{system.parameters:,}", "100.0%"

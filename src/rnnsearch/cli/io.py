@@ -1,4 +1,8 @@
-"""What the commands share: reading lines, writing results, messages on stderr."""
+"""Reading of text lines, writing of results and messages to the user, shared by all commands.
+
+Results go to standard output or a file, everything else to standard error. Text is read in chunks, so that a program
+that writes a line to `rnnsearch translate` and waits gets its answer, and memory is bounded by the length of lines.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +15,46 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
 from rnnsearch.utils.files import atomic_file, clash
-from rnnsearch.utils.stdio import lines_of
+from rnnsearch.utils.stdio import read_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+MAX_CHUNK_SQUARED_CHARACTERS = 1 << 31
+"""Limit of the sum of squared line lengths of a chunk, because stored attention weights grow with the squared length.
 
-def use_threads(threads: int | None) -> None:
-    """Compute on so many threads, where a number is given."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+1,000 lines of 1,400 characters reach it. The line that exceeds it is the last of its chunk.
+"""
 
 
-def console() -> Console:
-    """The console for messages and progress: stderr."""
+# Messages and progress.
+
+
+def print_message(text: str) -> None:
+    """Print a message to the user on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+def error_console() -> Console:
+    """Return a rich console on standard error, for progress bars."""
     from rich.console import Console
 
     return Console(stderr=True)
 
 
-def say(text: str) -> None:
-    """A message to the user, on stderr."""
-    sys.stderr.write(f"{text}\n")
-
-
 @contextmanager
-def download_bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar over the bytes of a download; silent where nothing is downloaded."""
+def download_progress() -> Iterator[Callable[[int, int | None], None]]:
+    """Provide a function that shows downloaded and total bytes as a progress bar; nothing is shown without a call."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    bar = Progress(*columns, console=console())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=error_console())
 
-    def show(done: int, total: int | None) -> None:
+    def show(downloaded: int, total: int | None) -> None:
         if not bar.tasks:
             bar.start()
             bar.add_task("downloading", total=total)
-        bar.update(bar.task_ids[0], completed=done, total=total)
+        bar.update(bar.task_ids[0], completed=downloaded, total=total)
 
     try:
         yield show
@@ -58,108 +63,119 @@ def download_bar() -> Iterator[Callable[[int, int | None], None]]:
             bar.stop()
 
 
-SQUARES = 1 << 31
-"""Of the lengths of a portion's lines, in characters, summed, at most, before another line: what is kept of attention
-grows as they do. It is 1,000 lines of 1,400 characters each."""
+# Reading.
 
 
-def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
-    """The lines of a file, or of standard input, up to `size` of them at a time; only a line feed ends a line.
+def input_chunks(path: Path | None, size: int) -> Iterator[list[str]]:
+    """Yield the lines of a file, or of standard input, in chunks of at most `size` lines.
 
-    From standard input a portion ends, too, where no more is there to be read: who writes a line and waits for its
-    answer gets it. Lines of more than `corpus.LONGEST` bytes are cut, to more than that.
-    Errors: DataError for a missing file or a line that is not UTF-8.
+    From standard input a chunk also ends where no more input is available, so that lines are answered as they come.
+    Only a line feed ends a line. A line of more than `corpus.LONGEST` bytes is cut, but stays longer than that.
+
+    Raises:
+        DataError: The file does not exist, or a line is not UTF-8.
     """
     from rnnsearch.data.corpus import read_lines
 
-    if path is not None:
-        yield from in_portions(read_lines(path, cut=True), size)
-    else:
-        yield from in_portions(_of_standard_input(), size)
+    lines: Iterator[str | None] = _standard_input_lines() if path is None else read_lines(path, cut=True)
+    return chunked(lines, size)
 
 
-def _of_standard_input() -> Iterator[str | None]:
-    """Its lines, and None where it would be waited for."""
-    from rnnsearch.data.corpus import CUT
+def _standard_input_lines() -> Iterator[str | None]:
+    """Yield the lines of standard input, and None where reading on would wait."""
+    from rnnsearch.data.corpus import CUT, decoded
 
     number = 0
-    for line in lines_of(cast(BufferedIOBase, sys.stdin.buffer), CUT):
-        number += line is not None
-        yield None if line is None else _decoded(line, number)
+    for line in read_lines(cast(BufferedIOBase, sys.stdin.buffer), CUT):
+        if line is None:
+            yield None
+            continue
+        number += 1
+        try:
+            text = decoded(line)
+        except UnicodeDecodeError:
+            raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
+        yield text
 
 
-def in_portions(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
-    """Up to `size` lines at a time, fewer where they are very long or before None; cut the same wherever one begins
-    anew."""
-    portion, squares = list[str](), 0
+def chunked(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
+    """Yield lines in chunks of at most `size`, or fewer if they are very long or None follows.
+
+    Chunks depend only on the lines since the last chunk, so a chunk that is split off and chunked again stays whole.
+    """
+    chunk: list[str] = []
+    squares = 0
     for text in lines:
         if text is not None:
-            portion.append(text)
+            chunk.append(text)
             squares += len(text) ** 2
-        full = len(portion) == size or squares > SQUARES
-        if full or (text is None and portion):
-            yield portion
-            portion, squares = [], 0
-    if portion:
-        yield portion
+        is_full = len(chunk) == size or squares > MAX_CHUNK_SQUARED_CHARACTERS
+        if is_full or (text is None and chunk):
+            yield chunk
+            chunk = []
+            squares = 0
+    if chunk:
+        yield chunk
 
 
-def _decoded(line: bytes, number: int) -> str:
-    from rnnsearch.data.corpus import decoded
-
-    try:
-        return decoded(line)
-    except UnicodeDecodeError:
-        raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
-
-
-def both_lines(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """The lines of two files. Errors: DataError where they have different numbers of lines."""
+def read_parallel_lines(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """Return the lines of two files; raise DataError if their numbers of lines differ."""
     from rnnsearch.data.corpus import read_lines
 
-    left, right = list(read_lines(source)), list(read_lines(target))
-    same_lines(source, len(left), target, len(right))
-    return left, right
+    source_lines = list(read_lines(source))
+    target_lines = list(read_lines(target))
+    require_equal_lengths(source, len(source_lines), target, len(target_lines))
+    return source_lines, target_lines
 
 
-def same_lines(one: Path, count: int, other: Path, others: int) -> None:
-    """Errors: DataError where two files have different numbers of lines."""
-    if count != others:
-        raise DataError(f"{one} and {other} must have the same number of lines; got {count:,} and {others:,}")
+def require_equal_lengths(source: Path, source_lines: int, target: Path, target_lines: int) -> None:
+    """Raise DataError if two files have different numbers of lines."""
+    if source_lines != target_lines:
+        raise DataError(
+            f"{source} and {target} must have the same number of lines; got {source_lines:,} and {target_lines:,}"
+        )
 
 
-def count_pairs(one: Path, other: Path) -> int:
-    """How many lines two files have, of whatever length. Errors: DataError where they have different numbers."""
+def count_pairs(source: Path, target: Path) -> int:
+    """Return the number of lines of two files; raise DataError if it differs."""
     from rnnsearch.data.corpus import read_lines
 
-    left, right = (sum(1 for _ in read_lines(path, cut=True)) for path in (one, other))
-    same_lines(one, left, other, right)
-    return left
+    source_lines = sum(1 for _ in read_lines(source, cut=True))
+    target_lines = sum(1 for _ in read_lines(target, cut=True))
+    require_equal_lengths(source, source_lines, target, target_lines)
+    return source_lines
 
 
-def line_pairs(one: Path, other: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files side by side; what is too long is cut."""
+def line_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of two files in pairs; lines that are too long are cut."""
     from rnnsearch.data.corpus import read_lines
 
-    return zip(*(read_lines(path, cut=True) for path in (one, other)), strict=True)
+    return zip(read_lines(source, cut=True), read_lines(target, cut=True), strict=True)
 
 
-def joined_pairs(one: Path, other: Path, size: int) -> Iterator[list[str]]:
-    """The lines of two files side by side, a line feed between those of a pair, up to `size` pairs at a time."""
-    return in_portions(map("\n".join, line_pairs(one, other)), size)
+def pair_chunks(source: Path, target: Path, size: int) -> Iterator[list[str]]:
+    """Yield the line pairs of two files in chunks; the lines of a pair are joined by a line feed."""
+    return chunked(map("\n".join, line_pairs(source, target)), size)
 
 
-def require_distinct(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> None:
-    """Errors: BadParameter where two options, by name, have one file to write to, or one of those that are read."""
+# Writing.
+
+
+def require_distinct_files(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Raise BadParameter if two options name the same output file, or one of them names an input file.
+
+    Args:
+        outputs: Output files by option.
+    """
     from typer import BadParameter
 
-    if wrong := clash(outputs, read):
-        raise BadParameter(wrong)
+    if problem := clash(outputs, inputs):
+        raise BadParameter(problem)
 
 
 @contextmanager
-def output(path: Path | None) -> Iterator[TextIO]:
-    """Where results go: standard output, or a file that appears whole when all is written."""
+def open_output(path: Path | None) -> Iterator[TextIO]:
+    """Open standard output, or a file that appears when everything is written."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout

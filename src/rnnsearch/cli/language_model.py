@@ -1,4 +1,4 @@
-"""`rnnsearch lm`: language models."""
+"""`rnnsearch lm`: train language models, score text, sample it and complete it."""
 
 from __future__ import annotations
 
@@ -7,114 +7,135 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from rnnsearch.cli.io import input_portions, output, say, use_threads
-from rnnsearch.cli.options import MOST_BEAM, Device, Output, Threads
-from rnnsearch.cli.search_options import NoRepeat, Sample, Seed, Temperature, TopK, TopP, asked_variant
+from rnnsearch.cli.io import input_chunks, open_output, print_message
+from rnnsearch.cli.options import (
+    MAX_BEAM,
+    HardwareGroup,
+    NoRepeatNgram,
+    OutputFile,
+    SamplingGroup,
+    SamplingSettings,
+)
+from rnnsearch.cli.panels import PanelCommand, PanelGroup, expand_groups
 from rnnsearch.cli.train import train
 
 if TYPE_CHECKING:
     from rnnsearch.translator.language_model import Perplexity, ScoredText
 
-app = typer.Typer(help="Train language models, score text, sample it, and go on with it.", no_args_is_help=True)
-app.command("train")(train)
+LINES_PER_CHUNK = 1000
 
-PORTION = 1000
-"""Lines that are read, and answered, together."""
-Model = Annotated[Path, typer.Argument(help="A language model's folder.", show_default=False)]
-Text = Annotated[Path | None, typer.Argument(help="A text file.  [default: standard input]", show_default=False)]
-Most = Annotated[int, typer.Option("--max-length", min=1, max=10_000, help="Most symbols of a text.")]
+LanguageModel = Annotated[Path, Argument(help="Language model folder.", show_default=False)]
+TextFile = Annotated[Path | None, Argument(help="Text file, one text per line.", show_default="standard input")]
+MaxLength = Annotated[int, Option(min=1, max=10_000, help="Limit of tokens per text.")]
+
+app = typer.Typer(cls=PanelGroup, help="Train and use language models.", no_args_is_help=True)
+app.command("train", cls=PanelCommand)(train)
 
 
-@app.command()
+@app.command(cls=PanelCommand)
+@expand_groups
 def score(
-    model: Model,
-    text: Text = None,
-    output_file: Output = None,
+    model: LanguageModel,
+    text: TextFile = None,
+    *,
+    output: OutputFile = None,
     format: Annotated[
-        Literal["text", "json", "none"], typer.Option(help="A log-probability a line, each symbol's, or nothing.")
+        Literal["text", "json", "none"],
+        Option(help="text, one log-probability per line; json, with those of tokens; or none, the perplexity only."),
     ] = "text",
-    device: Device = "cpu",
-    threads: Threads = None,
+    hardware: HardwareGroup,
 ) -> None:
-    """Score text: one log-probability (natural logarithm) a line, and the perplexity of the whole."""
-    use_threads(threads)
-    from rnnsearch.translator.language_model import Perplexity, load_text_model
+    """Compute log-probabilities and perplexity of text.
 
-    loaded, parts = load_text_model(model, device), []
-    with output(output_file) as out:
-        for lines in input_portions(text, PORTION):
-            scored = loaded.score(lines)
-            parts.append(loaded.perplexity(scored))
-            out.writelines(_scored(one, format) for one in scored)
-    whole = Perplexity(*(sum(numbers) for numbers in zip(*parts, strict=True))) if parts else None
-    if whole is not None:
-        say(_told(whole))
+    Prints the natural logarithm of each line's probability, and the perplexity of the whole text on standard error.
+    """
+    hardware.set_threads()
+    from rnnsearch.translator.language_model import load_text_model
+
+    language_model = load_text_model(model, hardware.device)
+    chunk_perplexities: list[Perplexity] = []
+    with open_output(output) as file:
+        for lines in input_chunks(text, LINES_PER_CHUNK):
+            scored_lines = language_model.score(lines)
+            chunk_perplexities.append(language_model.perplexity(scored_lines))
+            file.writelines(_format_score(scored, format) for scored in scored_lines)
+    if chunk_perplexities:
+        _print_perplexity(chunk_perplexities)
 
 
-def _scored(one: ScoredText, format: str) -> str:
+def _format_score(scored: ScoredText, format: str) -> str:
     if format == "none":
         return ""
     if format == "text":
-        return f"{one.log_prob:.6f}\n"
-    row = {"text": one.text, "log_prob": one.log_prob, "symbols": one.symbols, "token_scores": one.token_scores}
+        return f"{scored.log_prob:.6f}\n"
+    row = {
+        "text": scored.text,
+        "log_prob": scored.log_prob,
+        "symbols": scored.symbols,
+        "token_scores": scored.token_scores,
+    }
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _told(whole: Perplexity) -> str:
-    return (
-        f"perplexity {whole.per_symbol:.2f} a symbol ({whole.symbols:,}), {whole.per_word:.2f} a word "
-        f"({whole.words:,}); {whole.bits_per_character:.3f} bits a character (ends of lines count)"
+def _print_perplexity(chunks: list[Perplexity]) -> None:
+    """Print the perplexity of a text that consists of these chunks."""
+    from rnnsearch.translator.language_model import Perplexity
+
+    total = Perplexity(*map(sum, zip(*chunks, strict=True)))
+    print_message(
+        f"perplexity {total.per_symbol:.2f} per token ({total.symbols:,}), {total.per_word:.2f} per word "
+        f"({total.words:,}); {total.bits_per_character:.3f} bits per character (ends of lines count)"
     )
 
 
-@app.command()
+@app.command(cls=PanelCommand)
+@expand_groups
 def sample(
-    model: Model,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Texts to draw.")] = 10,
-    output_file: Output = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    most: Most = 100,
-    device: Device = "cpu",
-    threads: Threads = None,
+    model: LanguageModel,
+    *,
+    count: Annotated[int, Option("-n", "--count", min=1, help="Number of texts.")] = 10,
+    output: OutputFile = None,
+    max_length: MaxLength = 100,
+    sampling: SamplingSettings,
+    hardware: HardwareGroup,
 ) -> None:
-    """Draw texts from a language model, a line each."""
-    use_threads(threads)
+    """Sample texts, one per line."""
+    hardware.set_threads()
     from rnnsearch.translator.language_model import load_text_model
 
-    loaded = load_text_model(model, device)
-    options = loaded.options(most=most, variant=asked_variant(True, temperature, top_k, top_p, seed))
-    with output(output_file) as out:
-        out.writelines(f"{text}\n" for text in loaded.sample(count, options))
+    language_model = load_text_model(model, hardware.device)
+    options = language_model.options(most=max_length, variant=sampling.sampling())
+    with open_output(output) as file:
+        file.writelines(f"{text}\n" for text in language_model.sample(count, options))
 
 
-@app.command()
+@app.command(cls=PanelCommand)
+@expand_groups
 def complete(
-    model: Model,
-    text: Text = None,
-    output_file: Output = None,
-    beam: Annotated[int, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.")] = 1,
-    sample: Sample = False,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    no_repeat: NoRepeat = None,
-    most: Most = 100,
-    device: Device = "cpu",
-    threads: Threads = None,
+    model: LanguageModel,
+    text: TextFile = None,
+    *,
+    output: OutputFile = None,
+    beam: Annotated[int, Option(min=1, max=MAX_BEAM, help="Beam width; 1 is greedy search.")] = 1,
+    no_repeat_ngram: NoRepeatNgram = None,
+    max_length: MaxLength = 100,
+    sampling: SamplingGroup,
+    hardware: HardwareGroup,
 ) -> None:
-    """Go on with the beginning of a text on each line, letter for letter; one line in is one line out."""
-    variant = asked_variant(sample, temperature, top_k, top_p, seed)
-    use_threads(threads)
+    """Complete the text of each line.
+
+    Each output line begins with its input line, letter for letter.
+    """
+    hardware.set_threads()
     from rnnsearch.translator.language_model import load_text_model
     from rnnsearch.translator.translation import one_line
 
-    loaded = load_text_model(model, device)
-    options = loaded.options(beam, most=most, variant=variant, no_repeat_ngram=no_repeat or 0)
-    with output(output_file) as out:
-        for lines in input_portions(text, PORTION):
-            out.writelines(f"{one_line(texts[0])}\n" for texts in loaded.complete(lines, options))
+    language_model = load_text_model(model, hardware.device)
+    options = language_model.options(
+        beam, most=max_length, variant=sampling.variant(), no_repeat_ngram=no_repeat_ngram or 0
+    )
+    with open_output(output) as file:
+        for lines in input_chunks(text, LINES_PER_CHUNK):
+            file.writelines(f"{one_line(n_best[0])}\n" for n_best in language_model.complete(lines, options))

@@ -1,4 +1,4 @@
-"""`rnnsearch aligner`, `candidates`, `dictionary` and `calibrate`: what sentence pairs say of words."""
+"""`rnnsearch aligner`, `candidates`, `dictionary` and `calibrate`: word-level models learned from sentence pairs."""
 
 from __future__ import annotations
 
@@ -6,124 +6,113 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import BadParameter, Option
 
-from rnnsearch.cli.io import both_lines, output, require_distinct, same_lines, say, use_threads
-from rnnsearch.cli.options import By, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.io import (
+    open_output,
+    print_message,
+    read_parallel_lines,
+    require_distinct_files,
+    require_equal_lengths,
+)
+from rnnsearch.cli.options import AlignBy, Device, HardwareGroup, Model, OutputFile, SourceFile, TargetFile
+from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.align.aligner import Aligner
     from rnnsearch.text.alignments import Link
 
-PORTION = 10_000
-"""Sentence pairs that are aligned together."""
+PAIRS_PER_CHUNK = 10_000
 
 
 def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
-    """Learn a word aligner from sentence pairs (the training data, or more) and put it into a model's folder.
+    """Learn a word aligner from sentence pairs.
 
-    A run does so by itself, unless `[data] aligner` is false.
+    Learns from the training data, or more, and writes to the model's folder. Training does this automatically unless
+    `data.aligner` is false.
     """
     from rnnsearch.align.aligner import FOLDER, ROWS
-    from rnnsearch.systems.folder import translating_config
+    from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.utils.files import locked
 
-    translating_config(model)
-    sources, targets = both_lines(source, target)
+    load_translation_config(model)
+    sources, targets = read_parallel_lines(source, target)
     with locked(model):
-        learned = _learned(sources, targets)
+        learned = _learn_aligner(sources, targets)
         learned.save(model / FOLDER)
-    used = f"learned from {min(len(sources), ROWS):,} sentence pairs, cut in {len(learned.cuts)} ways"
-    say(f"{model / FOLDER}: {used}; links have a weight of {learned.threshold:g} or more")
+    print_message(
+        f"{model / FOLDER}: learned from {min(len(sources), ROWS):,} sentence pairs in {len(learned.cuts)} "
+        f"segmentations; the minimum weight of a link is {learned.threshold:g}"
+    )
 
 
 def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
-    """Learn candidate lists from sentence pairs (the training data, best) and put them into a model's folder.
+    """Learn candidate lists for faster search.
 
-    `translate --candidates N`, or `candidates` in the `[search]` of its config, then uses them.
+    Learns from sentence pairs, best those of training, and writes to the model's folder. `translate --candidates N`
+    uses the lists, or `search.candidates` of the model's config.
     """
-    from rnnsearch.search.candidates import FILE, learn, save
+    from rnnsearch.search.candidates import CANDIDATES_FILE, learn_candidate_tables, save_candidate_tables
     from rnnsearch.systems.folder import load_system
 
     system = load_system(model)
     system.require("translate")
-    sources, targets = both_lines(source, target)
-    tables = learn(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
-    save(model, tables)
-    known = int((tables["translations"][:, 0] >= 0).sum())
-    say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")
+    sources, targets = read_parallel_lines(source, target)
+    tables = learn_candidate_tables(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
+    save_candidate_tables(model, tables)
+    with_translations = int((tables["translations"][:, 0] >= 0).sum())
+    print_message(f"{model / CANDIDATES_FILE}: translations of {with_translations:,} of {len(system.source):,} source tokens")
 
 
 def dictionary(
     source: SourceFile,
     target: TargetFile,
-    output_file: Output = None,
+    output: OutputFile = None,
     model: Annotated[
-        Path | None, typer.Option(help="Align by this model folder, not by what the text teaches.")
+        Path | None, Option(help="Align with this model instead of an aligner learned from the text.")
     ] = None,
-    by: By = None,
-    alignments: Annotated[Path | None, typer.Option(help="Links that are there already, in a Pharaoh file.")] = None,
-    words: Annotated[int, typer.Option(min=1, max=10, help="Most words of an entry, on either side.")] = 3,
-    min_count: Annotated[int, typer.Option(min=1, help="How often an entry must have been seen.")] = 2,
-    min_probability: Annotated[float, typer.Option(min=0.0, max=1.0, help="Least p(target | source).")] = 0.1,
+    by: AlignBy = None,
+    alignments: Annotated[Path | None, Option(help="Existing word alignments (Pharaoh format).")] = None,
+    words: Annotated[int, Option(min=1, max=10, help="Maximum words of an entry, per language.")] = 3,
+    min_count: Annotated[int, Option(min=1, help="Minimum number of occurrences.")] = 2,
+    min_probability: Annotated[float, Option(min=0.0, max=1.0, help="Minimum p(target | source).")] = 0.1,
     device: Device = "cpu",
 ) -> None:
-    """Learn a dictionary from sentence pairs: source, target, p(target | source) and count (TSV), the best first.
+    """Learn a dictionary from sentence pairs.
 
-    It is what `translate --dictionary` and `search.dictionary` read.
+    Writes source, target, p(target | source) and count (TSV), the most probable translation first, for `translate
+    --dictionary` and `search.dictionary`.
     """
     if model is not None and alignments is not None:
-        raise typer.BadParameter("--model has no effect with --alignments")
+        raise BadParameter("--model has no effect with --alignments")
     if model is None and by is not None:
-        raise typer.BadParameter("--by has no effect without --model")
-    require_distinct({"--output": output_file}, [source, target, alignments])
+        raise BadParameter("--by has no effect without --model")
+    require_distinct_files({"--output": output}, [source, target, alignments])
     from rnnsearch.align.dictionary import Dictionary
 
-    sources, targets = both_lines(source, target)
-    learned = Dictionary(words)
+    sources, targets = read_parallel_lines(source, target)
+    links: Iterator[Collection[Link]]
     if alignments is not None:
-        links = _given_links(alignments, source, sources, targets)
+        links = _read_links(alignments, source, sources, targets)
     elif model is not None:
         from rnnsearch.translator.loading import load
 
         links = iter(load(model, device).align(sources, targets, by=by))
     else:
-        links = _links(_learned(sources, targets), sources, targets)
-    for pair in zip(sources, targets, links, strict=True):
-        learned.add(*pair)
-    count = 0
-    with output(output_file) as out:
+        links = _align_words(_learn_aligner(sources, targets), sources, targets)
+    learned = Dictionary(words)
+    for source_line, target_line, pair_links in zip(sources, targets, links, strict=True):
+        learned.add(source_line, target_line, pair_links)
+    num_entries = 0
+    with open_output(output) as file:
         for entry in learned.entries(min_count, min_probability):
-            out.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.seen}\n")
-            count += 1
-    if not count:
-        say("no entries: the text is too small, or --min-count and --min-probability are too high")
+            file.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.seen}\n")
+            num_entries += 1
+    if not num_entries:
+        print_message("no entries: the text is too small, or --min-count and --min-probability are too high")
 
 
-def calibrate(
-    model: Model,
-    source: SourceFile,
-    reference: TargetFile,
-    threads: Threads = None,
-    device: Device = "cpu",
-) -> None:
-    """Learn from a dev set how sure to be of a word: the model folder then says it of each translation."""
-    use_threads(threads)
-    from rnnsearch.systems.folder import require_whole
-    from rnnsearch.translator.confidence import CONFIDENCE, learned
-    from rnnsearch.translator.loading import load
-
-    require_whole(model)  # `load` takes an engine file, too, in which nothing can be kept
-    sources, references = both_lines(source, reference)
-    found = learned(load(model, device).translate(sources), references)
-    found.save(model / CONFIDENCE)
-    say(
-        f"{model / CONFIDENCE}: of {found.words:,} words {found.right:.1%} are right; on sentences that it has not "
-        f"seen, a word's confidence is {found.error:.1%} off (expected calibration error)"
-    )
-
-
-def _learned(sources: Sequence[str], targets: Sequence[str]) -> Aligner:
+def _learn_aligner(sources: Sequence[str], targets: Sequence[str]) -> Aligner:
     from rnnsearch.align.aligner import learn_aligner
     from rnnsearch.data.workers import Pool, cores
 
@@ -131,25 +120,53 @@ def _learned(sources: Sequence[str], targets: Sequence[str]) -> Aligner:
         return learn_aligner(sources, targets, pool.map)
 
 
-def _links(aligner: Aligner, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Collection[Link]]:
+def _align_words(aligner: Aligner, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Collection[Link]]:
     from rnnsearch.align.aligner import Pair
 
-    for begin in range(0, len(sources), PORTION):
-        some = slice(begin, begin + PORTION)
-        yield from aligner.links([Pair.of_words(*pair) for pair in zip(sources[some], targets[some], strict=True)])
+    for start in range(0, len(sources), PAIRS_PER_CHUNK):
+        chunk = slice(start, start + PAIRS_PER_CHUNK)
+        pairs = [Pair.of_words(*pair) for pair in zip(sources[chunk], targets[chunk], strict=True)]
+        yield from aligner.links(pairs)
 
 
-def _given_links(
-    path: Path, source: Path, sources: Sequence[str], targets: Sequence[str]
+def _read_links(
+    path: Path, source_path: Path, sources: Sequence[str], targets: Sequence[str]
 ) -> Iterator[Collection[Link]]:
-    """Errors: DataError for a file of other pairs."""
+    """Yield the links of a Pharaoh file; raise DataError if they do not belong to these sentences."""
     from rnnsearch.errors import DataError
     from rnnsearch.text.alignments import read_pharaoh, words
 
     rows = read_pharaoh(path)
-    same_lines(source, len(sources), path, len(rows))
-    for number, (links, *texts) in enumerate(zip(rows, sources, targets, strict=True), 1):
-        sizes = [len(words(text)) for text in texts]
-        if any(link[side] >= sizes[side] for link in links.possible for side in (0, 1)):
-            raise DataError(f"{path}:{number}: links words that its sentences of {sizes[0]} and {sizes[1]} lack")
+    require_equal_lengths(source_path, len(sources), path, len(rows))
+    for number, (links, source, target) in enumerate(zip(rows, sources, targets, strict=True), 1):
+        source_length = len(words(source))
+        target_length = len(words(target))
+        outside = [(i, j) for i, j in links.possible if i >= source_length or j >= target_length]
+        if outside:
+            i, j = min(outside)
+            raise DataError(
+                f"{path}:{number}: links must lie within {source_length} source and {target_length} target words, "
+                f"counted from 0; got {i}-{j}"
+            )
         yield links.sure
+
+
+@expand_groups
+def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware: HardwareGroup) -> None:
+    """Learn confidence estimates from a dev set.
+
+    Writes to the model's folder; every translation then has the probability that its words are correct.
+    """
+    hardware.set_threads()
+    from rnnsearch.systems.folder import require_complete
+    from rnnsearch.translator.confidence import CONFIDENCE, learned
+    from rnnsearch.translator.loading import load
+
+    require_complete(model)  # `load` also accepts an engine file, to which nothing can be added
+    sources, references = read_parallel_lines(source, reference)
+    calibration = learned(load(model, hardware.device).translate(sources), references)
+    calibration.save(model / CONFIDENCE)
+    print_message(
+        f"{model / CONFIDENCE}: {calibration.right:.1%} of {calibration.words:,} words are correct; the expected "
+        f"calibration error on held-out sentences is {calibration.error:.1%}"
+    )

@@ -1,4 +1,4 @@
-"""`rnnsearch export`: a model folder as one file, a page, or graphs, for translation without PyTorch."""
+"""`rnnsearch ensemble`, `prune`, `import`, `export` and `reranker`: commands that write model folders and files."""
 
 from __future__ import annotations
 
@@ -6,228 +6,246 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.io import both_lines, say, use_threads
-from rnnsearch.cli.options import MOST_BEAM, Device, Model, NewFolder, SourceFile, TargetFile, Threads
-from rnnsearch.cli.search_options import asked_weights
+from rnnsearch.cli.io import print_message, read_parallel_lines
+from rnnsearch.cli.options import (
+    MAX_BEAM,
+    HardwareGroup,
+    Model,
+    OutputFolder,
+    SourceFile,
+    TargetFile,
+    parse_weights,
+)
+from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.systems.pruning import Pruning
 
+ExportPrecision = Literal["int4", "int8", "bf16", "fp32"]
 
-# `rnnsearch ensemble`: several models as one model folder.
+BYTES_PER_WEIGHT = {"fp32": 4, "bf16": 2}
 
 
 def ensemble(
-    models: Annotated[list[Path], typer.Argument(help="Model folders of one target vocabulary.", show_default=False)],
-    output: NewFolder,
-    weights: Annotated[str | None, typer.Option(help="One a model, as 2,1,1.  [default: equal]")] = None,
+    models: Annotated[list[Path], Argument(help="Model folders with the same target vocabulary.", show_default=False)],
+    output: OutputFolder,
+    weights: Annotated[str | None, Option(help="Weight of each model: 2,1,1.", show_default="equal")] = None,
     mean: Annotated[
-        Literal["geometric", "arithmetic"], typer.Option(help="Of the models' distributions: AND, or OR.")
+        Literal["geometric", "arithmetic"],
+        Option(help="Mean of the models' distributions: geometric (AND) or arithmetic (OR)."),
     ] = "geometric",
     snapshots: Annotated[
-        int | None, typer.Option(min=2, help="The last N weights that the run of one model has kept, as the models.")
+        int | None, Option(min=2, help="Combine the last N weights that the run of a single model has stored.")
     ] = None,
 ) -> None:
-    """Make one model folder of several models, or of several checkpoints of one: every command then takes it."""
+    """Combine several models into one folder.
+
+    Every command accepts the folder like that of a single model.
+    """
     if snapshots is None and len(models) == 1:
-        raise typer.BadParameter("an ensemble needs two models, or one and --snapshots")
+        raise BadParameter("an ensemble needs two models, or one model and --snapshots")
     if snapshots is not None and len(models) > 1:
-        raise typer.BadParameter("--snapshots are of one model; got more")
-    shares = asked_weights(weights)
-    from rnnsearch.systems import ensemble_folder
+        raise BadParameter("--snapshots needs a single model; got more")
+    parsed_weights = parse_weights(weights)
+    from rnnsearch.systems.ensemble_folder import load_checkpoints, write_ensemble
     from rnnsearch.systems.folder import load_system
 
     if snapshots is None:
+        folders = models
         systems = [load_system(folder) for folder in models]
     else:
-        systems = ensemble_folder.snapshots(models[0], snapshots)
-    folders = models if snapshots is None else models * snapshots
-    ensemble_folder.gather(output, folders, systems, shares, mean)
-    say(f"{output}: an ensemble of {len(systems)} models; `rnnsearch tune` finds their weights")
-
-
-Precision = Literal["int4", "int8", "bf16", "fp32"]
+        folders = models * snapshots
+        systems = load_checkpoints(models[0], snapshots)
+    write_ensemble(output, folders, systems, parsed_weights, mean)
+    print_message(f"{output}: an ensemble of {len(systems)} models; `rnnsearch tune` finds their weights")
 
 
 def export(
     model: Model,
     output: Annotated[
-        Path, typer.Argument(help="The file to write, as en-de.rnn; for web and onnx, the folder.", show_default=False)
+        Path, Argument(help="File to write, such as en-de.rnn; for web and onnx, a folder.", show_default=False)
     ],
     form: Annotated[
         Literal["engine", "web", "onnx"],
-        typer.Option(
+        Option(
             "--format",
             help="engine: one file for `rnnsearch-runtime`; web: a page that translates in the browser; onnx: two "
-            "graphs for any runtime of such.",
+            "graphs for ONNX runtimes.",
         ),
     ] = "engine",
     precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="Of the weights, and of products with them; int4: embeddings and output alone. onnx: fp32.",
+        ExportPrecision | None,
+        Option(
+            help="Precision of weights and products; int4 applies to embeddings and output only. Always fp32 for onnx.",
             show_default="int8",
         ),
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(
-            help="engine: put candidate lists of so many translations in; 0: none. Without it, as the model's search "
-            "has it.",
-            show_default=False,
+        Option(
+            help="Include candidate lists with this many translations per token; 0: none. For --format engine.",
+            show_default="as in the model's search options",
         ),
     ] = None,
 ) -> None:
-    """Write a model as a file that `rnnsearch-runtime` translates with, as a web page, or as ONNX graphs."""
+    """Export a model for use without PyTorch.
+
+    Writes a file that `rnnsearch-runtime` translates with, a web page, or ONNX graphs.
+    """
     if candidates and form != "engine":
-        raise typer.BadParameter("goes with --format engine alone", param_hint="--candidates")
+        raise BadParameter("needs --format engine", param_hint="--candidates")
     if form == "onnx":
-        _graphs(model, output, precision)
+        from rnnsearch.export.onnx import export as export_onnx
+
+        if precision not in (None, "fp32"):
+            raise BadParameter("must be fp32 with --format onnx", param_hint="'--precision'")
+        print_message(f"{output}: {export_onnx(model, output) / 1e6:.1f} MB, fp32")
+        _report_missing_candidates(model)
     elif form == "web":
-        _page(model, output, precision or "int8")
-    else:
-        from rnnsearch.export.engine_file import export as write
+        from rnnsearch.export.web_page import export_page
 
         precision = precision or "int8"
-        say(f"{output}: {write(model, output, precision, candidates) / 1e6:.1f} MB, {precision}")
+        page_bytes, model_bytes = export_page(model, output, precision)
+        print_message(
+            f"{output}: a page of {page_bytes / 1e6:.2f} MB, and a model of {model_bytes / 1e6:.1f} MB, {precision}"
+        )
+        _report_missing_candidates(model)
+    else:
+        from rnnsearch.export.engine_file import export as export_engine
+
+        precision = precision or "int8"
+        print_message(f"{output}: {export_engine(model, output, precision, candidates) / 1e6:.1f} MB, {precision}")
 
 
-def _graphs(model: Path, output: Path, precision: Precision | None) -> None:
-    from rnnsearch.export.onnx import export as write
-
-    if precision not in (None, "fp32"):
-        raise typer.BadParameter("must be fp32 with --format onnx", param_hint="'--precision'")
-    say(f"{output}: {write(model, output) / 1e6:.1f} MB, fp32")
-    _tell_of_lists(model)
-
-
-def _page(model: Path, output: Path, precision: Precision) -> None:
-    from rnnsearch.export.web_page import export_page
-
-    page, size = export_page(model, output, precision)
-    say(f"{output}: a page of {page / 1e6:.2f} MB, and a model of {size / 1e6:.1f} MB, {precision}")
-    _tell_of_lists(model)
-
-
-def _tell_of_lists(model: Path) -> None:
-    """Say that the model's candidate lists did not go along, where it searches with such."""
+def _report_missing_candidates(model: Path) -> None:
+    """Print a message if the model's search uses candidate lists, which the export does not contain."""
     from rnnsearch.config import load
     from rnnsearch.systems.folder import CONFIG
 
     if load(model / CONFIG).search.candidates:
-        say("its candidate lists are left out: the whole vocabulary is searched there")
-
-
-# `rnnsearch import`: a model of another toolkit as a model folder.
+        print_message("the candidate lists are not exported: the whole vocabulary is searched")
 
 
 def import_model(
     checkpoint: Annotated[
-        Path, typer.Argument(help="Its file, as model_step_5000.pt or best.ckpt.", show_default=False)
+        Path, Argument(help="Checkpoint, such as model_step_5000.pt or best.ckpt.", show_default=False)
     ],
-    output: NewFolder,
-    source: Annotated[str, typer.Option(help="The source language's code, as en.", show_default=False)],
-    target: Annotated[str, typer.Option(help="The target language's code, as de.", show_default=False)],
+    output: OutputFolder,
+    source: Annotated[str, Option(help="Code of the source language, such as en.", show_default=False)],
+    target: Annotated[str, Option(help="Code of the target language, such as de.", show_default=False)],
     toolkit: Annotated[
-        Literal["opennmt-py", "joeynmt"], typer.Option("--from", help="Which toolkit's.")
+        Literal["opennmt-py", "joeynmt"], Option("--from", help="Toolkit that has trained the model.")
     ] = "opennmt-py",
 ) -> None:
-    """Make a model folder of a recurrent model that OpenNMT-py 3 or JoeyNMT has trained; it translates as it did."""
+    """Import a model of OpenNMT-py or JoeyNMT.
+
+    Writes a model folder of a recurrent model of OpenNMT-py 3 or JoeyNMT, with the same translations.
+    """
     from rnnsearch.importers import import_joeynmt, import_opennmt_py
 
     importers = {"opennmt-py": import_opennmt_py, "joeynmt": import_joeynmt}
-    made = importers[toolkit](checkpoint, output, source, target)
-    say(
-        f"{output}: {made.parameters:,} parameters ({made.encoder}, {made.decoder}), {made.vocabularies[0]:,} source "
-        f"and {made.vocabularies[1]:,} target symbols; text must be cut into these as for {toolkit}"
+    imported = importers[toolkit](checkpoint, output, source, target)
+    source_size, target_size = imported.vocabularies
+    print_message(
+        f"{output}: {imported.parameters:,} parameters ({imported.encoder}, {imported.decoder}), {source_size:,} "
+        f"source and {target_size:,} target tokens; input must be tokenized as for {toolkit}"
     )
 
 
-# `rnnsearch prune`: a model with most of its weights zero.
-
-SIZES = {"fp32": 4, "bf16": 2}
-"""Bytes of a number."""
-
-
-def prune(
-    model: Model,
-    output: NewFolder,
-    share: Annotated[
-        float,
-        typer.Option(help="Of all weights in matrices, from 0 to below 1, those pruned before among them."),
-    ] = 0.8,
-    scheme: Annotated[
-        Literal["class-blind", "class-uniform", "class-distribution"],
-        typer.Option(help="Which: the smallest of all, of each class, or by each class's standard deviation."),
-    ] = "class-uniform",
-) -> None:
-    """Make a model folder whose weights nearest to zero are zero; training goes on from it with them staying so."""
-    if not 0 <= share < 1:
-        raise typer.BadParameter(f"--share must be at least 0 and below 1; got {share:g}")
-    from rnnsearch.systems.pruning import prune
-    from rnnsearch.utils.tables import columns
-
-    made = prune(model, output, share, scheme)
-    for line in [*columns(_classes(made)), "", *columns(_bytes(made))]:
-        typer.echo(line)
-    bound = {
-        "class-blind": "those of a size up to {:.4g}",
-        "class-distribution": "those up to {:.4g} standard deviations of their class",
-    }
-    told = "" if made.bound is None else f"; {bound[scheme].format(made.bound)}"
-    say(f"{output}: {made.all.zeros / made.all.weights:.1%} of the weights are zero ({scheme}{told})")
-    say(f'to train it on as it is: training.begin_from = "{output}" and training.keep_zeros = true')
-
-
-def _classes(made: Pruning) -> list[list[str]]:
-    rows = [["class", "weights", "zeros", "share"]]
-    for one in (*made.classes, made.all):
-        rows.append([one.name, f"{one.weights:,}", f"{one.zeros:,}", f"{one.zeros / one.weights:.1%}"])
-    return [*rows, ["biases, vectors", f"{made.others:,}", "", "never"]]
-
-
-def _bytes(made: Pruning) -> list[list[str]]:
-    """What all weights weigh."""
-    rows = [["bytes", "dense", "bitmask and values", "share"]]
-    for name, size in SIZES.items():
-        dense, sparse = made.weighed(size)
-        rows.append([name, f"{dense:,}", f"{sparse:,}", f"{sparse / dense:.1%}"])
-    return rows
-
-
-# `rnnsearch reranker`: what chooses among the n best translations, learned from a dev set.
-
-
+@expand_groups
 def reranker(
     model: Model,
     source: SourceFile,
     reference: TargetFile,
-    output: NewFolder,
+    output: OutputFolder,
+    *,
     reverse: Annotated[
-        Path | None, typer.Option(help="A model folder of the other direction: how well it gives the source back.")
+        Path | None, Option(help="Model of the opposite direction, whose score of the source is a feature.")
     ] = None,
-    lm: Annotated[Path | None, typer.Option(help="A language model's folder, of any symbols.")] = None,
+    lm: Annotated[
+        Path | None, Option(help="Language model, whose score is a feature; it may have another vocabulary.")
+    ] = None,
     method: Annotated[
-        Literal["mert", "pro"], typer.Option(help="Minimum error rate training, or pairwise ranking optimisation.")
+        Literal["mert", "pro"], Option(help="Minimum error rate training or pairwise ranking optimisation.")
     ] = "mert",
-    metric: Annotated[Literal["bleu", "chrf"], typer.Option(help="What is to be best.")] = "bleu",
+    metric: Annotated[Literal["bleu", "chrf"], Option(help="Metric to optimise.")] = "bleu",
     n_best: Annotated[
-        int, typer.Option(min=2, max=MOST_BEAM, help="Translations to choose from; the model's beam grows to it.")
+        int, Option(min=2, max=MAX_BEAM, help="Translations to choose from; the model's beam grows to it.")
     ] = 10,
-    threads: Threads = None,
-    device: Device = "cpu",
+    hardware: HardwareGroup,
 ) -> None:
-    """Learn to choose among the n best translations of a dev set, for `translate --reranker`."""
-    use_threads(threads)
+    """Learn to rerank n-best lists.
+
+    Learns on a dev set; `translate --reranker` uses the result.
+    """
+    hardware.set_threads()
     from rnnsearch.translator.loading import load
     from rnnsearch.translator.rerank import learn, load_features, require_free
 
     require_free(output)
-    sources, references = both_lines(source, reference)
-    features = load_features(reverse, lm, device)
-    found = learn(load(model, device), sources, references, features, method, metric, n_best)
-    found.reranker.save(output, reverse, lm)
-    typer.echo(found.table(), nl=False)
-    if found.after <= found.before:
-        say(f"{output}: no better on the dev set than the order of the search")
+    sources, references = read_parallel_lines(source, reference)
+    features = load_features(reverse, lm, hardware.device)
+    learned = learn(load(model, hardware.device), sources, references, features, method, metric, n_best)
+    learned.reranker.save(output, reverse, lm)
+    typer.echo(learned.table(), nl=False)
+    if learned.after <= learned.before:
+        print_message(f"{output}: not better on the dev set than the ranking of the search")
+
+
+# `rnnsearch prune`.
+
+
+def prune(
+    model: Model,
+    output: OutputFolder,
+    share: Annotated[
+        float, Option(help="Fraction of the weights in matrices to prune, including those already pruned; below 1.")
+    ] = 0.8,
+    scheme: Annotated[
+        Literal["class-blind", "class-uniform", "class-distribution"],
+        Option(
+            help="Prune the smallest weights of all, the same fraction of each weight class, or each class by its "
+            "standard deviation."
+        ),
+    ] = "class-uniform",
+) -> None:
+    """Set small weights of a model to zero.
+
+    Writes a model folder. Training can continue from it with the pruned weights fixed at zero.
+    """
+    if not 0 <= share < 1:
+        raise BadParameter(f"--share must be at least 0 and below 1; got {share:g}")
+    from rnnsearch.systems.pruning import prune as prune_folder
+    from rnnsearch.utils.tables import columns
+
+    pruning = prune_folder(model, output, share, scheme)
+    for line in [*columns(_class_rows(pruning)), "", *columns(_size_rows(pruning))]:
+        typer.echo(line)
+    bound = ""
+    if pruning.bound is not None and scheme == "class-blind":
+        bound = f"; absolute values up to {pruning.bound:.4g}"
+    elif pruning.bound is not None and scheme == "class-distribution":
+        bound = f"; up to {pruning.bound:.4g} standard deviations of each class"
+    print_message(f"{output}: {pruning.all.zeros / pruning.all.weights:.1%} of the weights are zero ({scheme}{bound})")
+    print_message(f'to retrain it: training.begin_from = "{output}" and training.keep_zeros = true')
+
+
+def _class_rows(pruning: Pruning) -> list[list[str]]:
+    rows = [["class", "weights", "zeros", "fraction"]]
+    for weight_class in (*pruning.classes, pruning.all):
+        zeros = f"{weight_class.zeros:,}"
+        fraction = f"{weight_class.zeros / weight_class.weights:.1%}"
+        rows.append([weight_class.name, f"{weight_class.weights:,}", zeros, fraction])
+    rows.append(["biases, vectors", f"{pruning.unpruned:,}", "", "not pruned"])
+    return rows
+
+
+def _size_rows(pruning: Pruning) -> list[list[str]]:
+    """Return the rows of a table of stored sizes."""
+    rows = [["bytes", "dense", "bitmask and values", "fraction"]]
+    for precision, size in BYTES_PER_WEIGHT.items():
+        dense, sparse = pruning.weighed(size)
+        rows.append([precision, f"{dense:,}", f"{sparse:,}", f"{sparse / dense:.1%}"])
+    return rows

@@ -1,49 +1,520 @@
-"""Arguments and options that several commands have."""
+"""Arguments and option groups that several commands share.
+
+A group is a dataclass and one panel of `--help`; a command takes it as one parameter and passes it on as an object
+(see `panels.expand_groups`). `rnnsearch --help` reads this module, so it must not import numpy or torch.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from rnnsearch.text.alignments import AlignedBy
-from rnnsearch.utils.stdio import unless_stream
+from rnnsearch.cli.panels import OptionGroup
+from rnnsearch.errors import must_be_one_of
+from rnnsearch.text.alignment_types import AlignedBy, Unit
+from rnnsearch.utils.stdio import path_unless_dash
 
-MOST_BEAM = 1000
-"""Hypotheses a sentence; memory grows with them."""
+if TYPE_CHECKING:
+    from rnnsearch.search.sampling import Variant
+    from rnnsearch.text.markup.marks import Protected
 
-Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
-SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
-TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
-Input = Annotated[
-    Path | None, typer.Option("-i", "--input", callback=unless_stream, help="Read here, not from standard input.")
+MAX_BEAM = 1000  # memory grows with the beam
+
+EngineName = Literal["local", "ray"]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+OutputFormat = Literal["text", "json", "nbest"]
+MODEL_DEFAULT = "the model's"
+
+# Arguments and single options.
+
+Model = Annotated[Path, Argument(help="Model folder, as written by `rnnsearch train`.", show_default=False)]
+Models = Annotated[
+    list[Path],
+    Argument(help="Model folder; several form an ensemble.", metavar="MODEL", show_default=False),
 ]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", callback=unless_stream, help="Write here instead of standard output.")
+SourceFile = Annotated[Path, Argument(help="Source text, one sentence per line.", show_default=False)]
+TargetFile = Annotated[Path, Argument(help="Target text, line by line.", show_default=False)]
+OutputFile = Annotated[
+    Path | None, Option("-o", "--output", callback=path_unless_dash, help="Output file instead of standard output.")
 ]
-LineByLine = Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)]
-NewFolder = Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)]
+RequiredOutputFile = Annotated[
+    Path, Option("-o", "--output", help="Output file, one line per input line.", show_default=False)
+]
+OutputFolder = Annotated[Path, Option("-o", "--output", help="Folder to create.", show_default=False)]
 Beam = Annotated[
-    int | None, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.  [default: the model's]")
+    int | None, Option(min=1, max=MAX_BEAM, help="Beam width; 1 is greedy search.", show_default=MODEL_DEFAULT)
 ]
-By = Annotated[
+NoRepeatNgram = Annotated[
+    int | None, Option(min=0, help="Forbid repeated n-grams of this length.", show_default=MODEL_DEFAULT)
+]
+Sample = Annotated[bool, Option("--sample", help="Sample each token; --beam is the number of samples (1 by default).")]
+AlignBy = Annotated[
     AlignedBy | None,
-    typer.Option(
-        help="What aligns: the model's aligner, its attention, that of the position after a word, which has read it "
-        "(read), or attention given the target word too (posterior; slow).  [default: aligner, if it has one]"
+    Option(
+        help="Source of the alignments: the model's aligner; attention; attention of the position after a word, which "
+        "has read it (read); or attention given the target word (posterior; slow).",
+        show_default="aligner, if the model has one",
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]")]
-
-Batch = Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")]
+AlignmentUnit = Annotated[Unit, Option(help="What alignments count; symbols are tokens.")]
 MaxSource = Annotated[
-    int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
+    int, Option(min=1, max=100_000, help="Limit of tokens per line; the output of a longer line is empty.")
 ]
-MaxSymbols = Annotated[
+MaxPairTokens = Annotated[
     int,
-    typer.Option(min=1, max=100_000, help="Most symbols of a side; the output of a pair with a longer one is empty."),
+    Option(
+        "--max-symbols",
+        min=1,
+        max=100_000,
+        help="Limit of tokens per sentence; the output of a pair with a longer one is empty.",
+    ),
 ]
-Precision = Literal["auto", "fp32", "bf16", "int8"]
-PrecisionOfProducts = Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")]
+TranslationPrecision = Annotated[
+    Precision | None,
+    Option(
+        help="Precision of matrix products on a CPU; int8 is the least exact.",
+        show_default=MODEL_DEFAULT,
+        rich_help_panel="Hardware",
+    ),
+]
+Device = Annotated[str, Option(help="Device: cpu, cuda or cuda:N.", rich_help_panel="Hardware")]
+
+
+# Groups.
+
+
+@dataclass(frozen=True)
+class HardwareGroup(OptionGroup):
+    """The device and the number of CPU threads."""
+
+    panel = "Hardware"
+
+    device: Device = "cpu"
+    threads: Annotated[int | None, Option(min=1, max=1024, help="Number of CPU threads.", show_default="all cores")] = (
+        None
+    )
+
+    def set_threads(self) -> None:
+        """Set the number of PyTorch's threads, if the option is given."""
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
+
+
+@dataclass(frozen=True)
+class TranslationHardwareGroup(HardwareGroup):
+    """Hardware options of commands that translate text."""
+
+    precision: TranslationPrecision = None
+    batch: Annotated[int | None, Option(min=1, help="Sentences per batch.", show_default=MODEL_DEFAULT)] = None
+
+
+@dataclass(frozen=True)
+class BulkGroup(OptionGroup):
+    """Work in shards that a killed run resumes, in this process or on a Ray cluster."""
+
+    panel = "Bulk"
+
+    engine: Annotated[
+        EngineName | None,
+        Option(help="Work in shards that a killed run resumes: in this process (local) or on a cluster (ray)."),
+    ] = None
+    store: Annotated[
+        str | None,
+        Option(help="Folder or URL (s3://...) in which shards are stored.", show_default="OUTPUT.partial"),
+    ] = None
+    rows: Annotated[int | None, Option(min=1, help="Minimum lines per shard.", show_default="16 batches")] = None
+    actors: Annotated[
+        int | None,
+        Option(min=1, help="Maximum number of processes of --engine ray.", show_default="as many as fit"),
+    ] = None
+
+    def check(self) -> None:
+        for name, value in {"store": self.store, "rows": self.rows}.items():
+            if value is not None and self.engine is None:
+                raise BadParameter(f"--{name} has no effect without --engine")
+        if self.actors is not None and self.engine != "ray":
+            raise BadParameter("--actors has no effect without --engine ray")
+
+
+@dataclass(frozen=True)
+class AlwaysBulkGroup(BulkGroup):
+    """Bulk options of commands that always work in shards."""
+
+    engine: Annotated[EngineName, Option(help="Where to translate: in this process (local) or on a cluster (ray).")] = (
+        "local"
+    )
+
+
+@dataclass(frozen=True)
+class PrepareBulkGroup(BulkGroup):
+    """Bulk options of `prepare`."""
+
+    store: Annotated[
+        str | None,
+        Option(help="Folder or URL (s3://...) in which shards are stored.", show_default="DATA.partial"),
+    ] = None
+    rows: Annotated[int | None, Option(min=1, help="Minimum pairs per shard.", show_default="20000")] = None
+
+
+@dataclass(frozen=True)
+class FileGroup(OptionGroup):
+    """The files of `translate`."""
+
+    panel = "Input and output"
+
+    input: Annotated[
+        Path | None, Option("-i", "--input", callback=path_unless_dash, help="Input file instead of standard input.")
+    ] = None
+    output: OutputFile = None
+    alignments: Annotated[Path | None, Option(help="Write word alignments (Pharaoh format) to this file.")] = None
+
+
+@dataclass(frozen=True)
+class LineGroup(OptionGroup):
+    """Which lines are translated, and how each translation is written."""
+
+    panel = "Input and output"
+
+    format: Annotated[
+        OutputFormat,
+        Option(help="text; json, one object per sentence with all fields; or nbest, one line per translation."),
+    ] = "text"
+    n_best: Annotated[
+        int, Option(min=1, max=MAX_BEAM, help="Translations per sentence, for --format json and nbest.")
+    ] = 1
+    unit: AlignmentUnit = "words"
+    by: Annotated[
+        Literal["aligner", "attention", "read"] | None,
+        Option(
+            help="Source of the alignments; read: attention of the position after each word.",
+            show_default="aligner, if the model has one",
+        ),
+    ] = None
+    max_source: MaxSource = 2000
+    min_confidence: Annotated[
+        float | None,
+        Option(min=0.0, max=1.0, help="Minimum confidence of a translation (see --unsure); needs a calibrated model."),
+    ] = None
+    unsure: Annotated[
+        Literal["empty", "mark"] | None,
+        Option(
+            help="Output for a translation below --min-confidence: an empty line, or the text after [?].",
+            show_default="empty",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        if self.n_best > 1 and self.format == "text":
+            raise BadParameter("--n-best needs --format json or nbest; text has one line per sentence")
+        if self.unsure is not None and self.min_confidence is None:
+            raise BadParameter("--unsure has no effect without --min-confidence")
+        if self.min_confidence is not None and self.format != "text":
+            raise BadParameter("--min-confidence needs --format text; json has the confidence of each line")
+
+
+@dataclass(frozen=True)
+class SearchGroup(OptionGroup):
+    """Beam search, and the choice among the translations that it finds."""
+
+    panel = "Search"
+
+    beam: Beam = None
+    length_penalty: Annotated[
+        float | None,
+        Option(min=0.0, max=10.0, help="Rank by log-probability / length ** this.", show_default=MODEL_DEFAULT),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        Option(
+            min=1, max=100_000, help="Limit of tokens per translation.", show_default="depends on the source length"
+        ),
+    ] = None
+    no_repeat_ngram: NoRepeatNgram = None
+    candidates: Annotated[
+        int | None,
+        Option(
+            min=0,
+            max=100,
+            help="Translations per source token in candidate lists; 0: the whole vocabulary.",
+            show_default=MODEL_DEFAULT,
+        ),
+    ] = None
+    mbr: Annotated[
+        Literal["chrf", "bleu"] | None,
+        Option(help="Minimum Bayes risk decoding: choose the translation most similar to all others by this metric."),
+    ] = None
+    reranker: Annotated[
+        Path | None,
+        Option(help="Choose a translation by this reranker, a folder of `rnnsearch reranker`.", show_default=False),
+    ] = None
+
+    def check(self) -> None:
+        if self.mbr is not None and self.reranker is not None:
+            raise BadParameter("--mbr and --reranker cannot be combined; choose one")
+
+
+METHODS_OF_OPTION = {
+    "temperature": ("--sample", "--stochastic"),
+    "top_k": ("--sample",),
+    "top_p": ("--sample",),
+    "seed": ("--sample", "--stochastic", "--noisy"),
+    "diversity": ("--groups",),
+    "sigma": ("--noisy",),
+}
+
+
+@dataclass(frozen=True)
+class SampleSwitch(OptionGroup):
+    """The option that turns on sampling."""
+
+    panel = "Sampling"
+
+    sample: Sample = False
+
+
+@dataclass(frozen=True)
+class SamplingSettings(OptionGroup):
+    """How tokens are sampled."""
+
+    panel = "Sampling"
+
+    temperature: Annotated[
+        float | None,
+        Option(min=1e-3, max=1e3, help="Sampling temperature; below 1 favours likely tokens.", show_default="1"),
+    ] = None
+    top_k: Annotated[int | None, Option(min=1, help="Sample from the K most probable tokens.", show_default="all")] = (
+        None
+    )
+    top_p: Annotated[
+        float | None,
+        Option(
+            min=1e-9,
+            max=1.0,
+            help="Nucleus sampling: smallest set of tokens with this total probability.",
+            show_default="1",
+        ),
+    ] = None
+    seed: Annotated[int | None, Option(min=0, help="Random seed for sampling.", show_default="1")] = None
+
+    def sampling(self) -> Variant:
+        """Return the sampling search of these options."""
+        from rnnsearch.search.sampling import Sampling
+
+        return Sampling(**_set_options(self, "temperature", "top_k", "top_p", "seed"))
+
+
+# Dataclasses take fields from the last base class first, so that --sample precedes its settings.
+@dataclass(frozen=True)
+class SamplingGroup(SamplingSettings, SampleSwitch):
+    """Sampling instead of beam search, if `--sample` is given."""
+
+    def methods(self) -> dict[str, bool]:
+        """Return the options that select a search method other than beam search, and whether each is given."""
+        return {"--sample": self.sample}
+
+    def check(self) -> None:
+        methods = self.methods()
+        selected = [method for method, is_given in methods.items() if is_given]
+        if len(selected) > 1:
+            raise BadParameter(f"{selected[0]} and {selected[1]} are different search methods; choose one")
+        for option, users in METHODS_OF_OPTION.items():
+            known_users = [method for method in users if method in methods]
+            if getattr(self, option, None) is not None and not set(selected) & set(known_users):
+                raise BadParameter(f"--{option.replace('_', '-')} has no effect without {' or '.join(known_users)}")
+
+    def variant(self) -> Variant | None:
+        """Return the selected search method, or None for beam search."""
+        return self.sampling() if self.sample else None
+
+
+@dataclass(frozen=True)
+class SearchMethodGroup(SamplingGroup):
+    """All search methods of `translate` other than beam search."""
+
+    stochastic: Annotated[
+        bool, Option("--stochastic", help="Stochastic beam search: --beam different samples, without replacement.")
+    ] = False
+    groups: Annotated[int | None, Option(min=2, help="Diverse beam search: split the beam into this many groups.")] = (
+        None
+    )
+    diversity: Annotated[
+        float | None,
+        Option(
+            min=0.0,
+            help="Penalty for a token that an earlier group chose at the same step.",
+            show_default="0.5",
+        ),
+    ] = None
+    noisy: Annotated[
+        int | None,
+        Option(
+            min=2,
+            help="Noisy parallel decoding with this many chains (Cho 2016); the likeliest translation wins.",
+        ),
+    ] = None
+    sigma: Annotated[
+        float | None,
+        Option(
+            min=0.0, max=1e3, help="Standard deviation of the noise of --noisy at the first token.", show_default="0.3"
+        ),
+    ] = None
+
+    def methods(self) -> dict[str, bool]:
+        return {
+            "--sample": self.sample,
+            "--stochastic": self.stochastic,
+            "--groups": self.groups is not None,
+            "--noisy": self.noisy is not None,
+        }
+
+    def variant(self) -> Variant | None:
+        from rnnsearch.search.noisy import Noisy
+        from rnnsearch.search.sampling import Diverse
+        from rnnsearch.search.stochastic import Stochastic
+
+        if self.stochastic:
+            return Stochastic(**_set_options(self, "temperature", "seed"))
+        if self.groups is not None:
+            return Diverse(self.groups) if self.diversity is None else Diverse(self.groups, strength=self.diversity)
+        if self.noisy is not None:
+            return Noisy(self.noisy, **_set_options(self, "sigma", "seed"))
+        return super().variant()
+
+
+def _set_options(group: OptionGroup, *names: str) -> dict[str, Any]:
+    """Return the options of these names that are given."""
+    return {name: getattr(group, name) for name in names if getattr(group, name) is not None}
+
+
+@dataclass(frozen=True)
+class EnsembleGroup(OptionGroup):
+    """How several models are combined."""
+
+    panel = "Ensembles"
+
+    weights: Annotated[
+        str | None, Option(help="Ensemble weights, comma-separated: 0.5,0.3,0.2.", show_default="equal")
+    ] = None
+    mean: Annotated[
+        Literal["geometric", "arithmetic"] | None,
+        Option(help="Mean that combines the probabilities of several models.", show_default="geometric"),
+    ] = None
+
+    def check(self) -> None:
+        self.parsed_weights()
+
+    def parsed_weights(self) -> list[float] | None:
+        """Return the weights as numbers; raise BadParameter if they are not numbers."""
+        return parse_weights(self.weights)
+
+
+@dataclass(frozen=True)
+class FusionGroup(EnsembleGroup):
+    """How several models and a language model are combined."""
+
+    lm: Annotated[
+        Path | None,
+        Option(help="Language model folder whose scores are added (shallow fusion).", show_default=False),
+    ] = None
+    lm_weight: Annotated[
+        float | None,
+        Option(min=0.0, max=100.0, help="Weight of the language model's scores.", show_default="the model's, or 0.1"),
+    ] = None
+
+
+def parse_weights(text: str | None) -> list[float] | None:
+    """Return the numbers of `--weights`; raise BadParameter if they are not numbers."""
+    if text is None:
+        return None
+    try:
+        return [float(weight) for weight in text.split(",")]
+    except ValueError:
+        raise BadParameter(f"--weights must be comma-separated numbers; got {text}") from None
+
+
+@dataclass(frozen=True)
+class UnknownWordsGroup(OptionGroup):
+    """Treatment of `<unk>` in translations."""
+
+    panel = "Unknown words"
+
+    replace_unknown: Annotated[
+        Literal["none", "copy", "dictionary"] | None,
+        Option(
+            help="Replace <unk> by the source word that it attends to, or by that word's dictionary entry.",
+            show_default=MODEL_DEFAULT,
+        ),
+    ] = None
+    dictionary: Annotated[
+        Path | None, Option(help="Dictionary for --replace-unknown: source word, tab, translation.")
+    ] = None
+    ban_unknown: Annotated[bool, Option("--ban-unknown", help="Never produce <unk>.")] = False
+
+    def check(self) -> None:
+        if self.ban_unknown and (self.replace_unknown or self.dictionary):
+            raise BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
+
+
+@dataclass(frozen=True)
+class TermsGroup(OptionGroup):
+    """Terminology, banned phrases and markup."""
+
+    panel = "Terms and tags"
+
+    glossary: Annotated[
+        Path | None, Option(help="Terms that translations must contain: source term, tab, target term.")
+    ] = None
+    force_terms: Annotated[
+        bool, Option("--force-terms", help="Force the exact terms, also with a model that inflects terms.")
+    ] = False
+    ban: Annotated[
+        Path | None,
+        Option(help="Words and phrases that no translation may contain, one per line.", show_default=False),
+    ] = None
+    tags: Annotated[
+        bool,
+        Option("--tags", help="Lines contain inline tags (<b>...</b>, <x/>), placed around the aligned words."),
+    ] = False
+    protect: Annotated[
+        list[str] | None,
+        Option(
+            help="Copy text of these types unchanged: urls, emails, placeholders, codes, numbers (comma-separated), or "
+            "all."
+        ),
+    ] = None
+
+    def check(self) -> None:
+        self.protected_types()
+
+    def protected_types(self) -> tuple[Protected, ...]:
+        """Return the names in `--protect`, which can be given several times; raise BadParameter for an unknown one."""
+        from rnnsearch.text.markup.marks import PROTECTED
+
+        names: list[str] = []
+        for argument in self.protect or ():
+            for name in argument.split(","):
+                if name not in (*PROTECTED, "all"):
+                    raise BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")
+                names += PROTECTED if name == "all" else (name,)
+        return cast("tuple[Protected, ...]", tuple(dict.fromkeys(names)))
+
+    def banned_phrases(self) -> tuple[str, ...]:
+        """Return the phrases in the file of `--ban`, without empty lines.
+
+        Raises:
+            DataError: The file cannot be read or contains no phrase.
+        """
+        from rnnsearch.data.corpus import read_lines
+        from rnnsearch.errors import DataError
+
+        if self.ban is None:
+            return ()
+        phrases = tuple(line.strip() for line in read_lines(self.ban) if line.strip())
+        if not phrases:
+            raise DataError(f"{self.ban}: must contain phrases, one per line; got none")
+        return phrases

@@ -1,4 +1,7 @@
-"""`rnnsearch translate` at a terminal: a prompt that shows what it found, how sure it is, and what came from where."""
+"""The prompt of `rnnsearch translate` at a terminal.
+
+Shows translations, the probability of each word, and the source words that it attends to.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.cli.options import MOST_BEAM
+from rnnsearch.cli.options import MAX_BEAM
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.plots.heatmap import draw, visible
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
-HELP = """A line of text is translated. Commands:
-  :beam N       beam width; 1 is greedy search
+HELP = """Type a line of text to translate it. Commands:
+  :beam N       set the beam width; 1 is greedy search
   :n N          show the N best translations
-  :words on     a table of words: how probable, and which source words they come from (off: without)
-  :heat on      draw the attention (off: do not)
-  :help         this list
-  :quit         leave (so does Ctrl-D)"""
-SURE = ((0.9, "bold"), (0.6, ""), (0.3, "yellow"), (0.0, "red"))
-"""The style of a word from a probability on."""
+  :words on     show a table of words, with probabilities and source words (off: hide it)
+  :heat on      draw the attention weights (off: do not)
+  :help         list these commands
+  :quit         leave (or Ctrl-D)"""
+
+WORD_STYLES = ((0.9, "bold"), (0.6, ""), (0.3, "yellow"), (0.0, "red"))
+"""Minimum probability of a word, and its style; the first match counts."""
+MIN_HEATMAP_WIDTH = 40
+MAX_SHOWN_SOURCE_WORDS = 3
+MIN_SHOWN_WEIGHT = 0.1
 
 
 @dataclass
 class View:
-    """What the user has set."""
+    """Settings of the user."""
 
     beam: int
     n: int = 1
@@ -39,7 +46,7 @@ class View:
 
 
 class Prompt:
-    """One session at the terminal."""
+    """A session at a terminal."""
 
     def __init__(self, translator: Translator, console: Console, options: SearchOptions) -> None:
         self.translator = translator
@@ -48,20 +55,18 @@ class Prompt:
         self.view = View(options.beam)
 
     def run(self, read: Callable[[str], str] = input) -> None:
-        """Read lines, and answer them, until their end."""
-        with contextlib.suppress(ImportError):  # not on every platform
+        """Read and answer lines until the input ends or the user leaves."""
+        with contextlib.suppress(ImportError):  # not available on every platform
             import readline  # noqa: F401  (gives `input` its history and editing keys)
         data = self.translator.config.data
-        self.console.print(
-            f"{data.source} → {data.target}. :help says what can be set; Ctrl-D leaves.", highlight=False
-        )
+        self.console.print(f"{data.source} → {data.target}. :help lists commands; Ctrl-D leaves.", highlight=False)
         while True:
             try:
                 line = read(f"{data.source}> ").strip()
                 if line in (":quit", ":q"):
                     return
                 if line.startswith(":"):
-                    self._set(line)
+                    self._run_command(line)
                 elif line:
                     options = replace(self.options, beam=max(self.view.beam, self.view.n), n_best=self.view.n)
                     self._show(self.translator.n_best([line], options)[0])
@@ -73,75 +78,91 @@ class Prompt:
             except RnnsearchError as error:
                 self.console.print(str(error), style="red", markup=False, highlight=False)
 
-    def _set(self, line: str) -> None:
-        """Do what a line that begins with a colon says."""
+    def _run_command(self, line: str) -> None:
+        """Run a command, which begins with a colon."""
         name, _, value = line.removeprefix(":").partition(" ")
         value = value.strip()
         if name in ("words", "heat"):
-            if value not in ("on", "off", ""):
-                self._say(f":{name} must be followed by on or off")
-                return
-            on = value == "on" if value else not getattr(self.view, name)
-            if name == "heat" and on and not self.translator.attends:
-                self._say("this model has no attention to draw")
-                on = False
-            setattr(self.view, name, on)
-            self._say(f"{name} {'on' if on else 'off'}")
+            self._set_switch(name, value)
         elif name in ("beam", "n"):
-            if value.isascii() and value.isdigit() and 1 <= int(value) <= MOST_BEAM:
-                setattr(self.view, name, int(value))
-                self._say(f"{name} {value}")
-            else:
-                must = f"must be followed by a whole number from 1 to {MOST_BEAM}"
-                self._say(f":{name} {must}; it is {getattr(self.view, name)}")
+            self._set_number(name, value)
+        elif name == "help":
+            self._print(HELP)
         else:
-            self._say(HELP if name == "help" else f"there is no command :{name}; :help lists them")
+            self._print(f"unknown command :{name}; :help lists all commands")
 
-    def _say(self, text: str) -> None:
+    def _set_switch(self, name: str, value: str) -> None:
+        if value not in ("on", "off", ""):
+            self._print(f":{name} must be followed by on or off")
+            return
+        is_on = value == "on" if value else not getattr(self.view, name)
+        if name == "heat" and is_on and not self.translator.attends:
+            self._print("this model has no attention to draw")
+            is_on = False
+        setattr(self.view, name, is_on)
+        self._print(f"{name} {'on' if is_on else 'off'}")
+
+    def _set_number(self, name: str, value: str) -> None:
+        if value.isascii() and value.isdigit() and 1 <= int(value) <= MAX_BEAM:
+            setattr(self.view, name, int(value))
+            self._print(f"{name} {value}")
+        else:
+            current = getattr(self.view, name)
+            self._print(f":{name} must be followed by an integer from 1 to {MAX_BEAM}; it is {current}")
+
+    def _print(self, text: str) -> None:
         self.console.print(text, style="dim", markup=False, highlight=False)
 
-    def _show(self, best: list[Translation]) -> None:
-        """The translations of a line; of the best one also its words and its attention."""
-        for number, translation in enumerate(best, start=1):
-            rank = f"{number}. " if len(best) > 1 else ""
-            end = "" if translation.finished else "  (no symbol allowed)" if translation.blocked else "  (cut off)"
-            text = shaded(translation)
-            text.append(f"   {translation.score:.2f}{end}", "dim")
-            self.console.print(rank, text, sep="", highlight=False)
-        first = best[0]
-        if self.view.words and first.words:
-            self.console.print(word_table(first))
-        if self.view.heat and first.word_attention is not None and first.words:
-            width = max(40, self.console.width)
-            drawn = draw(first.word_attention, first.source_words, first.words, width, True, first.attended)
-            self.console.print(drawn, markup=False, highlight=False, soft_wrap=True)
+    def _show(self, n_best: list[Translation]) -> None:
+        """Print the translations of a line; the words and the attention of the best one."""
+        for rank, translation in enumerate(n_best, start=1):
+            number = f"{rank}. " if len(n_best) > 1 else ""
+            note = ""
+            if not translation.finished:
+                note = "  (no token allowed)" if translation.blocked else "  (cut off)"
+            text = shade_words(translation)
+            text.append(f"   {translation.score:.2f}{note}", "dim")
+            self.console.print(number, text, sep="", highlight=False)
+        best = n_best[0]
+        if self.view.words and best.words:
+            self.console.print(word_table(best))
+        if self.view.heat and best.word_attention is not None and best.words:
+            width = max(MIN_HEATMAP_WIDTH, self.console.width)
+            heatmap = draw(best.word_attention, best.source_words, best.words, width, True, best.attended)
+            self.console.print(heatmap, markup=False, highlight=False, soft_wrap=True)
 
 
-def shaded(translation: Translation) -> Text:
-    """The translation, the words that are less sure in another colour."""
+def shade_words(translation: Translation) -> Text:
+    """Return the translation with each word in the style of its probability."""
     text = Text()
-    for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
-        text.append(" " if n else "")
-        text.append(visible(word), next(style for least, style in SURE if sure >= least))
+    for position, (word, probability) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
+        text.append(" " if position else "")
+        text.append(visible(word), next(style for minimum, style in WORD_STYLES if probability >= minimum))
     return text
 
 
 def word_table(translation: Translation) -> Table:
-    """Each word with its probability and the source words that it attends to: those that it is linked to, the others by
-    weight."""
+    """Return a table of words with their probabilities and the source words that they attend to.
+
+    Source words that a word is linked to come first, then others by weight.
+    """
     table = Table(box=None, pad_edge=True, header_style="dim")
     table.add_column("word")
     table.add_column("probability", justify="right")
     attention = translation.word_attention
     if attention is not None:
         table.add_column("from")
-    for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
-        cells = [Text(visible(word)), Text(f"{100 * sure:.0f} %")]
+    for position, (word, probability) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
+        cells = [Text(visible(word)), Text(f"{100 * probability:.0f} %")]
         if attention is not None:
-            ranks = attention[n].copy()
-            ranks[[i for i, own in translation.attended if own == n]] += 1
-            order = [int(j) for j in (-ranks).argsort(kind="stable")[:3] if ranks[j] >= 0.1]
-            found = (f"{visible(translation.source_words[j])} {100 * attention[n, j]:.0f} %" for j in order)
-            cells.append(Text(", ".join(found) or "–"))
+            ranks = attention[position].copy()
+            ranks[[source for source, target in translation.attended if target == position]] += 1
+            order = (-ranks).argsort(kind="stable")[:MAX_SHOWN_SOURCE_WORDS]
+            shown = [int(source) for source in order if ranks[source] >= MIN_SHOWN_WEIGHT]
+            source_words = [
+                f"{visible(translation.source_words[source])} {100 * attention[position, source]:.0f} %"
+                for source in shown
+            ]
+            cells.append(Text(", ".join(source_words) or "–"))
         table.add_row(*cells)
     return table

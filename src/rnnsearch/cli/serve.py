@@ -4,75 +4,110 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
-from rnnsearch.cli.io import use_threads
-from rnnsearch.cli.options import Device, Threads
+from rnnsearch.cli.options import HardwareGroup
+from rnnsearch.cli.panels import OptionGroup, expand_groups
 
-API_KEYS = "RNNSEARCH_API_KEYS"
-SWITCH_SECONDS = 0.0002
-"""The interpreter hands over between threads this often: the model's many short operations must not each wait the
-usual 5 ms for a thread that builds answers."""
+API_KEYS_VARIABLE = "RNNSEARCH_API_KEYS"
+SWITCH_INTERVAL_SECONDS = 0.0002
+"""Interval at which Python switches threads.
+
+The model's many short operations would otherwise each wait the default 5 ms for threads that build responses.
+"""
 
 
-def serve(
-    models: Annotated[list[Path], typer.Argument(help="Model folders.", show_default=False)],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 5000,
+@dataclass(frozen=True)
+class AccessGroup(OptionGroup):
+    """Where the server listens, and who may use it."""
+
+    panel = "Access"
+
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 5000
     api_keys: Annotated[
-        Path | None, typer.Option(help=f"A file of API keys, one a line (or keys with spaces in {API_KEYS}).")
-    ] = None,
+        Path | None,
+        Option(help=f"File of API keys, one per line; also read from {API_KEYS_VARIABLE} (separated by spaces)."),
+    ] = None
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name that clients call the server by, besides its addresses and localhost; * for any."),
-    ] = None,
-    preload: Annotated[bool, typer.Option("--preload", help="Load every model before the first request.")] = False,
-    max_loaded: Annotated[int | None, typer.Option(min=1, help="Models kept in memory.  [default: all]")] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a file that is sent.")] = 10,
-    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a request's texts.")] = 50_000,
-    max_symbols: Annotated[int, typer.Option(min=1, help="Symbols of a sentence.")] = 500,
-    max_queue: Annotated[int, typer.Option(min=1, help="Sentences that may wait for a model.")] = 2000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60.0,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences of a batch.")] = 64,
-    suggestions: Annotated[Path | None, typer.Option(help="Keep readers' better translations here.")] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is told.")] = "info",
-    device: Device = "cpu",
-    threads: Threads = None,
+        Option(help="Further host name of this server, in addition to its addresses and localhost; * for any."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class LimitGroup(OptionGroup):
+    """Limits of requests, queues and memory."""
+
+    panel = "Limits"
+
+    max_loaded: Annotated[
+        int | None, Option(min=1, help="Limit of models in memory at the same time.", show_default="all")
+    ] = None
+    max_body: Annotated[int, Option(min=1, help="Limit of megabytes per uploaded file.")] = 10
+    max_characters: Annotated[int, Option(min=1, help="Limit of characters per request.")] = 50_000
+    max_symbols: Annotated[int, Option(min=1, help="Limit of tokens per sentence.")] = 500
+    max_queue: Annotated[int, Option(min=1, help="Limit of waiting sentences per model.")] = 2000
+    timeout: Annotated[float, Option(min=0.1, help="Seconds until a request is cancelled.")] = 60.0
+
+
+@expand_groups
+def serve(
+    models: Annotated[list[Path], Argument(help="Model folders.", show_default=False)],
+    *,
+    preload: Annotated[bool, Option("--preload", help="Load all models before the first request.")] = False,
+    batch: Annotated[int, Option(min=1, help="Sentences per batch.")] = 64,
+    suggestions: Annotated[Path | None, Option(help="File to which users' suggestions are appended.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(help="Minimum level of log lines.")] = (
+        "info"
+    ),
+    access: AccessGroup,
+    limits: LimitGroup,
+    hardware: HardwareGroup,
 ) -> None:
-    """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
+    """Serve models over HTTP.
+
+    Provides a translation page, LibreTranslate's API and an API of its own. On Ctrl-C or SIGTERM the server finishes
+    the requests it has accepted, then stops.
+    """
     from rnnsearch.ops.device import choose_device
     from rnnsearch.serve.limits import Settings
     from rnnsearch.serve.server import run
     from rnnsearch.utils.files import require_appendable
 
-    choose_device(device, "device")  # not only when a first request asks for a model
+    choose_device(hardware.device, "device")  # raises now rather than at the first request
     if suggestions is not None:
         require_appendable(suggestions)
     settings = Settings(
-        api_keys=_keys(api_keys),
-        allowed_hosts=frozenset(name.lower() for name in allowed_host or ()),
-        max_body=max_body << 20,
-        max_characters=max_characters,
-        max_symbols=max_symbols,
-        max_queue=max_queue,
-        timeout=timeout,
+        api_keys=_read_api_keys(access.api_keys),
+        allowed_hosts=frozenset(name.lower() for name in access.allowed_host or ()),
+        max_body=limits.max_body << 20,
+        max_characters=limits.max_characters,
+        max_tokens=limits.max_symbols,
+        max_queue=limits.max_queue,
+        timeout=limits.timeout,
         batch_sentences=batch,
-        device=device,
-        max_loaded=max_loaded,
+        device=hardware.device,
+        max_loaded=limits.max_loaded,
         suggestions=suggestions,
     )
-    use_threads(threads)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    run(models, settings, host, port, log_level, preload)
+    hardware.set_threads()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    run(models, settings, access.host, access.port, log_level, preload)
 
 
-def _keys(path: Path | None) -> frozenset[str]:
-    """The API keys of a file, or of the environment. Errors: ConfigError for a file without any."""
+def _read_api_keys(path: Path | None) -> frozenset[str]:
+    """Return the API keys of a file, or of the environment.
+
+    Raises:
+        ConfigError: The file cannot be read or contains no key.
+    """
     if path is None:
-        return frozenset(os.environ.get(API_KEYS, "").split())
+        return frozenset(os.environ.get(API_KEYS_VARIABLE, "").split())
     from rnnsearch.errors import ConfigError
 
     try:
@@ -80,5 +115,5 @@ def _keys(path: Path | None) -> frozenset[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: the file of API keys cannot be read: {error}"]) from None
     if not keys:
-        raise ConfigError([f"{path}: must hold API keys, one a line; it is empty"])
+        raise ConfigError([f"{path}: must contain API keys, one per line; got an empty file"])
     return keys

@@ -1,4 +1,4 @@
-"""`rnnsearch prepare` and `train`."""
+"""`rnnsearch prepare`, `train`, `demo` and `presets`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.bulk import Actors, Engine, check_engine, prepare_in_shards
-from rnnsearch.cli.io import console, download_bar, say
+from rnnsearch.cli.bulk import prepare_in_shards
+from rnnsearch.cli.io import download_progress, error_console, print_message
+from rnnsearch.cli.options import PrepareBulkGroup
+from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
@@ -20,225 +23,194 @@ if TYPE_CHECKING:
     from rnnsearch.utils.distributed import Processes
 
 
-RunFile = Annotated[Path, typer.Argument(help="A run file (TOML); see examples/.", show_default=False)]
+RunFile = Annotated[Path, Argument(help="Run file (TOML); see examples/.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override options: --set training.seed=2 text.vocabulary=4000."),
+    Option("--set", metavar="KEY=VALUE", help="Override options: --set training.seed=2 text.vocabulary=4000."),
 ]
 
 
+@expand_groups
 def prepare(
     run_file: RunFile,
+    *,
     settings: Settings = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the work; as many as cores.", show_default=False)
+        int | None, Option(min=1, help="Number of processes.", show_default="as many as cores")
     ] = None,
-    engine: Engine = None,
-    store: Annotated[
-        str | None,
-        typer.Option(help="Keep shards in this folder, or at this URL (s3://..).  [default: DATA.partial]"),
-    ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Pairs a shard, at least.  [default: 20000]")] = None,
-    actors: Actors = None,
+    bulk: PrepareBulkGroup,
 ) -> None:
-    """Clean a corpus, learn its vocabulary and write memory-mapped ids."""
-    check_engine(engine, store, rows, actors)
-    if processes is not None and engine == "ray":
-        raise typer.BadParameter("--processes has no effect with --engine ray: --actors says how many")
-    config = checked(run_file, settings)
+    """Clean a corpus and learn its vocabulary.
 
-    def make(place: Path, bar: Progress) -> Prepared:
-        if engine is not None:
-            return prepare_in_shards(config, place, bar, engine, store, rows, actors, processes)
-        from rnnsearch.data.prepare import prepare as in_one_go
+    Writes memory-mapped token ids, and prints what was left out of the corpus and why.
+    """
+    if processes is not None and bulk.engine == "ray":
+        raise BadParameter("--processes has no effect with --engine ray; use --actors")
+    config = load_run_config(run_file, settings)
 
-        return in_one_go(config, place, progress=bar, processes=processes)
+    def make(folder: Path, show_download: Progress) -> Prepared:
+        if bulk.engine is not None:
+            return prepare_in_shards(config, folder, show_download, bulk, processes)
+        from rnnsearch.data.prepare import prepare as prepare_at_once
 
-    report(_prepared_now(data_folder(config, run_folder(config, run_file)), make))
+        return prepare_at_once(config, folder, progress=show_download, processes=processes)
+
+    print_preparation_report(_prepare(data_folder(config, run_folder(config, run_file)), make))
 
 
 def train(
     run_file: RunFile,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue from the last checkpoint, if there is one.")] = False,
     settings: Settings = None,
 ) -> None:
-    """Train a model (preparing its corpus first where that is not done); Ctrl-C saves, --resume goes on."""
-    from rnnsearch.errors import Interrupted, RnnsearchError
-    from rnnsearch.utils.distributed import joined
+    """Train a model from a run file.
 
-    with joined() as processes:
+    Prepares the corpus first, if that has not been done. Ctrl-C saves a checkpoint; --resume continues from it.
+    """
+    from rnnsearch.errors import Interrupted, RnnsearchError
+    from rnnsearch.utils.distributed import joined_processes
+
+    with joined_processes() as processes:
         try:
-            config = checked(run_file, settings)
+            config = load_run_config(run_file, settings)
             folder = run_folder(config, run_file)
             run(config, folder, resume, processes)
         except RnnsearchError as error:
-            if processes.is_mine_to_say(error):
+            if processes.should_report(error):
                 raise
             raise typer.Exit(130 if isinstance(error, Interrupted) else 1) from None
-        if processes.first:
+        if processes.is_first:
             use = "translate" if config.model.kind == "translation" else "lm sample"
-            say(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
+            print_message(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
 
 
-def checked(run_file: Path, settings: list[str] | None) -> RunConfig:
-    """The resolved config. Errors: ConfigError with every fault, of types and of names and combinations together."""
+def load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
+    """Load a run file and check it.
+
+    Raises:
+        ConfigError: The run file has problems; those of single options and of combinations are reported together.
+    """
     from rnnsearch import config as run_config
     from rnnsearch.errors import ConfigError
 
-    faults: list[str] = []
+    problems: list[str] = []
     try:
         config = run_config.load(run_file, settings or ())
     except ConfigError as error:
         if not isinstance(error.rest, run_config.RunConfig):
             raise
-        faults, config = error.faults, error.rest
+        problems = error.faults
+        config = error.rest
     from rnnsearch.training.run import check
 
-    faults += [f"{run_file}: {fault}" for fault in check(config)]
-    if faults:
-        raise ConfigError(faults)
+    problems += [f"{run_file}: {problem}" for problem in check(config)]
+    if problems:
+        raise ConfigError(problems)
     return config
 
 
 def run_folder(config: RunConfig, run_file: Path) -> Path:
-    """Where a run lives: `folder`, relative to the run file, else `runs/<name>` here."""
+    """Return the folder of a run: `folder`, relative to the run file, or `runs/<name>` in the working directory."""
     if config.folder is not None:
         return config.base / config.folder
     return Path("runs") / (config.name or run_file.stem)
 
 
 def data_folder(config: RunConfig, folder: Path) -> Path:
-    """Where the prepared data of the run in a folder are."""
-    return config.base / config.data.prepared if config.data.prepared is not None else folder / "data"
+    """Return the folder of the prepared data of a run in `folder`."""
+    if config.data.prepared is not None:
+        return config.base / config.data.prepared
+    return folder / "data"
 
 
 def prepared_data(config: RunConfig, folder: Path) -> Prepared:
-    """The run's prepared data, made now where they are not there."""
-    from rnnsearch.data.prepare import prepare as make
+    """Return the prepared data of a run; prepare the corpus if that has not been done."""
+    from rnnsearch.data.prepare import prepare as prepare_at_once
     from rnnsearch.data.prepared import FACTS, Prepared
 
-    place = data_folder(config, folder)
-    if (place / FACTS).is_file():
-        return Prepared.open(place, config)
-    return _prepared_now(place, lambda place, bar: make(config, place, progress=bar))
+    data = data_folder(config, folder)
+    if (data / FACTS).is_file():
+        return Prepared.open(data, config)
+    return _prepare(data, lambda folder, show_download: prepare_at_once(config, folder, progress=show_download))
 
 
-def _prepared_now(place: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
-    with download_bar() as bar:
-        prepared = make(place, bar)
-    say(f"prepared {prepared.facts['pairs']:,} training pairs in {place}")
+def _prepare(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
+    with download_progress() as show_download:
+        prepared = make(folder, show_download)
+    print_message(f"prepared {prepared.facts['pairs']:,} training pairs in {folder}")
     return prepared
 
 
-def report(prepared: Prepared) -> None:
-    """Say what was left out of the corpus and why, with examples, and what the vocabulary covers."""
-    facts, cleaning = prepared.facts, prepared.report
-    say(f"{cleaning['read']:,} pairs read, {cleaning['kept']:,} kept")
+def print_preparation_report(prepared: Prepared) -> None:
+    """Print what was left out of the corpus and why, with examples, and what the vocabulary covers."""
+    facts = prepared.facts
+    cleaning = prepared.report
+    print_message(f"{cleaning['read']:,} pairs read, {cleaning['kept']:,} kept")
     for reason, row in cleaning["rejected"].items():
-        say(f"  {row['count']:,} left out: {reason}; for example")
+        print_message(f"  {row['count']:,} left out: {reason}; for example")
         for example in row["examples"]:
-            say(f"    {example}")
-    say(f"{facts['pairs']:,} pairs to train on, {facts['dev']:,} for dev, {facts['test']:,} for test")
+            print_message(f"    {example}")
+    print_message(f"{facts['pairs']:,} pairs for training, {facts['dev']:,} for dev, {facts['test']:,} for test")
     if facts["left_out_by_split"]:
-        say(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
+        print_message(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
     for warning in prepared.warnings:
-        say(f"warning: {warning}")
-    for side in facts["sides"]:
-        unknown, symbols = facts["unknown"][side], facts["symbols"][side]
-        role = "target" if side == prepared.direction.target else "source" if len(facts["sides"]) == 2 else side
-        say(f"{role}: {symbols:,} symbols of {facts['vocabulary'][side]:,} kinds, {unknown:.2%} unknown")
+        print_message(f"warning: {warning}")
+    for language in facts["sides"]:
+        role = language  # of several source languages
+        if language == prepared.direction.target:
+            role = "target"
+        elif len(facts["sides"]) == 2:
+            role = "source"
+        print_message(
+            f"{role}: {facts['symbols'][language]:,} tokens, vocabulary of {facts['vocabulary'][language]:,}, "
+            f"{facts['unknown'][language]:.2%} unknown"
+        )
 
 
 def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
-    """Prepare where needed, print the config, train; returns why training ended."""
+    """Prepare the corpus if necessary, print the config and train; return why training ended."""
     from rnnsearch import config as run_config
     from rnnsearch.data.prepared import FACTS
-    from rnnsearch.training.progress import Screen, Together
+    from rnnsearch.training.progress import ReporterGroup, Screen
     from rnnsearch.training.run import train as train_run
-    from rnnsearch.training.run_folder import refuse_other_run
-    from rnnsearch.utils.distributed import Processes, restarted
+    from rnnsearch.training.run_folder import check_run_folder
+    from rnnsearch.utils.distributed import Processes, was_restarted
 
     def prepare_first() -> None:
         if not (data_folder(config, folder) / FACTS).is_file():
-            refuse_other_run(config, folder, resume)  # before anybody's text comes into a folder that is no run's
+            check_run_folder(config, folder, resume)  # before anything is written to a folder that is not a run's
         prepared_data(config, folder)
 
     processes = processes or Processes()
-    resume = resume or processes.any(restarted())
-    processes.once(prepare_first)
+    resume = resume or processes.any(was_restarted())
+    processes.run_on_first(prepare_first)
     prepared = prepared_data(config, folder)
-    if not processes.first:
-        return train_run(config, prepared, folder, Together(), resume, processes)
+    if not processes.is_first:
+        return train_run(config, prepared, folder, ReporterGroup(), resume, processes)
     for warning in prepared.warnings:
-        say(f"warning: {warning}")
-    say(run_config.dump(config))
-    with Screen(console()) as screen:
+        print_message(f"warning: {warning}")
+    print_message(run_config.dump(config))
+    with Screen(error_console()) as screen:
         return train_run(config, prepared, folder, screen, resume, processes)
 
 
-# `rnnsearch data list` and `get`.
+# `rnnsearch demo`.
 
-app = typer.Typer(help="Corpora that can be downloaded, with licence and attribution.", no_args_is_help=True)
-
-
-@app.command("list")
-def list_corpora() -> None:
-    """List the corpora by name."""
-    from rnnsearch.data.corpora.catalog import CORPORA
-
-    for corpus in CORPORA.values():
-        aligned = "; word alignments" if corpus.aligned else ""
-        typer.echo(f"{corpus.name:16} {corpus.pairs:>7,} pairs  {corpus.licence}{aligned}\n    {corpus.description}")
-
-
-@app.command("get")
-def get(
-    name: Annotated[str, typer.Argument(help="A name of `rnnsearch data list`.", show_default=False)],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Copy its files here, too.")] = None,
-) -> None:
-    """Download a corpus, check its hash, split it, and print the folder it lies in."""
-    import shutil
-
-    from rnnsearch.data.corpora.catalog import find
-    from rnnsearch.data.corpora.catalog import get as fetch
-    from rnnsearch.errors import DataError
-    from rnnsearch.utils.files import atomic_folder
-
-    corpus = find(name)
-    if output is not None and output.exists() and not _replaceable(output):
-        raise DataError(f"{output}: must be a new or empty folder, or a corpus got before; got one with other files")
-    with download_bar() as bar:
-        folder = fetch(name, progress=bar)
-    say(f"{corpus.attribution}. Licence: {corpus.licence}.")
-    if output is not None:
-        with atomic_folder(output.resolve()) as temporary:
-            shutil.copytree(folder, temporary, dirs_exist_ok=True)
-        folder = output
-    typer.echo(str(folder))
-
-
-def _replaceable(folder: Path) -> bool:
-    """Whether a folder holds nothing that a corpus in its place would destroy."""
-    return folder.is_dir() and ((folder / "corpus.json").is_file() or not any(folder.iterdir()))
-
-
-# `rnnsearch demo`: the main job on a corpus that any machine with pip can have.
-
-Pair = Literal["en-de", "de-en", "en-fr", "fr-en", "en-es", "es-en"]
-SHOWN = 4
-"""Held-out sentences shown with their alignments."""
+DemoPair = Literal["en-de", "de-en", "en-fr", "fr-en", "en-es", "es-en"]
+SHOWN_SENTENCES = 4
+SHOWN_LENGTHS = range(6, 11)  # words of a source sentence
 
 
 def demo(
-    pair: Annotated[Pair, typer.Option(help="Language pair.")] = "en-de",
-    runs: Annotated[Path, typer.Option(help="Where the model folder goes.")] = Path("runs"),
-    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training at the most.")] = 10.0,
+    pair: Annotated[DemoPair, Option(help="Language pair.")] = "en-de",
+    runs: Annotated[Path, Option(help="Parent of the model folder.")] = Path("runs"),
+    minutes: Annotated[float, Option(min=0.01, help="Maximum training time in minutes.")] = 10.0,
 ) -> None:
-    """Train a translator on real sentences in about ten minutes, score it, and show what it does.
+    """Train a translator in about ten minutes.
 
-    An interrupted demo goes on where it stopped.
+    Trains on real sentences, evaluates on a test set and shows translations with their alignments. An interrupted
+    demo continues when it is started again.
     """
-    # MOVED
     from rnnsearch.data.corpora.catalog import find
     from rnnsearch.evaluation.assess import assess, record, training_counts
     from rnnsearch.evaluation.report import write_assessment
@@ -246,24 +218,25 @@ def demo(
 
     folder = runs / f"demo-{pair}"
     corpus = find(f"tatoeba-{pair}")
-    config = run_file(folder, pair, minutes)
-    say(f"{corpus.attribution}. Licence: {corpus.licence}.")
-    reason = run(config, folder, resume=True)
-    say(f"Trained: {reason}. Now the test set, which the model has not seen.")
+    config = _write_demo_run_file(folder, pair, minutes)
+    print_message(f"{corpus.attribution}. Licence: {corpus.licence}.")
+    end_reason = run(config, folder, resume=True)
+    print_message(f"Trained: {end_reason}. Now evaluating on the test set, which was not used in training.")
     translator = load(folder)
     test = prepared_data(config, folder).test
-    sources, references = [p.source for p in test], [p.target for p in test]
+    sources = [sentences.source for sentences in test]
+    references = [sentences.target for sentences in test]
     assessment = assess(translator, sources, references, folder.name, counts=training_counts(folder))
-    set_name = f"{corpus.name}, test split"
-    record(folder, assessment, set_name)
-    page = write_assessment(folder / "evaluation", translator, folder, assessment, set_name)
-    _show(assessment)
+    test_set = f"{corpus.name}, test split"
+    record(folder, assessment, test_set)
+    page = write_assessment(folder / "evaluation", translator, folder, assessment, test_set)
+    _print_sample_translations(assessment)
     typer.echo(assessment.evaluation.to_text())
-    _next(folder, page, config)
+    _print_next_steps(folder, page, config)
 
 
-def run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
-    """The demo's run file, written into its folder for the user to copy, and its config."""
+def _write_demo_run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
+    """Write the run file of the demo to its folder, as an example for the user, and load it."""
     from rnnsearch import config as run_config
     from rnnsearch.utils.files import write_text
 
@@ -277,31 +250,46 @@ def run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
     return run_config.load(path)
 
 
-def _show(assessment: Assessment) -> None:
-    """Draw a few held-out sentences with their alignments."""
+def _print_sample_translations(assessment: Assessment) -> None:
+    """Print some translations of the test set with their attention weights."""
     from rnnsearch.metrics.plots.heatmap import draw
 
-    middling = [n for n, t in enumerate(assessment.translations) if 6 <= len(t.source_words) <= 10]
-    for shown, number in enumerate(middling[:: max(1, len(middling) // SHOWN)][:SHOWN]):
-        t = assessment.translations[number]
-        typer.echo(f"\nsource:      {t.source}\ntranslation: {t.text}\nreference:   {assessment.references[number]}\n")
-        if t.word_attention is not None and t.words:
-            typer.echo(draw(t.word_attention, t.source_words, t.words, 100, shown == 0, t.attended))
+    candidates = [
+        number
+        for number, translation in enumerate(assessment.translations)
+        if len(translation.source_words) in SHOWN_LENGTHS
+    ]
+    step = max(1, len(candidates) // SHOWN_SENTENCES)
+    for position, number in enumerate(candidates[::step][:SHOWN_SENTENCES]):
+        translation = assessment.translations[number]
+        typer.echo(f"\nsource:      {translation.source}")
+        typer.echo(f"translation: {translation.text}")
+        typer.echo(f"reference:   {assessment.references[number]}\n")
+        if translation.word_attention is not None and translation.words:
+            heatmap = draw(
+                translation.word_attention,
+                translation.source_words,
+                translation.words,
+                100,
+                position == 0,
+                translation.attended,
+            )
+            typer.echo(heatmap)
     typer.echo("")
 
 
-def _next(folder: Path, page: Path, config: RunConfig) -> None:
+def _print_next_steps(folder: Path, page: Path, config: RunConfig) -> None:
     typer.echo(
         f"""
-The model is in {folder}/ (card.md says what it is), its report with attention heat maps in {page}.
+The model is in {folder}/ (card.md describes it), the report with attention heat maps in {page}.
 
-What to type next:
+Next steps:
   rnnsearch serve {folder}                               open its page in a browser: translation as you type
   echo "..." | rnnsearch translate {folder}                      translate {config.data.source} text, line by line
   rnnsearch translate {folder} -i in.txt -o out.txt --alignments out.align
-  rnnsearch inspect {folder}                                     what is inside
+  rnnsearch inspect {folder}                                     show components, training and scores
   rnnsearch train {folder}/run.toml --resume --set training.max_minutes=60 training.max_epochs=60
-  cp {folder}/run.toml mine.toml                                 then name your own files in it: data.train
+  cp {folder}/run.toml mine.toml                                 then set data.train to your own files
 
 (If rnnsearch is not found, activate the environment first: . .venv/bin/activate)"""
     )
@@ -309,21 +297,26 @@ What to type next:
 
 # `rnnsearch presets`.
 
-_SENTENCE = re.compile(r".*?\.(?<!al\.)(?<!eq\.)(?= |$)")
+# The first sentence of a description, not ended by "al." or "eq.".
+_FIRST_SENTENCE = re.compile(r".*?\.(?<!al\.)(?<!eq\.)(?= |$)")
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="The preset to show whole; without it, a line each.")] = None,
+    name: Annotated[str | None, Argument(help="Preset to print completely, instead of the list.")] = None,
 ) -> None:
-    """The ready-made settings that a run file can begin from (`preset = "small"`)."""
+    """List the presets, or print one.
+
+    A run file uses the settings of a preset as its defaults (`preset = "small"`).
+    """
     import tomli_w
 
     from rnnsearch.config import preset, preset_description, preset_names
 
     if name is not None:
-        whole = tomli_w.dumps(preset(name))
-        typer.echo(f"{preset_description(name)}\n\n{whole}", nl=False)
+        settings = tomli_w.dumps(preset(name))
+        typer.echo(f"{preset_description(name)}\n\n{settings}", nl=False)
         return
     width = max(map(len, preset_names()))
-    for known in preset_names():
-        typer.echo(f"{known:{width}}  {_SENTENCE.findall(preset_description(known))[0]}")
+    for preset_name in preset_names():
+        summary = _FIRST_SENTENCE.findall(preset_description(preset_name))[0]
+        typer.echo(f"{preset_name:{width}}  {summary}")

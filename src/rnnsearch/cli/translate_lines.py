@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,13 +69,13 @@ class TranslateOptions:
     models: tuple[Path, ...]
     input_name: str
     """Name of the input in messages."""
-    lines: LineGroup = LineGroup()
-    search: SearchGroup = SearchGroup()
-    sampling: SamplingGroup = SamplingGroup()
-    ensemble: FusionGroup = FusionGroup()
-    unknown_words: UnknownWordsGroup = UnknownWordsGroup()
-    terms: TermsGroup = TermsGroup()
-    hardware: TranslationHardwareGroup = TranslationHardwareGroup()
+    lines: LineGroup = field(default_factory=LineGroup)
+    search: SearchGroup = field(default_factory=SearchGroup)
+    sampling: SamplingGroup = field(default_factory=SamplingGroup)
+    ensemble: FusionGroup = field(default_factory=FusionGroup)
+    unknown_words: UnknownWordsGroup = field(default_factory=UnknownWordsGroup)
+    terms: TermsGroup = field(default_factory=TermsGroup)
+    hardware: TranslationHardwareGroup = field(default_factory=TranslationHardwareGroup)
     alignments: bool = False
     """True if word alignments are written, too."""
     banned_phrases: tuple[str, ...] = ()
@@ -134,19 +134,20 @@ def _map_paths(value: Any, change: Callable[[Path], Any]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_map_paths(item, change) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _map_paths(getattr(value, field.name), change) for field in fields(value)})
+        changed = {item.name: _map_paths(getattr(value, item.name), change) for item in fields(value)}
+        return replace(value, **changed)
     return value
 
 
 def _flat_options(group: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, and of the dataclasses in it, by name with spaces."""
     options: dict[str, Any] = {}
-    for field in fields(group):
-        value = getattr(group, field.name)
+    for option in fields(group):
+        value = getattr(group, option.name)
         if is_dataclass(value):
             options |= _flat_options(value)
         else:
-            options[field.name.replace("_", " ")] = value
+            options[option.name.replace("_", " ")] = value
     return options
 
 
@@ -197,9 +198,7 @@ class LineTranslator:
             raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
         if terms.glossary is None:
             return None
-        return GlossaryTranslator(
-            terms.glossary, self.translator, self.search_options, terms.force_terms, self._counts
-        )
+        return GlossaryTranslator(terms.glossary, self.translator, self.search_options, terms.force_terms, self._counts)
 
     def __call__(self, lines: Sequence[str], first: int) -> Done:
         """Translate any number of lines, chunk by chunk; `first` is the number of the first one, from 0."""
@@ -239,9 +238,7 @@ class LineTranslator:
             outputs[ALIGNMENTS] = "".join(links)
         return Done(outputs, messages, {**self._counts, **replaced, EMPTY_LINES: written.count("\n")})
 
-    def _parse_lines(
-        self, lines: Sequence[str], first: int
-    ) -> tuple[list[MarkedText], list[str | None], list[str]]:
+    def _parse_lines(self, lines: Sequence[str], first: int) -> tuple[list[MarkedText], list[str | None], list[str]]:
         """Return the texts of lines, the lines that are too long (their text is empty), and messages about these.
 
         Markup does not count towards the limit of tokens.

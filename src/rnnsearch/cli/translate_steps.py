@@ -92,9 +92,7 @@ def build_search(
 class GlossaryTranslator:
     """Translates under the terms of a glossary: put into the source, if the model reads inline terms, else forced."""
 
-    def __init__(
-        self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts
-    ) -> None:
+    def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts) -> None:
         """Read the glossary; report and skip the terms that the model cannot write.
 
         Args:

@@ -11,26 +11,19 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.errors import ConfigError, DataError, must_be_one_of
+from rnnsearch.text.alignment_types import Unit
 from rnnsearch.text.tokenizer import Segmented
 
 # The words of a raw sentence, which alignments count, and the word that each symbol lies in.
 
 # ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
-Unit = Literal["words", "symbols"]
-"""What alignments count."""
-Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
-"""How links of two directions become one alignment (`alignments.symmetrise`)."""
-AlignedBy = Literal["aligner", "attention", "read", "posterior"]
-ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
-"""What makes alignments: the model folder's aligner, attention, that of the position after the word, which has read it,
-or attention given the target word itself."""
 NO_WORD = -1
 """The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
 

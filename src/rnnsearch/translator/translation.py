@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.text.alignment_types import Unit
 from rnnsearch.text.alignments import (
     NO_WORD,
     Link,
-    Unit,
     attention_of_symbols,
     information,
     with_copies,

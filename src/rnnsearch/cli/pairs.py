@@ -1,0 +1,171 @@
+"""Sentence pairs as `score` and `align` read them, and word alignments as lines of text.
+
+`LinkWriter` is also used by `translate --alignments`. All of them count how much attention says about the alignment
+(`Translation.attention_information`), to warn of a model whose attention is nearly uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rnnsearch.cli.io import count_pairs, pair_chunks, print_message
+
+if TYPE_CHECKING:
+    from rnnsearch.bulk import Counts
+    from rnnsearch.text.alignment_types import AlignedBy, Symmetrisation, Unit
+    from rnnsearch.text.alignments import Link
+    from rnnsearch.text.tokenizer import Tokenizer
+    from rnnsearch.translator.translation import Translation
+    from rnnsearch.translator.translator import Translator
+
+BATCHES_PER_CHUNK = 16  # a chunk of lines is sorted by length
+
+# Names of counts: the sum of `attention_information`, and the number of translations that have it.
+INFORMATION = "information of attention"
+TRANSLATIONS = "translations with attention"
+
+
+class PairChunk(NamedTuple):
+    """Some line pairs of two files. A pair that is too long is empty here and stored in `skipped`."""
+
+    sources: list[str]
+    targets: list[str]
+    skipped: list[tuple[str, str] | None]
+
+
+def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: int) -> Iterator[PairChunk]:
+    """Yield the line pairs of two files; report and skip those with a sentence of more than `max_tokens` tokens.
+
+    Raises:
+        DataError: The files have different numbers of lines.
+    """
+    count_pairs(source, target)
+    number = 0
+    for lines in pair_chunks(source, target, BATCHES_PER_CHUNK * translator.config.search.batch_sentences):
+        chunk = PairChunk([], [], [])
+        for line in lines:
+            number += 1
+            text, translation = line.split("\n")
+            fits = True
+            for path, sentence, tokenizer in (
+                (source, text, translator.source),
+                (target, translation, translator.target),
+            ):
+                if not fits_limits(sentence, max_tokens, tokenizer):
+                    fits = False
+                    print_message(too_long_message(path, number, max_tokens, "--max-symbols"))
+            chunk.sources.append(text if fits else "")
+            chunk.targets.append(translation if fits else "")
+            chunk.skipped.append(None if fits else (text, translation))
+        yield chunk
+
+
+def fits_byte_limit(line: str) -> bool:
+    """Return True if the line is short enough to be tokenized at all."""
+    from rnnsearch.data.corpus import LONGEST
+
+    return len(line.encode()) <= LONGEST
+
+
+def fits_limits(line: str, max_tokens: int, tokenizer: Tokenizer) -> bool:
+    """Return True if the line has at most `max_tokens` tokens."""
+    return fits_byte_limit(line) and tokenizer.fits(line, max_tokens)
+
+
+def too_long_message(path: object, number: int, max_tokens: int, option: str) -> str:
+    """Return the message about a line that is too long."""
+    return f"{path}:{number}: must have at most {max_tokens:,} tokens ({option}); its output line is empty"
+
+
+# Alignments.
+
+
+def pharaoh_line(links: Collection[Link]) -> str:
+    """Return links as a line of a Pharaoh file."""
+    from rnnsearch.text.alignments import format_pharaoh
+
+    return format_pharaoh(links) + "\n"
+
+
+class LinkWriter:
+    """Writes the links of translations as Pharaoh lines, and adds their attention information to `counts`."""
+
+    def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts) -> None:
+        self._unit = unit
+        self._always_attention = by == "attention"
+        self._counts = counts
+
+    def line(self, translation: Translation, words_before: int | None = 0) -> str:
+        """Return the links of a translation.
+
+        Args:
+            words_before: Number of words before the translation in its output line; None if that line is empty.
+        """
+        by_attention = self._always_attention or translation.aligned is None
+        if by_attention:
+            count_attention_information(translation, self._counts)
+        if words_before is None:
+            return pharaoh_line(())
+        if self._unit == "symbols":
+            return pharaoh_line(translation.attended_tokens if by_attention else translation.token_alignment)
+        links = translation.attended if by_attention else translation.alignment
+        return pharaoh_line([(source, words_before + target) for source, target in links])
+
+
+class BidirectionalAligner:
+    """Combines the word links of two models of opposite directions.
+
+    Attributes:
+        counts: Attention information of each model's alignments.
+    """
+
+    def __init__(self, forward: Translator, backward: Translator, by: AlignedBy, method: Symmetrisation) -> None:
+        """Store the models.
+
+        Raises:
+            ModelError: `backward` does not translate in the opposite direction, or cannot align by this method.
+        """
+        backward.require_reverse_of(*forward.languages)
+        backward.require_alignments(by)
+        self._forward = forward
+        self._backward = backward
+        self._by = by
+        self._method = method
+        self.counts: tuple[Counts, Counts] = ({}, {})
+
+    def links(self, sources: list[str], targets: list[str]) -> list[set[Link]]:
+        """Return the links (source word, target word) of each pair."""
+        from rnnsearch.text.alignments import symmetrise
+
+        forward_pairs = self._forward.score(sources, targets, self._by)
+        backward_pairs = self._backward.score(targets, sources, self._by)
+        combined = []
+        for forward, backward in zip(forward_pairs, backward_pairs, strict=True):
+            count_attention_information(forward, self.counts[0])
+            count_attention_information(backward, self.counts[1])
+            backward_links = [(source, target) for target, source in backward.alignment]
+            combined.append(symmetrise(forward.alignment, backward_links, self._method))
+        return combined
+
+
+def count_attention_information(translation: Translation, counts: Counts) -> None:
+    """Add the attention information of a translation to the counts."""
+    information = translation.attention_information
+    if information is not None:
+        counts[INFORMATION] = counts.get(INFORMATION, 0.0) + information
+        counts[TRANSLATIONS] = counts.get(TRANSLATIONS, 0) + 1
+
+
+def warn_of_uniform_attention(model: Path, counts: Counts) -> None:
+    """Print a warning if the attention behind all alignments is nearly uniform, so that they mean nothing."""
+    from rnnsearch.text.alignments import LEAST_INFORMATION
+
+    translations = counts.get(TRANSLATIONS, 0)
+    information = counts.get(INFORMATION, 0.0)
+    if translations and information < LEAST_INFORMATION * translations:
+        print_message(
+            f"{model}: attention is nearly the same for every target word ({information / translations:.0%} of the "
+            "possible information), so these alignments mean nothing; has the model been trained long enough?"
+        )

@@ -1,0 +1,18 @@
+"""Names of the kinds of word alignments: their unit, their source and how two directions are combined.
+
+Separate from `alignments`, which needs numpy, because the help of the command line lists these names.
+"""
+
+from typing import Literal, get_args
+
+Unit = Literal["words", "symbols"]
+"""What alignments count; symbols are tokens."""
+AlignedBy = Literal["aligner", "attention", "read", "posterior"]
+"""Source of alignments.
+
+aligner: the word aligner of the model folder. attention: attention weights. read: the attention weights of the
+position after a word, which has read it. posterior: attention given the target word.
+"""
+ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
+Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
+"""Method that combines the links of two directions (`alignments.symmetrise`)."""
