@@ -325,7 +325,7 @@ def same_by_columns_and_alone(
     options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
     scorer = fastest(model, "fp32").scorer
     together = [best[0] for best in decode_all(scorer, sources, options)]
-    everything = decode_all(scorer, sources, options, columns=lambda _: columns)
+    everything = decode_all(scorer, sources, options, candidates=lambda _: columns)
     for n, (one, other) in enumerate(zip(together, everything, strict=True)):
         alone = decode_all(scorer, sources[n : n + 1], options)[0]
         assert one.ids == other[0].ids == alone[0].ids

@@ -72,7 +72,7 @@ def sides(model, kinds=KINKED):
 
     def maxout(part, given, _):
         state, word, context, beside = given
-        sums = part.with_beside(part.state(state) + part.word(word) + part.context(context), beside)
+        sums = part.with_fusion(part.state(state) + part.word(word) + part.context(context), beside)
         found.append(sums[..., 0::2] > sums[..., 1::2])
 
     def sparsemax(_, __, weights):

@@ -28,8 +28,8 @@ def halved(kind):
     """A cell that forgets half of its output at each step."""
 
     class Derived(kind):
-        def step(self, x, state, keep=None):
-            new = super().step(x, state, keep)
+        def step(self, x, state, recurrent_mask=None):
+            new = super().step(x, state, recurrent_mask)
             return new._replace(h=0.5 * new.h)
 
     return Derived
@@ -39,8 +39,8 @@ def unbent(kind):
     """A readout without its function: the first sums are its units."""
 
     class Derived(kind):
-        def bent(self, hidden):
-            return hidden[..., : super().bent(hidden).shape[-1]]
+        def activation(self, hidden):
+            return hidden[..., : super().activation(hidden).shape[-1]]
 
     return Derived
 
@@ -108,11 +108,11 @@ PARTS = {
 @pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
 def test_a_decoder_of_a_derived_part_has_no_twin(name, part, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
-    assert model.decoder.twin is not None
+    assert model.decoder.fast_forward is not None
     own = model.decoder.get_submodule(part)
     own.__class__ = type("Derived", (type(own),), {})
     choose(model)
-    assert model.decoder.twin is None
+    assert model.decoder.fast_forward is None
 
 
 READOUTS = {
@@ -151,7 +151,7 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
         model = build(config.model, 12, 12, seed=None)
         modules = dict(model.named_modules())
         for name, twin, why in choose(model):
-            assert (twin is None) == bool(why) == (modules[name].twin is None)
+            assert (twin is None) == bool(why) == (modules[name].fast_forward is None)
             met |= {type(modules[name])} if twin else set()
     assert met == set(TWINS)
 

@@ -35,7 +35,7 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
                 state=states[i][None],
                 context=values[0, j][None],
                 alpha=torch.eye(values.shape[1], dtype=values.dtype)[j][None],
-                expected=None,
+                expected_alpha=None,
             )
             readout = model._readout(model.target_embedding(Symbols(torch.tensor([before]))), here, memory)
             if model.decoder.component.name() == "luong-input-feeding":  # whose readings have read the context

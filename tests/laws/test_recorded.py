@@ -23,17 +23,17 @@ SEEDS = range(3)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-@pytest.mark.parametrize("draws", [BatchRng, lambda _: None], ids=["drawn", "not drawn"])
-def test_a_replay_is_the_pass(system, batch, draws, monkeypatch):
+@pytest.mark.parametrize("rng", [BatchRng, lambda _: None], ids=["drawn", "not drawn"])
+def test_a_replay_is_the_pass(system, batch, rng, monkeypatch):
     model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective)
-    weighted = penalties(system.objective) if draws is BatchRng else ()
+    weighted = penalties(system.objective) if rng is BatchRng else ()
     objective, batches = module.Likelihood(0.1, weighted), others(batch)
-    expected = [pass_with_gradients(objective, model, batches[seed % 2], draws(seed)) for seed in SEEDS]
+    expected = [pass_with_gradients(objective, model, batches[seed % 2], rng(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)
     monkeypatch.setattr(cuda_graphs, "OCCURRENCES", 1)
     monkeypatch.setattr(module, "recorded", recorder.run)
     for seed, (loss, gradients) in zip(SEEDS, expected, strict=True):
-        found, theirs = pass_with_gradients(objective, model, batches[seed % 2], draws(seed))
+        found, theirs = pass_with_gradients(objective, model, batches[seed % 2], rng(seed))
         assert found == pytest.approx(loss, rel=1e-5)
         for name, gradient in gradients.items():
             assert (gradient is None) == (theirs[name] is None), name

@@ -36,9 +36,9 @@ def outcome(model, batch, kind, fast):
     """What the readout is given in training, with dropout, and the gradients of a random weighting of it."""
     choose(model, fast)
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
-        draws = BatchRng(3)
-        memory = model.encode(batch.sources, draws)
-        unrolled = model.unroll(batch.target.previous(), memory, draws)
+        rng = BatchRng(3)
+        memory = model.encode(batch.sources, rng)
+        unrolled = model.unroll(batch.target.previous(), memory, rng)
     read = [part.float() for part in (unrolled.readout, *unrolled.reading[:3]) if part is not None]
     generator = torch.Generator().manual_seed(7)
     total = sum((part * torch.randn(part.shape, generator=generator)).sum() for part in read)

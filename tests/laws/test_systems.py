@@ -20,12 +20,12 @@ from rnnsearch.errors import ModelError
 from rnnsearch.models.batch_rng import BatchRng, dropout
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.systems import folder
-from rnnsearch.systems.dev_scores import HeldOut, Validation
+from rnnsearch.systems.dev_scores import DevBatches, NllEvaluator
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS
-from rnnsearch.training.progress import Together
+from rnnsearch.training.progress import ReporterGroup
 from rnnsearch.training.run import train
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.distributed import Processes
@@ -45,18 +45,18 @@ class LanguageModel(nn.Module):
         self.output = nn.Linear(12, symbols)
         self.seen = nn.Parameter(torch.zeros(()), requires_grad=False)
 
-    def log_probs(self, previous: Tensor, draws: BatchRng | None = None) -> Tensor:
-        states, _ = self.cell(dropout(self.embedding(previous), 0.1, draws))
+    def log_probs(self, previous: Tensor, rng: BatchRng | None = None) -> Tensor:
+        states, _ = self.cell(dropout(self.embedding(previous), 0.1, rng))
         return self.output(states).log_softmax(-1)
 
 
 class NextSymbol(Objective[LanguageModel]):
     """-log p of each symbol."""
 
-    def __call__(self, model: LanguageModel, batch: Batch, draws: BatchRng | None) -> Loss:
+    def __call__(self, model: LanguageModel, batch: Batch, rng: BatchRng | None) -> Loss:
         assert batch.direction.sources == ()
         y = batch.target
-        log_p = model.log_probs(y.previous(), draws).gather(2, y.ids[:, :, None])
+        log_p = model.log_probs(y.previous(), rng).gather(2, y.ids[:, :, None])
         total = -log_p.flatten().index_select(0, y.places).sum()
         return Loss(total, total.detach(), {"symbols": total.new_full((), len(y.places))})
 
@@ -78,7 +78,7 @@ class LanguageSystem(Trainable[LanguageModel]):
         return cls(LanguageModel(len(tokenizer)), config, tokenizers)
 
     @property
-    def cannot(self) -> Mapping[Ability, str]:
+    def unsupported(self) -> Mapping[Ability, str]:
         return {"translate": "translating needs a model with a source; this one is a language model"}
 
     def objective(self) -> NextSymbol:
@@ -86,18 +86,18 @@ class LanguageSystem(Trainable[LanguageModel]):
 
     def validation(
         self, rows: Sequence[Row], gold: Any, device: torch.device, processes: Processes, aligner: Any = None
-    ) -> Validation[LanguageModel]:
+    ) -> NllEvaluator[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
         batch = make_batch([(each,) for each in ids], range(len(ids)), self.direction)
-        return Validation(HeldOut(NextSymbol(), [batch], len(ids), batch.target.tokens, device, processes), {})
+        return NllEvaluator(DevBatches(NextSymbol(), [batch], len(ids), batch.target.tokens, device, processes), {})
 
-    def fastest(self, precision: str) -> Any:
-        raise ModelError(self.cannot["translate"])
+    def fast_scorer(self, precision: str) -> Any:
+        raise ModelError(self.unsupported["translate"])
 
-    def plain(self) -> Any:
-        raise ModelError(self.cannot["translate"])
+    def reference_scorer(self) -> Any:
+        raise ModelError(self.unsupported["translate"])
 
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> dict[str, Any]:
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> dict[str, Any]:
         return {}
 
 
@@ -129,7 +129,7 @@ def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatc
         """Trained to each of some numbers of updates, each time by another run that goes on from the last."""
         for end in ends:
             until = resolve(tables, [f"training.max_updates={end}"], tmp_path)
-            train(until, prepared, tmp_path / name, Together(), resume=True)
+            train(until, prepared, tmp_path / name, ReporterGroup(), resume=True)
         system = load_system(tmp_path / name)
         assert isinstance(system, LanguageSystem)
         return system

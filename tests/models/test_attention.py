@@ -157,9 +157,9 @@ def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, nu
             close(steps[t].context[b], paper.context(alpha, h))
             assert not steps[t].alpha[b, length:].any()
             if "coverage-embedding" in names:
-                close(steps[t].left[b, :length], [np.sqrt((c**2).sum()) for c in given["coverage-embedding"]])
+                close(steps[t].untranslated[b, :length], [np.sqrt((c**2).sum()) for c in given["coverage-embedding"]])
             else:
-                assert steps[t].left is None
+                assert steps[t].untranslated is None
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -172,7 +172,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
     queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
     plain = attention.attend_all(queries, attention.start(memory), memory)
     state = attention.start(memory, BatchRng(1), STEPS)
-    masks = state.drawn
+    masks = state.random
     assert masks.shape == (3, STEPS, heads, max(LENGTHS))
     assert set(masks.unique().tolist()) == {0.0, 2.0}
     found = attention.attend_all(queries, state, memory)
@@ -184,7 +184,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
         attended, state = attention.step(queries[:, t], state, memory)
         torch.testing.assert_close(attended.context, found.context[:, t])
     halves = torch.full_like(masks, 0.5)
-    halved = attention.attend_all(queries, attention.start(memory, BatchRng(1), STEPS)._replace(drawn=halves), memory)
+    halved = attention.attend_all(queries, attention.start(memory, BatchRng(1), STEPS)._replace(random=halves), memory)
     torch.testing.assert_close(halved.context, 0.5 * plain.context)
 
 

@@ -76,7 +76,7 @@ def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, 
     """s^l_0 = tanh(W_l [h; c] + b_l) of the layer that is as far from the top."""
     shapes = tuple(LSTM(size) for size in encoder)
     bridge, p = drawn(Learned(shapes, tuple(LSTM(size) for size in decoder)))
-    assert bridge.reads == reads
+    assert bridge.encoder_layers == reads
     memory = memory_of(shapes, numbers)
     states = bridge(memory)
     for l, e in enumerate(reads):

@@ -91,15 +91,15 @@ def test_saving_again_writes_over(saved):
 def test_no_folder(tmp_path):
     assert refused(tmp_path / "runs") == f"{tmp_path / 'runs'}: there is no such model folder"
     (tmp_path / "file").touch()
-    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: is a file, and must be a model folder"
+    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: must be a model folder; got a file"
 
 
 def test_missing_files(saved):
     folder, _ = saved
     (folder / WEIGHTS).unlink()
-    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors"
+    assert refused(folder) == f"{folder}: is not a complete model folder: missing model.safetensors"
     shutil.rmtree(folder / TOKENIZERS)
-    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors, tokenizers"
+    assert refused(folder) == f"{folder}: is not a complete model folder: missing model.safetensors, tokenizers"
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
@@ -148,7 +148,7 @@ def test_weights_of_another_model(saved):
 def test_broken_config(saved):
     path = saved[0] / CONFIG
     whole = path.read_text()
-    old = f"{saved[0]}: its config.toml is not of this version of rnnsearch: "
+    old = f"{saved[0]}: its config.toml is not valid in this version of rnnsearch: "
     path.write_text(whole.replace("[model]", "[model"))
     assert refused(saved[0]).startswith(f"{old}{path}: is not TOML: ")
     path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))

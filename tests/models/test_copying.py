@@ -28,7 +28,7 @@ class Sizes(Encoder):
         torch.nn.Module.__init__(self)
         self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(Hidden, D),)
 
-    def read(self, x, mask, draws=None):
+    def encode(self, x, mask, rng=None):
         raise NotImplementedError
 
 
@@ -69,8 +69,8 @@ def test_every_position_is_the_papers(cell, drawn, numbers):
     encoded = Encoded(numbers(2, 5, H), lengths_mask(torch.tensor(lengths), 5), numbers(2, S), ())
     words = numbers(2, 5, E)
     memory = decoder.remember(encoded)
-    memory = memory._replace(places=torch.tensor(PLACES))
-    x = decoder.with_places(decoder.inputs(words), copy_positions(previous, memory.places))
+    memory = memory._replace(target_ids=torch.tensor(PLACES))
+    x = decoder.append_copy_positions(decoder.inputs(words), copy_positions(previous, memory.target_ids))
     reading = decoder.unroll(x, decoder.start(memory), memory)
     readout = decoder.readout(words, reading)
     for n, length in enumerate(lengths):
@@ -89,7 +89,7 @@ def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn,
     origin = Origin(position, torch.tensor([[0.5, 0.5, 1.0]]).double())
     h = numbers(1, 2, H)
     memory = decoder.remember(Encoded(h, lengths_mask(torch.tensor([2]), 2), numbers(1, S), (), origin))
-    assert torch.equal(memory.copyable.values, h[:, [0, 0, 1]])
+    assert torch.equal(memory.copy_memory.values, h[:, [0, 0, 1]])
 
 
 def test_the_words_at_the_places_are_those_of_the_target():
@@ -114,7 +114,7 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
     layer, p = drawn(CopyOutput(4, V))
     own, psi, readout = readouts(layer, numbers, PLACES)
     some, words = list(range(V)) if rows is None else rows, within(p, "words")
-    scores = layer.over(None if rows is None else torch.tensor(rows))(readout)
+    scores = layer.logits_function(None if rows is None else torch.tensor(rows))(readout)
     log_p = torch.log_softmax(scores, 1)
     for n in range(4):
         generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
@@ -128,7 +128,7 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
         close(log_p[n].exp(), [mass[word] / total for word in some])
         for symbol in range(V) if rows is None else ():
             expected = copied.get(symbol, np.zeros(5)) / mass[symbol]
-            close(layer.shares(readout[n : n + 1], torch.tensor([symbol]))[0], expected)
+            close(layer.copy_fractions(readout[n : n + 1], torch.tensor([symbol]))[0], expected)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -48,7 +48,7 @@ class Sizes(Encoder):
         torch.nn.Module.__init__(self)
         self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(HiddenAndCell, D),) * L
 
-    def read(self, x, mask, draws=None):
+    def encode(self, x, mask, rng=None):
         raise NotImplementedError
 
 
@@ -167,9 +167,9 @@ def test_state_dropout_masks_what_each_cell_feeds_back(name, shares, cells, draw
         masks[:, cell] = 0.0
         assert not torch.allclose(readout(masks=masks), expected), cell
     if name == "bideep":
-        assert start.up.shape == (2, T, 1, D)
+        assert start.layer_masks.shape == (2, T, 1, D)
         for position in range(T):
-            up = torch.ones_like(start.up)
+            up = torch.ones_like(start.layer_masks)
             torch.testing.assert_close(readout(up=up), expected, rtol=0, atol=0)
             up[:, position] = 0.0
             changed = (readout(up=up) != expected).flatten(2).any(2).any(0)

@@ -31,8 +31,8 @@ def test_the_seed_decides(drop):
     x = torch.ones(40, 5)
 
     def twice(seed):
-        draws = BatchRng(seed)
-        return drop(x, 0.5, draws), drop(x, 0.5, draws)
+        rng = BatchRng(seed)
+        return drop(x, 0.5, rng), drop(x, 0.5, rng)
 
     first, second = twice(1)
     again, _ = twice(1)

@@ -128,7 +128,7 @@ def test_dropout(options, share, drawn, numbers):
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **options))
     x = numbers(3, 5, 3)
     plain, one, again, other = (
-        encoder(x, MASK, draws).annotations for draws in (None, BatchRng(1), BatchRng(1), BatchRng(2))
+        encoder(x, MASK, rng).annotations for rng in (None, BatchRng(1), BatchRng(1), BatchRng(2))
     )
     assert torch.equal(one, again)
     has_place = share == "state" or "layers" in options
@@ -141,11 +141,11 @@ def test_dropout(options, share, drawn, numbers):
 def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
     options = STACKED | {"direction": "both", "residual_from": residual_from}
     encoder, _ = drawn(make(DropoutConfig(layer_outputs=0.5), **options))
-    x, draws = numbers(3, 5, 3), BatchRng(1)
+    x, rng = numbers(3, 5, 3), BatchRng(1)
     below = x
     for l, layer in enumerate(encoder.layers):
         given = layer(below, MASK).annotations
-        given = given * draws.mask(tuple(given.shape), 0.5, given)
+        given = given * rng.mask(tuple(given.shape), 0.5, given)
         below = given + below if residual_from is not None and l + 1 >= residual_from else given
     torch.testing.assert_close(encoder(x, MASK, BatchRng(1)).annotations, below)
 

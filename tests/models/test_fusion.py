@@ -66,7 +66,7 @@ def test_cold_fusion_gates_each_unit_of_a_layer_over_scores(output, drawn, numbe
 @pytest.mark.parametrize("kind", [DeepOutput, TanhOutput])
 def test_a_readout_reads_it_beside_state_word_and_context(kind, drawn, numbers):
     layer = kind(D, 2, 5, 6)
-    layer.read_beside(L)
+    layer.add_fusion(L)
     layer, p = drawn(layer)
     parts = [numbers(3, size) for size in (D, 2, 5, L)]
     for found, s, y, c, x in zip(layer(*parts), *(part.numpy() for part in parts), strict=True):

@@ -75,33 +75,33 @@ def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
         assert encoded.origin.position[b].tolist() == [j // stride for j in range(7)]
 
 
-@pytest.mark.parametrize("draws", [None, BatchRng(5)])
-def test_a_rationale_is_the_papers(draws, drawn, numbers):
+@pytest.mark.parametrize("rng", [None, BatchRng(5)])
+def test_a_rationale_is_the_papers(rng, drawn, numbers):
     """Lei et al. 2016, section 3: words chosen by a reader of all, then the chosen ones read by themselves."""
     encoder, p = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
     x = numbers(4, 7, 3)
-    encoded = encoder(x, MASK, draws)
-    chosen, several = encoded.chosen, set()
+    encoded = encoder(x, MASK, rng)
+    chosen, several = encoded.selection, set()
     for b, length in enumerate(LENGTHS):
         words = list(x[b, :length].numpy())
         seen, *_ = paper.encode("gru", within(p, "chooser"), words, 3, True)
         log_p, kept = 0.0, []
         for j in range(length - 1):
             p_j = paper.sigma(p["choice.weight"][0] @ seen[j] + p["choice.bias"][0])
-            read = bool(chosen.read[b, j])
-            assert draws is not None or read == (p_j > 0.5)
+            read = bool(chosen.selected[b, j])
+            assert rng is not None or read == (p_j > 0.5)
             log_p += np.log(p_j if read else 1 - p_j)
             kept += [j] * read
         several.add(len(kept) < length - 1)
         kept.append(length - 1)  # the end symbol
-        assert not chosen.read[b, length - 1 :].any()
-        close(chosen.log_p[b], log_p)
+        assert not chosen.selected[b, length - 1 :].any()
+        close(chosen.log_prob[b], log_p)
         annotations, summary, _ = paper.encode("gru", within(p, "reader"), [words[j] for j in kept], 4, True)
         close(encoded.annotations[b, : len(kept)], annotations)
         close(encoded.summary[b], summary)
         assert encoded.mask[b].sum() == len(kept)
         assert [encoded.origin.position[b, j].item() for j in kept] == list(range(len(kept)))
-        assert encoded.origin.share[b].tolist() == [float(j in kept) for j in range(7)]
+        assert encoded.origin.fraction[b].tolist() == [float(j in kept) for j in range(7)]
     assert several == {False, True}
 
 
@@ -115,7 +115,7 @@ def test_a_word_that_is_not_read_has_no_part(drawn, numbers):
     one, two = (encoder(given, MASK) for given in (x, torch.where(read[:, :, None], x, other)))
     assert one.mask.sum(1).tolist() == [1] * 4
     torch.testing.assert_close(one.annotations, two.annotations)
-    assert one.origin.on_source(one.mask.double()).tolist() == read.double().tolist()
+    assert one.origin.to_source(one.mask.double()).tolist() == read.double().tolist()
 
 
 @pytest.mark.parametrize("each", [2, 4])

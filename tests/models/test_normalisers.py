@@ -117,7 +117,7 @@ def test_weights_are_at_least_fp32(name, kind, got):
     last = torch.ones(1, 1, 3, dtype=torch.promote_types(kind, torch.float32))
     weights = NORMALISERS[name]()(torch.ones(1, 1, 3, dtype=kind), torch.full((1, 1, 3), 0.5), last)
     assert weights.alpha.dtype == got
-    assert weights.expected is None or weights.expected.dtype == got
+    assert weights.expected_alpha is None or weights.expected_alpha.dtype == got
 
 
 def test_hard_weights_are_drawn_from_the_softmax(numbers):
@@ -129,7 +129,7 @@ def test_hard_weights_are_drawn_from_the_softmax(numbers):
         assert torch.equal(weights.alpha.sum(2), torch.ones(count, 3, dtype=torch.float64))
         assert ((weights.alpha == 0) | (weights.alpha == 1)).all()
         expected = torch.softmax(energy[b], dim=-1)
-        torch.testing.assert_close(weights.expected[0], expected)
+        torch.testing.assert_close(weights.expected_alpha[0], expected)
         # Four standard deviations of a share of 20,000 draws are below 0.015.
         torch.testing.assert_close(weights.alpha.mean(0), expected, rtol=0, atol=0.015)
         assert not weights.alpha[:, expected == 0].any()
@@ -139,11 +139,11 @@ def test_hard_weights_learn_through_what_they_were_drawn_from(numbers):
     energy = masked(numbers).requires_grad_()
     weights = NORMALISERS["hard"]()(energy, torch.rand(2, 3, 6))
     assert not NORMALISERS["hard"]()(energy, None).alpha.requires_grad
-    log_p = (weights.alpha.detach() * weights.expected.clamp_min(1e-30).log()).sum()
+    log_p = (weights.alpha.detach() * weights.expected_alpha.clamp_min(1e-30).log()).sum()
     assert not torch.autograd.grad(weights.alpha.sum(), energy, retain_graph=True)[0].any(), "a draw has no gradient"
     log_p.backward()
     # d log softmax(e)_k / d e = onehot - softmax
-    torch.testing.assert_close(energy.grad, weights.alpha.detach() - weights.expected.detach())
+    torch.testing.assert_close(energy.grad, weights.alpha.detach() - weights.expected_alpha.detach())
 
 
 def test_where_the_noise_is_zero_the_expected_value_is_used_and_has_its_gradient(numbers):
@@ -152,7 +152,7 @@ def test_where_the_noise_is_zero_the_expected_value_is_used_and_has_its_gradient
     noise[1] = 0.0
     weights = NORMALISERS["hard"]()(energy, noise)
     assert set(weights.alpha[0].unique().tolist()) == {0.0, 1.0}
-    torch.testing.assert_close(weights.alpha[1], weights.expected[1])
+    torch.testing.assert_close(weights.alpha[1], weights.expected_alpha[1])
     torch.autograd.backward(weights.alpha, torch.ones_like(weights.alpha).cumsum(-1))
     assert not energy.grad[0].any()
     assert energy.grad[1].any()

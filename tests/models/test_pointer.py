@@ -24,7 +24,7 @@ def test_the_switch_is_its_definition(drawn, numbers):
 def test_probabilities_are_the_switchs_share_of_the_softmax_and_unknown_has_the_rest(rows, drawn, numbers):
     layer, p = drawn(PointerOutput(R, V))
     t = numbers(4, R + 1)
-    log_p = layer.over(None if rows is None else torch.tensor(rows))(t)
+    log_p = layer.logits_function(None if rows is None else torch.tensor(rows))(t)
     own, some = within(p, "words"), list(range(V)) if rows is None else rows
     for found, row in zip(log_p, t.numpy(), strict=True):
         said = paper.sigma(row[-1])

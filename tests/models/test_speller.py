@@ -42,7 +42,7 @@ def test_a_words_probability_is_its_definition(cell, layers, drawn, numbers):
     speller, p = made(drawn, cell, layers)
     s, c = numbers(len(WORDS), S), numbers(len(WORDS), H)
     words = torch.tensor([word + [0] * (6 - len(word)) for word in WORDS])
-    total, each = speller.losses(speller.first(s, c), words)
+    total, each = speller.losses(speller.initial_state(s, c), words)
     expected = [-log_p(p, cell, layers, *row, word) for *row, word in zip(s.numpy(), c.numpy(), WORDS, strict=True)]
     close(each, expected)
     close(total, sum(expected))
@@ -53,7 +53,7 @@ def test_a_words_probability_is_its_definition(cell, layers, drawn, numbers):
 @pytest.mark.parametrize("cell", CELLS)
 def test_search_takes_the_steps_that_training_takes(cell, drawn, numbers):
     speller, _ = made(drawn, cell)
-    first, words = speller.first(numbers(2, S), numbers(2, H)), torch.tensor([[5, 6, 7], [8, 4, 4]])
+    first, words = speller.initial_state(numbers(2, S), numbers(2, H)), torch.tensor([[5, 6, 7], [8, 4, 4]])
     state, total, y = speller.start(first), torch.zeros(2, dtype=torch.float64), torch.tensor([BOS, BOS])
     for target in [*words.T, torch.tensor([EOS, EOS])]:
         readout, state = speller.step(y, state)

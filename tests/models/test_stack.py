@@ -16,7 +16,7 @@ cells = pytest.mark.parametrize("cell", ["gru", "lstm", "torch-gru", "layer-norm
 
 
 def first_states(stack, numbers, rows=2):
-    return tuple(shape.kind(*(numbers(rows, shape.size) for _ in shape.kind._fields)) for shape in stack.shapes)
+    return tuple(shape.state_type(*(numbers(rows, shape.size) for _ in shape.state_type._fields)) for shape in stack.shapes)
 
 
 def steps(stack, x, state, context=None):
@@ -53,7 +53,7 @@ def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numb
     stack, p = drawn(Stack(CELLS["lstm"], 3, 4, 3, residual_from, DropoutConfig(layer_outputs=0.5)))
     xs, first = numbers(2, 5, 3), first_states(stack, numbers)
     begun = stack.start(first, BatchRng(1), 5)
-    masks = begun.noise.outputs.numpy()
+    masks = begun.masks.outputs.numpy()
     assert masks.shape == (2, 5, 3, 4)
     assert set(masks.flatten()) == {0.0, 2.0}
     top, _ = steps(stack, xs, begun, None)
@@ -114,7 +114,7 @@ def test_a_dropped_unit_does_not_go_up_but_its_residual_does(numbers):
         parameter.data.normal_(std=0.5)
     state = stack.start(first_states(stack, numbers), BatchRng(1), 1)
     noise = state.masks
-    gone = state._replace(noise=noise._replace(layers=torch.zeros_like(noise.layers)))
+    gone = state._replace(masks=noise._replace(layers=torch.zeros_like(noise.layers)))
     x = stack.inputs(numbers(2, 3))
     top, after = stack.step(x, gone)
     assert after.masks.position == 1

@@ -93,9 +93,9 @@ def test_dropout_works_in_the_four_places_and_only_with_draws():
 @pytest.mark.parametrize("place", ["embedding", "word"])
 def test_words_are_dropped_on_both_sides(place):
     model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
-    memory, dropped = (model.encode(BATCH.sources, draws) for draws in (None, BatchRng(1)))
+    memory, dropped = (model.encode(BATCH.sources, rng) for rng in (None, BatchRng(1)))
     assert not torch.equal(only_memory(dropped).annotations, only_memory(memory).annotations)
-    one, other = (model.unroll(BATCH.target.previous(), memory, draws).readout for draws in (None, BatchRng(1)))
+    one, other = (model.unroll(BATCH.target.previous(), memory, rng).readout for rng in (None, BatchRng(1)))
     assert not torch.equal(one, other)
 
 

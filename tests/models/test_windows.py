@@ -57,7 +57,7 @@ def combinations():
         if SCORES[score].component.takes_features:
             yield config(score, window, features=FEATURES)
     for window, normaliser in itertools.product(WINDOWS, NORMALISERS):
-        if normaliser != "softmax" and NORMALISERS[normaliser].supports(WINDOWS[window]):
+        if normaliser != "softmax" and NORMALISERS[normaliser].component.supports(WINDOWS[window].component):
             yield config("additive", window, normaliser)
     for feature in FEATURES:
         yield config("additive", "global", features=[feature])
@@ -79,7 +79,7 @@ def name_of(c):
 
 def everywhere(attention, centre, asked, memory):
     """The definition."""
-    return attention.weigh(asked.query, attention.see(asked, memory, centre))
+    return attention.forward(asked.vectors, attention.inputs(asked, memory, centre))
 
 
 WAYS = [everywhere, within]
@@ -176,8 +176,8 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
     shape = (3, 3, made(c).score.heads, max(LENGTHS))
-    draws = BatchRng(1)
-    random = draws.uniform(shape, past) if c.normaliser == "hard" else draws.mask(shape, 0.3, past)
+    rng = BatchRng(1)
+    random = rng.uniform(shape, past) if c.normaliser == "hard" else rng.mask(shape, 0.3, past)
     positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
     results = []
     for way in WAYS:
@@ -189,7 +189,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
         centre = attention.window.centre(query, memory.mask, positions)
         attended = way(attention, centre, Query(query, positions, states, random), memory)
         loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
-        loss = loss if attended.expected is None else loss + attended.expected.square().sum()
+        loss = loss if attended.expected_alpha is None else loss + attended.expected_alpha.square().sum()
         loss.backward()
         gradients = {name: p.grad for name, p in attention.named_parameters()}
         results.append((attended, gradients | {"query": query.grad, "annotations": annotations.grad}))
@@ -268,8 +268,8 @@ def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
             torch.testing.assert_close(together[t].context[n : n + 1], alone.context, **near)
             assert not together[t].alpha[n, length:].any()
         alone = c.window.type != "mixture" and c.normaliser != "monotonic"
-        assert attention.merges == (alone and all(feature.type == "position" for feature in c.features))
-        if attention.merges:
+        assert attention.is_parallel == (alone and all(feature.type == "position" for feature in c.features))
+        if attention.is_parallel:
             merged = attention.attend_all(query[n : n + 1], attention.start(memory), memory)
             steps = torch.stack([attended.alpha[n] for attended in together])
             torch.testing.assert_close(merged.alpha[0], steps[:, :length], **near)
@@ -287,11 +287,11 @@ def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, n
     for t in range(5):
         attended, state = attention.step(query[:, t], state, memory)
         assert torch.equal(attended.alpha, merged.alpha[:, t])
-        torch.testing.assert_close(attended.expected, merged.expected[:, t])
+        torch.testing.assert_close(attended.expected_alpha, merged.expected_alpha[:, t])
     other = attention.attend_all(query, attention.start(memory, BatchRng(4), 5), memory)
     assert not torch.equal(other.alpha, merged.alpha)
     best = attention.attend_all(query, attention.start(memory), memory)
-    assert torch.equal(best.alpha.argmax(2), best.expected.argmax(2))
+    assert torch.equal(best.alpha.argmax(2), best.expected_alpha.argmax(2))
 
 
 def test_local_m_counts_source_positions_where_an_encoder_merges_them(drawn, numbers):

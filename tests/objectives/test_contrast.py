@@ -108,7 +108,7 @@ def test_scores_beside_others_are_the_logits(lexical):
     for parameter in output.parameters():
         parameter.data.normal_()
     t, target, others = torch.randn(M, R + lexical), torch.tensor([1, 4, 2, 4]), torch.tensor([0, 4, 6])
-    own, beside = output.beside(t, target, others)
+    own, beside = output.sampled_logits(t, target, others)
     logits = output.logits(t)
     torch.testing.assert_close(own, logits.gather(1, target[:, None])[:, 0])
     torch.testing.assert_close(beside, logits[:, others])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.objective import RationaleConfig
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.reinforce import Rationales
@@ -26,7 +26,7 @@ MODEL = {
 }
 
 
-class These(Draws):
+class These(BatchRng):
     """Draws by which these words [J] of one sentence are read, and the end symbol is whatever it is."""
 
     def __init__(self, read: tuple[bool, ...]) -> None:
@@ -70,7 +70,7 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
     words = batch.source.ids.shape[1] - 1
     for read in product((False, True), repeat=words):
         loss, done = Likelihood(0.0, penalties(objective())).passed(model, batch, These(read))
-        chance = done.memory.chosen.log_p.exp()
+        chance = done.memory.selection.log_prob.exp()
         log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * (cost(done, read) - done.nll.sum() - log_p)
         for name, gradient in gradients(model, loss.total).items():
@@ -86,12 +86,12 @@ def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model
     batch, value = batches([0, 1, 2]), model.auxiliary.rationale.value
     value.fill_(-2.0)
     objective = Likelihood(0.0, [(1.0, Rationales(RationaleConfig(**CONFIG)))])
-    loss, done = objective.passed(model, batch, Draws(3))
+    loss, done = objective.passed(model, batch, BatchRng(3))
     loss.total.backward()
     assert value.item() == -2.0 and value.grad is None
     objective.after_update(model, loss.parts)
     lengths = batch.source.mask.sum(1) - 1
-    read = [done.memory.chosen.read[b, :length].tolist() for b, length in enumerate(lengths)]
+    read = [done.memory.selection.selected[b, :length].tolist() for b, length in enumerate(lengths)]
     costs = []
     for b, own in enumerate(read):
         changes = sum(own[j] != own[j - 1] for j in range(1, len(own)))
@@ -105,5 +105,5 @@ def test_its_value_is_the_advantage_times_the_log_probability_of_each_sentence(m
     whole = Likelihood().passed(model, batches([0]), These((True, False, True, True)))[1]
     expected = (
         cost(whole, (True, False, True, True)) - 1.5 * whole.batch.target.mask.sum().item()
-    ) * whole.memory.chosen.log_p
+    ) * whole.memory.selection.log_prob
     assert Rationales(RationaleConfig(**CONFIG))(whole).item() == pytest.approx(expected.item(), rel=1e-6)

@@ -13,7 +13,7 @@ from torch import nn
 
 from rnnsearch.accel import cuda_graphs
 from rnnsearch.accel.cuda_graphs import OCCURRENCES, PassRecorder, Workspace
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from tests.objectives.passes import again
 
 
@@ -31,10 +31,10 @@ class Net(nn.Module):
         self.never = nn.Parameter(torch.ones(2))
 
 
-def forward(model, tensors, draws):
+def forward(model, tensors, rng):
     x = model.table(tensors[0])
-    if draws is not None:
-        x = x * draws.mask(x.shape, 0.5, x)
+    if rng is not None:
+        x = x * rng.mask(x.shape, 0.5, x)
     return {"x": x, "y": (model.own(x).tanh(), None), "ids": tensors[0] + 1}
 
 
@@ -42,19 +42,19 @@ def ids(seed, *shape):
     return torch.randint(0, 7, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def results(run, model, seed, which=("x", "y"), shape=(3, 5), draws=None):
+def results(run, model, seed, which=("x", "y"), shape=(3, 5), rng=None):
     """Outputs, the gradients of a sum of some of them, and the next number drawn."""
     model.zero_grad()
-    made = run(forward, model, [ids(seed, *shape)], draws)
+    made = run(forward, model, [ids(seed, *shape)], rng)
     asked = {"x": made["x"], "y": made["y"][0]}
     sum(((1 + n) * asked[name].pow(2)).sum() for n, name in enumerate(which)).backward()
     gradients = [parameter.grad for parameter in model.parameters()]
-    rest = [] if draws is None else [draws.uniform((3,), torch.zeros(1))]
+    rest = [] if rng is None else [rng.uniform((3,), torch.zeros(1))]
     return [made["x"].detach(), made["y"][0].detach(), made["ids"], *gradients, *rest]
 
 
-def plainly(forward, model, tensors, draws):
-    return forward(model, tensors, draws)
+def plainly(forward, model, tensors, rng):
+    return forward(model, tensors, rng)
 
 
 def assert_same(found, expected):
@@ -69,9 +69,9 @@ def assert_same(found, expected):
 def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
     model, kept = Net(), []
     for seed in range(OCCURRENCES + 3):
-        draws = [Draws(seed) if drawn else None for _ in range(2)]
-        expected = results(plainly, model, seed, which, draws=draws[0])
-        assert_same(results(recorder.run, model, seed, which, draws=draws[1]), expected)
+        rng = [BatchRng(seed) if drawn else None for _ in range(2)]
+        expected = results(plainly, model, seed, which, rng=rng[0])
+        assert_same(results(recorder.run, model, seed, which, rng=rng[1]), expected)
         kept.append(len(recorder))
     assert kept == [0] * OCCURRENCES + [1] * 3
     assert model.never.grad is None and (model.own.weight.grad is None) == (which == ("x",))
@@ -80,19 +80,19 @@ def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
 def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
     model = Net()
     for seed in range(OCCURRENCES + 3):
-        rows, draws = [seed % 3, 4, 5], [Draws(seed), Draws(seed)]
-        for each in draws:
-            each.take(rows, of=6)
-        expected = results(plainly, model, seed, draws=draws[0])
-        assert_same(results(recorder.run, model, seed, draws=draws[1]), expected)
+        rows, rng = [seed % 3, 4, 5], [BatchRng(seed), BatchRng(seed)]
+        for each in rng:
+            each.select_rows(rows, batch_size=6)
+        expected = results(plainly, model, seed, rng=rng[0])
+        assert_same(results(recorder.run, model, seed, rng=rng[1]), expected)
     assert len(recorder) == 1
 
 
 def test_a_way_back_from_other_outputs_than_was_recorded(recorder):
     model, pattern = Net(), [("y",)] * (OCCURRENCES + 2) + [("x",), ("x", "y"), ("y",)]
     for seed, which in enumerate(pattern):
-        expected = results(plainly, model, seed, which, draws=Draws(seed))
-        assert_same(results(recorder.run, model, seed, which, draws=Draws(seed)), expected)
+        expected = results(plainly, model, seed, which, rng=BatchRng(seed))
+        assert_same(results(recorder.run, model, seed, which, rng=BatchRng(seed)), expected)
 
 
 def test_two_passes_before_either_s_way_back(recorder):
@@ -247,11 +247,11 @@ def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
     monkeypatch.setenv(cuda_graphs.OFF, switch)
     model = Net().cuda()
 
-    def on_gpu(forward, model, tensors, draws):
-        return cuda_graphs.recorded(forward, model, [tensor.cuda() for tensor in tensors], draws)
+    def on_gpu(forward, model, tensors, rng):
+        return cuda_graphs.recorded(forward, model, [tensor.cuda() for tensor in tensors], rng)
 
-    def by_kernel(forward, model, tensors, draws):
-        return forward(model, [tensor.cuda() for tensor in tensors], draws)
+    def by_kernel(forward, model, tensors, rng):
+        return forward(model, [tensor.cuda() for tensor in tensors], rng)
 
     for seed in range(OCCURRENCES + 3):
         expected = results(by_kernel, model, seed, which)

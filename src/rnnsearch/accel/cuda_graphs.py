@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.utils.tensors import leaves, map_tree, with_leaves
 
 log = logging.getLogger(__name__)
@@ -45,19 +45,19 @@ Record = Callable[[Work, torch.Generator | None], Work]
 """Does some work, which may draw from a generator, while recording its kernels; returns what runs the same kernels
 again, which read and write the same memory, and draw from the generator as it then is."""
 Found = TypeVar("Found")
-Forward = Callable[[Any, Sequence[Tensor], Draws | None], Found]
+Forward = Callable[[Any, Sequence[Tensor], BatchRng | None], Found]
 """A hashable function of a model and tensors of a batch, which waits for the device nowhere and whose kernels depend on
 shapes alone; what it gives is a tree of tensors (`tensors.map_tree`)."""
 
 
-def recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], draws: Draws | None) -> Found:
+def recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
     """`forward(model, tensors, draws)`: in training on a GPU as a recording, elsewhere as it is."""
     device = tensors[0].device
     if device.type != "cuda" or not torch.is_grad_enabled() or os.environ.get(OFF) == "0":
-        return forward(model, tensors, draws)
+        return forward(model, tensors, rng)
     if model not in _RECORDERS:
         _RECORDERS[model] = PassRecorder(CudaGraphs(device))
-    return _RECORDERS[model].run(forward, model, tensors, draws)
+    return _RECORDERS[model].run(forward, model, tensors, rng)
 
 
 def forget(model: nn.Module) -> None:
@@ -105,19 +105,19 @@ class Call:
     forward: Forward[Any]
     model: nn.Module
     tensors: Sequence[Tensor]
-    draws: Draws | None
+    rng: BatchRng | None
     drawn: Tensor | None
     parameters: Sequence[nn.Parameter]
     casting: torch.dtype | None
 
     @classmethod
-    def of(cls, forward: Forward[Any], model: nn.Module, tensors: Sequence[Tensor], draws: Draws | None) -> Call:
+    def of(cls, forward: Forward[Any], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Call:
         """Under the autocast that is on."""
         kind = tensors[0].device.type
         casting = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        drawn = None if draws is None else draws.generator.get_state()
-        return cls(forward, model, tensors, draws, drawn, learned, casting)
+        drawn = None if rng is None else rng.generator.get_state()
+        return cls(forward, model, tensors, rng, drawn, learned, casting)
 
     @property
     def key(self) -> object:
@@ -125,27 +125,27 @@ class Call:
         shapes = tuple((t.shape, t.dtype, t.device) for t in self.inputs)
         kept = (*self.model.parameters(), *self.model.buffers())
         places = tuple((tensor.data_ptr(), tensor.requires_grad) for tensor in kept)
-        return self.forward, shapes, None if self.draws is None else self.draws.out_of, self.casting, places
+        return self.forward, shapes, None if self.rng is None else self.rng.batch_size, self.casting, places
 
     @property
     def inputs(self) -> list[Tensor]:
         """All that differs between passes of a shape."""
-        rows = None if self.draws is None else self.draws.rows
+        rows = None if self.rng is None else self.rng.rows
         return [*self.tensors, *([] if rows is None else [rows])]
 
-    def twin(self, inputs: Sequence[Tensor]) -> Draws | None:
+    def twin(self, inputs: Sequence[Tensor]) -> BatchRng | None:
         """Draws like its own before it, from another generator, for the rows that inputs tell."""
-        if self.draws is None or self.drawn is None:
+        if self.rng is None or self.drawn is None:
             return None
-        twin = self.draws.twin(None if self.draws.rows is None else inputs[-1])
+        twin = self.rng.fork(None if self.rng.rows is None else inputs[-1])
         twin.generator.set_state(self.drawn)
         return twin
 
-    def outputs(self, inputs: Sequence[Tensor], draws: Draws | None) -> Any:
+    def outputs(self, inputs: Sequence[Tensor], rng: BatchRng | None) -> Any:
         """Of these inputs and draws in the place of its own, with a way back. No cast weights are taken from another
         pass or left to one."""
         with torch.enable_grad(), self._autocast():
-            return self.forward(self.model, inputs[: len(self.tensors)], draws)
+            return self.forward(self.model, inputs[: len(self.tensors)], rng)
 
     def _autocast(self) -> AbstractContextManager[object]:
         kind, casting = self.tensors[0].device.type, self.casting
@@ -163,7 +163,7 @@ class Recording:
         self.wanted = [number in wanted for number in range(len(made))]
         self.differentiable = [leaf.requires_grad for leaf in made]
         self._inputs, self._outputs = spaces.inputs.like(given), spaces.outputs.like(made)
-        self._draws = call.twin(self._inputs)
+        self._rng = call.twin(self._inputs)
         self._tree = with_leaves(template, self._outputs)
         self._asked = spaces.asked.like([leaf for leaf, want in zip(made, self.wanted, strict=True) if want])
         self._found = spaces.found.like(call.parameters)
@@ -176,7 +176,7 @@ class Recording:
         """What was made onward, with what the way back needs of it."""
 
         def onward() -> None:
-            between[:] = [leaves(call.outputs(self._inputs, self._draws))]
+            between[:] = [leaves(call.outputs(self._inputs, self._rng))]
             _copy(self._outputs, between[0])
 
         def back() -> None:
@@ -186,17 +186,17 @@ class Recording:
             _copy(self._found, found)
 
         _copy(self._inputs, call.inputs)
-        generator = None if self._draws is None else self._draws.generator
+        generator = None if self._rng is None else self._rng.generator
         self._onward, self._back = record(onward, generator), record(back, None)
 
     def onward(self, call: Call) -> list[Tensor]:
         """The outputs of a call, whose draws are then as after it."""
         _copy(self._inputs, call.inputs)
-        if self._draws is not None and call.drawn is not None:
-            self._draws.generator.set_state(call.drawn)
+        if self._rng is not None and call.drawn is not None:
+            self._rng.generator.set_state(call.drawn)
         self._onward()
-        if self._draws is not None and call.draws is not None:
-            call.draws.generator.set_state(self._draws.generator.get_state())
+        if self._rng is not None and call.rng is not None:
+            call.rng.generator.set_state(self._rng.generator.get_state())
         return [output.clone() for output in self._outputs]
 
     def back(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -235,15 +235,15 @@ class PassRecorder:
     def __len__(self) -> int:
         return len(self._recordings)
 
-    def run(self, forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], draws: Draws | None) -> Found:
+    def run(self, forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
         """What `forward` gives, replayed where such shapes have occurred often enough."""
-        call = Call.of(forward, model, tensors, draws)
+        call = Call.of(forward, model, tensors, rng)
         if self._open is not None and self._open() is not None:
-            return forward(model, tensors, draws)
+            return forward(model, tensors, rng)
         key = call.key
         recording = self._recordings.get(key) or self._recorded(key, call)
         if recording is None:
-            return self._watched(key, forward(model, tensors, draws))
+            return self._watched(key, forward(model, tensors, rng))
         self._recordings.move_to_end(key)
         token = _Open()
         self._open = weakref.ref(token)

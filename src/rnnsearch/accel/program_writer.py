@@ -261,7 +261,7 @@ def _word_layer(decoder: Decoder) -> nn.Linear:
         cell = decoder.stack.bottom
     else:
         assert isinstance(decoder, BiDeep | ConditionalGRU)
-        cell = decoder.bottom.word
+        cell = decoder.recurrence.word
     assert isinstance(cell.input, nn.Linear)
     return cell.input
 
@@ -276,7 +276,7 @@ def _first(arrays: _Arrays, decoder: Decoder, encoder: Encoder) -> Iterator[Firs
         both = First(2 * decoder.size, "mean", (), arrays.affine(decoder.initial), "tanh", 0)
         yield from (both, _zeros(decoder.size), both)
     elif isinstance(decoder, BiDeep | ConditionalGRU):
-        cell = decoder.bottom.word
+        cell = decoder.recurrence.word
         for layer in range(len(decoder.initial.weight) // cell.size):
             first = First(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
             yield from _started(cell, first)

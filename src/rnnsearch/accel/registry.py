@@ -19,10 +19,10 @@ from torch.nn.functional import embedding
 
 from rnnsearch.accel import recurrences
 from rnnsearch.accel.decoder_steps import is_derived, lacks
-from rnnsearch.models.attention.attention import Asked, Attended, Attention, Seen
+from rnnsearch.models.attention.attention import Query, AttentionOutput, Attention, AttentionInputs
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
-from rnnsearch.models.attention.windows import Global, Placement
+from rnnsearch.models.attention.windows import Global, WindowMask
 from rnnsearch.models.cells import GRU, LSTM, RNMTLSTM, SSRU, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.bi_scale import BiScale
@@ -39,7 +39,7 @@ from rnnsearch.models.decoders.stack_decoders import (
 )
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
-from rnnsearch.models.stack import Stack, StackState, read
+from rnnsearch.models.stack import Stack, StackState, layer_input
 from rnnsearch.ops import autotune, torch_recurrences
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.loss import cross_entropy
@@ -52,11 +52,11 @@ PRODUCTS_A_PICK = 24
 """How many products with a key in one matrix product take as long as one with a key picked by itself (measured)."""
 
 
-def attend(attention: Attention, asked: Asked, memory: Memory) -> Attended:
+def attend(attention: Attention, asked: Query, memory: Memory) -> AttentionOutput:
     """`Attention.attend`, where that is less work over the P = 2 D + 1 positions of each query alone."""
-    centre = attention.centre(asked, memory)
-    if centre is None or not gathers(attention, asked.query.shape[1], memory.mask.shape[1]):
-        return attention.weigh(asked.query, attention.see(asked, memory, centre))
+    centre = attention.window_centre(asked, memory)
+    if centre is None or not gathers(attention, asked.vectors.shape[1], memory.mask.shape[1]):
+        return attention.forward(asked.vectors, attention.inputs(asked, memory, centre))
     return within(attention, centre, asked, memory)
 
 
@@ -69,35 +69,35 @@ def gathers(attention: Attention, queries: int, width: int) -> bool:
     if attention.window.reach is None or attention.score.neighbours:
         return False
     reached = 2 * attention.window.reach + 1
-    cost = min(2 * queries, PRODUCTS_A_PICK) if attention.score.multiplies else 1
+    cost = min(2 * queries, PRODUCTS_A_PICK) if attention.score.is_product else 1
     return reached * cost < width
 
 
-def within(attention: Attention, centre: Float[Tensor, "B Q"], asked: Asked, memory: Memory) -> Attended:
+def within(attention: Attention, centre: Float[Tensor, "B Q"], asked: Query, memory: Memory) -> AttentionOutput:
     """Each query is a sentence of its own, [B * Q, 1, P]; the weights are put back into J columns."""
     reach = attention.window.reach
     assert memory.keys is not None
     assert reach is not None
-    (B, J), Q, P = memory.mask.shape, asked.query.shape[1], 2 * reach + 1
+    (B, J), Q, P = memory.mask.shape, asked.vectors.shape[1], 2 * reach + 1
     first = (centre.detach() - reach).ceil().clamp(0, J - P).long()
     index = first.unsqueeze(2) + torch.arange(P, device=centre.device)
     real = memory.mask.unsqueeze(1).expand(B, Q, J).gather(2, index)
-    allowed, factor = attention.window.place(centre, index, real)
-    extra = attention.extra(asked, memory, index)
-    seen = Seen(
+    allowed, factor = attention.window.mask(centre, index, real)
+    extra = attention.feature_sum(asked, memory, index)
+    seen = AttentionInputs(
         _pick(memory.keys, index),
-        _pick(memory.attended, index),
+        _pick(memory.context_values, index),
         None if extra is None else extra.view(B * Q, 1, P, -1),
-        Placement(allowed.view(B * Q, 1, P), None if factor is None else factor.view(B * Q, 1, P)),
-        None if asked.drawn is None else _pick_drawn(asked.drawn, index),
+        WindowMask(allowed.view(B * Q, 1, P), None if factor is None else factor.view(B * Q, 1, P)),
+        *attention.split_random(None if asked.random is None else _pick_drawn(asked.random, index)),
     )
-    attended = attention.weigh(asked.query.reshape(B * Q, 1, -1), seen)
+    attended = attention.forward(asked.vectors.reshape(B * Q, 1, -1), seen)
     alpha, expected = (
         None if w is None else w.new_zeros(B, Q, J).scatter(2, index, w.view(B, Q, P))
-        for w in (attended.alpha, attended.expected)
+        for w in (attended.alpha, attended.expected_alpha)
     )
     assert alpha is not None
-    return Attended(alpha, attended.context.view(B, Q, -1), expected)
+    return AttentionOutput(alpha, attended.context.view(B, Q, -1), expected)
 
 
 def _pick_drawn(drawn: Float[Tensor, "B Q M J"], index: Int[Tensor, "B Q P"]) -> Float[Tensor, "N 1 M P"]:
@@ -141,7 +141,7 @@ def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
         if isinstance(module, Cell | Decoder | Attention | Output):
             twin = TWINS.get(type(module)) if fast else None
             why = f"{type(module).__name__} has no twin" if twin is None else twin.lacks(module)
-            module.twin = None if twin is None or why else twin.run
+            module.fast_forward = None if twin is None or why else twin.run
             choices.append(Choice(name, None if twin is None or why else twin.what, why or ""))
     return choices
 
@@ -225,15 +225,15 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     all positions. x: the bottom layer's share."""
     new: list[CellState] = []
     below, I = x, x.shape[1]
-    for l, (cell, old, masks) in enumerate(zip(stack.layers, state.cells, state.masks(I), strict=True)):
+    for l, (cell, old, masks) in enumerate(zip(stack.layers, state.cells, state.layer_masks(I), strict=True)):
         if l == 0:
-            run = cell.run if cell.twin is None else partial(_run, cell)
-            outputs, last = run(x, None, False, old, masks.fed_back)
+            run = cell.run if cell.fast_forward is None else partial(_run, cell)
+            outputs, last = run(x, None, False, old, masks.recurrent)
         else:
-            outputs, last = cell.sequence(read(below, masks.read), None, False, old, masks.fed_back)
+            outputs, last = cell.sequence(layer_input(below, masks.inputs), None, False, old, masks.recurrent)
         new.append(last)
-        below = stack.given(l, outputs, below, masks.given)
-    return below, state.after(new, I)
+        below = stack.layer_output(l, outputs, below, masks.outputs)
+    return below, state.advance(new, I)
 
 
 def _sutskever(decoder: Sutskever, x: Tensor, state: LayersState, _: Memory) -> Reading:
@@ -242,13 +242,13 @@ def _sutskever(decoder: Sutskever, x: Tensor, state: LayersState, _: Memory) -> 
 
 def _luong(decoder: Luong, x: Tensor, state: LayersState, memory: Memory) -> Reading:
     h, _ = layer_by_layer(decoder.stack, x, state.stack)
-    return Reading.of(h, decoder.attention.attend_all(h, state.attention, memory))
+    return Reading.from_attention(h, decoder.attention.attend_all(h, state.attention, memory))
 
 
 def _luong_lacks(decoder: Luong) -> str | None:
     if is_derived(decoder.attention, Attention):
         return "its attention is of a derived class"
-    return _stack_lacks(decoder) or (None if decoder.attention.merges else "attention remembers its weights")
+    return _stack_lacks(decoder) or (None if decoder.attention.is_parallel else "attention remembers its weights")
 
 
 def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
@@ -277,7 +277,7 @@ def _repeat_step(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Rea
 def _bahdanau_in_pytorch(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
     """With other parts than the paper's, or a dropout mask, the step is repeated."""
     cell, score = decoder.cell, decoder.attention.score
-    if state.keep is not None or _bahdanau_lacks(decoder) is not None:
+    if state.recurrent_mask is not None or _bahdanau_lacks(decoder) is not None:
         return decoder.repeat_step(x, state, memory)
     assert isinstance(cell, GRU)
     assert isinstance(score, Additive)
@@ -308,7 +308,7 @@ def is_rnnsearch(decoder: Decoder) -> bool:
 
 
 def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None) -> Losses:
-    weight, lexical, bias = output.rows(rows)
+    weight, lexical, bias = output.select_rows(rows)
     weight = weight if lexical is None else torch.cat([weight, lexical], dim=1)
     return cross_entropy(readout, weight, bias, target if rows is None else torch.searchsorted(rows, target), smoothing)
 

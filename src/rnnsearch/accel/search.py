@@ -65,7 +65,7 @@ class PackedOutput(Output):
         both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
         return Packed(self._native, both, bias, self._kind)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Packed:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> Packed:
         if rows is None:
             return self._packed
         return self._of(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
@@ -123,7 +123,7 @@ def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory
     """What a step attends to: the embedded words [B, J, E], too, where there is a lexical model."""
     if model.lexical is None:
         return memory
-    return memory._replace(values=torch.cat([memory.attended, words], dim=2))
+    return memory._replace(values=torch.cat([memory.context_values, words], dim=2))
 
 
 def before_output(step: Step, model: TranslationModel, read: Read, word: int) -> Reads:
@@ -147,7 +147,7 @@ class NativeDecoder:
         assert isinstance(encoder.output, PackedOutput)
         self._native, self._kind, self._model = native, kind, model
         self._encoder, self._layer = encoder, encoder.output
-        self.output = encoder.output.over(None)
+        self.output = encoder.output.logits_function(None)
         """The output layer, over the whole vocabulary."""
         layers = (layer for layer in encoder.modules() if isinstance(layer, PackedLinear))
         self._laid = {(id(layer.weight), 0, len(layer.weight)): layer.packed for layer in layers}
@@ -223,7 +223,7 @@ class NativeDecoder:
 
     def rows(self, ids: Tensor) -> Packed:
         """The output layer over the symbols `ids` [C] alone."""
-        return self._layer.over(ids)
+        return self._layer.logits_function(ids)
 
     def encode(self, sentences: Side) -> NativeBatch:
         """The memory of B sentences [B, J]."""
@@ -265,7 +265,7 @@ class NativeDecoder:
     def _on_source(self, memory: NativeBatch, alpha: Tensor) -> Tensor | None:
         if not self._model.decoder.attends:
             return None
-        return alpha if memory.origin is None else memory.origin.on_source(alpha)
+        return alpha if memory.origin is None else memory.origin.to_source(alpha)
 
     @property
     def searches_whole(self) -> bool:

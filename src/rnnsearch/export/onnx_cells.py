@@ -116,14 +116,14 @@ def _sequence(
 @contextmanager
 def as_operators(model: TranslationModel) -> Iterator[None]:
     """Within, the encoder's cells read sentences by `_sequence`, and everything else runs its definition."""
-    before: dict[Any, Any] = {part: part.twin for part in model.modules() if hasattr(part, "twin")}
+    before: dict[Any, Any] = {part: part.fast_forward for part in model.modules() if hasattr(part, "fast_forward")}
     for part in before:
-        part.twin = None
+        part.fast_forward = None
     for cell in model.encoder.modules():
         if isinstance(cell, Cell):
-            cell.twin = _sequence
+            cell.fast_forward = _sequence
     try:
         yield
     finally:
-        for part, twin in before.items():
-            part.twin = twin
+        for part, fast_forward in before.items():
+            part.fast_forward = fast_forward

@@ -79,7 +79,7 @@ class AverageBaseline(Baseline):
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         return self.value.expand(readout.shape[:2])
 
-    def after_update(self, mean: Float[Tensor, ""]) -> None:
+    def update(self, mean: Float[Tensor, ""]) -> None:
         self.value.lerp_(mean.to(self.value.dtype), 1.0 - self.decay)
 
 
@@ -97,7 +97,7 @@ class LearnedBaseline(Baseline):
         before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
         return at_least_fp32(self.linear(before)).squeeze(-1)
 
-    def error(
+    def loss(
         self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
     ) -> Float[Tensor, ""]:
         return ((expected - means).square() * mask).sum()

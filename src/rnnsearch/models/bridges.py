@@ -1,4 +1,4 @@
-"""Bridges: from the encoder's last states to the first states of a decoder's layers."""
+"""Bridges: the initial states of a decoder's layers, computed from the encoder's last states."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Memory, StateShape
 
 Shapes = tuple[StateShape, ...]
-"""The state's kind and size of each layer, bottom first."""
+"""Type and size of the state of each layer, bottom first."""
 
 
 class Bridge(nn.Module, ABC):
-    """What the layers of a decoder start from, given `Encoded.finals`."""
+    """A function from `Encoded.finals` to the initial states of a decoder's layers."""
 
     component: ClassVar[type[BridgeOptions]]
     """The declaration of the component, set by `@implements`."""
@@ -37,22 +37,27 @@ class Bridge(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
-        """The first state of each decoder layer, bottom first, one row a sentence."""
+        """Return the initial state of each decoder layer, bottom first, one row per sentence."""
 
 
 @implements(ZeroOptions)
 class Zero(Bridge):
-    """All first states are zero: only attention tells the decoder of the source."""
+    """All initial states are zero: the source reaches the decoder only through attention."""
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
         B = memory.mask.shape[0]
-        return tuple(kind(*(memory.summary.new_zeros(B, size) for _ in kind._fields)) for kind, size in self.decoder)
+        states: list[CellState] = []
+        for state_type, size in self.decoder:
+            states.append(state_type(*(memory.summary.new_zeros(B, size) for _ in state_type._fields)))
+        return tuple(states)
 
 
 @implements(CopyOptions)
 class Copy(Bridge):
-    """Layer l starts from the last state of the encoder's layer l, memory cells too (Sutskever et al. 2014,
-    section 2; Luong et al. 2015, section 2)."""
+    """Layer l starts from the last state of the encoder's layer l, including memory cells.
+
+    Sutskever et al. 2014, section 2; Luong et al. 2015, section 2.
+    """
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
         return memory.finals
@@ -60,11 +65,11 @@ class Copy(Bridge):
 
 @implements(LearnedOptions)
 class Learned(Bridge):
-    """s^l_0 = tanh(W_l f + b_l), f the last state of an encoder layer (Bahdanau et al., appendix A.2.2, by layer).
+    """s^l_0 = tanh(W_l f + b_l), f the last state of an encoder layer (Bahdanau et al., appendix A.2.2, per layer).
 
-    A state's h and the c of a cell with a memory count side by side, in f and in s^l_0. The tops are paired, then layer
-    by layer downwards; decoder layers below the encoder's bottom read that bottom, encoder layers below the decoder's
-    bottom are not read.
+    The h and c of a cell with a memory are concatenated, in f and in s^l_0. Layers are paired from the top down.
+    If the decoder has more layers, its lower ones all read the encoder's bottom layer; if the encoder has more, its
+    lower ones are not read.
     """
 
     def __init__(self, encoder: Shapes, decoder: Shapes) -> None:
@@ -73,50 +78,60 @@ class Learned(Bridge):
         self.layers = nn.ModuleList(
             Linear(encoder[e].total_size, shape.total_size)
             for e, shape in zip(self.encoder_layers, decoder, strict=True)
-        )
-        """W_l and b_l."""
+        )  # W_l and b_l
 
     @staticmethod
     def paired_layers(encoder: int, decoder: int) -> tuple[int, ...]:
-        """The encoder layer (from 0) that each decoder layer reads."""
+        """Return the index of the encoder layer that each decoder layer reads, given the numbers of layers."""
         return tuple(max(0, encoder - decoder + l) for l in range(decoder))
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
-        first: list[CellState] = []
-        for e, layer, (kind, _) in zip(self.encoder_layers, self.layers, self.decoder, strict=True):
-            parts: Tensor = torch.tanh(layer(torch.cat(tuple(memory.finals[e]), dim=-1)))
-            first.append(kind(*parts.chunk(len(kind._fields), dim=-1)))
-        return tuple(first)
+        states: list[CellState] = []
+        for e, layer, (state_type, _) in zip(self.encoder_layers, self.layers, self.decoder, strict=True):
+            final = torch.cat(tuple(memory.finals[e]), dim=-1)  # [B, h and c]
+            initial: Tensor = torch.tanh(layer(final))
+            states.append(state_type(*initial.chunk(len(state_type._fields), dim=-1)))
+        return tuple(states)
 
 
 @implements(LearnedTopOptions)
 class LearnedTop(Learned):
-    """s^l_0 = tanh(W_l f + b_l), f the last state of the encoder's top layer for all l (JoeyNMT's `bridge`, where W_l
-    and b_l are the same for all)."""
+    """s^l_0 = tanh(W_l f + b_l), f the last state of the encoder's top layer for all l.
+
+    JoeyNMT's `bridge`, where W_l and b_l are the same for all layers.
+    """
 
     @staticmethod
-    def read(encoder: int, decoder: int) -> tuple[int, ...]:
+    def paired_layers(encoder: int, decoder: int) -> tuple[int, ...]:
         return (encoder - 1,) * decoder
 
 
 @implements(RectifiedOptions)
 class Rectified(Bridge):
-    """[s^1_0; ...; s^L_0] = max(0, W_h [h^1; ...; h^L] + b_h), h^l the last states of the encoder's layers; and the
-    memory cells likewise from theirs, by W_c and b_c (OpenNMT-py's `bridge`), or from h^l of an encoder
-    without."""
+    """[s^1_0; ...; s^L_0] = max(0, W_h [h^1; ...; h^L] + b_h), h^l the last states of the encoder's layers.
+
+    Memory cells are computed likewise from the encoder's, or from h^l if it has none, with W_c and b_c (OpenNMT-py's
+    `bridge`).
+    """
 
     def __init__(self, encoder: Shapes, decoder: Shapes) -> None:
         super().__init__(encoder, decoder)
-        read, made = (sum(shape.size for shape in shapes) for shapes in (encoder, decoder))
-        self.layers = nn.ModuleList(Linear(read, made) for _ in decoder[0].state_type._fields)
-        """W_h and b_h, W_c and b_c."""
+        encoder_size = sum(shape.size for shape in encoder)
+        decoder_size = sum(shape.size for shape in decoder)
+        self.layers = nn.ModuleList(
+            Linear(encoder_size, decoder_size) for _ in decoder[0].state_type._fields
+        )  # W_h and b_h, W_c and b_c
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
-        sizes, made = [size for _, size in self.decoder], []
-        for part, layer in zip(self.decoder[0].state_type._fields, self.layers, strict=True):
-            read = torch.cat([getattr(final, part, final.h) for final in memory.finals], dim=-1)
-            made.append(torch.relu(layer(read)).split(sizes, dim=-1))
-        return tuple(kind(*own) for (kind, _), own in zip(self.decoder, zip(*made, strict=True), strict=True))
+        sizes = [size for _, size in self.decoder]
+        vectors = []  # for h, and for c if there is one: the initial vector of each layer
+        for field, layer in zip(self.decoder[0].state_type._fields, self.layers, strict=True):
+            finals = torch.cat([getattr(final, field, final.h) for final in memory.finals], dim=-1)
+            vectors.append(torch.relu(layer(finals)).split(sizes, dim=-1))
+        states: list[CellState] = []
+        for l, (state_type, _) in enumerate(self.decoder):
+            states.append(state_type(*(vector[l] for vector in vectors)))
+        return tuple(states)
 
 
 BRIDGES: Implementations[type[Bridge]] = Implementations(cells.BRIDGES)

@@ -1,29 +1,30 @@
-"""Recurrent cells, one class an equation. "The GRU" is several cells; they differ so:
+"""Recurrent cells, one class per equation, used by encoders, decoders and language models.
 
-| name      | old state is carried by | reset acts on              | source                                   |
+"The GRU" is several cells:
+
+| name      | factor of the old state | the reset gate applies to  | source                                   |
 |-----------|-------------------------|----------------------------|------------------------------------------|
 | gru       | 1 - z                   | the state, before U        | Bahdanau et al. 2015, appendix A.1.1     |
 | cho-gru   | z                       | the state, before U        | Cho et al. 2014, eq. 5-8                 |
 | torch-gru | z                       | the product, after U       | PyTorch's `nn.GRU` (and cuDNN)           |
 
-Cho et al.'s decoder has one more, with the context inside the reset: `decoders/cho.py`.
+The decoder of Cho et al. has a fourth, with the context inside the reset: `decoders/cho.py`.
 
-With layer normalisation, LN(a) = g * (a - mean(a)) / std(a) + b over a vector's numbers:
+With layer normalisation, LN(a) = g * (a - mean(a)) / std(a) + b over the units of a vector:
 
-| name            | what is normalised                                                        | source              |
-|-----------------|---------------------------------------------------------------------------|---------------------|
-| layer-norm-gru  | W x and U h, each for the two gates together and for the candidate        | Ba et al. 2016      |
+| name            | normalised vectors                                                         | source              |
+|-----------------|----------------------------------------------------------------------------|---------------------|
+| layer-norm-gru  | W x and U h, each for the two gates together and for the candidate         | Ba et al. 2016      |
 | layer-norm-lstm | W x and U h, each for all four blocks together; c before the output's tanh | Ba et al. 2016      |
-| gate-norm-lstm  | the sum W x + U h of each gate by itself; c is not                        | after Chen et al.   |
-| rnmt-lstm       | the same, and h' = o * c' without a tanh                                  | Chen et al. 2018    |
+| gate-norm-lstm  | the sum W x + U h of each gate separately; not c                           | after Chen et al.   |
+| rnmt-lstm       | like gate-norm-lstm, and h' = o * c' without a tanh                        | Chen et al. 2018    |
 
-Without any product of the state: ssru (Kim et al. 2019), whose step costs next to nothing.
+A context that a decoder adds to the gate inputs is outside the norms of Ba et al.'s cells and inside those of the last
+two, which normalise the sum. `ssru` (Kim et al. 2019) has no product with the state, which makes its step cheap.
 
-What a decoder adds to the inputs' share (its context's product) stands outside the norms of Ba et al.'s cells and
-inside those of the last two, which are taken of the sum.
-
-A cell is split so that what depends on the inputs alone is one matrix product for all positions: `inputs` maps x to its
-share of all gates, `step` adds what the state feeds back.
+A cell's `inputs` maps x to the part of the gates that depends only on x, with one matrix product for all positions;
+`step` adds what depends on the state. Fast implementations of exact classes replace `sequence` (`accel/registry.py`):
+each is compared with the definition here, and must be changed with it.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ from rnnsearch.models.memory import CellOnly, CellState, Hidden, HiddenAndCell
 from rnnsearch.utils.tensors import at_least_fp32
 
 GateInputs = Float[Tensor, "N G"]
+"""W x + b of all gates, from `Cell.inputs`; G = blocks * D."""
 Units = Float[Tensor, "N D"]
 
 
 class BiasOnly(Linear):
-    """W x + b of an x without numbers: b."""
+    """W x + b for an x of size 0: returns b."""
 
     def __init__(self, size: int) -> None:
         nn.Module.__init__(self)
@@ -73,45 +75,47 @@ class BiasOnly(Linear):
 
 
 class Cell(nn.Module, ABC):
-    """A recurrent cell of `size` units over inputs of `inputs_size` numbers, or of None: of its state alone.
-
-    The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
-    """
+    """A recurrent cell with `size` units over inputs of `inputs_size`; None if it only reads its state."""
 
     component: ClassVar[type[CellOptions]]
     """The declaration of the component, set by `@implements`."""
     blocks: ClassVar[int]
+    """Number of gates and candidates; `inputs` returns `blocks * size` values."""
     state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
-    """What it carries from one position to the next."""
+    """Type of the state that is carried from one position to the next."""
     fast_forward: Callable[..., tuple[Tensor, CellState]] | None = None
+    """Fast implementation of `sequence`, set by `accel/registry.py`."""
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__()
         self.size = size
-        blocks = self.blocks * size
-        self.input = BiasOnly(blocks) if inputs_size is None else Linear(inputs_size, blocks)
-        """W and b of every gate, one block below the other."""
+        gates_size = self.blocks * size
+        # W and b of all gates, stacked
+        self.input = BiasOnly(gates_size) if inputs_size is None else Linear(inputs_size, gates_size)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        """W x + b of every gate, G = blocks * size: the part that depends on the inputs alone."""
-        projected: Tensor = self.input(x)
-        return projected
+        """Return W x + b of every gate, the part that depends only on the inputs; G = blocks * size."""
+        gates: Tensor = self.input(x)
+        return gates
 
     def start(self, h: Float[Tensor, "N D"]) -> CellState:
-        """The state whose output is h, with an empty memory in a cell that has one."""
+        """Return the initial state with output h; the memory of a cell that has one is zero."""
         return Hidden(h) if self.state is Hidden else HiddenAndCell(h, torch.zeros_like(h))
 
-    def step(self, x: GateInputs, state: CellState, keep: Units | None = None) -> CellState:
-        """The next state, from the inputs' share of the gates and the state.
+    def step(self, x: GateInputs, state: CellState, recurrent_mask: Units | None = None) -> CellState:
+        """Return the next state.
 
-        `keep`: the sequence's dropout mask on h wherever it enters a recurrent product, but not where it is carried
-        over (Gal & Ghahramani 2016, eq. 7).
+        Args:
+            x: Gate inputs from `inputs`, and whatever else the caller adds.
+            state: The previous state.
+            recurrent_mask: Dropout mask of the sequence, applied to h in recurrent products, but not where h is carried
+                over (Gal & Ghahramani 2016, eq. 7).
         """
-        return self.next(x, apply_mask(state.h, keep), state)
+        return self.next(x, apply_mask(state.h, recurrent_mask), state)
 
     @abstractmethod
     def next(self, x: GateInputs, h: Units, state: Any) -> CellState:
-        """The equations of `step`; h: what of state.h enters the recurrent products."""
+        """Return the next state; h is `state.h` with dropout, to be used in recurrent products."""
 
     def run(
         self,
@@ -119,23 +123,29 @@ class Cell(nn.Module, ABC):
         mask: Bool[Tensor, "B J"] | None = None,
         backward: bool = False,
         start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
+        recurrent_mask: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """All outputs, read left to right or (backward) right to left, and the last state; x: the inputs' share.
+        """Return all outputs and the last state, given the gate inputs x.
 
-        From a zero state unless `start` is given; without a mask every position is real. On padding the state stays
-        as it is: the last output is that of a row's last real position (backward: of its first).
+        Padding does not change the state: the last output is that of the last real position of a row (of the first one,
+        if backward).
+
+        Args:
+            mask: True on real positions; None if all are.
+            backward: Read from right to left.
+            start: Initial state; None for zeros.
+            recurrent_mask: See `step`.
         """
-        gates = x.unbind(1)
+        x_j = x.unbind(1)  # J times [B, G]
         real = None if mask is None else mask.unsqueeze(-1).unbind(1)
         state = self.start(x.new_zeros(x.shape[0], self.size)) if start is None else start
         outputs: list[Tensor] = []
-        order = range(len(gates) - 1, -1, -1) if backward else range(len(gates))
+        order = range(len(x_j) - 1, -1, -1) if backward else range(len(x_j))
         for j in order:
-            new = self.step(gates[j], state, keep)
+            new = self.step(x_j[j], state, recurrent_mask)
             if real is not None:
-                kept = zip(new, state, strict=True)
-                new = type(new)(*(torch.where(real[j], n, o.to(n.dtype)) for n, o in kept))
+                pairs = zip(new, state, strict=True)
+                new = type(new)(*(torch.where(real[j], after, before.to(after.dtype)) for after, before in pairs))
             state = new
             outputs.append(state.h)
         return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
@@ -146,35 +156,30 @@ class Cell(nn.Module, ABC):
         mask: Bool[Tensor, "B J"] | None = None,
         backward: bool = False,
         start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
+        recurrent_mask: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """`run` from the inputs themselves, or by a chosen twin (`accel/registry.py`)."""
+        """Return all outputs and the last state, given the inputs x; see `run` for the arguments."""
         if self.fast_forward is not None:
-            return self.fast_forward(self, x, mask, backward, start, keep)
-        return self.run(self.inputs(x), mask, backward, start, keep)
+            return self.fast_forward(self, x, mask, backward, start, recurrent_mask)
+        return self.run(self.inputs(x), mask, backward, start, recurrent_mask)
 
 
-def apply_mask(h: Tensor, keep: Tensor | None) -> Tensor:
-    """What of h enters the recurrent products."""
-    return h if keep is None else h * keep
-
-
-LAYER_NORM_EPSILON = 1e-5
-"""Added to the variance that layer normalisation divides by."""
+def apply_mask(h: Tensor, mask: Tensor | None) -> Tensor:
+    """Return h times a dropout mask, or h if there is none."""
+    return h if mask is None else h * mask
 
 
 class SingleProductCell(Cell):
-    """A cell whose state enters by one product U h of all blocks."""
+    """A cell whose state enters through one product U h for all blocks."""
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, self.blocks * size, bias=False, role="recurrent")
-        """U of every block, one below the other."""
+        self.recurrent = Linear(size, self.blocks * size, bias=False, role="recurrent")  # U of all blocks, stacked
 
 
 @implements(TanhOptions)
 class Tanh(SingleProductCell):
-    """The plain recurrent cell: h' = tanh(W x + b + U h)."""
+    """The simple recurrent cell h' = tanh(W x + b + U h)."""
 
     blocks = 1
 
@@ -194,29 +199,27 @@ class GRU(Cell):
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent_gates = Linear(size, 2 * size, bias=False, role="recurrent")
-        """U_z above U_r."""
-        self.recurrent = Linear(size, size, bias=False, role="recurrent")
-        """U."""
-
-    def _gates(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        D = self.size
-        z, r = torch.sigmoid(x[:, : 2 * D] + self.recurrent_gates(h)).chunk(2, dim=-1)
-        candidate = torch.tanh(x[:, 2 * D :] + self.recurrent(r * h))
-        return z, candidate
+        self.recurrent_gates = Linear(size, 2 * size, bias=False, role="recurrent")  # [U_z; U_r]
+        self.recurrent = Linear(size, size, bias=False, role="recurrent")  # U
 
     def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
-        z, candidate = self._gates(x, h)
+        x_gates, x_candidate = x.split([2 * self.size, self.size], dim=-1)  # [N, 2 D], [N, D]
+        z, r = torch.sigmoid(x_gates + self.recurrent_gates(h)).chunk(2, dim=-1)  # [N, D] each
+        candidate = torch.tanh(x_candidate + self.recurrent(r * h))  # h~ [N, D]
         return Hidden((1 - z) * state.h + z * candidate)
 
 
 @implements(ChoGRUOptions)
 class ChoGRU(GRU):
-    """The hidden unit of Cho et al. 2014 (eq. 5-8): as `gru`, but z carries the OLD state:
-    h' = z * h + (1 - z) * h~."""
+    """The hidden unit of Cho et al. 2014 (eq. 5-8): like `gru`, but z keeps the old state.
+
+    h' = z * h + (1 - z) * h~.
+    """
 
     def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
-        z, candidate = self._gates(x, h)
+        x_gates, x_candidate = x.split([2 * self.size, self.size], dim=-1)
+        z, r = torch.sigmoid(x_gates + self.recurrent_gates(h)).chunk(2, dim=-1)
+        candidate = torch.tanh(x_candidate + self.recurrent(r * h))
         return Hidden(z * state.h + (1 - z) * candidate)
 
 
@@ -235,10 +238,11 @@ class TorchGRU(Cell):
         self.recurrent = Linear(size, 3 * size, role="recurrent")
 
     def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
-        D = self.size
-        fed_back = self.recurrent(h)
-        r, z = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
-        candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
+        sizes = [2 * self.size, self.size]
+        x_gates, x_candidate = x.split(sizes, dim=-1)  # [N, 2 D], [N, D]
+        h_gates, h_candidate = self.recurrent(h).split(sizes, dim=-1)
+        r, z = torch.sigmoid(x_gates + h_gates).chunk(2, dim=-1)
+        candidate = torch.tanh(x_candidate + r * h_candidate)
         return Hidden((1 - z) * candidate + z * state.h)
 
 
@@ -253,28 +257,28 @@ class LSTM(SingleProductCell):
     state = HiddenAndCell
 
     def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
-        i, f, o, candidate = (x + self.recurrent(h)).chunk(4, dim=-1)
+        i, f, o, candidate = (x + self.recurrent(h)).chunk(4, dim=-1)  # [N, D] each
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
 
 
+LAYER_NORM_EPSILON = 1e-5  # added to the variance
+
+
 class LayerNorm(nn.Module):
-    """LN over the last axis, in fp32 at least; with a bias b where asked, else b = 0."""
+    """LN over the last axis, in fp32 or wider, with gain g and an optional bias b."""
 
     def __init__(self, size: int, bias: bool = True) -> None:
         super().__init__()
-        self.gain = parameter(1.0, size)
-        """g."""
-        self.bias = parameter(0.0, size) if bias else None
-        """b."""
+        self.gain = parameter(1.0, size)  # g
+        self.bias = parameter(0.0, size) if bias else None  # b
 
     def forward(self, a: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """LN(a)."""
         return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, LAYER_NORM_EPSILON)
 
 
 def input_norm(inputs_size: int | None, size: int) -> nn.Module:
-    """The norm of W x; a cell without inputs has a bias in its place."""
+    """Return the norm of W x; a cell without inputs has a bias there, which is not normalised."""
     return nn.Identity() if inputs_size is None else LayerNorm(size)
 
 
@@ -284,8 +288,7 @@ class NormalisedCell(SingleProductCell):
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         if inputs_size is not None:
-            self.input = Linear(inputs_size, self.blocks * size, bias=False)
-        """W of every block."""
+            self.input = Linear(inputs_size, self.blocks * size, bias=False)  # W of all blocks, stacked
 
 
 @implements(LayerNormGRUOptions)
@@ -294,7 +297,7 @@ class LayerNormGRU(NormalisedCell):
 
     (z, r) = sigma(LN(U_g h) + LN(W_g x)),  h~ = tanh(LN(W x) + r * LN(U h)),  h' = (1 - z) * h + z * h~.
 
-    Two biases that only add up are one: LN(U_g h) has none.
+    LN(U_g h) has no bias, because it would only be added to that of LN(W_g x).
     """
 
     blocks = 3
@@ -311,10 +314,11 @@ class LayerNormGRU(NormalisedCell):
         return torch.cat([self.norm_input_gates(gates), self.norm_input(candidate)], dim=-1)
 
     def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
-        D = self.size
-        gates, fed_back = self.recurrent(h).split([2 * D, D], dim=-1)
-        z, r = torch.sigmoid(x[:, : 2 * D] + self.norm_gates(gates)).chunk(2, dim=-1)
-        candidate = torch.tanh(x[:, 2 * D :] + r * self.norm(fed_back))
+        sizes = [2 * self.size, self.size]
+        x_gates, x_candidate = x.split(sizes, dim=-1)
+        h_gates, h_candidate = self.recurrent(h).split(sizes, dim=-1)
+        z, r = torch.sigmoid(x_gates + self.norm_gates(h_gates)).chunk(2, dim=-1)
+        candidate = torch.tanh(x_candidate + r * self.norm(h_candidate))
         return Hidden((1 - z) * state.h + z * candidate)
 
 
@@ -324,7 +328,7 @@ class LayerNormLSTM(NormalisedCell):
 
     (i, f, o, c~) = LN(U h) + LN(W x),  c' = sigma(f) * c + sigma(i) * tanh(c~),  h' = sigma(o) * tanh(LN(c')).
 
-    Biases that only add up are one: LN(U h) has none, nor have the gates besides LN(W x)'s.
+    LN(W x) has the only bias of the gates: others would only be added to it.
     """
 
     blocks = 4
@@ -337,8 +341,8 @@ class LayerNormLSTM(NormalisedCell):
         self.norm_cell = LayerNorm(size)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        share: Tensor = self.norm_input(self.input(x))
-        return share
+        gates: Tensor = self.norm_input(self.input(x))
+        return gates
 
     def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
         i, f, o, candidate = (x + self.norm(self.recurrent(h))).chunk(4, dim=-1)
@@ -350,7 +354,7 @@ class LayerNormLSTM(NormalisedCell):
 class GateNormLSTM(NormalisedCell):
     """The LSTM with "per-gate layer normalization" (Chen et al. 2018, section 3); gates i, f, o, candidate.
 
-    i = sigma(LN(W_i x + U_i h)), f and o alike,  c' = f * c + i * tanh(LN(W_c x + U_c h)),  h' = o * tanh(c').
+    i = sigma(LN(W_i x + U_i h)), likewise f and o;  c' = f * c + i * tanh(LN(W_c x + U_c h));  h' = o * tanh(c').
     """
 
     blocks = 4
@@ -368,17 +372,19 @@ class GateNormLSTM(NormalisedCell):
 
     @staticmethod
     def output_activation(c: Units) -> Units:
-        """What the output gate lets through."""
+        """Return the vector that the output gate is applied to."""
         return torch.tanh(c)
 
 
 @implements(RNMTLSTMOptions)
 class RNMTLSTM(GateNormLSTM):
-    """The LSTM of RNMT+ as its authors train it: as `gate-norm-lstm`, but without a non-linearity on the output,
-    h' = o * c' (Chen et al. 2018; its published code, `output_nonlinearity = False`)."""
+    """The LSTM of RNMT+ as its authors train it: like `gate-norm-lstm`, but h' = o * c' without a tanh.
+
+    Chen et al. 2018; the published code has `output_nonlinearity = False`.
+    """
 
     @staticmethod
-    def read(c: Units) -> Units:
+    def output_activation(c: Units) -> Units:
         return c
 
 
@@ -388,7 +394,7 @@ class SSRU(Cell):
 
     f = sigma(W_f x + b_f),  c' = f * c + (1 - f) * (W x + b),  h' = max(0, c').
 
-    The paper's W x has no b; without inputs nothing would be left of it.
+    The paper's W x has no b, but a cell without inputs needs it.
     """
 
     blocks = 2

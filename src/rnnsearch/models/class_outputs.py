@@ -47,7 +47,7 @@ class HierarchicalOutput(PlainLoss):
         """Say which class each symbol is of."""
         self.classes = classes.to(self.weight.device, torch.float32)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         of = self.classes.long() if rows is None else self.classes[rows].long()
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
 
@@ -122,7 +122,7 @@ class AdaptiveOutput(PlainLoss):
         """Of each group, what reads the readout and W_o of its symbols."""
         return [(group[0], group[1]) for group in self.layer.tail]  # type: ignore[index]
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         if rows is None:
             return lambda readout: self.layer.log_prob(readout.flatten(0, -2)).unflatten(0, readout.shape[:-1])
         first = self.layer.cutoffs[0]

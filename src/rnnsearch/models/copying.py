@@ -81,8 +81,8 @@ class CopyOutput(PlainLoss):
             column_of = column_of.where(column_of != NO_WORD, column_of[UNK])
         return lambda places: column_of[places.clamp_min(0)].where(places != NO_WORD, NO_WORD)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        words, columns_of = self.words.over(rows), self._columns(rows)
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+        words, columns_of = self.words.logits_function(rows), self._columns(rows)
 
         def logits(readout: Tensor) -> Tensor:
             own, psi, places = self.split(readout)
@@ -196,8 +196,8 @@ class PointerOutput(OutputLayer):
         self.vocabulary = vocabulary
         self.words = Output(readout, vocabulary, tied, lexical)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        words = self.words.over(rows)
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+        words = self.words.logits_function(rows)
 
         def logits(readout: Tensor) -> Tensor:
             said = at_least_fp32(readout[..., -1:])

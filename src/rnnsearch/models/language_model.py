@@ -35,7 +35,7 @@ class Network(nn.Module, ABC):
     size: int
 
     @abstractmethod
-    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
         """All positions at once."""
 
     @abstractmethod
@@ -57,14 +57,14 @@ class Recurrent(Network):
         self.stack = Stack(cell, embedding, options.size, layers, options.residual_from, dropout)
         self.size = options.size
 
-    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I D"]:
+    def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I D"]:
         """Layer by layer, each over all positions."""
         stack, below = self.stack, x
-        keeps = masks_per_cell(dropout_mask(draws, stack.state_dropout, x, len(stack.layers), self.size))
+        keeps = masks_per_cell(dropout_mask(rng, stack.state_dropout, x, len(stack.layers), self.size))
         for l, cell in enumerate(stack.layers):
-            read = dropout(below, stack.layers_dropout, draws) if l > 0 else below
-            outputs, _ = cell.sequence(read, keep=next(keeps))
-            below = stack.layer_output(l, dropout(outputs, stack.outputs_dropout, draws), below)
+            read = dropout(below, stack.layers_dropout, rng) if l > 0 else below
+            outputs, _ = cell.sequence(read, recurrent_mask=next(keeps))
+            below = stack.layer_output(l, dropout(outputs, stack.outputs_dropout, rng), below)
         return below
 
     def start(self, bos: Float[Tensor, "N E"]) -> StackState:
@@ -88,7 +88,7 @@ class FeedForward(Network):
         """H and d."""
         self.size = options.size + (self.words * embedding if self.direct else 0)
 
-    def unroll(self, x: Float[Tensor, "N I E"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
         return self.hidden_units(self._windows(x, self.start(x[:, 0]), x.shape[1]))
 
     def _windows(self, x: Tensor, before: Tensor, count: int) -> Tensor:
@@ -130,11 +130,11 @@ class LanguageModel(nn.Module):
         """Where its parameters are."""
         return next(self.parameters()).device
 
-    def unroll(self, previous: Int[Tensor, "N I"], draws: BatchRng | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(self, previous: Int[Tensor, "N I"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
         """The readouts of all positions at once, given the symbols before each (BOS first)."""
-        x = word_dropout(self.embedding(Symbols(previous)), self.dropout.word, draws)
-        readout = self.network.unroll(dropout(x, self.dropout.embedding, draws), draws)
-        return dropout(readout, self.dropout.readout, draws)
+        x = word_dropout(self.embedding(Symbols(previous)), self.dropout.word, rng)
+        readout = self.network.unroll(dropout(x, self.dropout.embedding, rng), rng)
+        return dropout(readout, self.dropout.readout, rng)
 
     def start(self, rows: int) -> Any:
         """The state before the first symbol of so many texts."""

@@ -1,4 +1,8 @@
-"""How parameters begin. A parameter says what it is, its role; an `Init` says how each role is drawn."""
+"""Linear layers, embeddings, and the initialisation of parameters by their role.
+
+All parameters of `models` are created here, by `Linear`, `Embedding` or `parameter`. Each has a role ("weight",
+"recurrent", ...); an `Init` defines how parameters of each role are initialised.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,53 @@ from rnnsearch.ops.linear import linear
 from rnnsearch.text.vocabulary import BOS
 
 Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias", "noise"] | float
-"""What a parameter is: the method of `Init` that draws it, or a number that it begins with whatever the `Init`."""
+"""The method of `Init` that initialises a parameter, or a constant initial value."""
 
 
 def parameter(role: Role, *shape: int) -> nn.Parameter:
-    """A parameter of a role, to be drawn by `initialise`."""
-    made = nn.Parameter(torch.empty(shape) if isinstance(role, str) else torch.full(shape, role))
-    set_role(made, role)
-    return made
+    """Create a parameter with this role, to be filled by `initialise`."""
+    created = nn.Parameter(torch.empty(shape) if isinstance(role, str) else torch.full(shape, role))
+    set_role(created, role)
+    return created
 
 
 def set_role(parameter: Tensor, role: Role) -> None:
-    """Say what a parameter is that another class made."""
+    """Set the role of a parameter that was created elsewhere."""
     parameter.role = role  # type: ignore[attr-defined]
 
 
+class Linear(nn.Linear):
+    """y = W x + b with a role for W; the product may run on a fast kernel (`ops/linear.py`)."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, role: Role = "weight") -> None:
+        super().__init__(inputs, outputs, bias)
+        set_role(self.weight, role)
+        if bias:
+            set_role(self.bias, "bias")
+
+    def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return linear(input, self.weight, self.bias)
+
+
+class Embedding(nn.Module):
+    """An embedding table [V, E]. With `zero_bos`, BOS is embedded as zeros."""
+
+    sparse = False
+    """True if the gradient is sparse, with only the rows that were looked up."""
+
+    def __init__(self, vocabulary: int, size: int, zero_bos: bool = False) -> None:
+        super().__init__()
+        self.weight = parameter("embedding", vocabulary, size)
+        self.zero_bos = zero_bos
+
+    def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:
+        """Return the embeddings of tokens."""
+        x = nn.functional.embedding(symbols.ids, self.weight, sparse=self.sparse)
+        return x.masked_fill((symbols.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
+
+
 class Init(ABC):
-    """The kinds of parameters and how each is drawn, from one seeded generator."""
+    """An initialisation scheme: one method per role, all with one seeded generator."""
 
     component: ClassVar[type[InitConfig]]
     """The declaration of the component, set by `@implements`."""
@@ -45,22 +79,24 @@ class Init(ABC):
 
     @abstractmethod
     def weight(self, weight: Tensor) -> None:
-        """A feed-forward matrix [out, in]; a vector counts as [1, in]."""
+        """Fill a feed-forward matrix [out, in]; a vector is passed as [1, in]."""
 
     def embedding(self, weight: Tensor) -> None:
-        """A vector of each word: an embedding table [V, E], or W_o [V, R]."""
+        """Fill a matrix with one row per token: an embedding table [V, E], or W_o [V, R]."""
         self.weight(weight)
 
     def bias(self, bias: Tensor) -> None:
-        """A bias [1, out]: zero, or drawn like any weight where the config says `same`."""
+        """Fill a bias [1, out] with zeros, or like a weight if `biases` is "same"."""
         if self.options.biases == "same":
             self.weight(bias)
         else:
             bias.zero_()
 
     def recurrent(self, weight: Tensor) -> None:
-        """Square recurrent matrices [blocks * D, D], one below the other, each orthogonal by itself
-        (Bahdanau et al., appendix B.1), or drawn like any weight where the config says `same`."""
+        """Fill square recurrent matrices, stacked as [blocks * D, D].
+
+        Each is orthogonal (Bahdanau et al., appendix B.1), or filled like a weight if `recurrent` is "same".
+        """
         if self.options.recurrent == "same":
             self.weight(weight)
             return
@@ -68,15 +104,15 @@ class Init(ABC):
             nn.init.orthogonal_(block, generator=self.generator)
 
     def alignment(self, weight: Tensor) -> None:
-        """W_a or U_a of the alignment model."""
+        """Fill W_a or U_a of the alignment model."""
         self.weight(weight)
 
     def noise(self, weight: Tensor) -> None:
-        """What tells like things apart: N(0, 0.1^2), whatever the kind (Wang et al. 2016)."""
+        """Fill from N(0, 0.1^2), to make otherwise equal vectors differ (Wang et al. 2016)."""
         nn.init.normal_(weight, std=0.1, generator=self.generator)
 
     def alignment_vector(self, vector: Tensor) -> None:
-        """v_a [1, A] of the alignment model."""
+        """Fill v_a [1, A] of the alignment model."""
         self.weight(vector)
 
 
@@ -93,8 +129,10 @@ class Glorot(Init):
 
 @implements(NormalOptions)
 class Normal(Init):
-    """N(0, scale^2); W_a and U_a from N(0, alignment_scale^2) and v_a zero
-    (Bahdanau et al., appendix B.1: 0.01 and 0.001)."""
+    """N(0, scale^2); W_a and U_a from N(0, alignment_scale^2), and v_a = 0.
+
+    Bahdanau et al., appendix B.1, with scales 0.01 and 0.001.
+    """
 
     options: NormalOptions
 
@@ -103,7 +141,7 @@ class Normal(Init):
 
     def alignment(self, weight: Tensor) -> None:
         scale = self.options.alignment_scale
-        assert scale is not None  # as `check` says of a model with alignment matrices
+        assert scale is not None, "`check` requires it for models with alignment matrices"
         nn.init.normal_(weight, std=scale, generator=self.generator)
 
     def alignment_vector(self, vector: Tensor) -> None:
@@ -123,66 +161,33 @@ class Uniform(Init):
 INITS: Implementations[type[Init]] = Implementations(outputs.INITS)
 
 
-@torch.no_grad()
-def initialise(module: nn.Module, init: Init) -> None:
-    """Draw all parameters, a module's parts before its own, in the order in which they were made; a shared one once."""
-    drawn = set[Tensor]()
-    for path, part in _children_first(module):
-        for name, own in part.named_parameters(recurse=False):
-            role: Role | None = getattr(own, "role", None)
-            assert role is not None, f"{path}{name} has no role: make it by `parameter` or `Linear`"
-            if own in drawn:
-                continue
-            drawn.add(own)
-            if isinstance(role, str):
-                draw: Callable[[Tensor], None] = getattr(init, role)
-                draw(own.data if own.ndim > 1 else own.data[None])
-            else:
-                own.fill_(role)
-
-
-def _children_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    for name, part in module.named_children():
-        yield from _children_first(part, f"{path}{name}.")
-    yield path, module
-
-
 def generator(seed: int) -> Generator:
-    """The generator that a model's parameters are drawn from."""
+    """Return the seeded generator for initialising a model's parameters."""
     return torch.Generator().manual_seed(seed)
 
 
-# Word embeddings: one table a language, or one for both.
+@torch.no_grad()
+def initialise(module: nn.Module, init: Init) -> None:
+    """Fill all parameters of a module according to their roles.
+
+    Submodules come before the module's own parameters, in order of creation; shared parameters are filled once.
+    """
+    done = set[Tensor]()
+    for path, submodule in _children_first(module):
+        for name, param in submodule.named_parameters(recurse=False):
+            role: Role | None = getattr(param, "role", None)
+            assert role is not None, f"{path}{name} has no role: create it with `parameter` or `Linear`"
+            if param in done:
+                continue
+            done.add(param)
+            if isinstance(role, str):
+                fill: Callable[[Tensor], None] = getattr(init, role)
+                fill(param.data if param.ndim > 1 else param.data[None])
+            else:
+                param.fill_(role)
 
 
-class Embedding(nn.Module):
-    """A table of V rows of E numbers. With `zero_bos` the symbol before the first word is all zeros."""
-
-    sparse = False
-    """Whether its gradient is of the rows alone that were read."""
-
-    def __init__(self, vocabulary: int, size: int, zero_bos: bool = False) -> None:
-        super().__init__()
-        self.weight = parameter("embedding", vocabulary, size)
-        self.zero_bos = zero_bos
-
-    def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:
-        """The vectors of symbols."""
-        x = nn.functional.embedding(symbols.ids, self.weight, sparse=self.sparse)
-        return x.masked_fill((symbols.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
-
-
-# The linear layer of every part.
-
-
-class Linear(nn.Linear):
-    """y = W x + b: PyTorch's, which is its plain twin; the role of its weight is `role`."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, role: Role = "weight") -> None:
-        super().__init__(inputs, outputs, bias)
-        set_role(self.weight, role)
-        if bias:
-            set_role(self.bias, "bias")
-
-    def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return linear(input, self.weight, self.bias)
+def _children_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        yield from _children_first(child, f"{path}{name}.")
+    yield path, module

@@ -1,4 +1,7 @@
-"""What the decoder remembers of a source sentence, made once a sentence."""
+"""Records that encoders, cells and decoders exchange: cell states, encoder outputs, and the decoder's memory.
+
+A `Memory` is computed once per source sentence and has one row per sentence. States have one row per hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class HiddenAndCell(NamedTuple):
 
 
 class CellOnly(HiddenAndCell):
-    """The same of a cell whose memory alone goes on; its output is read of it (SSRU)."""
+    """The state of a cell whose next state depends only on c; h is computed from c (SSRU)."""
 
     __slots__ = ()
 
@@ -30,49 +33,54 @@ CellState = Hidden | HiddenAndCell
 
 
 class StateShape(NamedTuple):
-    """What one layer's state is: its kind, and the size D of each of its vectors."""
+    """The shape of one layer's state: its type, and the size D of each of its vectors."""
 
     state_type: type[Hidden] | type[HiddenAndCell]
     size: int
 
     @property
     def total_size(self) -> int:
-        """All vectors' numbers together."""
+        """Size of all vectors of the state together."""
         return len(self.state_type._fields) * self.size
 
 
 class Origin(NamedTuple):
-    """Where an encoder that merges source positions (a pyramid) read from: J source positions, J' annotations.
+    """The source positions behind each annotation, for an encoder that merges or selects source positions.
 
-    position: [B, J], the annotation that each source position went into.
-    share: [B, J], the part of that annotation's weight that is its own: 1 / (real source positions in it);
-        0 on padding; in fp64, whatever the weights are in.
+    A pyramid, for example, reads J source positions and returns J' < J annotations.
+
+    position: [B, J], index of the annotation that each source position belongs to.
+    fraction: [B, J], weight of the source position within its annotation: 1 / (number of its real source positions),
+        0 on padding; always in fp64.
     """
 
     position: Tensor
     fraction: Tensor
 
-    def mean_per_annotation(self, words: Tensor, count: int) -> Tensor:
-        """What is said of source positions [B, J, E], of `count` annotations: of each the mean of its own."""
-        whole = words.new_zeros(words.shape[0], count, words.shape[2])
-        part = words * self.fraction[:, :, None].to(words.dtype)
-        return whole.scatter_add(1, self.position[:, :, None].expand_as(part), part)
+    def mean_per_annotation(self, words: Tensor, num_annotations: int) -> Tensor:
+        """Return the mean of `words` [B, J, E] over the source positions of each annotation, [B, J', E]."""
+        means = words.new_zeros(words.shape[0], num_annotations, words.shape[2])
+        weighted = words * self.fraction[:, :, None].to(words.dtype)
+        return means.scatter_add(1, self.position[:, :, None].expand_as(weighted), weighted)
 
     def to_source(self, alpha: Tensor) -> Tensor:
-        """Weights over annotations as weights over source positions: each annotation's is divided over its own.
+        """Return weights over source positions: the weight of each annotation is divided among its positions.
 
-        alpha: [N, J'] of N = B * K rows, or [B, I, J'].
+        Args:
+            alpha: Weights over annotations, [N, J'] with N = B * K rows, or [B, I, J'].
         """
-        rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])
+        rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])  # [B, rows per sentence, J']
         spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1))
         spread = spread * self.fraction[:, None].to(spread.dtype)
         return spread.reshape(*alpha.shape[:-1], -1)
 
 
 class WordSelection(NamedTuple):
-    """Which source words an encoder that chooses read, its end symbol not counted.
+    """The source words that a selecting encoder read; EOS is always read and not counted.
 
-    words: [B, J], True where one may be chosen. read: [B, J], True where it was. log_p: [B], log p(read | x).
+    candidates: [B, J], True on words that can be selected.
+    selected: [B, J], True on words that were selected.
+    log_prob: [B], log p(selected | x).
     """
 
     candidates: Tensor
@@ -81,17 +89,17 @@ class WordSelection(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What an encoder gives.
+    """Outputs of an encoder.
 
     annotations: [B, J, H], h_j of each source position, in the original source order.
     mask: [B, J], True on real positions.
-    summary: [B, S], the state the decoder starts from: the last state of a unidirectional encoder,
+    summary: [B, S], the vector that the decoder starts from: the last state of a unidirectional encoder,
         the backward first state of a bidirectional one (Bahdanau et al., appendix A.2.2).
-    finals: the last state of each layer, bottom first (both directions side by side in a bidirectional layer):
-        what a bridge makes a stacked decoder's first states from.
-    origin: the source positions behind the annotations, where these are fewer; None where they are one to one.
-    words: [B, J, E], the embedded source words, where something after the encoder reads them.
-    chosen: of an encoder that chooses what it reads.
+    finals: the last state of each layer, bottom first, for a bridge; a bidirectional layer concatenates both
+        directions.
+    origin: the source positions of each annotation; None if there is one annotation per position.
+    words: [B, J, E], the embedded source words; only if something after the encoder reads them.
+    selection: the words that a selecting encoder read.
     """
 
     annotations: Tensor
@@ -104,24 +112,29 @@ class Encoded(NamedTuple):
 
 
 NO_WORD = -1
-"""In place of the target word at a source place that holds no word: its end, and padding."""
+"""In `Memory.target_ids`, the value at source positions that hold no word: EOS and padding."""
 
 
 class CopyMemory(NamedTuple):
-    """What a decoder that copies computes once of each source place: keys [B, J, D], for how well it copies it; values
-    [B, J, H], what it reads of it."""
+    """Values that a copying decoder computes once per source position.
+
+    keys: [B, J, D], for the score of copying from the position.
+    values: [B, J, H], the vectors that the decoder reads from positions that it copied from.
+    """
 
     keys: Tensor
     values: Tensor
 
 
 class Memory(NamedTuple):
-    """`Encoded`, with what attention computes from it once.
+    """`Encoded` with the values that a decoder computes from it once per sentence; beam search never reorders it.
 
-    keys: the score's own shape, [B, J, K]; None without attention. features: what each feature of the attention
-    computes once. values: [B, J, H], what contexts are sums of; None: the annotations. copyable: where a decoder
-    copies; places: [B, J], then, the target word at each source place, <unk> for one that the target's vocabulary
-    lacks, or `NOWHERE`. One row a sentence; a memory never moves with the beam.
+    keys: [B, J, K], the annotations as the score reads them; None without attention.
+    features: what each feature of the attention computes once per sentence.
+    values: [B, J, H], the vectors that contexts are sums of; None for the annotations themselves.
+    copy_memory: only for a copying decoder.
+    target_ids: [B, J], only for a copying decoder: the id in the target vocabulary of the word at each source position,
+        UNK if it is not in that vocabulary, `NO_WORD` if the position holds no word.
     """
 
     annotations: Tensor
@@ -139,9 +152,9 @@ class Memory(NamedTuple):
 
     @property
     def context_values(self) -> Tensor:
-        """What contexts are sums of [B, J, H]."""
+        """The vectors that contexts are sums of, [B, J, H]."""
         return self.annotations if self.values is None else self.values
 
     def to_source(self, alpha: Tensor) -> Tensor:
-        """Weights over annotations as weights over source positions, which these may be already."""
+        """Return weights over source positions, given weights over annotations (see `Origin.to_source`)."""
         return alpha if self.origin is None else self.origin.to_source(alpha)

@@ -81,7 +81,7 @@ class Output(PlainLoss):
         """W_l."""
         self.bias = parameter("bias", vocabulary)
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         weight, lexical, bias = self.select_rows(rows)
 
         def logits(readout: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A stack of recurrent cells as one object: what deep decoders step."""
+"""A stack of recurrent cells, used by deep decoders and by recurrent language models."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rnnsearch.models.memory import CellState, StateShape
 
 
 class LayerMasks(NamedTuple):
-    """The dropout masks of one layer, each None without that dropout.
+    """The dropout masks of one layer; each is None without that dropout.
 
-    read: of what it reads of the layer below (Zaremba et al. 2014); given: of what it gives, before a residual sum
-    (Chen et al. 2018); both [N, D] of one position, or [N, I, D]. fed_back: of its own state (Gal & Ghahramani 2016),
-    [N, D], the same at all positions.
+    inputs: on the layer's input (Zaremba et al. 2014), [N, D] for one position or [N, I, D].
+    outputs: on its output, before a residual connection (Chen et al. 2018), [N, D] or [N, I, D].
+    recurrent: on its own state (Gal & Ghahramani 2016), [N, D], the same at all positions.
     """
 
     inputs: Tensor | None = None
@@ -29,10 +29,11 @@ class LayerMasks(NamedTuple):
 
 
 class StackMasks(NamedTuple):
-    """The dropout masks of a batch, drawn at its start, each None without that dropout (see `LayerMasks`).
+    """The dropout masks of all layers and positions of a batch (see `LayerMasks`).
 
-    layers: [N, I, L - 1, D], at each of I positions, of all layers but the bottom; outputs: [N, I, L, D]; state:
-    [N, L, D]. position: the position of the next step.
+    layers: [N, I, L - 1, D], on the inputs of all layers but the bottom one, at each of I positions.
+    outputs: [N, I, L, D]. recurrent: [N, L, D].
+    position: index of the next position.
     """
 
     layers: Tensor | None
@@ -42,43 +43,47 @@ class StackMasks(NamedTuple):
 
 
 class StackState(NamedTuple):
-    """cells: the state of each layer, bottom first, [N, D] a tensor. noise: None without dropout."""
+    """The state of each layer, bottom first, and the dropout masks (None without dropout)."""
 
     cells: tuple[CellState, ...]
     masks: StackMasks | None = None
 
-    def layer_masks(self, positions: int | None = None) -> list[LayerMasks]:
-        """Of each layer: those of the next position, or of as many of the next ones."""
+    def layer_masks(self, num_positions: int | None = None) -> list[LayerMasks]:
+        """Return the masks of each layer, for the next position or for the next `num_positions`."""
         if self.masks is None:
             return [LayerMasks()] * len(self.cells)
-        layers, outputs, state, i = self.masks
-        at = i if positions is None else slice(i, i + positions)
+        layers, outputs, recurrent, i = self.masks
+        index = i if num_positions is None else slice(i, i + num_positions)
         return [
             LayerMasks(
-                None if layers is None or l == 0 else layers[:, at, l - 1],
-                None if outputs is None else outputs[:, at, l],
-                None if state is None else state[:, l],
+                inputs=None if layers is None or l == 0 else layers[:, index, l - 1],
+                outputs=None if outputs is None else outputs[:, index, l],
+                recurrent=None if recurrent is None else recurrent[:, l],
             )
             for l in range(len(self.cells))
         ]
 
-    def advance(self, cells: Iterable[CellState], positions: int = 1) -> StackState:
-        """The state so many positions further on, with new states of the cells."""
-        noise = self.masks
-        return StackState(tuple(cells), None if noise is None else noise._replace(position=noise.position + positions))
+    def advance(self, cells: Iterable[CellState], num_positions: int = 1) -> StackState:
+        """Return the state after more positions, with the new states of the cells."""
+        masks = self.masks
+        if masks is not None:
+            masks = masks._replace(position=masks.position + num_positions)
+        return StackState(tuple(cells), masks)
 
 
 class Stack(nn.Module):
-    """L layers of `size` units; layer l reads what layer l - 1 gives.
+    """L recurrent layers of `size` units; layer l reads the output of layer l - 1.
 
-    Residual connections (Wu et al. 2016, eq. 6): a layer from `residual_from` (counted from 1; at least 2) gives
-    h^l_t + x^{l-1}_t, where x^{l-1}_t is what it read, before dropout on that. With `context_size` H every layer but
-    the bottom reads a context besides: [x^{l-1}_t; c_t] (the bottom's is the caller's, who adds to its share).
+    With residual connections (Wu et al. 2016, eq. 6), a layer from `residual_from` on (counted from 1; at least 2)
+    returns h^l_t + x^{l-1}_t, where x^{l-1}_t is its input before dropout.
+
+    With a `context_size` H, every layer but the bottom one reads a context, too: [x^{l-1}_t; c_t]. The caller adds the
+    context to the gate inputs of the bottom layer.
     """
 
     def __init__(
         self,
-        make_cell: type[Cell],
+        cell_type: type[Cell],
         inputs_size: int,
         size: int,
         layers: int,
@@ -87,13 +92,14 @@ class Stack(nn.Module):
         context_size: int = 0,
     ) -> None:
         super().__init__()
-        sizes = [inputs_size, *[size + context_size] * (layers - 1)]
-        self.cells = nn.ModuleList(make_cell(below, size) for below in sizes)
+        input_sizes = [inputs_size, *[size + context_size] * (layers - 1)]
+        self.cells = nn.ModuleList(cell_type(input_size, size) for input_size in input_sizes)
         self.size = size
         self.first_residual = layers + 1 if residual_from is None else residual_from
-        shares = dropout or DropoutConfig()
-        self.layers_dropout = 0.0 if layers == 1 else shares.layers
-        self.outputs_dropout, self.state_dropout = shares.layer_outputs, shares.state
+        rates = dropout or DropoutConfig()
+        self.layers_dropout = 0.0 if layers == 1 else rates.layers
+        self.outputs_dropout = rates.layer_outputs
+        self.state_dropout = rates.state
 
     @property
     def layers(self) -> tuple[Cell, ...]:
@@ -102,57 +108,61 @@ class Stack(nn.Module):
 
     @property
     def bottom(self) -> Cell:
-        """The cell whose share of the inputs `inputs` gives, `bottom.blocks * size` numbers."""
+        """The bottom cell, whose gate inputs `inputs` returns."""
         return self.layers[0]
 
     @property
     def shapes(self) -> tuple[StateShape, ...]:
-        """The shape of each layer's state, bottom first: what a bridge must give."""
+        """The shape of each layer's state, bottom first, for a bridge."""
         return tuple(StateShape(cell.state, self.size) for cell in self.layers)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        """The inputs' share of the bottom layer's gates, for any number of positions."""
+        """Return the bottom layer's gate inputs, for any number of positions."""
         return self.bottom.inputs(x)
 
-    def start(self, states: tuple[CellState, ...], draws: BatchRng | None = None, steps: int = 0) -> StackState:
-        """The state before the first of `steps` positions; states: of each layer (a bridge's), bottom first.
+    def start(self, states: tuple[CellState, ...], rng: BatchRng | None = None, steps: int = 0) -> StackState:
+        """Return the state before the first of `steps` positions.
 
-        With `draws` all dropout masks are drawn here.
+        Args:
+            states: The initial state of each layer, bottom first.
+            rng: If given, the dropout masks of all positions are sampled here.
         """
         h, L = states[0].h, len(states)
-        layers = dropout_mask(draws, self.layers_dropout, h, steps, L - 1, self.size)
-        state = dropout_mask(draws, self.state_dropout, h, L, self.size)
-        outputs = dropout_mask(draws, self.outputs_dropout, h, steps, L, self.size)
-        nothing = layers is None and outputs is None and state is None
-        return StackState(states, None if nothing else StackMasks(layers, outputs, state))
+        layers = dropout_mask(rng, self.layers_dropout, h, steps, L - 1, self.size)
+        recurrent = dropout_mask(rng, self.state_dropout, h, L, self.size)
+        outputs = dropout_mask(rng, self.outputs_dropout, h, steps, L, self.size)
+        if layers is None and outputs is None and recurrent is None:
+            return StackState(states)
+        return StackState(states, StackMasks(layers, outputs, recurrent))
 
     def step(
         self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None
     ) -> tuple[Float[Tensor, "N D"], StackState]:
-        """One position: what the top layer gives (with its residual connection), and all layers' states.
+        """Return the top layer's output at one position, with its residual connection, and the new state.
 
-        x: the bottom layer's share (`inputs`, and whatever else the caller adds). context: see the class.
+        Args:
+            x: Gate inputs of the bottom layer: `inputs`, and whatever else the caller adds.
+            context: Read by the layers above the bottom one, if the stack has a `context_size`.
         """
-        new: list[CellState] = []
-        below = x  # the bottom layer reads its share instead
+        states: list[CellState] = []
+        below = x
         for l, (cell, old, masks) in enumerate(zip(self.layers, state.cells, state.layer_masks(), strict=True)):
-            share = x if l == 0 else cell.inputs(layer_input(below, masks.inputs, context))
-            new.append(cell.step(share, old, masks.recurrent))
-            below = self.layer_output(l, new[-1].h, below, masks.outputs)
-        return below, state.advance(new)
+            gates = x if l == 0 else cell.inputs(layer_input(below, masks.inputs, context))
+            states.append(cell.step(gates, old, masks.recurrent))
+            below = self.layer_output(l, states[-1].h, below, masks.outputs)
+        return below, state.advance(states)
 
     def layer_output(self, l: int, h: Tensor, below: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What layer l, counted from 0, gives, of its h and what it read: h times its mask, and the sum where it has a
-        residual connection."""
+        """Return the output of layer l, counted from 0: its h with dropout, plus its input if the layer is residual."""
         h = h if mask is None else h * mask
         return h + below if self.is_residual(l) else h
 
     def is_residual(self, l: int) -> bool:
-        """Whether layer l adds what it read to what it gives."""
+        """Return True if layer l, counted from 0, adds its input to its output."""
         return l > 0 and l + 1 >= self.first_residual
 
 
 def layer_input(below: Tensor, mask: Tensor | None, context: Tensor | None = None) -> Tensor:
-    """What a layer reads of the one below: dropped out, with the context beside it."""
+    """Return a layer's input: the output of the layer below with dropout, concatenated with the context."""
     below = below if mask is None else below * mask
     return below if context is None else torch.cat([below, context.to(below.dtype)], dim=-1)

@@ -72,6 +72,8 @@ class TranslationModel(nn.Module):
         characters: CharacterCounts = NO_CHARACTERS,
     ) -> None:
         super().__init__()
+        self.config = config
+        """Options of the model; `accel/verification.py` builds a tiny model of the same structure from them."""
         target = Embedding(target_vocabulary, config.embedding, zero_bos=config.decoder.first == "zero")
         composed, size = config.source_characters, config.embedding
         if composed is not None:
@@ -131,42 +133,42 @@ class TranslationModel(nn.Module):
         other._modules = {**self._modules, "source_embedding": embedding}
         return other
 
-    def encode(self, sources: Mapping[str, Side], draws: BatchRng | None = None) -> dict[str, Memory]:
+    def encode(self, sources: Mapping[str, Side], rng: BatchRng | None = None) -> dict[str, Memory]:
         """What the decoder remembers of B sentences, by the source's name."""
-        return {name: self._remember(side, draws) for name, side in sources.items()}
+        return {name: self._remember(side, rng) for name, side in sources.items()}
 
-    def _remember(self, source: Side, draws: BatchRng | None) -> Memory:
-        x = self._embed(self.source_embedding, source.symbols, draws)
-        encoded: Encoded = self.encoder(x, source.mask, draws)
-        annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
+    def _remember(self, source: Side, rng: BatchRng | None) -> Memory:
+        x = self._embed(self.source_embedding, source.symbols, rng)
+        encoded: Encoded = self.encoder(x, source.mask, rng)
+        annotations = dropout(encoded.annotations, self.dropout.annotations, rng)
         words = x if self.reads_source_words else None
         memory = self.decoder.remember(encoded._replace(annotations=annotations, words=words))
         if self.target_words is None:
             return memory
-        return memory._replace(places=self.target_words.lookup(source.ids, source.mask))
+        return memory._replace(target_ids=self.target_words.lookup(source.ids, source.mask))
 
-    def start(self, memories: Memories, draws: BatchRng | None = None, steps: int = 0) -> State:
+    def start(self, memories: Memories, rng: BatchRng | None = None, steps: int = 0) -> State:
         """The state before the first target word, one row a sentence: the decoder's, and that of a language model
         inside; `steps`: as in `Decoder.start`."""
-        state, beside = self.decoder.start(only_memory(memories), draws, steps), self.language_model
+        state, beside = self.decoder.start(only_memory(memories), rng, steps), self.language_model
         return state if beside is None else FusedState(state, beside.model.start(len(only_memory(memories).mask)))
 
-    def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, draws: BatchRng | None = None) -> Unrolled:
+    def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, rng: BatchRng | None = None) -> Unrolled:
         """All target positions at once, given the previous words y_{i-1} (BOS first). The K rows of a sentence share
         what is drawn once a sentence."""
         memory = only_memory(memories)
         B, (N, I) = memory.mask.shape[0], previous.shape
         by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
-        y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
-        state = self.decoder.start(memory, draws, I)
+        y_prev = self._embed(self.target_embedding, Symbols(by_sentence), rng).flatten(0, 1)
+        state = self.decoder.start(memory, rng, I)
         if N > B:
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
         reading = self.decoder.unroll(self._inputs(previous, y_prev, memory), state, memory)
         if self.language_model is not None:
             said = self.language_model(self.language_model.model.unroll(previous), reading.state)
-            reading = reading._replace(beside=said)
+            reading = reading._replace(fusion=said)
         readout = self._readout(y_prev, reading, memory)
-        dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)
+        dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, rng)
         return Unrolled(self._with_more(dropped.flatten(0, 1), y_prev, reading, memory), reading)
 
     def step(
@@ -183,7 +185,7 @@ class TranslationModel(nn.Module):
         state, reading = self.decoder.step(self._inputs(y, y_prev, memory), own, memory)
         if self.language_model is not None:
             h, language = self.language_model.model.step(y, language)
-            reading = reading._replace(beside=self.language_model(h, reading.state))
+            reading = reading._replace(fusion=self.language_model(h, reading.state))
             state = FusedState(state, language)
         (name,) = memories
         alpha = {} if reading.alpha is None else {name: memory.to_source(reading.alpha)}
@@ -239,9 +241,9 @@ class TranslationModel(nn.Module):
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)
 
-    def _embed(self, table: Embedding, symbols: Symbols, draws: BatchRng | None) -> Tensor:
-        x = word_dropout(table(symbols), self.dropout.word, draws)
-        return dropout(x, self.dropout.embedding, draws)
+    def _embed(self, table: Embedding, symbols: Symbols, rng: BatchRng | None) -> Tensor:
+        x = word_dropout(table(symbols), self.dropout.word, rng)
+        return dropout(x, self.dropout.embedding, rng)
 
 
 class TranslationPair(nn.Module):

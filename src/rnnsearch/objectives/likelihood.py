@@ -14,13 +14,13 @@ from torch.utils.checkpoint import checkpoint
 from rnnsearch.accel.cuda_graphs import recorded
 from rnnsearch.data.batch import Noise, Side
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.batch_rng import Draws
-from rnnsearch.models.copying import LEAST, CopyOutput, PointerOutput
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.copying import MIN_POINTER_WEIGHT, CopyOutput, PointerOutput
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.outputs import Losses, Output, OutputLayer, PlainLoss
 from rnnsearch.models.speller import Speller
-from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
+from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only_memory
 from rnnsearch.objectives.contrast import Contrast
 from rnnsearch.objectives.loss import Loss, Objective, Pass, Penalty
 from rnnsearch.ops.loss import chunk_rows
@@ -90,13 +90,13 @@ class Likelihood(Objective[TranslationModel]):
     teacher: Teacher | None = field(default=None, kw_only=True)
     frozen_null: bool = field(default=False, kw_only=True)
 
-    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        return self.passed(model, batch, draws)[0]
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        return self.passed(model, batch, rng)[0]
 
-    def passed(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> tuple[Loss, Pass]:
+    def passed(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> tuple[Loss, Pass]:
         """The loss of one teacher-forced pass, its penalties among it, and the pass."""
         target = batch.target
-        memories, unrolled = forced(model, batch, draws, self.frozen_null)
+        memories, unrolled = forced(model, batch, rng, self.frozen_null)
         real = target.places
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
         if isinstance(model.output, PointerOutput):
@@ -142,29 +142,29 @@ class TeacherForcing:
     sources: tuple[str, ...]
     frozen_null: bool
 
-    def __call__(self, model: TranslationModel, tensors: Sequence[Tensor], draws: Draws | None) -> Forced:
+    def __call__(self, model: TranslationModel, tensors: Sequence[Tensor], rng: BatchRng | None) -> Forced:
         *sources, previous = tensors
         each = zip(self.sources, sources[::2], sources[1::2], strict=True)
         sides = {name: Side.unplaced(ids, mask) for name, ids, mask in each}
-        return self.of(model, sides, previous, draws)
+        return self.of(model, sides, previous, rng)
 
-    def of(self, model: TranslationModel, sources: Mapping[str, Side], previous: Tensor, draws: Draws | None) -> Forced:
+    def of(self, model: TranslationModel, sources: Mapping[str, Side], previous: Tensor, rng: BatchRng | None) -> Forced:
         """Of sources that may be spelled."""
-        memories: Memories = model.encode(sources, draws)
+        memories: Memories = model.encode(sources, rng)
         if self.frozen_null:
             (source,) = sources.values()
             memories = frozen(memories, source.mask.sum(1) == 1)
-        return Forced(memories, model.unroll(previous, memories, draws))
+        return Forced(memories, model.unroll(previous, memories, rng))
 
 
-def forced(model: TranslationModel, batch: Batch, draws: Draws | None, frozen_null: bool = False) -> Forced:
+def forced(model: TranslationModel, batch: Batch, rng: BatchRng | None, frozen_null: bool = False) -> Forced:
     """One teacher-forced pass. Spelled words have no two batches of one shape: only others are recorded."""
     sources, previous = batch.sources, batch.target.previous()
     forcing = TeacherForcing(tuple(sources), frozen_null)
     if any(side.spelling is not None for side in sources.values()):
-        return forcing.of(model, sources, previous, draws)
+        return forcing.of(model, sources, previous, rng)
     tensors = [tensor for side in sources.values() for tensor in (side.ids, side.mask)]
-    return recorded(forcing, model, [*tensors, previous], draws)
+    return recorded(forcing, model, [*tensors, previous], rng)
 
 
 def frozen(memories: Memories, rows: Bool[Tensor, "B"]) -> Memories:
@@ -190,7 +190,7 @@ def symbol_losses(
 
 def contrasted(contrast: Contrast, output: Output, readout: Tensor, ids: Tensor, noise: Noise, real: Tensor) -> Losses:
     """The sum of a contrast's losses of symbols at the places `real` [M] of a batch, and each without a gradient."""
-    own, others = output.beside(readout, ids, noise.ids)
+    own, others = output.sampled_logits(readout, ids, noise.ids)
     log_q, same = noise.of_target.flatten().index_select(0, real), ids[:, None] == noise.ids
     each = contrast(own, others, log_q, noise.log_q, same)
     return each.sum(), each.detach()
@@ -199,8 +199,8 @@ def contrasted(contrast: Contrast, output: Output, readout: Tensor, ids: Tensor,
 def copied_weight(batch: Batch, memories: Memories, reading: Reading) -> Float[Tensor, "B I"]:
     """The attention of each target position on the source words that its symbol is a copy of; 0 of what is no copy."""
     assert batch.copies is not None and reading.alpha is not None, "a model that points needs copies and attention"
-    alpha = at_least_fp32(only(memories).on_source(reading.alpha))
-    return (alpha.clamp_min(LEAST) * batch.copies).sum(-1)
+    alpha = at_least_fp32(only_memory(memories).to_source(reading.alpha))
+    return (alpha.clamp_min(MIN_POINTER_WEIGHT) * batch.copies).sum(-1)
 
 
 def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[Tensor, Tensor]:
@@ -208,7 +208,7 @@ def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[T
     assert target.spelling is not None, "a model that spells words needs their characters"
     which, characters = target.spelling.which, target.spelling.characters
     places = which.nonzero(as_tuple=True)
-    first = speller.first(reading.state[places], reading.context[places])
+    first = speller.initial_state(reading.state[places], reading.context[places])
     total, each = speller.losses(first, characters[which[places]])
     return total, each.new_zeros(which.shape).index_put(places, each)
 
@@ -224,15 +224,15 @@ class NextSymbol(Objective[LanguageModel]):
     smoothing: float = 0.0
     contrast: Contrast | None = None
 
-    def __call__(self, model: LanguageModel, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: LanguageModel, batch: Batch, rng: BatchRng | None) -> Loss:
         target = batch.target
-        both = recorded(_unrolled, model, [target.previous()], draws), target.ids
+        both = recorded(_unrolled, model, [target.previous()], rng), target.ids
         readout, ids = (tensor.flatten(0, 1).index_select(0, target.places) for tensor in both)
         total, each = symbol_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
         return Loss(total, each.sum())
 
 
-def _unrolled(model: LanguageModel, tensors: Sequence[Tensor], draws: Draws | None) -> Tensor:
+def _unrolled(model: LanguageModel, tensors: Sequence[Tensor], rng: BatchRng | None) -> Tensor:
     """The readouts, as `recorded` wants it."""
     (previous,) = tensors
-    return model.unroll(previous, draws)
+    return model.unroll(previous, rng)

@@ -9,9 +9,9 @@ from typing import Generic, NamedTuple, TypeVar
 from torch import Tensor, nn
 
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.memory import Memory
-from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
+from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only_memory
 from rnnsearch.utils.tensors import at_least_fp32, without_last
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -35,7 +35,7 @@ class Objective(ABC, Generic[Model]):
     """What training minimises. A call changes nothing, so a batch may be split, or done again."""
 
     @abstractmethod
-    def __call__(self, model: Model, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: Model, batch: Batch, rng: BatchRng | None) -> Loss:
         """The loss of a batch; nothing is random without `draws`."""
 
     def after_update(self, model: Model, parts: Mapping[str, Tensor]) -> None:
@@ -61,12 +61,12 @@ class Pass(NamedTuple):
     @property
     def memory(self) -> Memory:
         """Of the one source."""
-        return only(self.memories)
+        return only_memory(self.memories)
 
     def weights(self) -> Tensor:
         """alpha [B, I, J] over annotations in fp32 at least, zero on padding of either side: what gradients reach
         attention through. Of hard attention it is the distribution that was drawn from."""
-        alpha = self.unrolled.reading.weights
+        alpha = self.unrolled.reading.soft_alpha
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
         real = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]
         return at_least_fp32(alpha) * real
@@ -76,12 +76,12 @@ class Pass(NamedTuple):
         memory, words = self.memory, without_last(self.batch.source.mask)
         if memory.origin is None:
             return words
-        behind = memory.origin.on_annotations(words[:, :, None].double(), memory.mask.shape[1])
+        behind = memory.origin.mean_per_annotation(words[:, :, None].double(), memory.mask.shape[1])
         return behind[:, :, 0] > 0
 
     def source_weights(self) -> Tensor:
         """The same over source symbols, where an encoder has fewer annotations than symbols."""
-        return self.memory.on_source(self.weights())
+        return self.memory.to_source(self.weights())
 
 
 class Penalty(ABC):

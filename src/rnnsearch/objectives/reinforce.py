@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rnnsearch.config.objective import RationaleConfig
 from rnnsearch.models.auxiliary import Baseline
-from rnnsearch.models.memory import Chosen
+from rnnsearch.models.memory import WordSelection
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Pass, Penalty
 
@@ -37,16 +37,16 @@ class Reinforce(Penalty):
 
     def __call__(self, made: Pass) -> Tensor:
         reading, real, baseline = made.unrolled.reading, made.batch.target.mask, _baseline(made.model)
-        assert reading.alpha is not None and reading.expected is not None, "REINFORCE needs hard attention"
+        assert reading.alpha is not None and reading.expected_alpha is not None, "REINFORCE needs hard attention"
         expected = made.weights()
-        sampled = (reading.alpha != reading.expected).any(-1) & real
+        sampled = (reading.alpha != reading.expected_alpha).any(-1) & real
         # What is not drawn is given probability 1, so that its logarithm is 0.
         drawn = (expected * reading.alpha).sum(-1).masked_fill(~sampled, 1.0)
         returns, remaining = _returns(made)
         guess = baseline(made.unrolled.readout)
         advantage = (returns - guess.detach() * remaining) * real
         total: Tensor = -(advantage * drawn.clamp_min(_TINY).log()).sum()
-        total = total + baseline.error(guess, returns / remaining, real)
+        total = total + baseline.loss(guess, returns / remaining, real)
         if self.entropy > 0:
             total = total + self.entropy * (expected * expected.clamp_min(_TINY).log()).sum()
         return total
@@ -58,7 +58,7 @@ class Reinforce(Penalty):
         return {MEANS: means.sum(), SENTENCES: means.new_full((), len(means))}
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
-        _baseline(model).after_update(parts[MEANS] / parts[SENTENCES])
+        _baseline(model).update(parts[MEANS] / parts[SENTENCES])
 
 
 def _baseline(model: TranslationModel) -> Baseline:
@@ -93,7 +93,7 @@ class Rationales(Penalty):
     config: RationaleConfig
 
     def __call__(self, made: Pass) -> Tensor:
-        log_p = _chosen(made).log_p
+        log_p = _chosen(made).log_prob
         expected = (_rationale_baseline(made.model)(made.unrolled.readout) * made.batch.target.mask).sum(1)
         total: Tensor = ((self._rewards(made) - expected) * -log_p).sum()
         return total
@@ -101,22 +101,22 @@ class Rationales(Penalty):
     def _rewards(self, made: Pass) -> Float[Tensor, "B"]:
         """-cost(z)."""
         chosen = _chosen(made)
-        changes = ((chosen.read[:, 1:] != chosen.read[:, :-1]) & chosen.words[:, 1:]).sum(1)
-        rewards: Tensor = -made.nll.sum(1) - self.config.sparsity * chosen.read.sum(1)
+        changes = ((chosen.selected[:, 1:] != chosen.selected[:, :-1]) & chosen.candidates[:, 1:]).sum(1)
+        rewards: Tensor = -made.nll.sum(1) - self.config.sparsity * chosen.selected.sum(1)
         return rewards - self.config.coherence * changes
 
     def parts(self, made: Pass) -> dict[str, Tensor]:
         """The mean reward of a target symbol of each sentence that has words to choose, summed; and their number."""
-        choice = _chosen(made).words.any(1)
+        choice = _chosen(made).candidates.any(1)
         means = self._rewards(made) / made.batch.target.mask.sum(1)
         return {RATIONALE_MEANS: (means * choice).sum(), RATIONALE_SENTENCES: choice.sum()}
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
-        _rationale_baseline(model).after_update(parts[RATIONALE_MEANS] / parts[RATIONALE_SENTENCES].clamp_min(1))
+        _rationale_baseline(model).update(parts[RATIONALE_MEANS] / parts[RATIONALE_SENTENCES].clamp_min(1))
 
 
-def _chosen(made: Pass) -> Chosen:
-    chosen = made.memory.chosen
+def _chosen(made: Pass) -> WordSelection:
+    chosen = made.memory.selection
     assert chosen is not None, "rationales need an encoder that chooses"
     return chosen
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.batch_rng import Draws
-from rnnsearch.models.translation_model import TranslationPair, direction
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.translation_model import TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss, Objective, Pass
 
@@ -29,9 +29,9 @@ class Symmetric(Objective[TranslationPair]):
     weight: float
     each: Likelihood
 
-    def __call__(self, pair: TranslationPair, batch: Batch, draws: Draws | None) -> Loss:
-        there, onward = self.each.passed(pair.onward, batch, draws)
-        again, back = self.each.passed(pair.back, batch.turned(), draws)
+    def __call__(self, pair: TranslationPair, batch: Batch, rng: BatchRng | None) -> Loss:
+        there, onward = self.each.passed(pair.onward, batch, rng)
+        again, back = self.each.passed(pair.back, batch.turned(), rng)
         total = there.total + again.total
         if torch.is_grad_enabled():
             total = total - self.weight * agreement(onward, back)
@@ -40,5 +40,5 @@ class Symmetric(Objective[TranslationPair]):
         return Loss(total, 0.5 * (there.nll + again.nll), parts)
 
     def after_update(self, pair: TranslationPair, parts: Mapping[str, Tensor]) -> None:
-        self.each.after_update(pair.onward, direction(parts, "onward"))
-        self.each.after_update(pair.back, direction(parts, "back"))
+        self.each.after_update(pair.onward, direction_tensors(parts, "onward"))
+        self.each.after_update(pair.back, direction_tensors(parts, "back"))

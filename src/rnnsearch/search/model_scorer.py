@@ -60,7 +60,7 @@ class ModelScorer:
         logits = memory.logits(readout).float().contiguous()
         return Step(logits, state, alpha, rows.norms(logits))
 
-    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+    def map_hidden(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
         return map_hidden(by, state)
 
 
@@ -112,7 +112,7 @@ class NativeStepScorer:
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
         return Step(logits, state, {} if alpha is None else {memory.source: alpha}, norm)
 
-    def disturbed(self, state: Tensor, by: Callable[[Tensor], Tensor]) -> Tensor:
+    def map_hidden(self, state: Tensor, by: Callable[[Tensor], Tensor]) -> Tensor:
         state = state.clone()
         for part in self._twin.hidden:
             state[:, part] = by(state[:, part])
@@ -226,5 +226,5 @@ class LanguageScorer:
         logits = memory.logits(readout).float().contiguous()
         return Step(logits, state, {}, rows.norms(logits))
 
-    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+    def map_hidden(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
         return map_hidden(by, state)

@@ -1,1 +1,1 @@
-"""Attention, composed of a score, a window, a normaliser and features; one class a piece."""
+"""Attention, composed of a score, a window, a normaliser and features; each is one class per formulation."""

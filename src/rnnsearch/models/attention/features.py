@@ -1,8 +1,9 @@
-"""Features: what the alignment model sees of each source position besides query and annotation.
+"""Features: inputs of the alignment model in addition to query and annotation, one class per paper.
 
-A feature gives [B, Q, J, F] numbers a target position, from what it remembers of the weights and words so far
-(coverage, Markov, fertility) or from the positions alone. They enter inside the score, through a matrix of their own:
-e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016).
+A feature gives F values per target and source position, computed from earlier weights and words (coverage, Markov,
+fertility) or from the positions. They enter the score's hidden layer through their own matrix W_f:
+e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016). `Attention` calls `prepare` once per
+sentence, `start` before the first target position, and `read_word`, `values` and `update` at each one.
 """
 
 from __future__ import annotations
@@ -40,18 +41,19 @@ Alpha = Float[Tensor, "N J"]
 
 
 class WordSizes(NamedTuple):
-    """Numbers of what a feature that reads words is given of one. source: E, its embedding; target: G, the decoder's
-    share of it, W E y."""
+    """Sizes of the word vectors that a feature can read."""
 
     source: int = 0
+    """E, the size of a source word's embedding."""
     target: int = 0
+    """G, the size of the decoder's gate inputs of a target word, W E y."""
 
 
 NO_WORDS = WordSizes()
 
 
 class FeatureSizes(NamedTuple):
-    """Numbers of a query (D), of an annotation (H), and of words."""
+    """Sizes of a query (D), of an annotation (H), and of word vectors."""
 
     query: int
     annotation: int
@@ -59,87 +61,91 @@ class FeatureSizes(NamedTuple):
 
 
 class Feature(nn.Module, ABC):
-    """A feature of `width` numbers (F) a source position, made of its own options and sizes.
+    """A feature with `width` values (F) per source position, created from its options and `FeatureSizes`.
 
-    `state` is what it remembers, one row a hypothesis; `prepared` what `on` made, one row a sentence.
+    `state` is what it carries from one target position to the next, one row per hypothesis (N = B * Q); `prepared` is
+    the result of `prepare`, one row per sentence.
     """
 
     component: ClassVar[type[FeatureOptions]]
     """The declaration of the component, set by `@implements`."""
     is_sequential: ClassVar[bool] = True
-    """Whether it depends on the weights so far, so that one target position must come after the other."""
+    """True if it depends on earlier weights, so that target positions must be processed in order."""
     reads_words: ClassVar[bool] = False
-    """Whether it reads the source's words, and each target word once that is known."""
+    """True if it reads the source words, and each target word through `read_word`."""
     width: int
 
     def __init__(self, options: Any, sizes: FeatureSizes) -> None:
         super().__init__()
 
     def prepare(self, encoded: Encoded) -> Tensor | None:
-        """What it computes once a sentence, [B, ...]; kept in `Memory.features`."""
+        """Return what is computed once per sentence, [B, ...]; it is stored in `Memory.features`."""
         return None
 
     def start(self, memory: Memory) -> Any:
-        """Its state before the first target position: zeros [B, J], in the precision of weights."""
+        """Return the state before the first target position; by default zeros [B, J] in fp32 or wider."""
         return torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
 
     def read_word(self, state: Any, word: Float[Tensor, "N G"], position: Int[Tensor, "N"]) -> Any:
-        """The state of a feature that reads words at a target position, before its values: after the word before."""
+        """Return the state after the previous target word; called before `values` if the feature reads words."""
         return state
 
     def untranslated(self, state: Any) -> Alpha | None:
-        """How much of each source position it holds untranslated, of one that `says_what_is_left`."""
+        """Return the untranslated amount of each source position, if the component tracks it."""
         return None
 
     @abstractmethod
     def values(self, state: Any, prepared: Any, position: Positions) -> Values:
-        """The feature of every source position for Q queries a sentence; rows of `state` are B * Q."""
+        """Return the values of every source position for Q queries per sentence."""
 
     @abstractmethod
     def update(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Any:
-        """The state after a target position whose weights were alpha; N = B * Q rows."""
+        """Return the state after a target position with weights alpha."""
 
 
 @implements(LinguisticCoverageOptions)
 class LinguisticCoverage(Feature):
-    """Tu et al. 2016, section 3.1.1: C_ij = C_{i-1,j} + alpha_ij / Phi_j, the part of source symbol j that has been
-    translated, with its fertility Phi_j = N sigma(U_f h_j), the number of target symbols that it stands for."""
+    """Coverage C_ij = C_{i-1,j} + alpha_ij / Phi_j, the translated fraction of source word j (Tu et al. 2016, 3.1.1).
+
+    Phi_j = N sigma(U_f h_j) is its fertility, the expected number of target words.
+    """
 
     width = 1
 
     def __init__(self, options: LinguisticCoverageOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
-        self.max_fertility = options.fertility
-        """N."""
-        self.fertility = Linear(sizes.annotation, 1, bias=False)
-        """U_f."""
+        self.max_fertility = options.fertility  # N
+        self.fertility = Linear(sizes.annotation, 1, bias=False)  # U_f
 
-    def on(self, encoded: Encoded) -> Tensor:
-        """Phi [B, J]."""
+    def prepare(self, encoded: Encoded) -> Tensor:
+        """Return the fertilities Phi, [B, J]."""
         return self.max_fertility * torch.sigmoid(at_least_fp32(self.fertility(encoded.annotations)[:, :, 0]))
 
     def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
         return state.view(*position.shape, -1, 1)
 
-    def after(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
-        rows = alpha.view(*prepared.shape[:1], -1, prepared.shape[1])
-        return state + (rows / prepared.unsqueeze(1)).flatten(0, 1)
+    def update(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
+        B, J = prepared.shape
+        alpha = alpha.view(B, -1, J)
+        return state + (alpha / prepared.unsqueeze(1)).flatten(0, 1)
 
 
 @implements(NeuralCoverageOptions)
 class NeuralCoverage(Feature):
-    """Tu et al. 2016, section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}), d numbers a source position, f a GRU
-    (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side. The state is C."""
+    """Coverage C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}) of size d, f a GRU (Tu et al. 2016, section 3.1.2).
+
+    The GRU is that of Bahdanau et al., as in the paper's system; it reads [alpha_ij; h_j; s_{i-1}]. The state is C,
+    [N, J, d].
+    """
 
     def __init__(self, options: NeuralCoverageOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.width = options.coverage_size
         self.annotation_size = sizes.annotation
-        self.cell = GRU(1 + sizes.annotation + sizes.query, self.width)
-        """f; its inputs are alpha_ij, h_j and s_{i-1}, in this order."""
+        self.cell = GRU(1 + sizes.annotation + sizes.query, self.width)  # f
 
-    def on(self, encoded: Encoded) -> Tensor:
-        """The annotations' share of all gates, bias and all, [B, J, 3 d]."""
+    def prepare(self, encoded: Encoded) -> Tensor:
+        """Return the annotations' part of the gate inputs, with the biases, [B, J, 3 d]."""
         weight = self.cell.input.weight[:, 1 : 1 + self.annotation_size]
         return linear(encoded.annotations, weight, self.cell.input.bias)
 
@@ -150,18 +156,21 @@ class NeuralCoverage(Feature):
     def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
         return state.view(*position.shape, -1, self.width)
 
-    def after(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
-        (N, J), B = alpha.shape, prepared.shape[0]
-        weight = self.cell.input.weight
-        fixed = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
-        gates = prepared.unsqueeze(1) + fixed + alpha.view(B, -1, J, 1) * weight[:, 0]
+    def update(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
+        N, J = alpha.shape
+        B = prepared.shape[0]
+        weight = self.cell.input.weight  # [3 d, 1 + H + D], columns of alpha, h and s
+        query_gates = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
+        gates = prepared.unsqueeze(1) + query_gates + alpha.view(B, -1, J, 1) * weight[:, 0]  # [B, Q, J, 3 d]
         new = self.cell.step(gates.view(N * J, -1), Hidden(state.flatten(0, 1)))
         return new.h.view(N, J, self.width).to(state.dtype)
 
 
 class CoverageState(NamedTuple):
-    """c: [N, J, d], each source word's coverage embedding; alpha: [N, J], the weights of the target position before,
-    which has not changed it yet."""
+    """The coverage embedding c [N, J, d] of each source word, and the previous weights alpha [N, J].
+
+    The weights have not changed c yet: the GRU also reads the target word, which is known one position later.
+    """
 
     c: Tensor
     alpha: Tensor
@@ -169,13 +178,14 @@ class CoverageState(NamedTuple):
 
 @implements(CoverageEmbeddingOptions)
 class CoverageEmbedding(Feature):
-    """Mi et al. 2016 ("Coverage embedding models for neural machine translation"): each source word begins with a full
-    coverage embedding of its own, c_0j, which each target word changes by its weights, c_tj = f(c_{t-1,j}, alpha_tj,
-    y_t), f a GRU, before the weights of the next are made.
+    """Coverage embeddings (Mi et al. 2016, "Coverage embedding models for neural machine translation").
 
-    Assumed: f is Bahdanau et al.'s GRU; of y_t it reads what the decoder's gates do, W E y_t, whose linear functions
-    are those of E y_t; and c_0j = W_0 E x_j, of the word's embedding in the place of a table of its own, so that words
-    that are made of characters have one, too. Where an annotation is of several words, it is of their mean.
+    Each source word starts with a full coverage embedding c_0j. Each target word reduces it by its weights,
+    c_tj = f(c_{t-1,j}, alpha_tj, y_t), f a GRU, before the weights of the next word are computed.
+
+    Assumptions: f is the GRU of Bahdanau et al. It reads y_t as the decoder's gate inputs W E y_t; any linear function
+    of them is one of E y_t. c_0j = W_0 E x_j is computed from the word's embedding instead of having its own table, so
+    that words composed of characters have one, too. An annotation of several words starts with their mean.
     """
 
     reads_words = True
@@ -183,70 +193,72 @@ class CoverageEmbedding(Feature):
     def __init__(self, options: CoverageEmbeddingOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
         self.width = options.coverage_size
-        self.full = Linear(sizes.words.source, self.width, bias=False)
-        """W_0."""
-        self.cell = GRU(1 + sizes.words.target, self.width)
-        """f; its inputs are alpha_tj and y_t's share, in this order."""
+        self.full = Linear(sizes.words.source, self.width, bias=False)  # W_0
+        self.cell = GRU(1 + sizes.words.target, self.width)  # f, over [alpha_tj; W E y_t]
 
     def start(self, memory: Memory) -> CoverageState:
-        words, J = memory.words, memory.mask.shape[1]
+        words = memory.words
         assert words is not None
-        c = self.full(words if memory.origin is None else memory.origin.mean_per_annotation(words, J))
-        return CoverageState(at_least_fp32(c), super().start(memory))
+        if memory.origin is not None:
+            words = memory.origin.mean_per_annotation(words, memory.mask.shape[1])
+        return CoverageState(at_least_fp32(self.full(words)), super().start(memory))
 
-    def heard(self, state: CoverageState, word: Tensor, position: Tensor) -> CoverageState:
-        """Nothing, before the first target word."""
-        (N, J), weight = state.alpha.shape, self.cell.input.weight
-        of_word = linear(word, weight[:, 1:], self.cell.input.bias)[:, None]
-        gates = of_word + state.alpha.to(of_word.dtype)[:, :, None] * weight[:, 0]
+    def read_word(self, state: CoverageState, word: Tensor, position: Tensor) -> CoverageState:
+        N, J = state.alpha.shape
+        weight = self.cell.input.weight  # [3 d, 1 + G], columns of alpha and the word
+        word_gates = linear(word, weight[:, 1:], self.cell.input.bias)[:, None]  # [N, 1, 3 d]
+        gates = word_gates + state.alpha.to(word_gates.dtype)[:, :, None] * weight[:, 0]  # [N, J, 3 d]
         new = self.cell.step(gates.flatten(0, 1), Hidden(state.c.flatten(0, 1))).h.view(N, J, self.width)
+        # At position 0 there is no previous word.
         return state._replace(c=torch.where(position[:, None, None] > 0, new.to(state.c.dtype), state.c))
 
-    def left(self, state: CoverageState) -> Alpha:
-        """||c_tj||."""
+    def untranslated(self, state: CoverageState) -> Alpha:
+        """Return ||c_tj||."""
         norm: Tensor = torch.linalg.vector_norm(state.c, dim=2)
         return norm
 
     def values(self, state: CoverageState, prepared: None, position: Positions) -> Values:
         return state.c.view(*position.shape, -1, self.width)
 
-    def after(self, state: CoverageState, prepared: None, query: Queries, alpha: Alpha) -> CoverageState:
+    def update(self, state: CoverageState, prepared: None, query: Queries, alpha: Alpha) -> CoverageState:
         return state._replace(alpha=alpha)
 
 
 @implements(PositionOptions)
 class Position(Feature):
-    """Position bias (Cohn et al. 2016, section 3.1): [log(1 + i), log(1 + j), log(1 + J)] of target position i, source
-    position j (both from 1) and the number J of real source positions."""
+    """Position bias [log(1 + i), log(1 + j), log(1 + J)] (Cohn et al. 2016, section 3.1).
 
-    remembers = False
+    i and j are the target and source position, counted from 1, and J is the number of real source positions.
+    """
+
+    is_sequential = False
     width = 3
 
-    def on(self, encoded: Encoded) -> Tensor:
-        """log(1 + j) and log(1 + J) of every source position, [B, J, 2]."""
-        at = torch.arange(1, encoded.mask.shape[1] + 1, device=encoded.mask.device).expand(encoded.mask.shape)
-        count = encoded.mask.sum(1, keepdim=True).expand(at.shape)
-        return torch.log1p(torch.stack([at, count], dim=2).to(at_least_fp32(encoded.annotations).dtype))
+    def prepare(self, encoded: Encoded) -> Tensor:
+        """Return log(1 + j) and log(1 + J) of every source position, [B, J, 2]."""
+        j = torch.arange(1, encoded.mask.shape[1] + 1, device=encoded.mask.device).expand(encoded.mask.shape)
+        length = encoded.mask.sum(1, keepdim=True).expand(j.shape)
+        return torch.log1p(torch.stack([j, length], dim=2).to(at_least_fp32(encoded.annotations).dtype))
 
     def start(self, memory: Memory) -> None:
         return None
 
     def values(self, state: None, prepared: Tensor, position: Positions) -> Values:
         B, J, _ = prepared.shape
-        target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)
-        return torch.cat([target, prepared.unsqueeze(1).expand(B, position.shape[1], J, 2)], dim=3)
+        Q = position.shape[1]
+        target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)  # [B, Q, J, 1]
+        return torch.cat([target, prepared.unsqueeze(1).expand(B, Q, J, 2)], dim=3)
 
-    def after(self, state: None, prepared: Tensor, query: Queries, alpha: Alpha) -> None:
+    def update(self, state: None, prepared: Tensor, query: Queries, alpha: Alpha) -> None:
         return None
 
 
-class _Neighbours(Feature):
-    """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
+class _NeighbourFeature(Feature):
+    """The state [N, J] in a window [j - k, j + k] around each source position, zeros outside the sentence."""
 
     def __init__(self, options: MarkovOptions | LocalFertilityOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
-        self.neighbours = options.neighbours
-        """k."""
+        self.neighbours = options.neighbours  # k
         self.width = 2 * self.neighbours + 1
 
     def values(self, state: Tensor, prepared: None, position: Positions) -> Values:
@@ -254,33 +266,38 @@ class _Neighbours(Feature):
 
 
 @implements(MarkovOptions)
-class Markov(_Neighbours):
-    """Markov condition (Cohn et al. 2016, section 3.2): xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], the weights of
-    the target position before; zeros before the first."""
+class Markov(_NeighbourFeature):
+    """Markov condition: the weights of the previous target position around j (Cohn et al. 2016, section 3.2).
 
-    def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
+    xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], zeros at the first position.
+    """
+
+    def update(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
         return alpha
 
 
 @implements(LocalFertilityOptions)
-class LocalFertility(_Neighbours):
-    """Local fertility (Cohn et al. 2016, section 3.3): xi_2 = sum_{i'<i} [alpha_{i',j-k}, ..., alpha_{i',j+k}], all
-    weights so far."""
+class LocalFertility(_NeighbourFeature):
+    """Local fertility: the sum of all earlier weights around j (Cohn et al. 2016, section 3.3).
 
-    def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
+    xi_2 = sum_{i'<i} [alpha_{i',j-k}, ..., alpha_{i',j+k}].
+    """
+
+    def update(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
         return state + alpha
 
 
 @implements(RecurrentOptions)
 class RecurrentFeature(Feature):
-    """Recurrent attention (Yang et al. 2017, "Neural machine translation with recurrent attention modeling", section
-    3): each source position's memory d_ij = LSTM(d_{i-1,j}, [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}]) of the weights
-    around it. The state is the LSTM's, for all positions [N, J, d]; the score is told its output."""
+    """Recurrent attention (Yang et al. 2017, "Neural machine translation with recurrent attention modeling").
+
+    Section 3: d_ij = LSTM(d_{i-1,j}, [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}]) summarises the earlier weights around
+    each source position. The state is the LSTM's, [N, J, d]; the score reads its output.
+    """
 
     def __init__(self, options: RecurrentOptions, sizes: FeatureSizes) -> None:
         super().__init__(options, sizes)
-        self.neighbours = options.neighbours
-        """k."""
+        self.neighbours = options.neighbours  # k
         self.width = options.recurrent_size
         self.cell = LSTM(2 * self.neighbours + 1, self.width)
 
@@ -292,15 +309,15 @@ class RecurrentFeature(Feature):
     def values(self, state: HiddenAndCell, prepared: None, position: Positions) -> Values:
         return state.h.view(*position.shape, -1, self.width)
 
-    def after(self, state: HiddenAndCell, prepared: None, query: Queries, alpha: Alpha) -> HiddenAndCell:
-        around = neighbourhood(alpha, self.neighbours).flatten(0, 1)
-        new = self.cell.step(self.cell.inputs(around), HiddenAndCell(state.h.flatten(0, 1), state.c.flatten(0, 1)))
-        return HiddenAndCell(*(part.view_as(old).to(old.dtype) for part, old in zip(new, state, strict=True)))
+    def update(self, state: HiddenAndCell, prepared: None, query: Queries, alpha: Alpha) -> HiddenAndCell:
+        gates = self.cell.inputs(neighbourhood(alpha, self.neighbours).flatten(0, 1))  # [N * J, 4 d]
+        new = self.cell.step(gates, HiddenAndCell(state.h.flatten(0, 1), state.c.flatten(0, 1)))
+        return HiddenAndCell(*(after.view_as(old).to(old.dtype) for after, old in zip(new, state, strict=True)))
 
 
-def neighbourhood(numbers: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
-    """[w_{j-k}, ..., w_{j+k}] of every position j, zero outside the sentence."""
-    return pad(numbers, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)
+def neighbourhood(weights: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
+    """Return [w_{j-k}, ..., w_{j+k}] for every position j, zeros outside the sentence; k = `neighbours`."""
+    return pad(weights, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)
 
 
 FEATURES: Implementations[type[Feature]] = Implementations(attention.FEATURES)

@@ -1,4 +1,7 @@
-"""Normalisers: from masked energies (-inf outside) to weights that sum to 1, but for `exponential` and `monotonic`."""
+"""Normalisers: from masked energies (-inf outside the window) to attention weights.
+
+The weights sum to 1, except those of `exponential` and `monotonic`.
+"""
 
 from __future__ import annotations
 
@@ -28,40 +31,49 @@ from rnnsearch.models.memory import Memory
 from rnnsearch.utils.tensors import at_least_fp32
 
 Energies = Float[Tensor, "B Q J"]
+"""Energies, noise or weights; Q counts the heads of each query, too."""
+
 EXPECTED_RATE = 0.5
-"""Share of the sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
+"""Fraction of sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
 
 
 class AttentionWeights(NamedTuple):
-    """alpha: [B, Q, J], exactly 0 where the energy is -inf. expected: [B, Q, J], the distribution that a hard alpha
-    was drawn from; None where alpha is that distribution itself."""
+    """Weights of Q queries per sentence.
+
+    alpha: [B, Q, J], exactly 0 where the energy is -inf.
+    expected_alpha: [B, Q, J], the distribution that hard weights were sampled from; None if alpha is not sampled.
+    """
 
     alpha: Tensor
     expected_alpha: Tensor | None = None
 
 
 class Normaliser(nn.Module, ABC):
-    """From energies to weights."""
+    """A function from energies to weights."""
 
     component: ClassVar[type[NormaliserOptions]]
     """The declaration of the component, set by `@implements`."""
     is_sequential: ClassVar[bool] = False
-    """Whether weights depend on those before them, so that one target position must come after the other."""
+    """True if weights depend on the previous ones, so that target positions must be processed in order."""
 
-    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """What it draws in training."""
-        raise AssertionError("only of a normaliser that draws noise")
+    def noise(self, rng: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return the random numbers for training, if the component needs noise."""
+        raise AssertionError("the normaliser has no noise")
 
     def start(self, memory: Memory) -> Float[Tensor, "B J"] | None:
-        """The weights before the first target position, of a normaliser that remembers."""
+        """Return the weights before the first target position, for a sequential normaliser."""
         return None
 
     @abstractmethod
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
-        """The weights, in fp32 at least. `noise`: in training what it draws, in search None. `last`: the weights of the
-        position before, where it remembers."""
+        """Return the weights, in fp32 or wider.
+
+        Args:
+            noise: Random numbers from `noise` in training; None in search.
+            previous: Weights of the previous target position, for a sequential normaliser.
+        """
 
 
 @implements(SoftmaxOptions)
@@ -69,18 +81,20 @@ class Softmax(Normaliser):
     """alpha_ij = exp(e_ij) / sum_k exp(e_ik) (Bahdanau et al., eq. 6)."""
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         return AttentionWeights(torch.softmax(at_least_fp32(energy), dim=-1))
 
 
 @implements(SparsemaxOptions)
 class Sparsemax(Normaliser):
-    """The distribution nearest to the energies: alpha_j = max(e_j - tau, 0), tau such that they sum to 1
-    (Martins & Astudillo 2016, eq. 2)."""
+    """The distribution nearest to the energies (Martins & Astudillo 2016, eq. 2).
+
+    alpha_j = max(e_j - tau, 0), with tau such that they sum to 1.
+    """
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         from entmax import sparsemax
 
@@ -89,11 +103,13 @@ class Sparsemax(Normaliser):
 
 @implements(Entmax15Options)
 class Entmax15(Normaliser):
-    """1.5-entmax, between softmax and sparsemax: alpha_j = max(e_j / 2 - tau, 0)^2, tau such that they sum to 1
-    (Peters et al. 2019, eq. 10 with alpha = 1.5)."""
+    """1.5-entmax, between softmax and sparsemax (Peters et al. 2019, eq. 10 with alpha = 1.5).
+
+    alpha_j = max(e_j / 2 - tau, 0)^2, with tau such that they sum to 1.
+    """
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         from entmax import entmax15
 
@@ -102,61 +118,71 @@ class Entmax15(Normaliser):
 
 @implements(HardOptions)
 class Hard(Normaliser):
-    """One position a query (Xu et al. 2015, section 4.1): drawn from the softmax in training, its best one in search.
+    """One source position per query (Xu et al. 2015, section 4.1).
 
-    Drawn as argmax_j (e_j - log(-log u_j)), u_j uniform (the Gumbel trick), so that one draw follows from the noise
-    alone. alpha is one-hot and has no gradient: energies learn through `expected`, by REINFORCE. "With probability 0.5
-    for a given image" (here: a sentence) alpha is its expected value instead, the softmax itself, with its gradient.
+    In training it is sampled from the softmax as argmax_j (e_j - log(-log u_j)) with uniform u_j (the Gumbel trick), so
+    that the sample is a function of the noise; in search it is the position with the highest energy. alpha is one-hot
+    and has no gradient: energies learn through `expected_alpha`, by REINFORCE. "With probability 0.5 for a given image"
+    (here: sentence), alpha is its expected value instead, the softmax with its gradient.
     """
 
-    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Uniform in (0, 1), or 0 for the sentences that use the expected value."""
-        sampled = draws.uniform((shape[0], 1, 1, 1), like) >= EXPECTED_RATE
-        return draws.uniform(shape, like) * sampled
+    def noise(self, rng: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return uniform random numbers in (0, 1), or 0 for sentences that use the expected value."""
+        is_sampled = rng.uniform((shape[0], 1, 1, 1), like) >= EXPECTED_RATE
+        return rng.uniform(shape, like) * is_sampled
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         energy = at_least_fp32(energy)
         expected = torch.softmax(energy, dim=-1)
-        drawn = energy.detach() if noise is None else energy.detach() - torch.log(-torch.log(noise))
-        best = drawn.argmax(dim=-1, keepdim=True)
-        alpha = torch.zeros_like(expected).scatter(-1, best, 1.0)
-        return AttentionWeights(alpha if noise is None else torch.where(noise == 0, expected, alpha), expected)
+        if noise is None:
+            return AttentionWeights(_one_hot_argmax(energy.detach()), expected)
+        sampled = _one_hot_argmax(energy.detach() - torch.log(-torch.log(noise)))
+        return AttentionWeights(torch.where(noise == 0, expected, sampled), expected)
+
+
+def _one_hot_argmax(x: Tensor) -> Tensor:
+    return torch.zeros_like(x).scatter(-1, x.argmax(dim=-1, keepdim=True), 1.0)
 
 
 @implements(ExponentialOptions)
 class Exponential(Normaliser):
-    """alpha_ij = exp(e_ij), which sum to anything: 1 at every position beside the `even` score, for Graves 2013 (eq.
-    46), where the mixture window alone says how much."""
+    """alpha_ij = exp(e_ij), with any sum; constant 1 with the `even` score.
+
+    For Graves 2013 (eq. 46), where only the mixture window determines the weights.
+    """
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         return AttentionWeights(at_least_fp32(energy).exp())
 
 
 @implements(MonotonicOptions)
 class Monotonic(Normaliser):
-    """Reads on from where it stopped, and learns where to stop (Raffel et al. 2017, "Online and linear-time attention
-    by enforcing monotonic alignments", section 2.3 and algorithm 1): a policy for sources that are still arriving.
+    """Reading that continues where it stopped, and learns where to stop (Raffel et al. 2017, section 2.3, algorithm 1).
 
-    p_ij = sigmoid(e_ij + r + noise) is how likely reading stops at j;  q_ij, that it comes so far;  alpha_ij, both:
-    q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j};  alpha_ij = p_ij q_ij;  alpha_0 is all on the first position.
-    In training noise ~ N(0, 1) makes p_ij be sure. In search reading stops at the first j with p_ij > 0.5; where there
-    is none, nothing is attended to, then and after.
+    "Online and linear-time attention by enforcing monotonic alignments": a policy for sources that are still arriving.
+
+    p_ij = sigmoid(e_ij + r + noise) is the probability that reading stops at j if it gets there; q_ij is the
+    probability that it gets there; alpha_ij is the product of both:
+
+    q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j};  alpha_ij = p_ij q_ij;  alpha_0 is 1 at the first position.
+
+    In training, noise ~ N(0, 1) pushes p_ij towards 0 or 1. In search, reading stops at the first j with p_ij > 0.5; if
+    there is none, nothing is attended to from then on.
     """
 
-    remembers = True
+    is_sequential = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.offset = parameter(-1.0, 1)
-        """r."""
+        self.offset = parameter(-1.0, 1)  # r
 
-    def noise(self, draws: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Standard normal."""
-        normal: Tensor = torch.special.ndtri(draws.uniform(shape, like).clamp(1e-6, 1 - 1e-6))
+    def noise(self, rng: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return standard normal random numbers."""
+        normal: Tensor = torch.special.ndtri(rng.uniform(shape, like).clamp(1e-6, 1 - 1e-6))
         return normal
 
     def start(self, memory: Memory) -> Float[Tensor, "B J"]:
@@ -165,56 +191,61 @@ class Monotonic(Normaliser):
         return first
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
-        assert last is not None
+        assert previous is not None
         energy = at_least_fp32(energy) + self.offset
         if noise is None:
-            stops = (energy > 0) * last.cumsum(-1)
+            stops = (energy > 0) * previous.cumsum(-1)
             return AttentionWeights(stops * (stops.cumsum(-1) == 1))
         energy = energy + noise
-        # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(past_j - past_k), and q_j is the sum
-        # over k of that times alpha_{i-1,k}: in logarithms a running sum, which no J x J matrix is kept for.
-        on = F.logsigmoid(-energy)
-        past = on.cumsum(-1) - on
-        comes = past + torch.logcumsumexp(last.clamp(min=torch.finfo(last.dtype).tiny).log() - past, dim=-1)
-        return AttentionWeights(torch.sigmoid(energy) * comes.exp())
+        # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(passed_j - passed_k), and q_j is the
+        # sum over k of this times alpha_{i-1,k}. In logarithms, this is a running sum, without a J x J matrix.
+        log_continue = F.logsigmoid(-energy)  # log(1 - p)
+        passed = log_continue.cumsum(-1) - log_continue
+        log_previous = previous.clamp(min=torch.finfo(previous.dtype).tiny).log()
+        log_q = passed + torch.logcumsumexp(log_previous - passed, dim=-1)
+        return AttentionWeights(torch.sigmoid(energy) * log_q.exp())
 
 
 @implements(LinearChainOptions)
 class LinearChain(Normaliser):
-    """Which positions are attended to is decided for all of them together: z_j is 1 where j is, by a chain of
-    neighbours, p(z) ~ exp(sum_j z_j e_j + sum_j t(z_{j-1}, z_j)); alpha_j is p(z_j = 1), divided by their sum
-    (after Kim et al. 2017, "Structured attention networks", section 4.2, with one t for all positions, t(0, 0) = 0 and
-    the division assumed)."""
+    """Structured attention over all positions together, as a linear chain (after Kim et al. 2017, section 4.2).
+
+    "Structured attention networks": z_j is 1 if position j is attended to, and p(z) is proportional to
+    exp(sum_j z_j e_j + sum_j t(z_{j-1}, z_j)). alpha_j is p(z_j = 1), divided by the sum over all positions.
+
+    Assumptions: one t for all positions, t(0, 0) = 0, and the division.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.transitions = parameter(0.0, 3)
-        """t(0, 1), t(1, 0) and t(1, 1)."""
+        self.transitions = parameter(0.0, 3)  # t(0, 1), t(1, 0) and t(1, 1)
 
     def forward(
-        self, energy: Energies, noise: Energies | None = None, last: Energies | None = None
+        self, energy: Energies, noise: Energies | None = None, previous: Energies | None = None
     ) -> AttentionWeights:
         energy = at_least_fp32(energy)
-        inside = torch.isfinite(energy)
-        energy = energy.masked_fill(~inside, 0.0)
-        enters, leaves, stays = self.transitions.to(energy.dtype)
-        onward = _messages(energy, inside, enters, leaves, stays)
-        back = _messages(energy.flip(-1), inside.flip(-1), leaves, enters, stays).flip(-1)
-        marginal = F.logsigmoid(onward + energy + back)
-        return AttentionWeights(torch.softmax(marginal.masked_fill(~inside, -torch.inf), dim=-1))
+        is_inside = torch.isfinite(energy)
+        energy = energy.masked_fill(~is_inside, 0.0)
+        enter, leave, stay = self.transitions.to(energy.dtype)
+        forward = _messages(energy, is_inside, enter, leave, stay)
+        backward = _messages(energy.flip(-1), is_inside.flip(-1), leave, enter, stay).flip(-1)
+        marginal = F.logsigmoid(forward + energy + backward)  # log p(z_j = 1)
+        return AttentionWeights(torch.softmax(marginal.masked_fill(~is_inside, -torch.inf), dim=-1))
 
 
-def _messages(energy: Energies, inside: Tensor, enters: Tensor, leaves: Tensor, stays: Tensor) -> Energies:
-    """log of how much likelier z_j = 1 is than z_j = 0 by what stands before j; the chain goes over the positions
-    inside the window alone."""
+def _messages(energy: Energies, is_inside: Tensor, enter: Tensor, leave: Tensor, stay: Tensor) -> Energies:
+    """Return the log-odds of z_j = 1 given the energies before j, for every position.
+
+    The chain runs only over positions inside the window.
+    """
     message = torch.zeros_like(energy[..., 0])
     messages = [message]
-    for e, known in zip(energy[..., :-1].unbind(-1), inside[..., :-1].unbind(-1), strict=True):
+    for e, inside in zip(energy[..., :-1].unbind(-1), is_inside[..., :-1].unbind(-1), strict=True):
         odds = message + e
-        message = torch.logaddexp(enters, odds + stays) - F.softplus(odds + leaves)
-        message = message.where(known, 0.0)
+        message = torch.logaddexp(enter, odds + stay) - F.softplus(odds + leave)
+        message = message.where(inside, 0.0)
         messages.append(message)
     return torch.stack(messages, dim=-1)
 

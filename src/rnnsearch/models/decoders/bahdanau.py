@@ -32,7 +32,7 @@ from rnnsearch.utils.tensors import at_least_fp32
 class SingleCellDecoder(Decoder):
     """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
 
-    layer: ClassVar[str | None] = "deep_output"
+    readout_attribute: ClassVar[str | None] = "deep_output"
     readout_type: ClassVar[type[Readout | StateReadout]] = DeepOutput
     """The layer that reads them."""
 
@@ -56,13 +56,13 @@ class SingleCellDecoder(Decoder):
         """W_s."""
         self.deep_output = self.readout_type(options.size, model.embedding, context, options.readout_size)
 
-    def initial_cell(self, memory: Memory, draws: BatchRng | None) -> tuple[CellState, Tensor | None]:
+    def initial_cell(self, memory: Memory, rng: BatchRng | None) -> tuple[CellState, Tensor | None]:
         """The cell's state of s_0 = tanh(W_s summary), or 0, and the sequence's dropout mask on what it feeds back."""
         if self.initial is None:
             s_0 = at_least_fp32(memory.summary.new_zeros(memory.summary.shape[0], self.cell.size))
         else:
             s_0 = torch.tanh(self.initial(memory.summary))
-        return self.cell.start(s_0), dropout_mask(draws, self.state_dropout, s_0, self.cell.size)
+        return self.cell.start(s_0), dropout_mask(rng, self.state_dropout, s_0, self.cell.size)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.cell.inputs(y_prev)
@@ -85,9 +85,9 @@ class Bahdanau(SingleCellDecoder):
     s_i = f(s_{i-1}, E y_{i-1}, c_i), whose gates each add C c_i;  the deep output reads s_{i-1}.
     """
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> BahdanauState:
-        cell, keep = self.initial_cell(memory, draws)
-        return BahdanauState(cell, self.attention.start(memory, draws, steps), keep)
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BahdanauState:
+        cell, keep = self.initial_cell(memory, rng)
+        return BahdanauState(cell, self.attention.start(memory, rng, steps), keep)
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         s = state.cell.h
@@ -101,7 +101,7 @@ class BahdanauTanh(Bahdanau):
     """The same recurrence under one tanh layer (Nematus: Sennrich et al. 2017, section 3) where the paper has maxout:
     t_i = tanh(W_t1 s_{i-1} + W_t2 E y_{i-1} + W_t3 c_i + b), half the products for as many units under the softmax."""
 
-    output = TanhOutput
+    readout_type = TanhOutput
 
 
 @implements(CohnOptions)
@@ -109,7 +109,7 @@ class Cohn(Bahdanau):
     """The same recurrence from s_0 = 0, which reads out the state AFTER the update:
     t_i = tanh(s_i + Q c_i + P E y_{i-1}) (Cohn et al. 2016, section 2, and the authors' code)."""
 
-    output = StateOutput
+    readout_type = StateOutput
     starts_at_zero = True
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
@@ -132,9 +132,9 @@ class RNNencdec(SingleCellDecoder):
     """Bahdanau's decoder with c_i fixed to c = forward h_Tx ("the model becomes RNN Encoder-Decoder if we
     fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> ContextState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ContextState:
         c = memory.summary
-        cell, keep = self.initial_cell(memory, draws)
+        cell, keep = self.initial_cell(memory, rng)
         return ContextState(cell, c, self.context(c), keep)
 
     def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:

@@ -47,7 +47,7 @@ class BiScale(Decoder):
     element; the authors' code also asks attention by the word before, and has these first states).
     """
 
-    layer = "deep_output"
+    readout_attribute = "deep_output"
 
     def __init__(self, options: BiScaleOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -69,11 +69,11 @@ class BiScale(Decoder):
         """C above C'."""
         self.deep_output = TanhOutput(2 * D, model.embedding, H, options.readout)
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> BiScaleState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BiScaleState:
         both = initial_state(self.initial, mean_annotation(memory))
         gate = both.new_zeros(both.shape[0], self.size)
-        masks = dropout_mask(draws, self.state_dropout, both, 3, self.size)
-        return BiScaleState(both, gate, both, self.attention.start(memory, draws, steps), masks)
+        masks = dropout_mask(rng, self.state_dropout, both, 3, self.size)
+        return BiScaleState(both, gate, both, self.attention.start(memory, rng, steps), masks)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         x: Tensor = self.word(y_prev)

@@ -27,7 +27,7 @@ class Cho(Decoder):
     h~ = tanh(W E y + r * (U h + C c)),  h' = z * h + (1 - z) * h~;  the maxout output reads the NEW h'.
     """
 
-    layer = "deep_output"
+    readout_attribute = "deep_output"
 
     def __init__(self, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -44,10 +44,10 @@ class Cho(Decoder):
         """C_z, C_r, C."""
         self.deep_output = DeepOutput(size, model.embedding, size, options.maxout)
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> ContextState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ContextState:
         c = torch.tanh(self.summary(memory.summary))
         h_0 = torch.tanh(self.initial(c))
-        keep = dropout_mask(draws, self.state_dropout, h_0, self.size)
+        keep = dropout_mask(rng, self.state_dropout, h_0, self.size)
         return ContextState(Hidden(h_0), c, self.context(c), keep)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:

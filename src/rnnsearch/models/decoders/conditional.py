@@ -87,7 +87,7 @@ class ConditionalRecurrence(nn.Module):
 class ConditionalDecoder(Decoder):
     """What reads and feeds a conditional recurrence."""
 
-    layer = "output"
+    readout_attribute = "output"
     output: TanhOutput
 
     @property
@@ -130,13 +130,13 @@ class ConditionalGRU(ConditionalDecoder):
         self.output = TanhOutput(options.size, model.embedding, encoder.annotation_size, options.readout)
 
     @property
-    def bottom(self) -> ConditionalRecurrence:
+    def recurrence(self) -> ConditionalRecurrence:
         return self.cell
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> ConditionalState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ConditionalState:
         s_0 = initial_state(self.initial, mean_annotation(memory))
-        masks = dropout_mask(draws, self.state_dropout, s_0, self.cell.num_cells, s_0.shape[1])
-        return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, draws, steps), masks)
+        masks = dropout_mask(rng, self.state_dropout, s_0, self.cell.num_cells, s_0.shape[1])
+        return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, rng, steps), masks)
 
     def step(
         self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
@@ -203,19 +203,19 @@ class BiDeep(ConditionalDecoder):
         self.layers_dropout = 0.0 if options.layers == 1 else model.dropout.layers
 
     @property
-    def bottom(self) -> ConditionalRecurrence:
+    def recurrence(self) -> ConditionalRecurrence:
         return self.first
 
     def _upper(self) -> list[UpperLayer]:
         return [cast(UpperLayer, layer) for layer in self.upper]
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> BiDeepState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BiDeepState:
         s_0 = initial_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)
         cells, size = tuple(self.first.word.start(s) for s in s_0), s_0[0].shape[1]
         count = self.first.num_cells + sum(layer.num_cells for layer in self._upper())
-        masks = dropout_mask(draws, self.state_dropout, s_0[0], count, size)
-        up = dropout_mask(draws, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
-        return BiDeepState(cells, self.first.attention.start(memory, draws, steps), masks, up)
+        masks = dropout_mask(rng, self.state_dropout, s_0[0], count, size)
+        up = dropout_mask(rng, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
+        return BiDeepState(cells, self.first.attention.start(memory, rng, steps), masks, up)
 
     def step(self, x: Float[Tensor, "N G"], state: BiDeepState, memory: Memory) -> tuple[BiDeepState, Reading]:
         keeps = masks_per_cell(state.masks)

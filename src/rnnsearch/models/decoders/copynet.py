@@ -47,8 +47,8 @@ class CopyNet(SingleCellDecoder):
     `with_places` puts behind the inputs at which places y_{t-1} is. s_0 = tanh(W_s summary).
     """
 
-    layer = None
-    output = StateReadout
+    readout_attribute = None
+    readout_type = StateReadout
 
     def __init__(self, options: CopyNetOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -60,13 +60,13 @@ class CopyNet(SingleCellDecoder):
     def remember(self, encoded: Encoded) -> Memory:
         h, origin = encoded.annotations, encoded.origin
         values = h if origin is None else h.gather(1, origin.position[..., None].expand(-1, -1, h.shape[-1]))
-        return super().remember(encoded)._replace(copyable=CopyMemory(torch.tanh(self.copy(values)), values))
+        return super().remember(encoded)._replace(copy_memory=CopyMemory(torch.tanh(self.copy(values)), values))
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> CopyState:
-        cell, keep = self.initial_cell(memory, draws)
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> CopyState:
+        cell, keep = self.initial_cell(memory, rng)
         assert memory.copy_memory is not None
         psi = cell.h.new_full(memory.copy_memory.keys.shape[:2], NEVER)
-        return CopyState(cell, self.attention.start(memory, draws, steps), psi, keep)
+        return CopyState(cell, self.attention.start(memory, rng, steps), psi, keep)
 
     @staticmethod
     def append_copy_positions(x: Float[Tensor, "*rows G"], at: Bool[Tensor, "*rows J"]) -> Float[Tensor, "*rows X"]:

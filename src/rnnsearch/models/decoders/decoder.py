@@ -93,7 +93,7 @@ class Decoder(nn.Module, ABC):
         return self.attention.on(encoded) if self.attends else Memory(*encoded)
 
     @abstractmethod
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> State:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> State:
         """The state before the first target word, and what else is computed once a sentence; one row each.
 
         With `draws`, the random numbers of all `steps` target positions are drawn here.

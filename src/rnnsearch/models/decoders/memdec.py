@@ -97,7 +97,7 @@ class ExternalMemoryDecoder(Decoder):
     The read weights are addressed with s~_i by a `Head`. All weights begin even, 1/n.
     """
 
-    layer = "deep_output"
+    readout_attribute = "deep_output"
     reader: BufferHead
     first_buffer: Linear
 
@@ -120,12 +120,12 @@ class ExternalMemoryDecoder(Decoder):
         self.make_buffer(annotation)
         self.deep_output = DeepOutput(size, model.embedding, annotation, options.maxout)
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> MemDecState:
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> MemDecState:
         s_0 = initial_state(self.initial, memory.summary)
         buffer = self.buffer(mean_annotation(memory))
         even = buffer.new_full((memory.mask.shape[0], self.slots), 1 / self.slots)
-        attention = self.attention.start(memory, draws, steps)
-        masks = dropout_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
+        attention = self.attention.start(memory, rng, steps)
+        masks = dropout_mask(rng, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What stands between a decoder and the output layer."""
+"""Readouts: the layers between a decoder's state and the output layer."""
 
 from __future__ import annotations
 
@@ -13,74 +13,79 @@ from rnnsearch.models.layers import Linear
 
 
 class ReadoutLayer(nn.Module):
-    """A layer of `width` numbers that reads the decoder's state and the context, and may read more beside."""
+    """A layer of `width` units over the decoder's state and the context.
+
+    With a language model inside the translation model (`models/fusion.py`), it also reads that model's vector x: L x is
+    added before the activation.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
         self.beside: Linear | None = None
-        """L, of what stands beside, where the sums have L x, too."""
+        """L, if there is a language model; model folders store this name."""
 
     def add_fusion(self, size: int) -> None:
-        """Read so many more numbers from now on."""
+        """Create L, for a language model's vector of this size."""
         self.beside = Linear(size, self.width, bias=False)
 
-    def with_fusion(self, sums: Float[Tensor, "*rows W"], x: Float[Tensor, "*rows L"] | None) -> Tensor:
-        """Sums, and L x in them where there is something beside."""
+    def with_fusion(self, hidden: Float[Tensor, "*rows W"], fusion: Float[Tensor, "*rows L"] | None) -> Tensor:
+        """Return `hidden` plus L x, or `hidden` without a language model."""
         if self.beside is None:
-            return sums
-        assert x is not None
-        more: Tensor = self.beside(x)
-        return sums + more
+            return hidden
+        assert fusion is not None
+        projected: Tensor = self.beside(fusion)
+        return hidden + projected
 
 
 class Readout(ReadoutLayer, ABC):
-    """U s + V E y_{i-1} + C c + b, of `width` numbers, and then some function of them."""
+    """An activation of U s + V E y_{i-1} + C c + b, a vector of size `width`."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         super().__init__(width)
-        self.state = Linear(state, width)
-        """U and b."""
-        self.word = Linear(embedding, width, bias=False)
-        """V."""
-        self.context = Linear(context, width, bias=False)
-        """C."""
+        self.state = Linear(state, width)  # U and b
+        self.word = Linear(embedding, width, bias=False)  # V
+        self.context = Linear(context, width, bias=False)  # C
 
     def forward(
         self,
         state: Float[Tensor, "*rows D"],
         word: Float[Tensor, "*rows E"],
         context: Float[Tensor, "*rows H"],
-        beside: Float[Tensor, "*rows L"] | None = None,
+        fusion: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
-        """The layer's units, of any number of positions."""
-        return self.activation(self.with_fusion(self.state(state) + self.word(word) + self.context(context), beside))
+        """Return the readout for any number of positions."""
+        hidden = self.state(state) + self.word(word) + self.context(context)  # [..., W]
+        return self.activation(self.with_fusion(hidden, fusion))
 
     @abstractmethod
     def activation(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
-        """The function."""
+        """Return the activation of the hidden layer."""
 
 
 class DeepOutput(Readout):
-    """t = [max(t~_{2j-1}, t~_{2j})]_{j=1..l},  t~ = U_o s + V_o E y_{i-1} + C_o c + b, l = `maxout` (Bahdanau et al.,
-    appendix A.2.2; Cho et al. 2014, appendix A, whose equations leave the biases out "to increase readability")."""
+    """Maxout: t = [max(t~_{2j-1}, t~_{2j})]_{j=1..l},  t~ = U_o s + V_o E y_{i-1} + C_o c + b, l = `maxout`.
+
+    Bahdanau et al., appendix A.2.2; Cho et al. 2014, appendix A, whose equations omit the biases "to increase
+    readability".
+    """
 
     def __init__(self, state: int, embedding: int, context: int, maxout: int) -> None:
         super().__init__(state, embedding, context, 2 * maxout)
 
-    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+    def activation(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
         return torch.maximum(hidden[..., 0::2], hidden[..., 1::2])
 
 
 class TanhOutput(Readout):
     """t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i + b) (Nematus: Sennrich et al. 2017, section 3)."""
 
-    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+    def activation(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
         return torch.tanh(hidden)
 
 
 class IdentityLinear(Linear):
-    """W x + b with W = I and b = 0: x, without parameters."""
+    """W x + b with W = I and b = 0, without parameters: returns x."""
 
     def __init__(self, size: int) -> None:
         nn.Module.__init__(self)
@@ -102,7 +107,7 @@ class StateOutput(TanhOutput):
 
 
 class StateReadout(nn.Module):
-    """t_i = s_i, and nothing else (Gu et al. 2016, eq. 7)."""
+    """t_i = s_i (Gu et al. 2016, eq. 7)."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         assert width == state
@@ -113,47 +118,47 @@ class StateReadout(nn.Module):
         state: Float[Tensor, "*rows D"],
         word: Float[Tensor, "*rows E"],
         context: Float[Tensor, "*rows H"],
-        beside: None = None,
+        fusion: None = None,
     ) -> Float[Tensor, "*rows R"]:
         return state
 
 
 class Attentional(ReadoutLayer):
-    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
+    """h~_t = tanh(W_c [c_t; h_t]), without a bias (Luong et al. 2015, eq. 5)."""
 
     has_bias: ClassVar[bool] = False
 
     def __init__(self, context: int, state: int, size: int) -> None:
         super().__init__(size)
-        self.combine = Linear(context + state, size, bias=self.has_bias)
-        """W_c, and b where it has one."""
+        self.combine = Linear(context + state, size, bias=self.has_bias)  # W_c and b
 
     def forward(
         self,
         context: Float[Tensor, "*rows H"],
         h: Float[Tensor, "*rows D"],
-        beside: Float[Tensor, "*rows L"] | None = None,
+        fusion: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
-        """h~ of any number of positions."""
-        return self.activation(self.with_fusion(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))
+        """Return h~ for any number of positions."""
+        hidden = self.combine(torch.cat([context.to(h.dtype), h], dim=-1))
+        return self.activation(self.with_fusion(hidden, fusion))
 
     def activation(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
-        """tanh."""
+        """Return the activation of the hidden layer."""
         return torch.tanh(hidden)
 
 
 class BiasedAttentional(Attentional):
     """h~_t = tanh(W_c [c_t; h_t] + b) (JoeyNMT's)."""
 
-    biased = True
+    has_bias = True
 
 
 class LinearAttentional(Attentional):
     """h~_t = W_c [c_t; h_t] + b, without the tanh (OpenNMT-py's, with its `mlp` attention)."""
 
-    biased = True
+    has_bias = True
 
-    def bent(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
+    def activation(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
         return hidden
 
 

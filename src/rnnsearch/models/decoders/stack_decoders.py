@@ -63,9 +63,9 @@ class StackDecoder(Decoder):
         if self.attends:
             self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
 
-    def start(self, memory: Memory, draws: BatchRng | None = None, steps: int = 0) -> LayersState:
-        stack = self.stack.start(self.bridge(memory), draws, steps)
-        attention = self.attention.start(memory, draws, steps) if self.attends else AttentionState()
+    def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> LayersState:
+        stack = self.stack.start(self.bridge(memory), rng, steps)
+        attention = self.attention.start(memory, rng, steps) if self.attends else AttentionState()
         if not self.fed_size:
             return LayersState(stack, attention)
         return LayersState(
@@ -111,7 +111,7 @@ class Luong(StackDecoder):
     Nothing that attention makes re-enters the recurrence.
     """
 
-    layer: ClassVar[str | None] = "attentional"
+    readout_attribute: ClassVar[str | None] = "attentional"
 
     def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -138,7 +138,7 @@ class LuongInputFeeding(Luong):
     h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
     """
 
-    layer = None
+    readout_attribute = None
 
     def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -147,22 +147,22 @@ class LuongInputFeeding(Luong):
         self.state_size = options.readout
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        state, reading = self._step_apart(x, state, memory)
+        state, reading = self._step_separate(x, state, memory)
         assert state.fed is not None
         return state, reading._replace(state=state.fed)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return reading.state
 
-    def _step_apart(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+    def _step_separate(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         """A step whose reading has h_t, and c_t beside it."""
         after, reading = self.attended(x + self.feeding(state.fed), x, state, memory)
-        return after._replace(fed=self.readout_apart(x, reading)), reading
+        return after._replace(fed=self.readout_separate(x, reading)), reading
 
-    def unroll_apart(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
-        return repeat_steps(self._step_apart, x, state, memory)
+    def unroll_separate(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
+        return repeat_steps(self._step_separate, x, state, memory)
 
-    def readout_apart(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+    def readout_separate(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return super().readout(y_prev, reading)
 
 
