@@ -9,7 +9,7 @@ import pytest
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.errors import ModelError
-from rnnsearch.systems.ensemble_folder import gather
+from rnnsearch.systems.ensemble_folder import write_ensemble
 from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
@@ -63,7 +63,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 def gathered(root: Path, *names: str) -> Path:
     """A folder of several."""
-    gather(
+    write_ensemble(
         root / "all", [root / name for name in names], [load_system(root / name) for name in names], None, "geometric"
     )
     return root / "all"
@@ -120,7 +120,7 @@ def test_the_attention_is_of_those_that_read_as_the_first(folders):
     assert not blind.attends
     with pytest.raises(ModelError, match="this needs a model with attention"):
         blind.require_alignments("attention")
-    with pytest.raises(ModelError, match="posterior attention is of one model; this is an ensemble"):
+    with pytest.raises(ModelError, match="posterior attention needs a single model; this is an ensemble"):
         rnnsearch.load([folders["one"], folders["two"]]).require_alignments("posterior")
 
 
@@ -141,10 +141,10 @@ def test_members_search_as_fast_as_they_do_alone(folders):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("one", "other"), "model 2 of the ensemble must have the first one's target vocabulary"),
+        (("one", "other"), "model 2 of the ensemble must have the target vocabulary of the first"),
         (("all", "two"), "model 1 of the ensemble is an ensemble itself; name its models one by one"),
         (("two", "all"), "model 2 of the ensemble is an ensemble itself; name its models one by one"),
-        (("one", "two", "turned"), r"model 3 of the ensemble must translate en to de as the first does; got de to en"),
+        (("one", "two", "turned"), r"model 3 of the ensemble must translate en to de, like the first; got de to en"),
         ((), "there must be a model folder to load; got none"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
     shown = run("inspect", tmp_path / "all").out
     assert "3 models, of which the first is shown; geometric mean, weights 1, 0.5, 2" in shown
     again = run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "all")
-    assert (again.code, "there is something already" in again.err) == (1, True)
+    assert (again.code, "already exists" in again.err) == (1, True)
     nested = run("ensemble", tmp_path / "all", folders["two"], "-o", tmp_path / "more")
     assert (nested.code, "is an ensemble itself" in nested.err, (tmp_path / "more").exists()) == (1, True, False)
     for wrong in (["--weights", "1,x", folders["two"]], ["--snapshots", "2", folders["two"]], []):
@@ -222,14 +222,14 @@ def test_snapshots_of_one_run(folders, tmp_path):
     expected = rnnsearch.load([folders["precise"], folders["one"]]).score(ENGLISH, GERMAN)
     np.testing.assert_allclose([t.log_prob for t in found], [t.log_prob for t in expected], rtol=1e-12)
     few = run("ensemble", model, "--snapshots", 4, "-o", tmp_path / "more")
-    assert (few.code, "must have kept the weights of 4 checkpoints; it has 3" in few.err) == (1, True)
+    assert (few.code, "must have 4 checkpoints; it has 3" in few.err) == (1, True)
 
 
 def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, problems):
     assert run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "both").code == 0
     path = tmp_path / "both" / "config.toml"
     path.write_text(path.read_text().replace('"ensemble/2"', f'"{folders["two"]}"'))
-    with pytest.raises(ModelError, match=r"its search.ensemble must be in the folder itself"):
+    with pytest.raises(ModelError, match=r"its search.ensemble must be inside the folder"):
         rnnsearch.load(tmp_path / "both")
     tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
     tables["search"] = {"ensemble": {"members": ["a"], "weights": [1.0, 1.0]}}

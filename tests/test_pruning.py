@@ -8,9 +8,9 @@ import torch
 
 from rnnsearch import load
 from rnnsearch.errors import ModelError
-from rnnsearch.systems.ensemble_folder import gather
+from rnnsearch.systems.ensemble_folder import write_ensemble
 from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.pruning import PRUNED, SCHEMES, prune, read_pruned, weight_classes
+from rnnsearch.systems.pruning import PRUNED_FILE, SCHEMES, prune, read_pruned, weight_classes
 from rnnsearch.utils.weights import read_weights, save_weights, weights
 from tests.untrained import BAHDANAU, untrained, write_model
 
@@ -117,7 +117,7 @@ def test_a_share_of_zero_changes_nothing(model, tmp_path):
     made = prune(model, tmp_path / "out", 0.0, "class-blind")
     assert made.all.zeros == 0
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
-    assert not (tmp_path / "out" / PRUNED).exists()
+    assert not (tmp_path / "out" / PRUNED_FILE).exists()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -134,13 +134,13 @@ def test_a_pruned_folder_is_a_whole_model(model, tmp_path, scheme):
     zeros = {name: sum(int(masks[one].sum()) for one in own) for name, own in classes.items()}
     assert {one.name: one.zeros for one in made.classes} == zeros
     assert made.all.zeros == pytest.approx(0.8 * made.all.weights, abs=len(classes) / 2)
-    assert made.others == sum(t.numel() for t in weights(system.model).values()) - made.all.weights
+    assert made.unpruned == sum(t.numel() for t in weights(system.model).values()) - made.all.weights
     if scheme == "class-uniform":
         assert all(one.zeros == round(0.8 * one.weights) for one in made.classes)
     dense, sparse = made.weighed(2)
     assert dense == 2 * sum(t.numel() for t in before.values())
     nonzero = sum(int((~mask).sum()) for mask in masks.values())
-    assert sparse == -(-made.all.weights // 8) + 2 * (nonzero + made.others)
+    assert sparse == -(-made.all.weights // 8) + 2 * (nonzero + made.unpruned)
     assert (out / "dictionary.tsv").is_file()
     assert load(out).translate("the small cat sees the dog.").text is not None
 
@@ -152,19 +152,19 @@ def test_pruned_again(model, tmp_path):
     first, second = (read_pruned(tmp_path / name, system.model) for name in ("some", "more"))
     assert all(bool((second[name] | ~mask).all()) for name, mask in first.items())
     assert made.all.zeros == round(0.9 * made.all.weights)
-    with pytest.raises(ModelError, match=r"some: 50\.0% of its weights are pruned already; got a share of 40\.0%"):
+    with pytest.raises(ModelError, match=r"some: 50\.0% of its weights are pruned already; got a fraction of 40\.0%"):
         prune(tmp_path / "some", tmp_path / "less", 0.4, "class-uniform")
 
 
 def test_what_cannot_be_pruned(model, tmp_path):
-    with pytest.raises(ModelError, match="there is something already; name another folder"):
+    with pytest.raises(ModelError, match="already exists; name another folder"):
         prune(model, tmp_path, 0.5, "class-blind")
     systems = [untrained(BAHDANAU), untrained(BAHDANAU)]
-    gather(tmp_path / "both", [model, model], systems, None, "geometric")
+    write_ensemble(tmp_path / "both", [model, model], systems, None, "geometric")
     with pytest.raises(ModelError, match="is an ensemble; prune its models one by one"):
         prune(tmp_path / "both", tmp_path / "none", 0.5, "class-blind")
     for bad in ({"output.weight": torch.zeros(3, dtype=torch.uint8)}, {"no": torch.zeros(0, dtype=torch.float32)}):
-        save_weights(model / PRUNED, bad)
+        save_weights(model / PRUNED_FILE, bad)
         with pytest.raises(ModelError, match=r"pruned.safetensors: does not fit the model of its config"):
             prune(model, tmp_path / "none", 0.5, "class-blind")
     assert not (tmp_path / "none").exists()

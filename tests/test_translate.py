@@ -12,7 +12,7 @@ import torch
 import rnnsearch
 from rnnsearch.data.batch import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
-from rnnsearch.models.translation_model import only
+from rnnsearch.models.translation_model import only_memory
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.systems.folder import save_system
@@ -247,7 +247,7 @@ def test_states_are_the_encoders_last(translator):
     for n in (1, 2):
         ids = torch.tensor([[*translator.source.segment([texts[n]])[0].ids, 3]])
         with torch.inference_mode():
-            memory = only(translator.model.encode({"source": Side.of(ids)}))
+            memory = only_memory(translator.model.encode({"source": Side.of(ids)}))
         forward, backward = memory.annotations[0, -1, :10], memory.annotations[0, 0, 10:]
         np.testing.assert_allclose(states[n], torch.cat([forward, backward]).numpy(), atol=1e-5)
     assert translator.states([]).shape == (0, 20)
@@ -352,7 +352,7 @@ def test_a_folder_that_names_files_outside_itself_is_refused(folder, tmp_path, n
     config = (copy / "config.toml").read_text()
     table = f'[search]\nreplace_unknown = "dictionary"\ndictionary = "{named}"\n'
     (copy / "config.toml").write_text(re.sub(r"\[search\]\n(.+\n)*", "", config) + table)
-    with pytest.raises(ModelError, match=r"its search\.dictionary must be in the folder itself") as error:
+    with pytest.raises(ModelError, match=r"its search\.dictionary must be inside the folder") as error:
         rnnsearch.load(copy)
     assert "password" not in str(error.value)
 

@@ -72,7 +72,7 @@ def test_an_engine_file_is_refused_before_anything_is_translated(corpus, fault, 
     engine = tmp_path / "m.rnn"
     engine.write_bytes(b"an engine file")
     told = fault("calibrate", engine, corpus / "dev.en", corpus / "dev.de")
-    assert told == f"{engine}: is a file, and must be a model folder"
+    assert told == f"{engine}: must be a model folder; got a file"
 
 
 def test_what_does_not_fit_is_refused(own, corpus, fault, tmp_path):

@@ -88,12 +88,12 @@ def test_scores_go_on_the_card_without_a_report_too(cli, own, few, corpus):
 def test_scores_of_other_weights_leave_the_card(cli, own, one_vector, few):
     cli("evaluate", own, *few)
     shutil.copy(one_vector / "model.safetensors", own)
-    from rnnsearch.systems.card import add_scores, measured, write_card
+    from rnnsearch.systems.card import add_scores, load_scores, write_card
 
     write_card(own)
     assert "## Scores" not in (own / "card.md").read_text(encoding="utf-8")
     add_scores(own, {"sentences": 1, "set": "s", "text": "t", "search": "greedy", "scores": []})
-    assert [row["set"] for row in measured(own)] == ["s"]
+    assert [row["set"] for row in load_scores(own)] == ["s"]
     assert len(json.loads((own / "scores.json").read_text())) == 1
 
 
@@ -103,7 +103,7 @@ def test_a_scores_file_of_another_kind_is_said(cli, own, few):
     assert result.code == 0
     assert "BLEU" in result.out
     assert result.err.startswith("the scores are not on the model's card: ")
-    assert "must be what `rnnsearch evaluate` wrote" in result.err
+    assert "must be a file written by `rnnsearch evaluate`" in result.err
     (own / "scores.json").write_text('{"name": "of an earlier version", "scores": []}')
     assert cli("evaluate", own, *few).err == ""
     assert len(json.loads((own / "scores.json").read_text())) == 1

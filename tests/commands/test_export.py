@@ -8,7 +8,7 @@ import pytest
 
 from rnnsearch.engine.file import header_of
 from rnnsearch.ops.native.library import library
-from rnnsearch.systems.card import hand_on, origin
+from rnnsearch.systems.card import write_origin, load_origin
 from tests.engines import require_web_engine
 from tests.runtime.test_runtime import rewritten
 
@@ -82,8 +82,8 @@ def test_who_owes_to_several_says_all_each_once(licensed, tmp_path):
         (tmp_path / f"{number}/training.json").write_text(json.dumps({"data": data}))
     (tmp_path / "made").mkdir()
     shutil.copyfile(licensed / "training.json", tmp_path / "made/training.json")
-    hand_on([tmp_path / f"{number}" for number in range(3)], tmp_path / "made")
-    assert origin(tmp_path / "made") == {
+    write_origin([tmp_path / f"{number}" for number in range(3)], tmp_path / "made")
+    assert load_origin(tmp_path / "made") == {
         "corpus": "en-de-toys; toys; games",
         "licence": "CC BY 9.9",
         "attribution": "The Toy Makers; The makers of toys; The makers of games",
@@ -94,7 +94,7 @@ def test_a_foreign_file_in_its_place(fault, made, tmp_path):
     shutil.copytree(made, tmp_path / "m")
     (tmp_path / "m/training.json").unlink(missing_ok=True)
     (tmp_path / "m/origin.json").write_text("[3]")
-    wanted = "must be what was known of a model's corpus; got another file (remove it)"
+    wanted = "must be a file written by rnnsearch; got another file (remove it)"
     assert fault("export", tmp_path / "m", tmp_path / "m.rnn") == f"{tmp_path / 'm/origin.json'}: {wanted}"
 
 

@@ -46,7 +46,7 @@ def test_the_folder_is_an_ordinary_one(tmp_path, cli):
     run.write_text(tomli_w.dumps(tables))
     trained = cli("train", run)
     assert trained.code == 0, trained.err
-    assert "begins from" in trained.err
+    assert "warm start from" in trained.err
 
 
 def test_a_model_of_joeynmt(tmp_path, cli):

@@ -49,8 +49,8 @@ def test_deep_fusion_from_run_file_to_translations(cli, run, model, lm, tmp_path
     assert result.code == 0, result.err
     drawn = 24 + 1 + 24 * 32  # the gate's, and what the readout reads by
     assert (
-        f"begins from {model}; {drawn} parameters that it has not are drawn" in result.err
-        and "a language model inside, of" in result.err
+        f"warm start from {model}; {drawn} new parameters are initialised as usual" in result.err
+        and "a language model inside, with" in result.err
     )
     shutil.rmtree(beside)  # the run has all of it
     result = run(folder, resume=True, lm=beside)
@@ -95,7 +95,7 @@ def test_any_run_may_begin_from_a_model(cli, corpus, run, model, lm, tmp_path):
     assert last["dev_nll"] < other["dev_nll"] / 2
     settings = [f'folder="{tmp_path / "lm"}"', f'text.tokenizers="{model}"', "training.max_updates=1"]
     result = cli("lm", "train", corpus / "inside-lm.toml", "--set", *settings, f'training.begin_from="{lm}"')
-    assert result.code == 0 and f"begins from {lm}" in result.err, result.err
+    assert result.code == 0 and f"warm start from {lm}" in result.err, result.err
 
 
 def _both(before, after):
@@ -111,11 +111,11 @@ def test_what_does_not_fit_is_said(run, model, lm, one_vector, tmp_path):
     assert "training.begin_from: must be given for deep fusion" in said(begin=False)
     other = said("model.decoder.size=20", fusion=None)
     assert "training.begin_from: needs the [model] of" in other and "got another model.decoder.size\n" in other
-    assert "must be a translation model, as this one; got a language-model" in said(f'training.begin_from="{lm}"')
+    assert "must be a translation model, like this one; got a language-model" in said(f'training.begin_from="{lm}"')
     assert "must be a language model (model.language_model.folder); got a translation model" in said(lm=model)
     assert "there is no such model folder" in said(lm=tmp_path / "nothing")
     others = said(f'training.begin_from="{one_vector}"', fusion=None)
-    assert "training.begin_from: must have the same symbols of en" in others and "text.tokenizers" in others
+    assert "training.begin_from: must have the same tokens in en" in others and "text.tokenizers" in others
     luong = 'model.decoder={type="luong-input-feeding", cell="gru", size=24, layers=1, bridge="learned", readout=8}'
     assert "needs a decoder with a layer between state and output (bahdanau, " in said(luong, fusion="cold")
     assert "objective.doubly_stochastic: has no effect with deep fusion, which trains only the output" in said(

@@ -15,7 +15,7 @@ def test_pruned_and_trained_on(cli, corpus, model, fault, tmp_path):
     assert head.split() == ["class", "weights", "zeros", "share"]
     shares = {row.split()[0]: row.split()[1:] for row in rows if row}
     assert shares["all"][2] == "70.0%" and "source_embedding" in shares and shares["biases,"][2] == "never"
-    assert int(shares["fp32"][0].replace(",", "")) == 4 * load_system(model).parameters
+    assert int(shares["fp32"][0].replace(",", "")) == 4 * load_system(model).num_parameters
     assert int(shares["bf16"][0].replace(",", "")) * 2 == int(shares["fp32"][0].replace(",", ""))
     assert "70.0% of the weights are zero (class-distribution; those up to " in result.err
     assert "are pruned" in cli("inspect", out).out and "are pruned" not in cli("inspect", model).out
@@ -30,6 +30,6 @@ def test_pruned_and_trained_on(cli, corpus, model, fault, tmp_path):
         assert cli("translate", folder, stdin=LINES).out.count("\n") == 3
     assert "must be at least 0 and below 1; got 1" in cli("prune", model, "-o", tmp_path / "none", "--share", 1).err
     assert fault("prune", again, "-o", tmp_path / "none", "--share", 0.5) == (
-        f"{again}: 70.0% of its weights are pruned already; got a share of 50.0%"
+        f"{again}: 70.0% of its weights are pruned already; got a fraction of 50.0%"
     )
-    assert fault("prune", model, "-o", out) == f"{out}: there is something already; name another folder"
+    assert fault("prune", model, "-o", out) == f"{out}: already exists; name another folder"

@@ -166,7 +166,7 @@ def test_several_models_are_one(cli, model, one_vector):
     assert mixed.lines == [row["text"] for row in alone.rows]
     other = cli("translate", model, one_vector, stdin=GIVEN)
     assert other.code == 1
-    assert "model 2 of the ensemble must have the first one's target vocabulary" in other.err
+    assert "model 2 of the ensemble must have the target vocabulary of the first" in other.err
     wrong = cli("translate", model, model, "--weights", "1,2,3", stdin=GIVEN)
     assert wrong == (1, "", "rnnsearch: an ensemble must have as many weights as models (2); got 3\n")
     assert json.loads(twice.out.splitlines()[0])["attention"]

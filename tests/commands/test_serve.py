@@ -8,7 +8,7 @@ Fault = Callable[..., str]
 
 def test_a_folder_that_is_no_models(fault, corpus):
     assert fault("serve", corpus / "nowhere") == f"{corpus / 'nowhere'}: there is no such model folder"
-    assert "is not a whole model folder: it lacks" in fault("serve", corpus)
+    assert "is not a complete model folder: missing" in fault("serve", corpus)
 
 
 def test_two_models_of_one_name(fault, one_vector):

@@ -304,7 +304,7 @@ def test_what_is_missing_is_said(fault, model, tmp_path):
     assert fault("translate", model, "--device", "tpu") == 'device: must be auto, cpu, cuda or cuda:N; got "tpu"'
     (tmp_path / "foreign").mkdir()
     assert fault("translate", tmp_path / "foreign") == (
-        f"{tmp_path / 'foreign'}: is not a whole model folder: it lacks config.toml, model.safetensors, tokenizers"
+        f"{tmp_path / 'foreign'}: is not a complete model folder: missing config.toml, model.safetensors, tokenizers"
     )
 
 

@@ -29,8 +29,8 @@ from rnnsearch.ops.native.building import SWITCH
 from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime.translator import variant
-from rnnsearch.search.candidates import learn, save
-from rnnsearch.serve.registry import read_about
+from rnnsearch.search.candidates import learn_candidate_tables, save_candidate_tables
+from rnnsearch.serve.registry import read_model_info
 from rnnsearch.systems.folder import load_system
 from rnnsearch.translator.confidence import CONFIDENCE, FEATURES
 from scripts.runtime_wheel import imported_modules, module_path, required_modules
@@ -194,11 +194,11 @@ def test_an_engine_file_is_a_model(model, tmp_path):
     assert made[0].code == made[1].code == 0 and made[0].out.count("\n") == len(TEXTS)
     shown = run("inspect", tmp_path / "m.rnn", "--config")
     assert shown.code == 0 and "SHA-256" in shown.out and 'precision = "int8"' in shown.out
-    about = read_about(tmp_path / "m.rnn")
+    about = read_model_info(tmp_path / "m.rnn")
     assert (about.name, about.source, about.target, about.calibrated) == ("m.rnn", "en", "de", True)
     for command in (["prune", "-o", tmp_path / "p", "--share", "0.5"], ["export", tmp_path / "n.rnn"]):
         refused = run(command[0], tmp_path / "m.rnn", *command[1:])
-        assert refused.code == 1 and "m.rnn: is a file, and must be a model folder" in refused.err
+        assert refused.code == 1 and "m.rnn: must be a model folder; got a file" in refused.err
     with pytest.raises(ModelError, match="has no candidate lists; got 10: export it with --candidates 10"):
         rnnsearch.load(tmp_path / "m.rnn", candidates=10)
     together = rnnsearch.load([tmp_path / "m.rnn", model]).translate(TEXTS)
@@ -210,7 +210,7 @@ def test_candidate_lists_go_along(model, tmp_path):
     sizes = [len(tokenizer) for tokenizer in (load_system(model).source, load_system(model).target)]
     folder = shutil.copytree(model, tmp_path / "model")
     pairs = [[5, 6, 7], [8, 5], [6, 9, 9, 10]], [[7, 5], [9, 9, 6], [8]]
-    save(folder, learn(*pairs, *sizes))
+    save_candidate_tables(folder, learn_candidate_tables(*pairs, *sizes))
     export(folder, tmp_path / "m.rnn", candidates=2)
     whole, alone = rnnsearch.load(folder, candidates=2, precision="int8"), load(tmp_path / "m.rnn")
     read, free = rnnsearch.load(tmp_path / "m.rnn"), load_without_lists(folder, tmp_path)

@@ -1,4 +1,8 @@
-"""The model card: what a model is, what it was trained on, how it learned, and how well it translates."""
+"""The model card, `card.md` in a model folder: data, licences, learning statistics and scores.
+
+It is generated from `training.json` (written by training), `scores.json` (written by
+`rnnsearch evaluate`) and `origin.json` (corpora of the models that this one was made from).
+"""
 
 from __future__ import annotations
 
@@ -12,104 +16,124 @@ from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import sha256_of, write_json, write_text
 from rnnsearch.utils.tables import as_markdown
 
-TRAINING = "training.json"
-SCORES = "scores.json"
-"""What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
-ORIGIN = "origin.json"
-"""In the folder of a model that was made of trained ones, begins from one or learns from one: what is known of their
-corpora."""
-_CORPUS = ("corpus", "licence", "attribution")
-_SAME = ("set", "text", "search")
-"""What tells two measurements of the same weights apart."""
+TRAINING_FILE = "training.json"
+SCORES_FILE = "scores.json"
+"""A list with an entry per test set and search."""
+ORIGIN_FILE = "origin.json"
+"""Written if a model was made from trained models, started from one, or had one as its teacher."""
+_CORPUS_FIELDS = ("corpus", "licence", "attribution")
+_SCORE_KEYS = ("set", "text", "search")  # distinguish the scores of the same weights
 
 
-def training_facts(folder: Path) -> dict[str, Any]:
-    """What training wrote of a run into `training.json`; empty for a model that was not trained here.
+def load_training_facts(folder: Path) -> dict[str, Any]:
+    """Return the contents of `training.json`, or an empty dict for an imported or converted model.
 
-    Errors: ModelError for a file that training did not write.
+    Raises:
+        ModelError: If the file was not written by training.
     """
-    return _table_in(folder / TRAINING, "what training wrote")
+    return _load_json(folder / TRAINING_FILE, "a file written by training")
 
 
-def origin(folder: Path) -> dict[str, str]:
-    """The corpora that a model, and the ones that it was made of or learned from, learned from, their licences and
-    attributions, each said once; what is not known is left out.
+def load_origin(folder: Path) -> dict[str, str]:
+    """Return the corpora, licences and attributions of a model and the models it was made from.
 
-    Errors: ModelError for a file that neither training nor `hand_on` wrote.
+    Each value is listed once; unknown fields are omitted.
+
+    Raises:
+        ModelError: If a file was not written by rnnsearch.
     """
-    own = training_facts(folder).get("data")
-    return _together([own, _table_in(folder / ORIGIN, "what was known of a model's corpus")])
+    training_data = load_training_facts(folder).get("data")
+    return _merge_origins([training_data, _load_json(folder / ORIGIN_FILE, "a file written by rnnsearch")])
 
 
-def hand_on(folders: Iterable[Path], made: Path) -> None:
-    """Keep in the folder of a model that owes something to others what is known of their corpora."""
-    if known := _together([origin(folder) for folder in folders]):
-        write_json(made / ORIGIN, known)
+def write_origin(folders: Iterable[Path], output: Path) -> None:
+    """Write the corpora, licences and attributions of the models in `folders` into the folder `output`."""
+    merged = _merge_origins([load_origin(folder) for folder in folders])
+    if merged:
+        write_json(output / ORIGIN_FILE, merged)
 
 
-def _together(sources: Iterable[Any]) -> dict[str, str]:
+def _merge_origins(sources: Iterable[Any]) -> dict[str, str]:
     tables = [table for table in sources if isinstance(table, dict)]
-    said = {name: dict.fromkeys(str(table[name]) for table in tables if table.get(name)) for name in _CORPUS}
-    return {name: "; ".join(texts) for name, texts in said.items() if texts}
+    merged = {}
+    for field in _CORPUS_FIELDS:
+        values = dict.fromkeys(str(table[field]) for table in tables if table.get(field))
+        if values:
+            merged[field] = "; ".join(values)
+    return merged
 
 
-def _table_in(path: Path, what: str) -> dict[str, Any]:
-    """What a JSON file holds; nothing where there is none. Errors: ModelError for a foreign file."""
+def _load_json(path: Path, must_be: str) -> dict[str, Any]:
+    """Return the object in a JSON file, empty if there is no file; raise ModelError for anything else."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError, RecursionError):
-        raise ModelError(f"{path}: must be {what}; got another file (remove it)") from None
+        raise ModelError(f"{path}: must be {must_be}; got another file (remove it)") from None
 
 
 def write_card(folder: Path) -> None:
-    """Write `card.md` from `training.json`, the weights and what was measured of them; none without the first.
+    """Write `card.md`, unless there is no `training.json`.
 
-    Errors: ModelError for a file that training did not write.
+    Raises:
+        ModelError: If `training.json` was not written by training.
     """
-    facts, digest = training_facts(folder), sha256_of(folder / "model.safetensors")
+    facts = load_training_facts(folder)
+    digest = sha256_of(folder / "model.safetensors")
     if not facts:
         return
     try:
-        text = card(facts | {"data": facts["data"] | origin(folder)}, digest, measured(folder, digest))
+        text = card(facts | {"data": facts["data"] | load_origin(folder)}, digest, load_scores(folder, digest))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        raise ModelError(f"{folder / TRAINING}: must be what training wrote; got another file (remove it)") from None
+        raise ModelError(
+            f"{folder / TRAINING_FILE}: must be a file written by training; got another file (remove it)"
+        ) from None
     write_text(folder / "card.md", text)
 
 
 def add_scores(folder: Path, scores: dict[str, Any]) -> None:
-    """Keep what was measured (`Evaluation.as_dict` with `set`, `text` and `search`) and put it on the card.
+    """Add scores (`Evaluation.as_dict` with `set`, `text` and `search`) to `scores.json` and the card.
 
-    It takes the place of an earlier measurement of the same text with the same search; measurements of other weights,
-    which training has replaced, are dropped. Errors: RnnsearchError where the folder cannot be written.
+    They replace earlier scores of the same text with the same search. Scores of other weights, which training has
+    overwritten, are dropped.
+
+    Raises:
+        RnnsearchError: If the folder cannot be written.
     """
     digest = sha256_of(folder / "model.safetensors")
-    others = [old for old in measured(folder, digest) if any(old.get(key) != scores[key] for key in _SAME)]
+    others = [old for old in load_scores(folder, digest) if any(old.get(key) != scores[key] for key in _SCORE_KEYS)]
     rows = [*others, {**scores, "weights": digest}]
-    write_json(folder / SCORES, rows)
+    write_json(folder / SCORES_FILE, rows)
     write_card(folder)
 
 
-def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
-    """What was measured of a model's present weights, in the order of measuring; `digest`: their SHA-256, if known.
+def load_scores(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
+    """Return the scores of a model's current weights, oldest first.
 
-    Errors: ModelError for a file that `add_scores` did not write.
+    Args:
+        folder: The model folder.
+        digest: SHA-256 of its weights, if known.
+
+    Raises:
+        ModelError: If `scores.json` was not written by `add_scores`.
     """
-    path = folder / SCORES
+    path = folder / SCORES_FILE
     if not path.is_file():
         return []
     digest = digest or sha256_of(folder / "model.safetensors")
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(rows, dict):  # of a version that did not say of which weights
+        if isinstance(rows, dict):  # written by an early version, without the digest of the weights
             return []
         return [row for row in rows if row["weights"] == digest]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
+        raise ModelError(
+            f"{path}: must be a file written by `rnnsearch evaluate`; got another file (remove it)"
+        ) from None
 
 
 @dataclass(frozen=True)
 class LearningStatistics:
-    """One system's row of the paper's table 2."""
+    """A row of the table of learning statistics (Bahdanau et al., table 2)."""
 
     model: str
     updates: int
@@ -117,31 +141,32 @@ class LearningStatistics:
     hours: float
     device: str
     train_nll: float | None = None
-    """Mean negative log-likelihood of a training sentence (nats, summed over its words)."""
+    """Mean negative log-likelihood per training sentence in nats."""
     dev_nll: float | None = None
-    """The same over the dev set."""
+    """Mean negative log-likelihood per dev sentence in nats."""
 
 
 def statistics_table(systems: Sequence[LearningStatistics]) -> list[list[str]]:
-    """The paper's columns: a head, then one row a system. Updates are written out, not in 10^5."""
+    """Return a header and a row per system, with the columns of the paper; updates are not divided by 10^5."""
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
     rows = [["Model", "Updates", "Epochs", "Hours", "Device", "Train NLL", "Dev NLL"]]
-    for s in systems:
-        nll = ["-" if value is None else f"{value:.1f}" for value in (s.train_nll, s.dev_nll)]
-        hours = f"{s.hours:.2f}" if s.hours < 10 else f"{s.hours:.0f}"
-        rows.append([s.model, f"{s.updates:,}", f"{s.epochs:.1f}", hours, s.device, *nll])
+    for system in systems:
+        hours = f"{system.hours:.2f}" if system.hours < 10 else f"{system.hours:.0f}"
+        nlls = [number(system.train_nll), number(system.dev_nll)]
+        rows.append([system.model, f"{system.updates:,}", f"{system.epochs:.1f}", hours, system.device, *nlls])
     return rows
 
 
 def best_evaluation(facts: dict[str, Any]) -> dict[str, Any]:
-    """The evaluation whose weights were kept; empty where there was none."""
+    """Return the evaluation whose weights are stored, or an empty dict if there was none."""
     return next((row for row in reversed(facts["history"]) if row["best"]), {})
 
 
 def statistics(facts: dict[str, Any], name: str) -> LearningStatistics:
-    """One row of the paper's learning-statistics table (Bahdanau et al., table 2), from `training.json`.
-
-    The NLLs are those of the evaluation whose dev score was the best.
-    """
+    """Return the learning statistics in `training.json`; the NLLs are those of the best evaluation."""
     best = best_evaluation(facts)
     return LearningStatistics(
         model=name,
@@ -159,36 +184,50 @@ def _table(rows: dict[str, str]) -> list[str]:
 
 
 def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = ()) -> str:
-    """The card's Markdown; `scores`: what was measured of these weights."""
-    data, sides = facts["data"], facts["pair"]
-    names = ("source", "target") if len(sides) == 2 else sides
-    symbols = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
-    languages = " → ".join(sides)
+    """Return the text of a model card.
+
+    Args:
+        facts: The contents of `training.json`, with the corpora of `load_origin`.
+        sha256: SHA-256 of the weights.
+        scores: The scores of these weights.
+    """
+    data = facts["data"]
+    pair = facts["pair"]
+    names = ("source", "target") if len(pair) == 2 else pair
+    sizes = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
+    languages = " → ".join(pair)
     about = {
-        "Pair" if len(sides) == 2 else "Language": languages,
+        "Pair" if len(pair) == 2 else "Language": languages,
         "Parameters": f"{facts['parameters']:,}",
-        "Vocabulary": f"{symbols} symbols",
+        "Vocabulary": f"{sizes} tokens",
         "Weights' SHA-256": f"`{sha256}`",
         "Trained": f"{facts['date']}, torch {facts['torch']}, {facts['precision']}",
     }
     corpus = {name: str(data[key]) for name, key in _DATA_ROWS if data.get(key) not in (None, "")}
-    lines = [f"# {languages}, a {_what(facts.get('kind', 'translation'))}", "", *_table(about)]
-    lines += ["", "## Training data", "", *_table(corpus)]
-    lines += ["", "## Learning statistics", ""]
-    lines += as_markdown(statistics_table([statistics(facts, "-".join(sides))])).splitlines()
-    lines += [
+    lines = [
+        f"# {languages}, a {_model_type(facts.get('kind', 'translation'))}",
         "",
-        "NLL is the mean negative log-likelihood of a sentence, in nats; train NLL under dropout, over the",
+        *_table(about),
+        "",
+        "## Training data",
+        "",
+        *_table(corpus),
+        "",
+        "## Learning statistics",
+        "",
+        *as_markdown(statistics_table([statistics(facts, "-".join(pair))])).splitlines(),
+        "",
+        "NLL is the mean negative log-likelihood per sentence in nats, at the evaluation with the best dev score. The",
+        "train NLL is measured with dropout, over the updates since the evaluation before.",
     ]
-    lines += ["updates since the evaluation before; both at the evaluation whose dev score was the best."]
     if scores:
         lines += ["", "## Scores"]
-    for one in scores:
-        lines += ["", *_score_lines(one)]
+    for entry in scores:
+        lines += ["", *_score_lines(entry)]
     return "\n".join([*lines, ""])
 
 
-def _what(kind: str) -> str:
+def _model_type(kind: str) -> str:
     return {"translation": "recurrent translation model", "language-model": "language model"}.get(kind, f"{kind} model")
 
 

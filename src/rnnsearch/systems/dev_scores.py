@@ -1,6 +1,6 @@
 """Scores of a model on the dev set during training: NLL, and other metrics that a run asks for.
 
-The training loop calls an `Assessor`; a system returns one, usually `Validation`, from
+The training loop calls a `DevEvaluator`; a system returns one, usually `NllEvaluator`, from
 `Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.
 """
 
@@ -26,18 +26,18 @@ class DevScore(NamedTuple):
 
     nll: float
     """Nats per sentence."""
-    per_word: float
+    nll_per_token: float
     """Nats per target token, including EOS."""
-    others: Mapping[str, float | None] = {}
+    metrics: Mapping[str, float | None] = {}
     """Other scores by metric; None for a metric that was not measured."""
 
     def cost(self, metric: str) -> float:
         """Return the score in a metric, negated if higher scores are better, so that lower costs are better."""
-        value = self.nll if metric == NLL else self.others[metric] or 0.0
+        value = self.nll if metric == NLL else self.metrics[metric] or 0.0
         return -value if metric in HIGHER_IS_BETTER else value
 
 
-class Assessor(ABC, Generic[Model]):
+class DevEvaluator(ABC, Generic[Model]):
     """Evaluation of a model on the dev set."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Assessor(ABC, Generic[Model]):
 
 
 @dataclass(frozen=True)
-class HeldOut(Generic[Model]):
+class DevBatches(Generic[Model]):
     """The dev batches of one process."""
 
     objective: Objective[Model]
@@ -83,10 +83,10 @@ Measure = Callable[[Model], float]
 
 
 @dataclass(frozen=True)
-class Validation(Assessor[Model]):
+class NllEvaluator(DevEvaluator[Model]):
     """NLL of the dev batches, and other metrics."""
 
-    held_out: HeldOut[Model]
+    held_out: DevBatches[Model]
     measures: Mapping[str, Measure[Model] | None]
     """Function per metric; None for a metric that the run does not measure."""
 

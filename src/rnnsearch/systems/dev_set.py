@@ -21,7 +21,7 @@ from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import decode_all, force_decode_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.reattend import copied_attention
@@ -38,7 +38,7 @@ from rnnsearch.text.alignments import (
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.utils.distributed import Processes
 
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class DevSet:
@@ -96,7 +96,7 @@ class Bleu:
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
         sources = [dev.source_ids[n] for n in dev.own_indices]
         scorer = fastest(model, "fp32").scorer
-        results = decode_all(scorer, sources, options, self.search.batch_sentences, make=dev.system.make_sources)
+        results = decode_all(scorer, sources, options, self.search.batch_sentences, make_batch=dev.system.make_sources)
         texts = dev.gather([dev.target.join(hypotheses[0].ids) for hypotheses in results])
         return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)
 
@@ -129,7 +129,7 @@ class AlignmentErrorRate:
         if dev.system.can("copy"):
             attentions = copied_attention(model, sources, targets, make, size)
         else:
-            hypotheses = forced_all(ModelScorer(model), sources, targets, batch_sentences=size, make=make)
+            hypotheses = force_decode_all(ModelScorer(model), sources, targets, batch_sentences=size, make_batch=make)
             attentions = [hypothesis.attention for hypothesis in hypotheses]
         links = []
         for n, attention in zip(dev.own_indices, attentions, strict=True):

@@ -1,4 +1,4 @@
-"""Engine files, as `rnnsearch export` writes them, read by the whole package, with all that it does."""
+"""Loading of engine files (`rnnsearch export`) as systems, so that every command can use them like model folders."""
 
 from __future__ import annotations
 
@@ -25,42 +25,53 @@ from rnnsearch.text.tokenizer import Tokenizer
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> System[Any]:
-    """What a model folder holds, or an engine file. Errors: ModelError, as in `load_system` and `load_exported`."""
-    return load_exported(path, device) if path.is_file() else load_system(path, device)
+    """Load a model folder or an engine file; raise ModelError like `load_system` and `load_engine_file`."""
+    return load_engine_file(path, device) if path.is_file() else load_system(path, device)
 
 
-def exported_config(path: Path, header: dict[str, Any]) -> RunConfig:
-    """The config of an engine file's model; search is with the precision of its weights, and names no other file.
+def engine_file_config(path: Path, header: dict[str, Any]) -> RunConfig:
+    """Return the config in the header of an engine file.
 
-    Errors: ModelError where it is not of this version.
+    Its `[search]` has the precision of the file's weights and refers to no other files.
+
+    Raises:
+        ModelError: If the config is not valid in this version.
     """
-    nothing = dict.fromkeys(("dictionary", "language_model", "ensemble"))
-    own = {"precision": header.get("kind"), "candidates": header.get("candidates", 0), **nothing}
+    search_options = {
+        "precision": header.get("kind"),
+        "candidates": header.get("candidates", 0),
+        "dictionary": None,
+        "language_model": None,
+        "ensemble": None,
+    }
     try:
         config = run_config.parse(str(header["config"]), path)
         if faults := check_model(config):
             raise ConfigError(faults)
-        return config.model_copy(update={"search": override_search(config.search, own)})
+        return config.model_copy(update={"search": override_search(config.search, search_options)})
     except ConfigError as error:
-        raise ModelError(f"{path}: its config is not of this version of rnnsearch: {error.faults[0]}") from None
+        raise ModelError(f"{path}: its config is not valid in this version of rnnsearch: {error.faults[0]}") from None
     except KeyError:
         raise file.damaged(path) from None
 
 
-def load_exported(path: Path, device: torch.device | str) -> System[Any]:
-    """An engine file's model, ready to be used: as in search with the file's precision, so in the engine.
+def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
+    """Load an engine file for evaluation. Search in the file's precision gives the same results as the engine.
 
-    Errors: ModelError, one sentence, for a missing, damaged or foreign file.
+    Raises:
+        ModelError: If the file is missing, damaged or not an engine file.
     """
     with file.opened(path) as (header, arrays, *_):
-        weights = {name: _in_fp32(name, one) for name, one in arrays.weights.items()}
-    config = exported_config(path, header)
+        weights = {name: _to_fp32(name, weight) for name, weight in arrays.weights.items()}
+    config = engine_file_config(path, header)
     try:
-        read = [Tokenizer.of(text, path) for text in map(str, header["tokenizers"])]
-        tokenizers = dict(zip(config.data.languages, read, strict=True))
-        with torch.device("meta"):  # without memory: a config says what it likes
-            _filled(config, tokenizers, weights, arrays)
-        system = _filled(config, tokenizers, weights, arrays)
+        texts = [str(text) for text in header["tokenizers"]]
+        languages = config.data.languages
+        tokenizers = {language: Tokenizer.of(text, path) for language, text in zip(languages, texts, strict=True)}
+        # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
+        with torch.device("meta"):
+            _make_system(config, tokenizers, weights, arrays)
+        system = _make_system(config, tokenizers, weights, arrays)
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RecursionError):
@@ -69,20 +80,28 @@ def load_exported(path: Path, device: torch.device | str) -> System[Any]:
     return system
 
 
-def exported_lists(path: Path, count: int, target: Tokenizer) -> Candidates:
-    """The candidate lists of an engine file. Errors: ModelError where it has none, or fewer translations."""
+def engine_file_candidates(path: Path, count: int, target: Tokenizer) -> Candidates:
+    """Return the candidate lists of an engine file with `count` translations per token.
+
+    Raises:
+        ModelError: If the file has no candidate lists, or shorter ones.
+    """
     with file.opened(path) as contents:
-        found = contents.candidates
-    if found is None or count > found[0].shape[1]:
-        has = f"lists of {found[0].shape[1]} translations" if found else "no candidate lists"
-        raise ModelError(f"{path}: has {has}; got {count}: export it with --candidates {count}")
-    return Candidates(CandidateLists(*found, count, len(target), list(target.marks.values())))
+        lists = contents.candidates
+    if lists is None or count > lists[0].shape[1]:
+        stored = f"lists of {lists[0].shape[1]} translations" if lists else "no candidate lists"
+        raise ModelError(f"{path}: has {stored}; got {count}: export it with --candidates {count}")
+    return Candidates(CandidateLists(*lists, count, len(target), list(target.marks.values())))
 
 
-def _filled(
+def _make_system(
     config: RunConfig, tokenizers: dict[str, Tokenizer], weights: dict[str, Array], arrays: file.Model
 ) -> System[Any]:
-    """Errors: ValueError, KeyError, AssertionError where the config is of another model than the arrays."""
+    """Return a system with the weights of an engine file.
+
+    Raises:
+        ValueError, KeyError, AssertionError: If the weights do not fit the config.
+    """
     system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     assert isinstance(system.model, TranslationModel)
     if isinstance(arrays, Arrays):
@@ -92,8 +111,8 @@ def _filled(
     return system
 
 
-def _in_fp32(name: str, weight: Weight) -> Array:
-    """A weight that native code rounds to the same bytes again. Tables are stored so."""
+def _to_fp32(name: str, weight: Weight) -> Array:
+    """Return a weight in fp32 that native code rounds to the bytes of the file; tables are stored in fp32."""
     if weight.scale is None or name in TABLES:
         return weight.all
     return Weight(weight.values, stored.readable(weight.scale)).all

@@ -1,4 +1,8 @@
-"""Several systems as one: an ensemble, which translates and scores by the mean of its members' distributions."""
+"""Systems that combine several models in search: ensembles, and shallow fusion with a language model.
+
+They have the interface of a single model (`System`), but cannot be trained. The combination of
+scores is in `search.ensemble`.
+"""
 
 from __future__ import annotations
 
@@ -15,232 +19,276 @@ from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
-from rnnsearch.systems.system import Ability, Chosen, Matrix, System
+from rnnsearch.systems.system import Ability, Matrix, SelectedWords, System
 from rnnsearch.text.tokenizer import Segmented, Spelled
 
 
-class _Readings(Spelled):
-    """A sentence as each member reads it; to others, as the first does."""
+class _MemberTokens(Spelled):
+    """The tokens of a sentence for each member; as a sequence, those of the first member."""
 
-    def __init__(self, each: Sequence[Spelled]) -> None:
-        super().__init__(each[0], each[0].unknown)
-        self.each = each
+    def __init__(self, per_member: Sequence[Spelled]) -> None:
+        super().__init__(per_member[0], per_member[0].unknown)
+        self.per_member = per_member
 
 
 @dataclass(frozen=True)
-class _SegmentedForEach(Segmented):
-    """A source text whose symbols are the first member's."""
+class _MemberSegmented(Segmented):
+    """A source text segmented by each member; the fields are those of the first member."""
 
-    each: tuple[Segmented, ...] = field(kw_only=True)
+    per_member: tuple[Segmented, ...] = field(kw_only=True)
 
     @property
     def spelled(self) -> Spelled:
-        return _Readings([text.spelled for text in self.each])
+        return _MemberTokens([text.spelled for text in self.per_member])
 
 
 @dataclass(frozen=True)
 class EnsembleSystem(System[Any]):
-    """Systems with one target vocabulary. Config and tokenizers are the first one's; families, precisions, and how they
-    read the source, may differ. It is made of models that have been trained: nothing trains it as a whole."""
+    """An ensemble, which scores with the mean of its members' distributions.
+
+    The members share one target vocabulary; their architecture, precision and source tokenization may differ. Config
+    and tokenizers are those of the first member.
+    """
 
     members: tuple[System[Any], ...]
     weights: tuple[float, ...]
     mean: str
+    """How distributions are combined, see `search.ensemble`."""
 
     kind = "ensemble"
 
     @classmethod
-    def of(
+    def combine(
         cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: str = "geometric"
     ) -> EnsembleSystem:
-        """`weights`: equal ones, if none are given. Errors: ModelError, where the members do not go together;
-        RnnsearchError as in `search.ensemble`."""
+        """Return the ensemble of some systems.
+
+        Args:
+            members: The systems.
+            weights: The weight of each system; equal weights if None.
+            mean: How distributions are combined.
+
+        Raises:
+            ModelError: If the systems are incompatible.
+            RnnsearchError: If a weight or the mean is invalid.
+        """
         first, *others = members
         for number, member in enumerate(members, start=1):
             if not member.can("translate"):
-                raise ModelError(f"model {number} of the ensemble: {member.cannot['translate']}")
+                raise ModelError(f"model {number} of the ensemble: {member.unsupported['translate']}")
         for number, other in enumerate(others, start=2):
-            require_one_model(other, number)
-            cls._together(first, other, f"model {number} of the ensemble")
+            require_single_model(other, number)
+            cls._require_compatible(first, other, f"model {number} of the ensemble")
         model = torch.nn.ModuleList([member.model for member in members])
-        given = tuple(1.0 for _ in members) if weights is None else tuple(weights)
-        if len(given) != len(members):
-            raise ModelError(f"an ensemble must have as many weights as models ({len(members)}); got {len(given)}")
-        found = cls(model, first.config, first.tokenizers, tuple(members), given, mean)
-        found._scorer([member.plain() for member in members])  # a bad weight or mean is told now
-        return found
+        all_weights = (1.0,) * len(members) if weights is None else tuple(weights)
+        if len(all_weights) != len(members):
+            got = len(all_weights)
+            raise ModelError(f"an ensemble must have as many weights as models ({len(members)}); got {got}")
+        system = cls(model, first.config, first.tokenizers, tuple(members), all_weights, mean)
+        system.reference_scorer()  # raises RnnsearchError for an invalid weight or mean
+        return system
 
     @staticmethod
-    def _together(first: System[Any], other: System[Any], name: str) -> None:
+    def _require_compatible(first: System[Any], other: System[Any], name: str) -> None:
+        """Raise ModelError if two members have other languages, target vocabularies or annotations."""
         if first.direction != other.direction:
-            told = [f"{', '.join(way.sources)} to {way.target}" for way in (first.direction, other.direction)]
-            raise ModelError(f"{name} must translate {told[0]} as the first does; got {told[1]}")
+            must, got = (f"{', '.join(pair.sources)} to {pair.target}" for pair in (first.direction, other.direction))
+            raise ModelError(f"{name} must translate {must}, like the first; got {got}")
         if first.target.fingerprint() != other.target.fingerprint():
             raise ModelError(
-                f"{name} must have the first one's target vocabulary, symbol by symbol; it has another "
-                "(train both on one corpus with one [text])"
+                f"{name} must have the target vocabulary of the first, token by token; it has another "
+                "(train both on one corpus with the same [text])"
             )
         if first.config.text.annotation != other.config.text.annotation:
-            raise ModelError(f"{name} must have the first one's text.annotation; it has another")
+            raise ModelError(f"{name} must have the text.annotation of the first; it has another")
 
     @property
-    def cannot(self) -> Mapping[Ability, str]:
-        lacks: dict[Ability, str] = {
-            "posterior": "posterior attention is of one model; this is an ensemble",
-            "read": "attention of words that were read is of one model; this is an ensemble",
-            "states": "an encoder's states are of one model; this is an ensemble",
-            "choose": "the words that are read are of one model; this is an ensemble",
+    def unsupported(self) -> Mapping[Ability, str]:
+        reasons: dict[Ability, str] = {
+            "posterior": "posterior attention needs a single model; this is an ensemble",
+            "read": "the attention of words just read needs a single model; this is an ensemble",
+            "states": "encoder states need a single model; this is an ensemble",
+            "choose": "selected words need a single model; this is an ensemble",
         }
         for ability in ("translate", "attend", "spell", "copy"):
-            if not self._able(ability):
-                lacks[ability] = self.members[0].cannot.get(ability, f"the ensemble's models cannot {ability}")
-        return lacks
+            if not self._capable_members(ability):
+                default = f"the ensemble's models cannot {ability}"
+                reasons[ability] = self.members[0].unsupported.get(ability, default)
+        return reasons
 
-    def _able(self, ability: Ability) -> list[int]:
-        """The members that count in it: all must translate; those that read as the first does may attend, spell
-        and copy."""
-        able = [n for n, member in enumerate(self.members) if member.can(ability)]
+    def _capable_members(self, ability: Ability) -> list[int]:
+        """Return the indices of the members that provide an ability of the ensemble.
+
+        All members must translate. Attention, spelling and copying can come from any member that reads the source
+        like the first.
+        """
+        capable = [n for n, member in enumerate(self.members) if member.can(ability)]
         if ability == "translate":
-            return able if len(able) == len(self.members) else []
-        return [n for n in able if self._alike[n] == 0]
+            return capable if len(capable) == len(self.members) else []
+        return [n for n in capable if self._first_alike[n] == 0]
 
     @cached_property
-    def _alike(self) -> list[int]:
-        """For each member the first that takes the same batches, and whose attention says the same."""
-        told = [
-            (
-                member.source.fingerprint(),
-                member.config.translation.source_characters,
-                member.config.text.inline_terms,
-                member.config.aligns_previous_word,
+    def _first_alike(self) -> list[int]:
+        """For each member, the index of the first member with the same source batches and attention."""
+        keys = []
+        for member in self.members:
+            config = member.config
+            keys.append(
+                (
+                    member.source.fingerprint(),
+                    config.translation.source_characters,
+                    config.text.inline_terms,
+                    config.aligns_previous_word,
+                )
             )
-            for member in self.members
-        ]
-        return [told.index(one) for one in told]
+        return [keys.index(key) for key in keys]
 
-    def read(self, texts: Sequence[str]) -> list[Segmented]:
-        each = zip(*(member.read(texts) for member in self.members), strict=True)
-        return [_SegmentedForEach(t[0].text, t[0].ids, t[0].symbols, t[0].offsets, t[0].replaced, each=t) for t in each]
+    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
+        segmented = []
+        for per_member in zip(*(member.segment_sources(texts) for member in self.members), strict=True):
+            first = per_member[0]
+            segmented.append(
+                _MemberSegmented(
+                    first.text, first.ids, first.symbols, first.offsets, first.replaced, per_member=per_member
+                )
+            )
+        return segmented
 
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        """Of members that read alike one side, by the first one's name for it and the number of its first member."""
-        found = {}
-        for number in sorted(set(self._alike)):
-            sides = self.members[number].sources([_of(s, number) for s in sentences], device)
-            found.update({_named(name, number): side for name, side in sides.items()})
-        return found
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """Return a batch with one source stream for all members that read the source in the same way.
 
-    def fastest(self, precision: str) -> Fastest:
-        each = [member.fastest(precision) for member in self.members]
-        what = "; ".join(dict.fromkeys(one.what for one in each))
-        return Fastest(self._scorer([one.scorer for one in each]), f"an ensemble of {len(each)}: {what}")
+        The streams of later members have the member's number in their names, see `_source_name`.
+        """
+        sources = {}
+        for index in sorted(set(self._first_alike)):
+            own = self.members[index].make_sources([_tokens_of(sentence, index) for sentence in sentences], device)
+            sources.update({_source_name(name, index): stream for name, stream in own.items()})
+        return sources
 
-    def plain(self) -> Scorer:
-        return self._scorer([member.plain() for member in self.members])
+    def fast_scorer(self, precision: str) -> Fastest:
+        fastest = [member.fast_scorer(precision) for member in self.members]
+        descriptions = "; ".join(dict.fromkeys(scorer.what for scorer in fastest))
+        combined = self._combine_scorers([scorer.scorer for scorer in fastest])
+        return Fastest(combined, f"an ensemble of {len(fastest)}: {descriptions}")
 
-    def _scorer(self, scorers: Sequence[Scorer]) -> Ensemble:
-        rows = zip(scorers, self.weights, self._alike, strict=True)
-        names = self.direction.sources
-        each = [Member(s, weight, {_named(name, n): name for name in names}, attends=n == 0) for s, weight, n in rows]
-        return Ensemble(each, self.mean)
+    def reference_scorer(self) -> Scorer:
+        return self._combine_scorers([member.reference_scorer() for member in self.members])
+
+    def _combine_scorers(self, scorers: Sequence[Scorer]) -> Ensemble:
+        members = []
+        for scorer, weight, first in zip(scorers, self.weights, self._first_alike, strict=True):
+            names = {_source_name(name, first): name for name in self.direction.sources}
+            members.append(Member(scorer, weight, names, attends=first == 0))
+        return Ensemble(members, self.mean)
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         self.require("spell")
-        number = self._able("spell")[0]
-        return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
+        index = self._capable_members("spell")[0]
+        return self.members[index].spell([_tokens_of(source, index) for source in sources], targets, beam)
 
-    def copied(
+    def copy_attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
     ) -> list[dict[str, Matrix]]:
-        """By the first member that copies."""
+        """Return the copy attention of the first member that copies."""
         self.require("copy")
-        number = self._able("copy")[0]
-        return self.members[number].copied([_of(source, number) for source in sources], targets, columns)
+        index = self._capable_members("copy")[0]
+        return self.members[index].copy_attention([_tokens_of(source, index) for source in sources], targets, columns)
 
 
-def require_one_model(system: System[Any], number: int) -> None:
-    """Errors: ModelError where a member, by its number, is an ensemble itself, whose other models would be left out."""
+def require_single_model(system: System[Any], number: int) -> None:
+    """Raise ModelError if a member is the folder of an ensemble, whose other models would be ignored."""
     if system.config.search.ensemble is not None:
         raise ModelError(f"model {number} of the ensemble is an ensemble itself; name its models one by one")
 
 
-def _of(sentence: Sequence[int], number: int) -> Sequence[int]:
-    return sentence.each[number] if isinstance(sentence, _Readings) else sentence
+def _tokens_of(sentence: Sequence[int], index: int) -> Sequence[int]:
+    """Return the tokens of a sentence for the member with this index."""
+    return sentence.per_member[index] if isinstance(sentence, _MemberTokens) else sentence
 
 
-def _named(name: str, number: int) -> str:
-    return name if number == 0 else f"{name} {number + 1}"
-
-
-# A translation system with a language model beside it, in search alone: shallow fusion.
+def _source_name(name: str, index: int) -> str:
+    """Return the name of the source stream that the member with this index reads."""
+    return name if index == 0 else f"{name} {index + 1}"
 
 
 @dataclass(frozen=True)
 class FusedSystem(System[Any]):
-    """Scores are log p(y | x) + weight * log p(y), the language model's, symbol by symbol (Gulcehre et al. 2015). All
-    else is the translation system's."""
+    """Shallow fusion: each token scores log p(y | x) + weight * log p(y) (Gulcehre et al. 2015).
+
+    Everything except the scorers is delegated to the translation system.
+    """
 
     translation: System[Any]
     language: LanguageSystem
     weight: float
+    """Weight of the language model."""
 
     kind = "fusion"
 
     @classmethod
-    def of(cls, translation: System[Any], language: System[Any], weight: float) -> FusedSystem:
-        """Errors: ModelError, where the two do not go together."""
+    def combine(cls, translation: System[Any], language: System[Any], weight: float) -> FusedSystem:
+        """Return the fusion of a translation system and a language model.
+
+        Raises:
+            ModelError: If they are incompatible.
+        """
         if not isinstance(language, LanguageSystem):
             raise ModelError(f"fusion needs a language model; got a {language.kind} model")
         if translation.annotation is not None:
-            raise ModelError("fusion does not go with text.annotation: no language model knows its marks")
+            reason = "whose tokens a language model does not have"
+            raise ModelError(f"fusion cannot be combined with text.annotation, {reason}")
         if translation.target.fingerprint() != language.target.fingerprint():
             raise ModelError(
-                "the language model must have the target vocabulary of the translation model, symbol by symbol; it has "
+                "the language model must have the target vocabulary of the translation model, token by token; it has "
                 "another (train it with text.tokenizers, the translation model's folder)"
             )
         return cls(translation.model, translation.config, translation.tokenizers, translation, language, weight)
 
     @property
-    def cannot(self) -> Mapping[Ability, str]:
-        return self.translation.cannot
+    def unsupported(self) -> Mapping[Ability, str]:
+        return self.translation.unsupported
 
     @property
-    def parameters(self) -> int:
-        return self.translation.parameters + self.language.parameters
+    def num_parameters(self) -> int:
+        return self.translation.num_parameters + self.language.num_parameters
 
-    def fastest(self, precision: str) -> Fastest:
-        own, beside = self.translation.fastest(precision), self.language.fastest(precision)
-        return Fastest(self._fused(own.scorer, beside.scorer), f"{own.what}; a language model: {beside.what}")
+    def fast_scorer(self, precision: str) -> Fastest:
+        translation = self.translation.fast_scorer(precision)
+        language = self.language.fast_scorer(precision)
+        combined = self._combine_scorers(translation.scorer, language.scorer)
+        return Fastest(combined, f"{translation.what}; a language model: {language.what}")
 
-    def plain(self) -> Scorer:
-        return self._fused(self.translation.plain(), self.language.plain())
+    def reference_scorer(self) -> Scorer:
+        return self._combine_scorers(self.translation.reference_scorer(), self.language.reference_scorer())
 
-    def _fused(self, translation: Scorer, language: Scorer) -> Combined:
+    def _combine_scorers(self, translation: Scorer, language: Scorer) -> Combined:
         return Combined([Weighted(translation), Weighted(language, self.weight)])
 
-    def read(self, texts: Sequence[str]) -> list[Segmented]:
-        return self.translation.read(texts)
+    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
+        return self.translation.segment_sources(texts)
 
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        return self.translation.sources(sentences, device)
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        return self.translation.make_sources(sentences, device)
 
-    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
-        return self.translation.posterior(sources, targets)
+    def posterior_attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[dict[str, Matrix]]:
+        return self.translation.posterior_attention(sources, targets)
 
-    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
-        return self.translation.chosen(sentences)
+    def selected_words(self, sentences: Sequence[Sequence[int]]) -> list[SelectedWords]:
+        return self.translation.selected_words(sentences)
 
-    def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
-        return self.translation.states(sentences)
+    def encoder_states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+        return self.translation.encoder_states(sentences)
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         return self.translation.spell(sources, targets, beam)
 
-    def copied(
+    def copy_attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
     ) -> list[dict[str, Matrix]]:
-        return self.translation.copied(sources, targets, columns)
+        return self.translation.copy_attention(sources, targets, columns)

@@ -1,4 +1,8 @@
-"""An ensemble as a model folder: that of its first model, the others inside. A model folder inside another."""
+"""Ensembles as model folders: the folder of the first model, with those of the other models inside.
+
+Used by `rnnsearch ensemble`; `copy_model` also serves commands that put one model folder into
+another.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from typing import Any, Literal
 from rnnsearch import config as run_config
 from rnnsearch.config import override_search
 from rnnsearch.errors import ModelError
-from rnnsearch.systems.card import hand_on
-from rnnsearch.systems.ensemble import EnsembleSystem, require_one_model
-from rnnsearch.systems.folder import CONFIG, TWO_SIDES, WEIGHTS, load_system, save_system
+from rnnsearch.systems.card import write_origin
+from rnnsearch.systems.ensemble import EnsembleSystem, require_single_model
+from rnnsearch.systems.folder import CONFIG, OLD_TOKENIZER_FILES, WEIGHTS, load_system, save_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.tokenizer import TOKENIZERS
 from rnnsearch.utils.files import atomic_folder, write_text
@@ -20,64 +24,76 @@ from rnnsearch.utils.weights import fill, read_weights
 
 Mean = Literal["geometric", "arithmetic"]
 MEMBERS = "ensemble"
-"""In the folder: the models but the first."""
-KEPT = {"aligner", "candidates.safetensors", "dictionary.tsv", "language-model"}
-"""What else the first model's folder may have that translation needs. Its calibration is of it alone."""
+"""Subfolder of all models except the first."""
+EXTRA_FILES = {"aligner", "candidates.safetensors", "dictionary.tsv", "language-model"}
+"""Optional files of a model folder that translation uses. The calibration is omitted, because it is valid only for
+the unchanged model."""
 
 
-def snapshots(folder: Path, count: int) -> list[System[Any]]:
-    """The systems of the last `count` weights that a run has kept: of its evaluations (`training.average`) or every
-    so many updates (`training.checkpoint_every`). Errors: ModelError where it has fewer."""
-    kept = {}
+def load_checkpoints(folder: Path, count: int) -> list[System[Any]]:
+    """Load the last `count` checkpoints of a run (`training.average` or `training.checkpoint_every`) as systems.
+
+    Raises:
+        ModelError: If the run has fewer checkpoints.
+    """
+    checkpoints = {}
     for path in [*folder.glob("checkpoints/evaluated-*.safetensors"), *folder.glob("checkpoints/update-*.safetensors")]:
-        kept[int(path.stem.rpartition("-")[2])] = path
-    if len(kept) < count:
+        checkpoints[int(path.stem.rpartition("-")[2])] = path
+    if len(checkpoints) < count:
         raise ModelError(
-            f"{folder}: must have kept the weights of {count} checkpoints; it has {len(kept)} (training.average keeps "
-            "those of the last evaluations)"
+            f"{folder}: must have {count} checkpoints; it has {len(checkpoints)} (training.average stores those of "
+            "the last evaluations)"
         )
-    found = []
-    for update in sorted(kept)[-count:]:
+    systems = []
+    for update in sorted(checkpoints)[-count:]:
         system = load_system(folder)
-        fill(system.model, read_weights(kept[update]))
-        found.append(system)
-    return found
+        fill(system.model, read_weights(checkpoints[update]))
+        systems.append(system)
+    return systems
 
 
-def gather(
+def write_ensemble(
     output: Path, folders: Sequence[Path], systems: Sequence[System[Any]], weights: Sequence[float] | None, mean: Mean
 ) -> None:
-    """Write a model folder of `systems`, each of one of the `folders`, as one; all but weights is the first folder's.
+    """Write a model folder for an ensemble; its config and tokenizers are those of the first model.
 
-    Errors: ModelError where they do not go together, one is an ensemble itself, or something stands at `output`.
+    Args:
+        output: The folder to write; must not exist.
+        folders: The model folder of each system.
+        systems: The models.
+        weights: The weight of each model; equal weights if None.
+        mean: How distributions are combined.
+
+    Raises:
+        ModelError: If the models cannot be combined, one is an ensemble itself, or `output` exists.
     """
     if output.exists():
-        raise ModelError(f"{output}: there is something already; name another folder")
-    shares = [1.0 for _ in systems] if weights is None else list(weights)
-    require_one_model(systems[0], 1)
-    EnsembleSystem.of(systems, shares, mean)
+        raise ModelError(f"{output}: already exists; name another folder")
+    all_weights = [1.0] * len(systems) if weights is None else list(weights)
+    require_single_model(systems[0], 1)
+    EnsembleSystem.combine(systems, all_weights, mean)  # raises ModelError if the models are incompatible
     members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
-    together = {"ensemble": {"members": members, "weights": shares, "mean": mean}}
+    options = {"ensemble": {"members": members, "weights": all_weights, "mean": mean}}
     with atomic_folder(output) as folder:
-        for own, system, place in zip(folders, systems, [".", *members], strict=True):
-            save_system(folder / place, system)
-            hand_on(folders if place == "." else [own], folder / place)
+        for member_folder, system, subfolder in zip(folders, systems, [".", *members], strict=True):
+            save_system(folder / subfolder, system)
+            write_origin(folders if subfolder == "." else [member_folder], folder / subfolder)
         config = systems[0].config
-        search = override_search(config.search, together)
+        search = override_search(config.search, options)
         write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
-        _copy(folders[0], folder, KEPT)
+        _copy(folders[0], folder, EXTRA_FILES)
 
 
 def copy_model(folder: Path, output: Path) -> None:
-    """Copy of a model folder what translation, or a language model, needs: an ensemble's models, too; of how it was
-    trained the corpus alone."""
+    """Copy the files of a model folder that are needed to use the model, and the origin of its training data."""
     output.mkdir(parents=True, exist_ok=True)
-    _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *TWO_SIDES, MEMBERS, *KEPT})
-    hand_on([folder], output)
+    _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *OLD_TOKENIZER_FILES, MEMBERS, *EXTRA_FILES})
+    write_origin([folder], output)
 
 
 def _copy(folder: Path, output: Path, names: Collection[str]) -> None:
-    """Those of a folder's files and folders that have one of these names."""
+    """Copy the files and subfolders of a folder that have one of some names."""
     for path in folder.iterdir():
         if path.name in names:
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, output / path.name)
+            copy = shutil.copytree if path.is_dir() else shutil.copyfile
+            copy(path, output / path.name)

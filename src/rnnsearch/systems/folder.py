@@ -1,7 +1,12 @@
-"""The model folder: config, weights, tokenizers. Self-contained, no pickles, each file written whole or not at all."""
+"""Model folders: config, tokenizers and weights.
+
+A folder is self-contained and has no pickles; each file is written atomically. All commands that
+use a trained model load it here, or in `systems.engine_file`, which also reads engine files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,93 +17,106 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.systems.language import NEEDS, LanguageSystem
+from rnnsearch.systems.language import NEEDS_TRANSLATION_MODEL, LanguageSystem
 from rnnsearch.systems.system import System, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
 from rnnsearch.utils.files import write_text
 from rnnsearch.utils.weights import fill, read_weights, require_shapes, save_weights, weights
 
-# The systems by kind.
+SYSTEMS: dict[str, type[Trainable[Any]]] = {system.kind: system for system in (TranslationSystem, LanguageSystem)}
+"""Systems by `model.kind`."""
 
-SYSTEMS: dict[str, type[Trainable[Any]]] = {s.kind: s for s in (TranslationSystem, LanguageSystem)}
-
-
-CONFIG, WEIGHTS = "config.toml", "model.safetensors"
-TWO_SIDES = ("source.json", "target.json")
-"""Where folders of versions that knew two sides alone keep their tokenizers."""
+CONFIG = "config.toml"
+WEIGHTS = "model.safetensors"
+OLD_TOKENIZER_FILES = ("source.json", "target.json")
+"""Tokenizers in the folders of early versions, which had exactly two languages."""
 
 
 def save_system(folder: Path, system: System[Any], tensors: dict[str, Tensor] | None = None) -> None:
-    """Write (or write over) a model folder, weights last, so that a folder with weights is whole.
+    """Write or overwrite a model folder; the weights are written last, so that a folder with weights is complete.
 
-    `tensors`: the weights, where they are not those that the system's model has now.
+    Args:
+        folder: The model folder.
+        system: The system to save.
+        tensors: Weights to write instead of the current ones of the model.
     """
     (folder / TOKENIZERS).mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, run_config.dump(system.config))
-    for side, tokenizer in system.tokenizers.items():
-        tokenizer.save(folder / tokenizer_file(side))
+    for language, tokenizer in system.tokenizers.items():
+        tokenizer.save(folder / tokenizer_file(language))
     save_weights(folder / WEIGHTS, weights(system.model) if tensors is None else tensors)
 
 
-def require_whole(folder: Path) -> None:
-    """Errors: ModelError where a folder lacks what every model has."""
+def require_complete(folder: Path) -> None:
+    """Raise ModelError if a folder does not have the files that every model folder has."""
+    if folder.is_file():
+        raise ModelError(f"{folder}: must be a model folder; got a file")
     if not folder.is_dir():
-        told = "is a file, and must be a model folder" if folder.is_file() else "there is no such model folder"
-        raise ModelError(f"{folder}: {told}")
-    old = any((folder / name).is_file() for name in TWO_SIDES)
-    missing = [name for name in (CONFIG, WEIGHTS, *(TWO_SIDES if old else ())) if not (folder / name).is_file()]
-    if not old and not (folder / TOKENIZERS).is_dir():
+        raise ModelError(f"{folder}: there is no such model folder")
+    is_old = any((folder / name).is_file() for name in OLD_TOKENIZER_FILES)
+    required = [CONFIG, WEIGHTS, *OLD_TOKENIZER_FILES] if is_old else [CONFIG, WEIGHTS]
+    missing = [name for name in required if not (folder / name).is_file()]
+    if not is_old and not (folder / TOKENIZERS).is_dir():
         missing.append(TOKENIZERS)
     if missing:
-        raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
+        raise ModelError(f"{folder}: is not a complete model folder: missing {', '.join(missing)}")
 
 
-def translating_config(folder: Path) -> RunConfig:
-    """The config of a whole model folder; its weights stay unread. Errors: ModelError for a model of another version,
-    and for one that does not translate."""
-    require_whole(folder)
+def load_translation_config(folder: Path) -> RunConfig:
+    """Return the config of a complete model folder, without reading the weights.
+
+    Raises:
+        ModelError: If the folder is incomplete or of another version, or if the model does not translate.
+    """
+    require_complete(folder)
     try:
         config = run_config.load(folder / CONFIG)
     except ConfigError as error:
-        raise _of_another_version(folder, error) from None
+        raise _version_error(folder, error) from None
     if config.model.kind == LanguageSystem.kind:
-        raise ModelError(f"{folder}: translating {NEEDS}")
+        raise ModelError(f"{folder}: translating {NEEDS_TRANSLATION_MODEL}")
     return config
 
 
-def _of_another_version(folder: Path, error: ConfigError) -> ModelError:
-    return ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}")
+def _version_error(folder: Path, error: ConfigError) -> ModelError:
+    return ModelError(f"{folder}: its {CONFIG} is not valid in this version of rnnsearch: {error.faults[0]}")
 
 
-def _require_inside(folder: Path, search: SearchConfig) -> None:
-    """A folder may come from anybody. Errors: ModelError where it names a file that is not in it."""
-    named = [("dictionary", search.dictionary), ("language_model", search.language_model)]
-    named += [("ensemble", member) for member in (search.ensemble.members if search.ensemble else ())]
-    for name, path in named:
+def _require_local_files(folder: Path, search: SearchConfig) -> None:
+    """Raise ModelError if `[search]` names a file outside the folder: a folder may come from an untrusted source."""
+    paths = [("dictionary", search.dictionary), ("language_model", search.language_model)]
+    if search.ensemble is not None:
+        paths += [("ensemble", member) for member in search.ensemble.members]
+    for option, path in paths:
         if path is not None and not (folder / path).resolve().is_relative_to(folder.resolve()):
-            raise ModelError(f"{folder}: its search.{name} must be in the folder itself; got another place")
+            raise ModelError(f"{folder}: its search.{option} must be inside the folder; got a path outside")
 
 
 def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:
-    """Read a model folder, ready to be used.
+    """Load a model folder for evaluation.
 
-    Errors: ModelError, one sentence, for a missing, incomplete, truncated or foreign folder.
+    Raises:
+        ModelError: If the folder is missing, incomplete, damaged or not a model folder.
     """
-    require_whole(folder)
+    require_complete(folder)
     try:
         config = run_config.load(folder / CONFIG)
         if faults := check_model(config):
             raise ConfigError(faults)
-        _require_inside(folder, config.search)
-        sides = config.data.languages
-        files = [tokenizer_file(side) for side in sides] if (folder / TOKENIZERS).is_dir() else TWO_SIDES
-        tokenizers = {side: Tokenizer.load(folder / file) for side, file in zip(sides, files, strict=True)}
-        with torch.device("meta"):  # without memory: a config says what it likes
-            require_shapes(folder / WEIGHTS, SYSTEMS[config.model.kind].make(config, tokenizers, seed=None).model)
-        system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
+        _require_local_files(folder, config.search)
+        languages = config.data.languages
+        files: Sequence[str] = OLD_TOKENIZER_FILES
+        if (folder / TOKENIZERS).is_dir():
+            files = [tokenizer_file(language) for language in languages]
+        tokenizers = {language: Tokenizer.load(folder / file) for language, file in zip(languages, files, strict=True)}
+        system_class = SYSTEMS[config.model.kind]
+        # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
+        with torch.device("meta"):
+            require_shapes(folder / WEIGHTS, system_class.make(config, tokenizers, seed=None).model)
+        system = system_class.make(config, tokenizers, seed=None)
     except ConfigError as error:
-        raise _of_another_version(folder, error) from None
+        raise _version_error(folder, error) from None
     fill(system.model, read_weights(folder / WEIGHTS))
     system.model.to(device).eval()
     return system

@@ -1,4 +1,4 @@
-"""The system of one language model: no source, one target."""
+"""The system of a language model, which has a target language and no source."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import LIBRARY, Fastest, LanguageScorer, native_kind
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import HeldOut, Validation
+from rnnsearch.systems.dev_scores import DevBatches, NllEvaluator
 from rnnsearch.systems.system import Ability, Trainable
-from rnnsearch.systems.translation import arrange, require_fit
+from rnnsearch.systems.translation import assign_output_classes, require_valid_cutoffs
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes
 
-NEEDS = "needs a translation model; this is a language model (see `rnnsearch lm`)"
-"""Said of all that a language model cannot do."""
+NEEDS_TRANSLATION_MODEL = "needs a translation model; this is a language model (see `rnnsearch lm`)"
+"""End of the reason why a language model does not have an ability."""
 
 
 @dataclass(frozen=True)
 class LanguageSystem(Trainable[LanguageModel]):
-    """A language model trained by maximum likelihood."""
+    """A language model, trained by maximum likelihood or a contrastive loss."""
 
     kind = "language-model"
 
@@ -44,9 +44,9 @@ class LanguageSystem(Trainable[LanguageModel]):
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> LanguageSystem:
         options = config.model
         if not isinstance(options, LanguageModelConfig) or len(config.data.languages) != 1:
-            raise ConfigError(["data.source: must not be given for a language model, which has a target alone"])
+            raise ConfigError(["data.source: must not be given for a language model, which has only a target"])
         vocabulary = len(tokenizers[config.data.target])
-        require_fit(options.output, vocabulary)
+        require_valid_cutoffs(options.output, vocabulary)
         model = LanguageModel(options, vocabulary)
         if seed is not None:
             initialise(model, INITS[options.init.type](options.init, generator(seed)))
@@ -54,8 +54,8 @@ class LanguageSystem(Trainable[LanguageModel]):
         return cls(model, config, tokenizers)
 
     @property
-    def cannot(self) -> Mapping[Ability, str]:
-        what: dict[Ability, str] = {
+    def unsupported(self) -> Mapping[Ability, str]:
+        subjects: dict[Ability, str] = {
             "translate": "translating",
             "attend": "attention",
             "read": "attention",
@@ -65,15 +65,16 @@ class LanguageSystem(Trainable[LanguageModel]):
             "copy": "copying source words",
             "choose": "choosing source words",
         }
-        return {ability: f"{needed} {NEEDS}" for ability, needed in what.items()}
+        return {ability: f"{subject} {NEEDS_TRANSLATION_MODEL}" for ability, subject in subjects.items()}
 
     def objective(self) -> NextSymbol:
-        told = self.config.objective.contrast
-        contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
+        contrast = None
+        if self.config.objective.contrast is not None:
+            contrast = CONTRASTS[self.config.objective.contrast.type](self.model.output.vocabulary)
         return NextSymbol(self.config.training.label_smoothing, contrast)
 
-    def count(self, train: ParallelIds) -> None:
-        arrange(self.model.output, train, self.config.data.target)
+    def assign_classes(self, train: ParallelIds) -> None:
+        assign_output_classes(self.model.output, train, self.config.data.target)
 
     def validation(
         self,
@@ -82,25 +83,27 @@ class LanguageSystem(Trainable[LanguageModel]):
         device: torch.device,
         processes: Processes,
         aligner: Aligner | None = None,
-    ) -> Validation[LanguageModel]:
+    ) -> NllEvaluator[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
-        size = self.config.training.batch.sentences or 64
-        numbers = [order[start : start + size] for start in range(0, len(order), size)]
-        batches = [make_batch([(ids[n],) for n in own], own, self.direction) for own in processes.share(numbers)]
-        tokens = sum(len(one) + 1 for one in ids)
-        return Validation(HeldOut(NextSymbol(), batches, len(ids), tokens, device, processes), {"bleu": None})
+        batch_sentences = self.config.training.batch.sentences or 64
+        starts = range(0, len(order), batch_sentences)
+        batches = []
+        for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
+            batches.append(make_batch([(ids[n],) for n in indices], indices, self.direction))
+        num_tokens = sum(len(sentence) + 1 for sentence in ids)
+        return NllEvaluator(DevBatches(NextSymbol(), batches, len(ids), num_tokens, device, processes), {"bleu": None})
 
-    def fastest(self, precision: str) -> Fastest:
+    def fast_scorer(self, precision: str) -> Fastest:
         kind = native_kind(self.device, precision)
-        twin = None if kind is None else packed(self.model, kind)
-        if kind is None or twin is None:
-            return Fastest(self.plain(), LIBRARY)
-        return Fastest(LanguageScorer(twin), f"native products, {kind.name.lower()}")
+        packed_model = None if kind is None else packed(self.model, kind)
+        if kind is None or packed_model is None:
+            return Fastest(self.reference_scorer(), LIBRARY)
+        return Fastest(LanguageScorer(packed_model), f"native products, {kind.name.lower()}")
 
-    def plain(self) -> Scorer:
+    def reference_scorer(self) -> Scorer:
         return LanguageScorer(self.model)
 
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        """Numbers that tell texts apart, where they are sampled; the model reads none."""
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """Return a batch of placeholders, which the model does not read; sampling tells texts apart by them."""
         return make_sources(sentences, device)

@@ -1,15 +1,15 @@
-"""Magnitude pruning (See, Luong & Manning 2016, section 3): the weights nearest to zero become zero.
+"""Magnitude pruning: set the weights with the smallest absolute values to zero (See, Luong & Manning 2016, section 3).
 
-Three schemes say which, of a share x of all weights (`models.weight_classes` has the classes):
+Given a fraction x of all weights, three schemes select the weights to prune:
 
-| scheme             | of which weights                                                                    |
-|--------------------|-------------------------------------------------------------------------------------|
-| class-blind        | the x of all that are smallest in size, whatever their class                        |
-| class-uniform      | the x of each class that are smallest in size                                       |
-| class-distribution | those below lambda sigma_c, sigma_c the standard deviation of class c's weights and  |
-|                    | lambda one number for all classes, such that x of all weights are pruned            |
+| scheme             | pruned weights                                                                         |
+|--------------------|----------------------------------------------------------------------------------------|
+| class-blind        | the fraction x of all weights with the smallest absolute values                        |
+| class-uniform      | the fraction x of each class with the smallest absolute values                         |
+| class-distribution | those below lambda sigma_c, where sigma_c is the standard deviation of class c and     |
+|                    | lambda is common to all classes, such that the fraction x of all weights is pruned     |
 
-Of equals at a bound the first ones are taken, so that the share holds to a weight.
+Among equal values at the bound, the first ones are pruned, so that the fraction is exact.
 """
 
 from __future__ import annotations
@@ -36,70 +36,110 @@ from rnnsearch.systems.folder import WEIGHTS, load_system
 from rnnsearch.utils.files import atomic_folder
 from rnnsearch.utils.weights import read_weights, save_weights
 
-# The matrices of a model by class (See, Luong & Manning 2016, section 3): embeddings, recurrent layers, attention,
-# output. A class is a part of the model and is called by its path.
+PRUNED_FILE = "pruned.safetensors"
+"""File in a pruned model folder with a bit per weight, set if the weight was pruned."""
+CLASS_MODULES = (Embedding, Cell, Attention, ReadoutLayer, OutputLayer, Speller)
+"""Modules whose matrices form a class each; other matrices are in the class of the top-level module around them."""
+PRUNED_ROLES = {"weight", "recurrent", "alignment", "embedding"}
+TRAINING_ONLY = "auxiliary"  # module that is used only in training
 
-PARTS = (Embedding, Cell, Attention, ReadoutLayer, OutputLayer, Speller)
-"""Whatever is in one of these is of one class; other matrices are of the class of the model's own part around them."""
-ROLES = {"weight", "recurrent", "alignment", "embedding"}
-TRAINING_ALONE = "auxiliary"
-"""The part that does not translate."""
+Weights = Mapping[str, Float[Tensor, "_"]]  # by class, all weights in one vector
+Masks = dict[str, Tensor]  # True for pruned weights
+
+
+class PrunedWeights(NamedTuple):
+    """The weights that a scheme selects."""
+
+    masks: Masks
+    """Pruned weights by class."""
+    bound: float | None
+    """Largest pruned value; None if each class has its own."""
+
+
+Scheme = Callable[[Weights, Mapping[str, Tensor], float], PrunedWeights]
+"""Function from the weights, the masks of weights pruned before (which stay pruned), and the fraction to prune."""
+
+
+class ClassSparsity(NamedTuple):
+    """Number of zeros of a class."""
+
+    name: str
+    weights: int
+    zeros: int
+
+
+class ModelBytes(NamedTuple):
+    """Size of a model's weights in bytes."""
+
+    dense: int
+    sparse: int
+    """Size if each matrix is stored as a bit per weight and its nonzero values."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Report on a pruned model."""
+
+    classes: tuple[ClassSparsity, ...]
+    unpruned: int
+    """Number of parameters that are never pruned: biases and other vectors."""
+    bound: float | None
+    """See `PrunedWeights.bound`."""
+
+    @property
+    def all(self) -> ClassSparsity:
+        """Return the sums over all classes."""
+        weights = sum(sparsity.weights for sparsity in self.classes)
+        return ClassSparsity("all", weights, sum(sparsity.zeros for sparsity in self.classes))
+
+    def weighed(self, size: int) -> ModelBytes:
+        """Return the size of the model if each value has `size` bytes."""
+        _, weights, zeros = self.all
+        mask_bytes = -(-weights // 8)  # rounded up
+        return ModelBytes(size * (weights + self.unpruned), mask_bytes + size * (weights - zeros + self.unpruned))
 
 
 def weight_classes(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
-    """Of each class the learned matrices by name, a shared one once, in the class of all parts that share it. Biases
-    and other vectors are in none."""
-    parts = [path for path, part in model.named_modules() if path and isinstance(part, PARTS)]
-    names = dict[nn.Parameter, list[str]]()
+    """Return the prunable matrices by class and parameter name.
+
+    A class is named by the path of its module. A shared matrix occurs once, in a class named after all modules that
+    share it. Biases and other vectors are in no class.
+    """
+    modules = [path for path, module in model.named_modules() if path and isinstance(module, CLASS_MODULES)]
+    paths_of = dict[nn.Parameter, list[str]]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(parameter, []).append(name)
+        paths_of.setdefault(parameter, []).append(name)
     classes = dict[str, dict[str, nn.Parameter]]()
-    for parameter, paths in names.items():
-        matrix = parameter.ndim > 1 and getattr(parameter, "role", None) in ROLES and parameter.requires_grad
-        if matrix and paths[0].partition(".")[0] != TRAINING_ALONE:
-            called = ", ".join(dict.fromkeys(_part(path, parts) for path in paths))
-            classes.setdefault(called, {})[paths[0]] = parameter
+    for parameter, paths in paths_of.items():
+        is_pruned = parameter.ndim > 1 and getattr(parameter, "role", None) in PRUNED_ROLES and parameter.requires_grad
+        if is_pruned and paths[0].partition(".")[0] != TRAINING_ONLY:
+            name = ", ".join(dict.fromkeys(_module_path(path, modules) for path in paths))
+            classes.setdefault(name, {})[paths[0]] = parameter
     return classes
 
 
-def _part(name: str, parts: list[str]) -> str:
-    """The path of the outermost part that a parameter is in."""
-    around = [path for path in parts if name.startswith(f"{path}.")]
-    return min(around, key=len) if around else name.partition(".")[0]
+def _module_path(parameter_name: str, modules: list[str]) -> str:
+    """Return the path of the outermost of some modules that contains a parameter, or else its top-level module."""
+    containing = [path for path in modules if parameter_name.startswith(f"{path}.")]
+    return min(containing, key=len) if containing else parameter_name.partition(".")[0]
 
 
-PRUNED = "pruned.safetensors"
-"""In the folder of a pruned model: which of its weights were pruned, a bit each, by the parameter's name."""
-
-Weights = Mapping[str, Float[Tensor, "_"]]
-"""Of each class all weights, one after the other."""
-Masks = dict[str, Tensor]
+def class_blind(weights: Weights, pruned: Mapping[str, Tensor], fraction: float) -> PrunedWeights:
+    """Prune by a common bound on |w|."""
+    return _below_common_bound({name: w.abs() for name, w in weights.items()}, pruned, fraction)
 
 
-class Chosen(NamedTuple):
-    """The weights that a scheme prunes, by class, and up to which size; None where each class has its own bound."""
-
-    masks: Masks
-    bound: float | None
-
-
-Scheme = Callable[[Weights, Mapping[str, Tensor], float], Chosen]
-"""From all classes' weights, those of them that are pruned already (which stay so), and the share to be pruned."""
+def class_uniform(weights: Weights, pruned: Mapping[str, Tensor], fraction: float) -> PrunedWeights:
+    """Prune by a bound on |w| per class."""
+    masks = {}
+    for name, w in weights.items():
+        masks[name], _ = _smallest(w.abs(), pruned[name], fraction)
+    return PrunedWeights(masks, None)
 
 
-def class_blind(weights: Weights, pruned: Mapping[str, Tensor], share: float) -> Chosen:
-    """One bound on |w| for all."""
-    return _by_one_bound({name: w.abs() for name, w in weights.items()}, pruned, share)
-
-
-def class_uniform(weights: Weights, pruned: Mapping[str, Tensor], share: float) -> Chosen:
-    """A bound on |w| for each class."""
-    return Chosen({name: _smallest(w.abs(), pruned[name], share)[0] for name, w in weights.items()}, None)
-
-
-def class_distribution(weights: Weights, pruned: Mapping[str, Tensor], share: float) -> Chosen:
-    """One bound, lambda, on |w| / sigma_c for all."""
-    return _by_one_bound({name: _deviations(w.double()) for name, w in weights.items()}, pruned, share)
+def class_distribution(weights: Weights, pruned: Mapping[str, Tensor], fraction: float) -> PrunedWeights:
+    """Prune by a common bound lambda on |w| / sigma_c."""
+    return _below_common_bound({name: _in_deviations(w.double()) for name, w in weights.items()}, pruned, fraction)
 
 
 SchemeName = Literal["class-blind", "class-uniform", "class-distribution"]
@@ -110,130 +150,135 @@ SCHEMES: dict[SchemeName, Scheme] = {
 }
 
 
-def _deviations(weights: Tensor) -> Tensor:
-    """|w| / sigma; without a spread no weight but zero is below any bound."""
+def _in_deviations(weights: Tensor) -> Tensor:
+    """Return |w| / sigma; zeros stay zero if sigma is 0."""
     sigma = weights.std(correction=0)
     return torch.where(weights == 0, 0.0, weights.abs() / sigma)
 
 
-def _by_one_bound(sizes: Weights, pruned: Mapping[str, Tensor], share: float) -> Chosen:
-    mask, bound = _smallest(torch.cat([*sizes.values()]), torch.cat([pruned[name] for name in sizes]), share)
-    parts = mask.split([len(own) for own in sizes.values()])
-    return Chosen(dict(zip(sizes, parts, strict=True)), bound)
+def _below_common_bound(values: Weights, pruned: Mapping[str, Tensor], fraction: float) -> PrunedWeights:
+    """Return the given fraction of the smallest values of all classes."""
+    mask, bound = _smallest(torch.cat([*values.values()]), torch.cat([pruned[name] for name in values]), fraction)
+    parts = mask.split([len(vector) for vector in values.values()])
+    return PrunedWeights(dict(zip(values, parts, strict=True)), bound)
 
 
 def _smallest(
-    sizes: Float[Tensor, "N"], pruned: Bool[Tensor, "N"], share: float
+    values: Float[Tensor, "N"], pruned: Bool[Tensor, "N"], fraction: float
 ) -> tuple[Bool[Tensor, "N"], float | None]:
-    """The share of the smallest, those pruned already first; and the largest of them."""
-    count = round(share * len(sizes))
+    """Return a mask of the given fraction of the smallest values, and the largest of them.
+
+    Values that are pruned already count as the smallest.
+    """
+    count = round(fraction * len(values))
     if count == 0:
         return pruned, None
-    ordered = sizes.masked_fill(pruned, -1.0)
-    last = ordered.kthvalue(count).values
-    found = ordered < last
-    equals = (ordered == last).nonzero()[: count - int(found.sum()), 0]
-    found[equals] = True
-    return found | pruned, max(0.0, float(last))
+    ordered = values.masked_fill(pruned, -1.0)
+    bound = ordered.kthvalue(count).values
+    mask = ordered < bound
+    ties = (ordered == bound).nonzero()[: count - int(mask.sum()), 0]
+    mask[ties] = True
+    return mask | pruned, max(0.0, float(bound))
 
 
-class ClassZeros(NamedTuple):
-    """How many weights of a class are zero."""
+def prune(folder: Path, output: Path, fraction: float, scheme: SchemeName) -> Pruning:
+    """Prune the model in a folder, and write it to another folder.
 
-    name: str
-    weights: int
-    zeros: int
+    Args:
+        folder: A model folder. Weights that were pruned before stay pruned, and count.
+        output: The folder to write; must not exist.
+        fraction: Fraction of the matrices' weights to prune.
+        scheme: Which weights to prune.
 
-
-class Weighed(NamedTuple):
-    """Bytes of all weights of a model: each as a number; and of each matrix a bit a weight and the numbers that are not
-    zero, vectors as they are."""
-
-    dense: int
-    sparse: int
-
-
-@dataclass(frozen=True)
-class Pruning:
-    """What was pruned of a model. others: numbers that never are, biases and other vectors."""
-
-    classes: tuple[ClassZeros, ...]
-    others: int
-    bound: float | None
-
-    @property
-    def all(self) -> ClassZeros:
-        """The classes together."""
-        return ClassZeros("all", sum(one.weights for one in self.classes), sum(one.zeros for one in self.classes))
-
-    def weighed(self, size: int) -> Weighed:
-        """By numbers of so many bytes."""
-        count, zeros = self.all.weights, self.all.zeros
-        return Weighed(size * (count + self.others), -(-count // 8) + size * (count - zeros + self.others))
-
-
-def prune(folder: Path, output: Path, share: float, scheme: SchemeName) -> Pruning:
-    """Write the model of `folder` with this share of its matrices' weights pruned, as a model folder of its own.
-
-    What was pruned before stays so and counts. Errors: ModelError for an ensemble, for less than is pruned already,
-    and where something stands at `output`.
+    Raises:
+        ModelError: If the model is an ensemble, if more than `fraction` is pruned already, or if `output` exists.
     """
     if output.exists():
-        raise ModelError(f"{output}: there is something already; name another folder")
+        raise ModelError(f"{output}: already exists; name another folder")
     system = load_system(folder)
     if system.config.search.ensemble is not None:
-        raise ModelError(f"{folder}: is an ensemble; prune its models one by one, and put them together again")
-    classes, before = weight_classes(system.model), read_pruned(folder, system.model)
+        raise ModelError(f"{folder}: is an ensemble; prune its models one by one, and combine them again")
+    classes = weight_classes(system.model)
     tensors = read_weights(folder / WEIGHTS)
-    already = {name: before.get(name, torch.zeros(p.shape, dtype=torch.bool)) for name, p in _all(classes).items()}
-    _require_more(folder, already, share)
-    flat = {name: torch.cat([tensors[one].float().flatten() for one in own]) for name, own in classes.items()}
-    old = {name: torch.cat([already[one].flatten() for one in own]) for name, own in classes.items()}
-    chosen = SCHEMES[scheme](flat, old, share)
-    masks = Masks()
-    for name, own in classes.items():
-        parts = chosen.masks[name].split([p.numel() for p in own.values()])
-        masks |= {one: part.view(p.shape) for (one, p), part in zip(own.items(), parts, strict=True)}
+    stored_masks = read_pruned(folder, system.model)
+    masks_before = Masks()
+    for parameters in classes.values():
+        for name, parameter in parameters.items():
+            masks_before[name] = stored_masks.get(name, torch.zeros(parameter.shape, dtype=torch.bool))
+    _require_less_pruned(folder, masks_before, fraction)
+    masks, bound = _select(classes, tensors, masks_before, fraction, SCHEMES[scheme])
     tensors |= {name: tensors[name].masked_fill(mask, 0.0) for name, mask in masks.items()}
     with atomic_folder(output) as temporary:
         copy_model(folder, temporary)
         save_weights(temporary / WEIGHTS, tensors)
         if any(mask.any() for mask in masks.values()):
             write_pruned(temporary, masks)
-    others = sum(tensor.numel() for name, tensor in tensors.items() if name not in masks)
-    zeros = {name: sum(int((tensors[one] == 0).sum()) for one in own) for name, own in classes.items()}
-    return Pruning(tuple(ClassZeros(name, len(flat[name]), zeros[name]) for name in classes), others, chosen.bound)
+    return _report(classes, tensors, bound)
 
 
-def _all(classes: dict[str, dict[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
-    return {name: parameter for own in classes.values() for name, parameter in own.items()}
+def _select(
+    classes: dict[str, dict[str, nn.Parameter]],
+    tensors: dict[str, Tensor],
+    masks_before: Masks,
+    fraction: float,
+    scheme: Scheme,
+) -> tuple[Masks, float | None]:
+    """Return the masks of the weights to prune by parameter name, and the scheme's bound."""
+    weights = {}
+    before = {}
+    for name, parameters in classes.items():
+        weights[name] = torch.cat([tensors[parameter].float().flatten() for parameter in parameters])
+        before[name] = torch.cat([masks_before[parameter].flatten() for parameter in parameters])
+    selected = scheme(weights, before, fraction)
+    masks = Masks()
+    for name, parameters in classes.items():
+        parts = selected.masks[name].split([parameter.numel() for parameter in parameters.values()])
+        for (parameter_name, parameter), part in zip(parameters.items(), parts, strict=True):
+            masks[parameter_name] = part.view(parameter.shape)
+    return masks, selected.bound
 
 
-def _require_more(folder: Path, already: Masks, share: float) -> None:
-    """Errors: ModelError where more is pruned already."""
-    pruned, all_ = (sum(map(count, already.values())) for count in (lambda mask: int(mask.sum()), Tensor.numel))
-    if pruned > round(share * all_):
-        raise ModelError(f"{folder}: {pruned / all_:.1%} of its weights are pruned already; got a share of {share:.1%}")
+def _report(classes: dict[str, dict[str, nn.Parameter]], tensors: dict[str, Tensor], bound: float | None) -> Pruning:
+    sparsities = []
+    unpruned = sum(tensor.numel() for tensor in tensors.values())
+    for name, parameters in classes.items():
+        num_weights = sum(parameter.numel() for parameter in parameters.values())
+        num_zeros = sum(int((tensors[parameter] == 0).sum()) for parameter in parameters)
+        sparsities.append(ClassSparsity(name, num_weights, num_zeros))
+        unpruned -= num_weights
+    return Pruning(tuple(sparsities), unpruned, bound)
+
+
+def _require_less_pruned(folder: Path, masks: Masks, fraction: float) -> None:
+    """Raise ModelError if more than a fraction of the weights is pruned already."""
+    num_pruned = sum(int(mask.sum()) for mask in masks.values())
+    num_weights = sum(mask.numel() for mask in masks.values())
+    if num_pruned > round(fraction * num_weights):
+        already = f"{num_pruned / num_weights:.1%} of its weights are pruned already"
+        raise ModelError(f"{folder}: {already}; got a fraction of {fraction:.1%}")
 
 
 def write_pruned(folder: Path, masks: Masks) -> None:
-    """Keep which weights of a folder's model were pruned."""
+    """Write which weights of a folder's model were pruned."""
     bits = {name: torch.from_numpy(np.packbits(mask.flatten().numpy())) for name, mask in masks.items()}
-    save_weights(folder / PRUNED, bits)
+    save_weights(folder / PRUNED_FILE, bits)
 
 
 def read_pruned(folder: Path, model: nn.Module) -> Masks:
-    """Which weights of a folder's model were pruned, by the parameter's name; of a model that never was, none.
+    """Return which weights of a folder's model were pruned, by parameter name; empty for an unpruned model.
 
-    Errors: ModelError for a damaged or foreign file.
+    Raises:
+        ModelError: If the file is damaged or does not fit the model.
     """
-    path, own, masks = folder / PRUNED, dict(model.named_parameters()), Masks()
+    path = folder / PRUNED_FILE
+    masks = Masks()
     if not path.is_file():
         return masks
+    parameters = dict(model.named_parameters())
     for name, bits in read_weights(path).items():
-        size = own[name].numel() if name in own else 0
+        size = parameters[name].numel() if name in parameters else 0
         if bits.dtype != torch.uint8 or tuple(bits.shape) != (-(-size // 8),):
             raise ModelError(f"{path}: does not fit the model of its config: {name}")
         unpacked = np.unpackbits(bits.numpy(), count=size).astype(bool)
-        masks[name] = torch.from_numpy(unpacked).view(own[name].shape)
+        masks[name] = torch.from_numpy(unpacked).view(parameters[name].shape)
     return masks

@@ -1,5 +1,9 @@
-"""The System: what a run trains and a model folder holds, of whatever kind. Commands, server, evaluation and training
-ask it, and no class of a model."""
+"""`System`: a model with its config and tokenizers, which a run trains and a model folder stores.
+
+Commands, the server, evaluation and training use a model only through this interface, so that a
+new kind of model is a subclass of `Trainable` with an entry in `systems.folder.SYSTEMS`.
+Ensembles and fusions with a language model are systems, too, but cannot be trained as a whole.
+"""
 
 from __future__ import annotations
 
@@ -25,84 +29,121 @@ from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import Validation
+from rnnsearch.systems.dev_scores import NllEvaluator
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.annotation import Annotation, annotation
 from rnnsearch.text.terms import restored
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.utils.distributed import Processes
 
-# What is trained of a module, and how fast.
+Matrix = NDArray[np.float32]
+SelectedWords = NDArray[np.bool_]  # [J], True for each source token that the encoder reads
+
+Ability = Literal[
+    "translate",  # translate at all
+    "attend",  # align words by attention
+    "read",  # align words by the attention of the next step, which has read the word
+    "posterior",  # align words by posterior attention (`search.reattend`)
+    "states",  # return encoder states of sentences
+    "spell",  # spell words outside the vocabulary
+    "copy",  # tell which source words were copied
+    "choose",  # select the source words that the decoder sees
+]
 
 
 class ParameterGroup(NamedTuple):
-    """Parameters that are trained alike. Every parameter of what is trained is in one group."""
+    """Parameters that are trained in the same way. Each parameter of a system is in one group."""
 
     parameters: list[nn.Parameter]
-    factor: float = 1.0
-    """Of the run's learning rate."""
+    learning_rate_factor: float = 1.0
+    """Factor of the run's learning rate."""
     frozen: bool = False
-    """Whether they stay as they are: they get no gradient."""
-
-
-Matrix = NDArray[np.float32]
-Chosen = NDArray[np.bool_]
-"""[symbols]"""
-Ability = Literal["translate", "attend", "read", "posterior", "states", "spell", "copy", "choose"]
-"""To translate at all; to align by attention, or by that of the position after a word, which has read it; by posterior
-weights (`search.posterior`); to say what state a source sentence leaves the encoder in; to spell the words that its
-vocabulary lacks; to say of words where they are copied from; to choose the words it reads."""
+    """True if the parameters are not trained and get no gradient."""
 
 
 @dataclass(frozen=True)
 class System(ABC, Generic[Model]):
-    """A module with the config that it was made by and its sides' tokenizers by name.
+    """A model with the config it was built from and the tokenizers of its languages.
 
-    It holds parameters and tables alone: nothing of a batch.
+    It has no state that depends on a batch.
     """
 
     model: Model
     config: RunConfig
     tokenizers: Mapping[str, Tokenizer]
+    """Tokenizers by language."""
 
     kind: ClassVar[str]
-    """Its name."""
+    """Name of this kind of system; `model.kind` in a run file, if it can be trained."""
 
     @property
     def direction(self) -> Direction:
-        """From which sides it goes to which."""
+        """Return the source languages and the target language."""
         return Direction(self.config.data.sources, self.config.data.target)
 
     @property
     def source(self) -> Tokenizer:
-        """The tokenizer of the one source."""
+        """Return the tokenizer of the only source language."""
         return self.tokenizers[self.config.data.single_source]
 
     @property
     def target(self) -> Tokenizer:
-        """The tokenizer of the target."""
+        """Return the tokenizer of the target language."""
         return self.tokenizers[self.config.data.target]
 
     @cached_property
     def spellings(self) -> Spellings:
-        """What its batches hold of unknown words."""
+        """Return the characters and copies that the system's batches have for unknown words."""
         return spellings(self.config, self.tokenizers)
 
     @cached_property
     def annotation(self) -> Annotation | None:
-        """How unknown target words say where they come from, where they do."""
+        """Return the annotation of unknown words (`[text.annotation]`), or None if there is none."""
         return annotation(self.config.text, self.source, self.target)
 
-    def read(self, texts: Sequence[str]) -> list[Segmented]:
-        """Source texts as the model reads them; terms inline are no part of their texts."""
-        found = self.source.segment(texts)
-        if self.config.text.inline_terms is not None:
-            found = [restored(text) for text in found]
-        return found if self.annotation is None else [self.annotation.source(text) for text in found]
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the parameters."""
+        return next(self.model.parameters()).device
 
-    def written(self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None) -> list[Segmented]:
-        """Translations of sources as the model writes them, if it says where unknown words come from: by an aligner, or
-        without one from nowhere."""
+    @property
+    def num_parameters(self) -> int:
+        """Return the number of parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    @abstractmethod
+    def unsupported(self) -> Mapping[Ability, str]:
+        """Return the reason, as one sentence, for each ability that the system does not have."""
+
+    def can(self, ability: Ability) -> bool:
+        """Return True if the system has an ability."""
+        return ability not in self.unsupported
+
+    def require(self, ability: Ability) -> None:
+        """Raise ModelError with the reason if the system does not have an ability."""
+        if not self.can(ability):
+            raise ModelError(self.unsupported[ability])
+
+    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
+        """Return source texts as tokens that the model reads; `text` does not contain inline terms."""
+        segmented = self.source.segment(texts)
+        if self.config.text.inline_terms is not None:
+            segmented = [restored(text) for text in segmented]
+        if self.annotation is None:
+            return segmented
+        return [self.annotation.source(text) for text in segmented]
+
+    def segment_targets(
+        self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None
+    ) -> list[Segmented]:
+        """Return translations as tokens that the model writes.
+
+        Args:
+            texts: The translations.
+            sources: Their sources, from `segment_sources`.
+            aligner: Finds the source words that annotated unknown words refer to; without it, they refer to none.
+        """
         targets = self.target.segment(texts)
         if self.annotation is None:
             return targets
@@ -110,86 +151,97 @@ class System(ABC, Generic[Model]):
         links = [set[Link]()] * len(pairs) if aligner is None else aligner.links(pairs)
         return list(map(self.annotation.target, targets, links, sources))
 
-    @property
     @abstractmethod
-    def cannot(self) -> Mapping[Ability, str]:
-        """What it cannot do, each with the sentence that says why: the one place that knows."""
-
-    def can(self, ability: Ability) -> bool:
-        """Whether it can do that."""
-        return ability not in self.cannot
-
-    def require(self, ability: Ability) -> None:
-        """Errors: ModelError, one sentence, where it cannot do that."""
-        if not self.can(ability):
-            raise ModelError(self.cannot[ability])
-
-    @property
-    def device(self) -> torch.device:
-        """Where its parameters are."""
-        return next(self.model.parameters()).device
+    def fast_scorer(self, precision: str) -> Fastest:
+        """Return the fastest scorer on this machine, with matrix products in a precision of `[search]`."""
 
     @abstractmethod
-    def fastest(self, precision: str) -> Fastest:
-        """The fastest Scorer here, with products in a precision of `[search]`."""
+    def reference_scorer(self) -> Scorer:
+        """Return the scorer that runs the model's own definition in fp32, as forced decoding does."""
 
     @abstractmethod
-    def plain(self) -> Scorer:
-        """The Scorer by the model's own definition, in fp32: what given translations are scored and aligned by."""
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """Return a batch of source sentences, given as ids without EOS."""
 
-    @abstractmethod
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        """The batch of some sentences, given as ids without EOS."""
+    def posterior_attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[dict[str, Matrix]]:
+        """Return the posterior attention of translations by source name.
 
-    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
-        """Posterior weights of given translations, by source name. Errors: ModelError where it has none."""
-        raise ModelError(self.cannot["posterior"])
+        Raises:
+            ModelError: If the system cannot compute it.
+        """
+        raise ModelError(self.unsupported["posterior"])
 
-    def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
-        """[sentences, S], the state that each leaves the encoder in. Errors: ModelError where it has none."""
-        raise ModelError(self.cannot["states"])
+    def encoder_states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+        """Return the encoder's last state for each sentence, [sentences, size].
 
-    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
-        """Which symbols of each sentence it reads. Errors: ModelError where it reads all."""
-        raise ModelError(self.cannot["choose"])
+        Raises:
+            ModelError: If the system has no encoder.
+        """
+        raise ModelError(self.unsupported["states"])
+
+    def selected_words(self, sentences: Sequence[Sequence[int]]) -> list[SelectedWords]:
+        """Return which tokens of each sentence the encoder selects.
+
+        Raises:
+            ModelError: If the encoder reads all tokens.
+        """
+        raise ModelError(self.unsupported["choose"])
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
-        """What the unknown words of translations are, by their places. Errors: ModelError where it spells none."""
-        raise ModelError(self.cannot["spell"])
+        """Return the spelling of each translation's unknown words by position.
 
-    def copied(
+        Raises:
+            ModelError: If the system does not spell words.
+        """
+        raise ModelError(self.unsupported["spell"])
+
+    def copy_attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
     ) -> list[dict[str, Matrix]]:
-        """By source name, what given translations' symbols are copied from, or else attend to; `columns`: what a search
-        found them among, if not all symbols. Errors: ModelError where it copies none."""
-        raise ModelError(self.cannot["copy"])
+        """Return, by source name, how much each token of some translations was copied from each source token.
 
-    @property
-    def parameters(self) -> int:
-        """How many numbers it has learned."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        Tokens that were not copied have their attention weights.
+
+        Args:
+            columns: The candidates among which a search has found the translations, or None for all tokens.
+
+        Raises:
+            ModelError: If the system does not copy.
+        """
+        raise ModelError(self.unsupported["copy"])
 
 
 class Trainable(System[Model]):
-    """A system that a run trains. Each kind is one class and its row in `SYSTEMS`; `[model] kind` names it."""
+    """A system that a run can train."""
 
     @classmethod
     @abstractmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> Trainable[Any]:
-        """A system of a config that has passed its checks; `seed` draws its parameters, which None leaves unfilled."""
+        """Return a new system.
 
-    def groups(self) -> list[ParameterGroup]:
-        """What is trained, and how fast: all alike, if a kind does not say otherwise."""
+        Args:
+            config: A config without problems (see `systems.validation`).
+            tokenizers: Tokenizers by language.
+            seed: Seed of the initialisation; None leaves the parameters uninitialised, to be loaded.
+
+        Raises:
+            ConfigError: If the config does not fit the vocabularies.
+        """
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return all parameters in groups; by default, one group."""
         return [ParameterGroup(list(self.model.parameters()))]
 
     @abstractmethod
     def objective(self) -> Objective[Model]:
-        """What training minimises."""
+        """Return the training objective."""
 
-    def count(self, train: ParallelIds) -> None:
-        """Take from the training rows what a kind counts there before it is trained: of most, nothing."""
+    def assign_classes(self, train: ParallelIds) -> None:
+        """Assign tokens to classes by their counts in the training text, if the output layer has classes."""
 
     @abstractmethod
     def validation(
@@ -199,6 +251,13 @@ class Trainable(System[Model]):
         device: torch.device,
         processes: Processes,
         aligner: Aligner | None = None,
-    ) -> Validation[Model]:
-        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked;
-        `aligner`: what they are annotated by, as the training text was."""
+    ) -> NllEvaluator[Model]:
+        """Return the evaluation on the dev set, which is shared by all processes.
+
+        Args:
+            rows: The dev set.
+            gold: Gold alignments of the rows, if the alignment error rate is measured.
+            device: Device to evaluate on.
+            processes: All processes of the training run.
+            aligner: Annotates the rows like the training text, if the text is annotated.
+        """

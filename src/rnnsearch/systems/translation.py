@@ -1,4 +1,8 @@
-"""The system of one translation model: one source, one target."""
+"""The system of a translation model with one source and one target language.
+
+`TranslationSystem` connects a `TranslationModel` with training, search and analysis; `build`
+builds and initialises the model by itself, which tests and benchmarks use.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,12 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import Measure, Validation
+from rnnsearch.systems.dev_scores import Measure, NllEvaluator
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
-from rnnsearch.systems.system import Ability, Chosen, Matrix, ParameterGroup, Trainable
+from rnnsearch.systems.system import Ability, Matrix, ParameterGroup, SelectedWords, Trainable
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes
-
-# From a config to a model with its parameters and its twins.
 
 
 def build(
@@ -49,36 +51,42 @@ def build(
     objective: ObjectiveConfig | None = None,
     characters: CharacterCounts = NO_CHARACTERS,
 ) -> TranslationModel:
-    """A model, its parameters drawn from `seed` (None: left to be filled), with what the objective needs besides.
+    """Return an initialised translation model, with its fast implementations.
 
-    The config must have passed `check`.
+    Args:
+        model: A `[model]` without problems (see `config.rules`).
+        source_vocabulary: Number of source tokens.
+        target_vocabulary: Number of target tokens.
+        seed: Seed of the initialisation; None leaves the parameters uninitialised.
+        objective: Adds the parameters that the training objective needs, if given.
+        characters: Numbers of characters, for models that read or spell words by their characters.
+
+    Raises:
+        ConfigError: If the vocabularies do not fit the model.
     """
     if model.tie == "all" and source_vocabulary != target_vocabulary:
         raise ConfigError(
-            [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
+            [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} tokens']
         )
-    require_fit(model.output, target_vocabulary)
+    require_valid_cutoffs(model.output, target_vocabulary)
     if model.language_model is not None:
-        require_fit(model.language_model.trained.output, target_vocabulary)
-    built = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
+        require_valid_cutoffs(model.language_model.trained.output, target_vocabulary)
+    network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
-        initialise(built, INITS[model.init.type](model.init, generator(seed)))
-    choose(built)
-    return built
+        initialise(network, INITS[model.init.type](model.init, generator(seed)))
+    choose(network)
+    return network
 
 
-def require_fit(output: OutputConfig, vocabulary: int) -> None:
-    """Errors: ConfigError for an output of groups that so many symbols do not fill."""
+def require_valid_cutoffs(output: OutputConfig, vocabulary: int) -> None:
+    """Raise ConfigError if an adaptive softmax has a group without tokens."""
     if isinstance(output, AdaptiveOptions) and output.cutoffs[-1] >= vocabulary:
-        must = f"must be below the {vocabulary} symbols of the target"
+        must = f"must be below the target's vocabulary size ({vocabulary})"
         raise ConfigError([f"model.output.cutoffs: {must}; got {output.cutoffs[-1]}"])
 
 
-# What an output layer is told of the training text before it is trained: the classes of its symbols.
-
-
-def arrange(output: OutputLayer, train: ParallelIds, target: str) -> None:
-    """Count the classes of an output that has some; others are as they are."""
+def assign_output_classes(output: OutputLayer, train: ParallelIds, target: str) -> None:
+    """Assign the target's tokens to the classes of a hierarchical softmax; do nothing for another output layer."""
     if not isinstance(output, HierarchicalOutput):
         return
     if output.by == "neighbours":
@@ -90,7 +98,7 @@ def arrange(output: OutputLayer, train: ParallelIds, target: str) -> None:
 
 @dataclass(frozen=True)
 class TranslationSystem(Trainable[TranslationModel]):
-    """A translation model trained by maximum likelihood, with the penalties of `[objective]`."""
+    """A translation model, trained by maximum likelihood and the penalties of `[objective]`."""
 
     kind = "translation"
 
@@ -98,71 +106,89 @@ class TranslationSystem(Trainable[TranslationModel]):
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
         if len(config.data.languages) != 2:
             raise ConfigError(["data.source: must be one language for a translation model"])
-        source, target = (len(tokenizers[side]) for side in config.data.languages)
-        inventories = spellings(config, tokenizers).characters
-        sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.languages))
-        model = build(config.translation, source, target, seed, config.objective, sizes)
+        source, target = config.data.languages
+        characters = spellings(config, tokenizers).characters
+        model = build(
+            config.translation,
+            len(tokenizers[source]),
+            len(tokenizers[target]),
+            seed,
+            config.objective,
+            CharacterCounts(len(characters.get(source, ())), len(characters.get(target, ()))),
+        )
         if model.target_words is not None:
-            model.target_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.languages)))
+            model.target_words.table = torch.tensor(same_words(tokenizers[source], tokenizers[target]))
         return cls(model, config, tokenizers)
 
     @property
-    def cannot(self) -> Mapping[Ability, str]:
-        decoder, kind = self.model.decoder, self.config.translation.decoder.type
-        lacks: dict[Ability, str] = {}
+    def unsupported(self) -> Mapping[Ability, str]:
+        options = self.config.translation
+        decoder = options.decoder
+        reasons: dict[Ability, str] = {}
         if self.model.language_model is not None:
-            lacks["posterior"] = (
-                "posterior attention is of a readout without a language model; this model has one inside"
-            )
-        if not self.config.translation.encoder.selects_words:
-            lacks["choose"] = "this needs the rationale encoder; this model's reads every word"
+            reasons["posterior"] = "posterior attention needs a readout without a language model; this model has one"
+        if not options.encoder.selects_words:
+            reasons["choose"] = "this needs the rationale encoder; this model's encoder reads every word"
         if self.model.speller is None:
-            lacks["spell"] = "this needs a model with model.target_characters; it has none"
-        if self.model.target_words is None:
-            lacks["copy"] = "this needs a decoder that copies (copynet); this model's does not"
+            reasons["spell"] = "this needs a model with model.target_characters; it has none"
+        if not decoder.copies:
+            reasons["copy"] = "this needs a decoder that copies (copynet); this model's does not"
         if not decoder.attends:
-            lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
-            lacks["read"] = lacks["attend"]
-        elif self.config.translation.copies:
-            by = "the copynet decoder" if self.config.translation.decoder.copies else "model.pointer"
-            lacks["posterior"] = f"posterior attention is of words that are generated; this model also copies ({by})"
+            needs_attention = f"this needs a model with attention; its decoder ({decoder.type}) has none"
+            reasons["attend"] = needs_attention
+            reasons["posterior"] = needs_attention
+            reasons["read"] = needs_attention
+        elif options.copies:
+            copier = "the copynet decoder" if decoder.copies else "model.pointer"
+            reasons["posterior"] = f"posterior attention needs generated words; this model also copies ({copier})"
         elif self.config.objective.aligns_previous_word:
-            lacks["posterior"] = (
-                "posterior attention has no use for this model: its attention was trained to align the word just read "
-                '(objective.supervision.word = "read")'
+            reasons["posterior"] = (
+                "posterior attention is not defined for this model: its attention was trained to align the word just "
+                'read (objective.supervision.word = "read")'
             )
-        if decoder.attends and decoder.component.query_precedes_word:
-            lacks["read"] = f"attention of words that were read needs another decoder: {kind} attends before it reads"
-        return lacks
+        if decoder.attends and decoder.query_precedes_word:
+            reasons["read"] = (
+                f"the attention of words just read needs another decoder: {decoder.type} attends before it reads"
+            )
+        return reasons
 
-    def groups(self) -> list[ParameterGroup]:
-        """A language model inside stays as it is; with deep fusion so does all but the readout, the output layer (where
-        it shares no embedding) and the gate."""
-        inside, everything = self.model.language_model, list(self.model.parameters())
-        if inside is None:
-            return [ParameterGroup(everything)]
-        fixed = set(inside.model.parameters())
-        if inside.trains_output_only:
-            assert self.model.decoder.readout_layer is not None
-            learned = {*inside.parameters(), *self.model.decoder.readout_layer.parameters()}
-            learned |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
-            fixed |= {*everything} - learned
-        learning = [parameter for parameter in everything if parameter not in fixed]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the trained and the frozen parameters.
+
+        A language model inside is frozen. With deep fusion, only the readout, the output layer (unless it shares its
+        matrix with the embedding) and the gate are trained.
+        """
+        parameters = list(self.model.parameters())
+        fusion = self.model.language_model
+        if fusion is None:
+            return [ParameterGroup(parameters)]
+        frozen = set(fusion.model.parameters())
+        if fusion.component.trains_output_only:
+            readout_layer = self.model.decoder.readout_layer
+            assert readout_layer is not None
+            trained = {*fusion.parameters(), *readout_layer.parameters()} - frozen
+            trained |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
+            frozen = {*parameters} - trained
         return [
-            ParameterGroup(learning),
-            ParameterGroup([parameter for parameter in everything if parameter in fixed], frozen=True),
+            ParameterGroup([parameter for parameter in parameters if parameter not in frozen]),
+            ParameterGroup([parameter for parameter in parameters if parameter in frozen], frozen=True),
         ]
 
     def objective(self) -> Likelihood:
-        smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
-        told = self.config.objective.contrast
-        contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
-        null = self.config.data.target_only == "null"
-        spelling = 1.0 if self.config.objective.spelling is None else self.config.objective.spelling
-        return Likelihood(smoothing, beside, spelling=spelling, contrast=contrast, frozen_null=null)
+        options = self.config.objective
+        contrast = None
+        if options.contrast is not None:
+            contrast = CONTRASTS[options.contrast.type](self.model.output.vocabulary)
+        return Likelihood(
+            self.config.training.label_smoothing,
+            penalties(options),
+            spelling=1.0 if options.spelling is None else options.spelling,
+            contrast=contrast,
+            frozen_null=self.config.data.target_only == "null",
+        )
 
-    def count(self, train: ParallelIds) -> None:
-        arrange(self.model.output, train, self.config.data.target)
+    def assign_classes(self, train: ParallelIds) -> None:
+        assign_output_classes(self.model.output, train, self.config.data.target)
 
     def validation(
         self,
@@ -171,61 +197,66 @@ class TranslationSystem(Trainable[TranslationModel]):
         device: torch.device,
         processes: Processes,
         aligner: Aligner | None = None,
-    ) -> Validation[TranslationModel]:
-        config, dev = self.config, DevSet(rows, self, processes, aligner)
+    ) -> NllEvaluator[TranslationModel]:
+        config = self.config
+        dev = DevSet(rows, self, processes, aligner)
         measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
         if config.training.dev_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
-            read = config.aligns_previous_word
-            measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
-        size = config.training.batch.sentences or 64
-        return Validation(dev.held_out(Likelihood(), size, device), measures)
+            measures["aer"] = AlignmentErrorRate(dev, gold, config.aligns_previous_word, config.search.batch_sentences)
+        batch_sentences = config.training.batch.sentences or 64
+        return NllEvaluator(dev.make_batches(Likelihood(), batch_sentences, device), measures)
 
-    def fastest(self, precision: str) -> Fastest:
-        model, inventory = self.model, self.spellings.characters.get(self.config.data.single_source)
+    def fast_scorer(self, precision: str) -> Fastest:
+        model = self.model
+        inventory = self.spellings.characters.get(self.config.data.single_source)
         if inventory is not None and inventory.known is not None:
+            # The embeddings of all words in the vocabulary are composed once, not once per batch.
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.precompute(inventory.known))
         return fastest(model, precision)
 
-    def plain(self) -> Scorer:
+    def reference_scorer(self) -> Scorer:
         return ModelScorer(self.model)
 
-    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         name = self.config.data.single_source
         return make_sources(sentences, device, self.spellings.characters.get(name), name)
 
-    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+    def posterior_attention(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[dict[str, Matrix]]:
         self.require("posterior")
-        return posterior_attention(self.model, sources, targets, self.sources)
+        return posterior_attention(self.model, sources, targets, self.make_sources)
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         self.require("spell")
         inventory = self.spellings.characters[self.config.data.target]
-        size = self.config.search.batch_sentences
-        return spell(self.model, inventory, sources, targets, self.sources, beam, size)
+        batch_sentences = self.config.search.batch_sentences
+        return spell(self.model, inventory, sources, targets, self.make_sources, beam, batch_sentences)
 
-    def copied(
+    def copy_attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
     ) -> list[dict[str, Matrix]]:
         self.require("copy")
-        size = self.config.search.batch_sentences
-        return copied_attention(self.model, sources, targets, self.sources, size, columns)
+        batch_sentences = self.config.search.batch_sentences
+        return copied_attention(self.model, sources, targets, self.make_sources, batch_sentences, columns)
 
-    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
+    def selected_words(self, sentences: Sequence[Sequence[int]]) -> list[SelectedWords]:
         self.require("choose")
         with torch.inference_mode():
-            memory = self.model.encode(self.sources(sentences, self.device))[self.config.data.single_source]
+            memory = self.model.encode(self.make_sources(sentences, self.device))[self.config.data.single_source]
         assert memory.selection is not None
-        return [row[: len(ids)] for row, ids in zip(memory.selection.selected.cpu().numpy(), sentences, strict=True)]
+        rows = memory.selection.selected.cpu().numpy()  # [B, J]
+        return [row[: len(ids)] for row, ids in zip(rows, sentences, strict=True)]
 
-    def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+    def encoder_states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         if not sentences:
             return np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32)
         with torch.inference_mode():
-            memory = self.model.encode(self.sources(sentences, self.device))
-        found: Matrix = memory[self.config.data.single_source].finals[-1].h.float().cpu().numpy()
-        return found
+            memory = self.model.encode(self.make_sources(sentences, self.device))
+        states: Matrix = memory[self.config.data.single_source].finals[-1].h.float().cpu().numpy()
+        return states
