@@ -1,8 +1,12 @@
 """Validation of `[model]`: missing, unused and incompatible options of each component."""
 
+from typing import get_args
+
 import pytest
 
 from rnnsearch.config import (
+    RunConfig,
+    Table,
     attention,
     cells,
     data,
@@ -114,6 +118,36 @@ def test_declared_traits_match_the_implementations():
     assert all(states[cell.component.carries] is cell.state for cell in CELLS.values())
     fusing = {name for name, decoder in DECODERS.items() if decoder.readout_attribute is not None}
     assert fusing == {name for name, options in decoders.DECODERS.items() if options.supports_fusion}
+
+
+def option_exists(path):
+    """Return True if a path of `config.rules` is an option or a trait in the schema of a run file."""
+    *parents, name = path.split(",")[0].split(" = ")[0].split(".")
+    tables = [RunConfig]
+    for parent in parents:
+        fields = [table.model_fields[parent] for table in tables if parent in table.model_fields]
+        tables = [inner for field in fields for inner in tables_in(field.annotation)]
+    return any(name in table.model_fields or hasattr(table, name) for table in tables)
+
+
+def tables_in(annotation):
+    """Yield the classes of tables in the annotation of a field."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from tables_in(argument)
+
+
+def test_rules_refer_to_existing_options():
+    no_effect = (*rules.NO_EFFECT, *rules.TRANSLATION_NO_EFFECT, *rules.LANGUAGE_MODEL_NO_EFFECT)
+    paths = {
+        *rules.CONFLICTS,
+        *(other for others in rules.CONFLICTS.values() for other in others),
+        *(option for rule in no_effect for option in rule.options),
+        *(rule.option for rule in rules.REQUIRED),
+    }
+    assert [path for path in sorted(paths) if not option_exists(path)] == []
+    assert not option_exists("model.decoder.copie")
 
 
 @pytest.fixture

@@ -168,5 +168,5 @@ def test_tied_embeddings_need_one_vocabulary(problems):
     links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
     assert problems(BASE, *links) == []
     assert problems(BASE, *links, "text.bpe_dropout=0.1") == [f"text.bpe_dropout: {PREPARED_LINKS}"]
-    with pytest.raises(ConfigError, match=r'model\.tie: "all" needs equal vocabularies; got 20 and 21 symbols'):
+    with pytest.raises(ConfigError, match=r'model\.tie: "all" needs equal vocabularies; got 20 and 21 tokens'):
         build(resolve(BASE, ["model.tie=all"]).model, 20, 21, seed=1)

@@ -219,6 +219,9 @@ class MixtureOptions(WindowOptions):
     """Number of Gaussians (K)."""
 
 
+WindowType = type[WindowOptions]
+
+
 class NormaliserOptions(Options):
     """Declaration of a normaliser, the function from scores to weights."""
 
@@ -231,7 +234,7 @@ class NormaliserOptions(Options):
     """True if training needs a random number per target and source position."""
 
     @classmethod
-    def supports(cls, window: type[WindowOptions]) -> bool:
+    def supports(cls, window: WindowType) -> bool:
         """Return True if the normaliser is valid with this window."""
         return True
 
@@ -274,7 +277,7 @@ class HardOptions(NormaliserOptions):
     needs_noise = True
 
     @classmethod
-    def supports(cls, window: type[WindowOptions]) -> bool:
+    def supports(cls, window: WindowType) -> bool:
         # The weight of the one position is 1; there is nothing to scale.
         return not window.has_factor
 
@@ -296,7 +299,7 @@ class MonotonicOptions(NormaliserOptions):
     needs_noise = True
 
     @classmethod
-    def supports(cls, window: type[WindowOptions]) -> bool:
+    def supports(cls, window: WindowType) -> bool:
         # All positions between the last stop and the next must be visible.
         return window in (GlobalOptions, WaitOptions)
 

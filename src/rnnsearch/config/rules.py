@@ -109,7 +109,7 @@ class Required(NamedTuple):
     """The context, as in "must be given for ..."; options in braces are replaced by their values."""
 
 
-def _decoder_is_blind(config: RunConfig) -> bool:
+def _has_no_attention(config: RunConfig) -> bool:
     return not config.translation.decoder.attends
 
 
@@ -187,12 +187,12 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
             "objective.symmetry",
             "search.coverage_penalty",
         ),
-        _decoder_is_blind,
+        _has_no_attention,
         "the {model.decoder.type} decoder, which has no attention",
     ),
     NoEffect(
         ("search.replace_unknown",),
-        lambda config: _decoder_is_blind(config) and config.text.annotation is None,
+        lambda config: _has_no_attention(config) and config.text.annotation is None,
         "the {model.decoder.type} decoder, which has no attention",
     ),
     NoEffect(("model.dropout.layers",), _is_single_layer, "an encoder and a decoder of one layer"),
@@ -219,7 +219,7 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
     ),
     NoEffect(
         ("model.pointer",),
-        lambda config: _open_vocabulary(config.text) is not None,
+        lambda config: _first_open_type(config.text) is not None,
         'text.type = "{open_type}", whose vocabulary covers every word',
     ),
     NoEffect(
@@ -257,7 +257,7 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
     ),
     NoEffect(
         ("search.replace_unknown",),
-        lambda config: _open_vocabulary(config.text) is not None,
+        lambda config: _first_open_type(config.text) is not None,
         'text.type = "{open_type}", whose vocabulary covers every text',
     ),
     NoEffect(
@@ -426,7 +426,7 @@ def _holds(config: RunConfig, condition: str) -> bool:
     for name in path.split("."):
         value = getattr(value, name, None)
     value = value.name() if isinstance(value, Options) else value
-    return value == expected.strip('"')
+    return bool(value == expected.strip('"'))
 
 
 def _description(config: RunConfig, condition: str) -> str:
@@ -450,7 +450,7 @@ def _table_problems(config: RunConfig, prefixes: Sequence[str] = ("",)) -> list[
     """Return the problems that the tables find with the options whose paths start with one of some prefixes."""
     values = {
         **dict(config),
-        "open_type": _open_vocabulary(config.text),
+        "open_type": _first_open_type(config.text),
         "sampling_option": config.text.sampling_option(config.text.types[1]),
     }
     selected = tuple(prefixes)
@@ -477,7 +477,7 @@ def no_effect(options: Iterable[str], context: str) -> list[str]:
     return [f"{option}: has no effect with {context}; remove it" for option in options]
 
 
-def _open_vocabulary(text: TextConfig) -> str | None:
+def _first_open_type(text: TextConfig) -> str | None:
     """Return the first text type whose vocabulary has no unknown words, or None if both have some."""
     return next((text_type for text_type in text.types if text_type != "words"), None)
 

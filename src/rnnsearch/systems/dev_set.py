@@ -22,7 +22,7 @@ from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.decode import decode_all, force_decode_all
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.dev_scores import DevBatches
@@ -95,7 +95,7 @@ class Bleu:
         dev = self.dev
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
         sources = [dev.source_ids[n] for n in dev.own_indices]
-        scorer = fastest(model, "fp32").scorer
+        scorer = fastest_scorer(model, "fp32").scorer
         results = decode_all(scorer, sources, options, self.search.batch_sentences, make_batch=dev.system.make_sources)
         texts = dev.gather([dev.target.join(hypotheses[0].ids) for hypotheses in results])
         return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)

@@ -16,7 +16,7 @@ import torch
 from rnnsearch.errors import ModelError
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
-from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import Ability, Matrix, SelectedWords, System
@@ -144,7 +144,7 @@ class EnsembleSystem(System[Any]):
         return [keys.index(key) for key in keys]
 
     def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
-        segmented = []
+        segmented: list[Segmented] = []
         for per_member in zip(*(member.segment_sources(texts) for member in self.members), strict=True):
             first = per_member[0]
             segmented.append(
@@ -165,11 +165,11 @@ class EnsembleSystem(System[Any]):
             sources.update({_source_name(name, index): stream for name, stream in own.items()})
         return sources
 
-    def fast_scorer(self, precision: str) -> Fastest:
+    def fast_scorer(self, precision: str) -> FastestScorer:
         fastest = [member.fast_scorer(precision) for member in self.members]
-        descriptions = "; ".join(dict.fromkeys(scorer.what for scorer in fastest))
+        descriptions = "; ".join(dict.fromkeys(scorer.description for scorer in fastest))
         combined = self._combine_scorers([scorer.scorer for scorer in fastest])
-        return Fastest(combined, f"an ensemble of {len(fastest)}: {descriptions}")
+        return FastestScorer(combined, f"an ensemble of {len(fastest)}: {descriptions}")
 
     def reference_scorer(self) -> Scorer:
         return self._combine_scorers([member.reference_scorer() for member in self.members])
@@ -254,11 +254,11 @@ class FusedSystem(System[Any]):
     def num_parameters(self) -> int:
         return self.translation.num_parameters + self.language.num_parameters
 
-    def fast_scorer(self, precision: str) -> Fastest:
+    def fast_scorer(self, precision: str) -> FastestScorer:
         translation = self.translation.fast_scorer(precision)
         language = self.language.fast_scorer(precision)
         combined = self._combine_scorers(translation.scorer, language.scorer)
-        return Fastest(combined, f"{translation.what}; a language model: {language.what}")
+        return FastestScorer(combined, f"{translation.description}; a language model: {language.description}")
 
     def reference_scorer(self) -> Scorer:
         return self._combine_scorers(self.translation.reference_scorer(), self.language.reference_scorer())

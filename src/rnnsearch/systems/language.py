@@ -21,7 +21,7 @@ from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.model_scorer import LIBRARY, Fastest, LanguageScorer, native_kind
+from rnnsearch.search.model_scorer import TORCH_PRODUCTS, FastestScorer, LanguageScorer, native_dtype
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import DevBatches, NllEvaluator
 from rnnsearch.systems.system import Ability, Trainable
@@ -94,12 +94,12 @@ class LanguageSystem(Trainable[LanguageModel]):
         num_tokens = sum(len(sentence) + 1 for sentence in ids)
         return NllEvaluator(DevBatches(NextSymbol(), batches, len(ids), num_tokens, device, processes), {"bleu": None})
 
-    def fast_scorer(self, precision: str) -> Fastest:
-        kind = native_kind(self.device, precision)
+    def fast_scorer(self, precision: str) -> FastestScorer:
+        kind = native_dtype(self.device, precision)
         packed_model = None if kind is None else packed(self.model, kind)
         if kind is None or packed_model is None:
-            return Fastest(self.reference_scorer(), LIBRARY)
-        return Fastest(LanguageScorer(packed_model), f"native products, {kind.name.lower()}")
+            return FastestScorer(self.reference_scorer(), TORCH_PRODUCTS)
+        return FastestScorer(LanguageScorer(packed_model), f"native products, {kind.name.lower()}")
 
     def reference_scorer(self) -> Scorer:
         return LanguageScorer(self.model)

@@ -27,7 +27,7 @@ from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import NllEvaluator
 from rnnsearch.text.alignments import Link, Links
@@ -152,7 +152,7 @@ class System(ABC, Generic[Model]):
         return list(map(self.annotation.target, targets, links, sources))
 
     @abstractmethod
-    def fast_scorer(self, precision: str) -> Fastest:
+    def fast_scorer(self, precision: str) -> FastestScorer:
         """Return the fastest scorer on this machine, with matrix products in a precision of `[search]`."""
 
     @abstractmethod

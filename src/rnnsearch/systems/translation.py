@@ -30,9 +30,9 @@ from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.char_decoding import spell
+from rnnsearch.search.char_decoding import spell_unknown_words
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
+from rnnsearch.search.model_scorer import FastestScorer, ModelScorer, fastest_scorer
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import Measure, NllEvaluator
@@ -208,14 +208,14 @@ class TranslationSystem(Trainable[TranslationModel]):
         batch_sentences = config.training.batch.sentences or 64
         return NllEvaluator(dev.make_batches(Likelihood(), batch_sentences, device), measures)
 
-    def fast_scorer(self, precision: str) -> Fastest:
+    def fast_scorer(self, precision: str) -> FastestScorer:
         model = self.model
         inventory = self.spellings.characters.get(self.config.data.single_source)
         if inventory is not None and inventory.known is not None:
             # The embeddings of all words in the vocabulary are composed once, not once per batch.
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.precompute(inventory.known))
-        return fastest(model, precision)
+        return fastest_scorer(model, precision)
 
     def reference_scorer(self) -> Scorer:
         return ModelScorer(self.model)
@@ -236,7 +236,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         self.require("spell")
         inventory = self.spellings.characters[self.config.data.target]
         batch_sentences = self.config.search.batch_sentences
-        return spell(self.model, inventory, sources, targets, self.make_sources, beam, batch_sentences)
+        return spell_unknown_words(self.model, inventory, sources, targets, self.make_sources, beam, batch_sentences)
 
     def copy_attention(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
