@@ -14,7 +14,7 @@ from rnnsearch.accel import recurrences
 from rnnsearch.models.cells import GRU
 from rnnsearch.ops import autotune, autotune_cases, linear, loss
 from rnnsearch.ops.native import library
-from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.model_scorer import fastest_scorer
 from tests.untrained import BAHDANAU, untrained
 
 KERNELS = (
@@ -84,8 +84,8 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
     assert recurrences.runs(GRU(8, 8), torch.zeros(1, 1, 24)) == own
     model = untrained(BAHDANAU).model
     assert recurrences.runs(model.decoder, torch.zeros(1, 1, 24)) == own
-    assert fastest(model, "fp32").what.startswith("native search" if own else "the library's products")
-    assert fastest(model, "int8").what == "native search, int8"
+    assert fastest_scorer(model, "fp32").description.startswith("native search" if own else "the library's products")
+    assert fastest_scorer(model, "int8").description == "native search, int8"
     assert measured["count"] == 1
 
 

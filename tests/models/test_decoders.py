@@ -170,7 +170,7 @@ def test_state_dropout_masks_what_each_cell_feeds_back(name, shares, cells, draw
         assert start.layer_masks.shape == (2, T, 1, D)
         for position in range(T):
             up = torch.ones_like(start.layer_masks)
-            torch.testing.assert_close(readout(up=up), expected, rtol=0, atol=0)
+            torch.testing.assert_close(readout(layer_masks=up), expected, rtol=0, atol=0)
             up[:, position] = 0.0
-            changed = (readout(up=up) != expected).flatten(2).any(2).any(0)
+            changed = (readout(layer_masks=up) != expected).flatten(2).any(2).any(0)
             assert changed.tolist() == [i >= position for i in range(T)]

@@ -17,7 +17,7 @@ from rnnsearch.models.language_model import NETWORKS, LanguageModel
 from rnnsearch.objectives.likelihood import NextSymbol
 from rnnsearch.ops.linear import Kind
 from rnnsearch.ops.native.library import library
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
 from rnnsearch.search.model_scorer import LanguageScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
@@ -133,7 +133,7 @@ def test_it_scores_searches_and_samples_by_one_distribution(drawn):
     model.output.bias.data[[5, 6, EOS]] += 3.0
     scorer = LanguageScorer(model.float())
     texts = [list(ids) for count in range(3) for ids in product(range(4, SYMBOLS), repeat=count)]
-    scores = [h.log_prob for h in forced_all(scorer, [[4]] * len(texts), texts)]
+    scores = [h.log_prob for h in force_decode_all(scorer, [[4]] * len(texts), texts)]
     options = SearchOptions(
         beam=1000, n_best=20, max_ratio=0.0, max_extra=2, length_penalty=0.0, banned=frozenset({UNK})
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.accel.registry import PRODUCTS_A_PICK, gathers, within
+from rnnsearch.accel.registry import PRODUCTS_PER_GATHER, attend_gathered, gathering_is_faster
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState, Query
@@ -82,7 +82,7 @@ def everywhere(attention, centre, asked, memory):
     return attention.forward(asked.vectors, attention.inputs(asked, memory, centre))
 
 
-WAYS = [everywhere, within]
+WAYS = [everywhere, attend_gathered]
 
 
 @pytest.fixture
@@ -237,12 +237,12 @@ def test_which_way_is_taken():
     additive, dot, everywhere = (
         Attention(c, SIZE, SIZE) for c in (config("additive"), config("dot"), config(window="global"))
     )
-    assert [gathers(additive, 7, J) for J in (5, 6)] == [False, True]
-    assert [gathers(dot, 1, J) for J in (10, 11)] == [False, True]
-    most = 5 * PRODUCTS_A_PICK
-    assert [gathers(dot, 1000, J) for J in (most, most + 1)] == [False, True]
-    assert not gathers(everywhere, 1, 10_000)
-    assert not gathers(Attention(config("convolutional"), SIZE, SIZE), 1, 10_000)
+    assert [gathering_is_faster(additive, 7, J) for J in (5, 6)] == [False, True]
+    assert [gathering_is_faster(dot, 1, J) for J in (10, 11)] == [False, True]
+    most = 5 * PRODUCTS_PER_GATHER
+    assert [gathering_is_faster(dot, 1000, J) for J in (most, most + 1)] == [False, True]
+    assert not gathering_is_faster(everywhere, 1, 10_000)
+    assert not gathering_is_faster(Attention(config("convolutional"), SIZE, SIZE), 1, 10_000)
 
 
 @pytest.mark.parametrize("c", ALL, ids=name_of)

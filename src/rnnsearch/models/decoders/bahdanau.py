@@ -1,5 +1,7 @@
-"""The decoders of Bahdanau et al. 2015: RNNsearch (section 3.1 and appendix A.2.2), and RNNencdec, the baseline of its
-table; and what others put in the place of RNNsearch's output. All in any cell."""
+"""The decoders of Bahdanau et al. 2015, RNNsearch and the baseline RNNencdec, and variants of RNNsearch's output.
+
+RNNsearch is described in section 3.1 and appendix A.2.2 of the paper. All of these decoders take any cell.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,12 @@ from rnnsearch.utils.tensors import at_least_fp32
 
 
 class SingleCellDecoder(Decoder):
-    """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
+    """s_i = f(s_{i-1}, E y_{i-1}, c), with C c added to each gate, and a readout of s, E y_{i-1} and c."""
 
     readout_attribute: ClassVar[str | None] = "deep_output"
     readout_type: ClassVar[type[Readout | StateReadout]] = DeepOutput
-    """The layer that reads them."""
-
     starts_at_zero: ClassVar[bool] = False
-    """Whether s_0 is 0, and no summary of the source."""
+    """True if s_0 = 0 instead of tanh(W_s summary)."""
 
     def __init__(
         self,
@@ -46,22 +46,20 @@ class SingleCellDecoder(Decoder):
         encoder: Encoder,
     ) -> None:
         super().__init__(options, model, encoder)
-        context = encoder.annotation_size if self.attends else encoder.summary_size
+        context_size = encoder.annotation_size if self.attends else encoder.summary_size
         if self.attends:
             self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
         self.cell = CELLS[options.cell](model.embedding, options.size)
-        self.context = Linear(context, self.cell.blocks * options.size, bias=False)
-        """C of every gate."""
-        self.initial = None if self.starts_at_zero else Linear(encoder.summary_size, options.size)
-        """W_s."""
-        self.deep_output = self.readout_type(options.size, model.embedding, context, options.readout_size)
+        self.context = Linear(context_size, self.cell.blocks * options.size, bias=False)  # C of all gates, stacked
+        self.initial = None if self.starts_at_zero else Linear(encoder.summary_size, options.size)  # W_s
+        self.deep_output = self.readout_type(options.size, model.embedding, context_size, options.readout_size)
 
     def initial_cell(self, memory: Memory, rng: BatchRng | None) -> tuple[CellState, Tensor | None]:
-        """The cell's state of s_0 = tanh(W_s summary), or 0, and the sequence's dropout mask on what it feeds back."""
+        """Return the cell's state with h = s_0, and the dropout mask [B, D] of its recurrent products."""
         if self.initial is None:
             s_0 = at_least_fp32(memory.summary.new_zeros(memory.summary.shape[0], self.cell.size))
         else:
-            s_0 = torch.tanh(self.initial(memory.summary))
+            s_0 = torch.tanh(self.initial(memory.summary))  # [B, D]
         return self.cell.start(s_0), dropout_mask(rng, self.state_dropout, s_0, self.cell.size)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -69,8 +67,11 @@ class SingleCellDecoder(Decoder):
 
 
 class BahdanauState(NamedTuple):
-    """cell: the cell's state, whose h is s_{i-1} [N, D]; attention: what attention carries; keep: [N, D], the
-    sequence's dropout mask on what the cell feeds back, None without."""
+    """The state of RNNsearch.
+
+    cell: the cell's state, whose h is s_{i-1} [N, D].
+    recurrent_mask: [N, D], the sequence's dropout mask in recurrent products; None without dropout.
+    """
 
     cell: CellState
     attention: AttentionState
@@ -79,47 +80,56 @@ class BahdanauState(NamedTuple):
 
 @implements(BahdanauOptions)
 class Bahdanau(SingleCellDecoder):
-    """Attends with s_{i-1} BEFORE the update, feeds the context into the cell, reads out s_{i-1}.
+    """RNNsearch: attends with s_{i-1}, BEFORE the update, feeds the context to the cell, and reads out s_{i-1}.
 
     s_0 = tanh(W_s backward h_1);  alpha_i = softmax_j a(s_{i-1}, h_j);  c_i = sum_j alpha_ij h_j;
-    s_i = f(s_{i-1}, E y_{i-1}, c_i), whose gates each add C c_i;  the deep output reads s_{i-1}.
+    s_i = f(s_{i-1}, E y_{i-1}, c_i), with C c_i added to each gate;  the deep output reads s_{i-1}.
     """
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BahdanauState:
-        cell, keep = self.initial_cell(memory, rng)
-        return BahdanauState(cell, self.attention.start(memory, rng, steps), keep)
+        cell, recurrent_mask = self.initial_cell(memory, rng)
+        return BahdanauState(cell, self.attention.start(memory, rng, steps), recurrent_mask)
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
-        s = state.cell.h
-        attended, attention = self.attention.step(s, state.attention, memory, x)
-        cell = self.cell.step(x + self.context(attended.context), state.cell, state.recurrent_mask)
-        return BahdanauState(cell, attention, state.recurrent_mask), Reading.from_attention(s, attended)
+        s = state.cell.h  # s_{i-1} [N, D]
+        output, attention = self.attention.step(s, state.attention, memory, x)  # c_i [N, H]
+        gates = x + self.context(output.context)  # [N, G]
+        cell = self.cell.step(gates, state.cell, state.recurrent_mask)  # s_i [N, D]
+        return BahdanauState(cell, attention, state.recurrent_mask), Reading.from_attention(s, output)
 
 
 @implements(BahdanauTanhOptions)
 class BahdanauTanh(Bahdanau):
-    """The same recurrence under one tanh layer (Nematus: Sennrich et al. 2017, section 3) where the paper has maxout:
-    t_i = tanh(W_t1 s_{i-1} + W_t2 E y_{i-1} + W_t3 c_i + b), half the products for as many units under the softmax."""
+    """RNNsearch with one tanh layer (Nematus: Sennrich et al. 2017, section 3) instead of the maxout layer.
+
+    t_i = tanh(W_t1 s_{i-1} + W_t2 E y_{i-1} + W_t3 c_i + b), half the products for as many units in the softmax.
+    """
 
     readout_type = TanhOutput
 
 
 @implements(CohnOptions)
 class Cohn(Bahdanau):
-    """The same recurrence from s_0 = 0, which reads out the state AFTER the update:
-    t_i = tanh(s_i + Q c_i + P E y_{i-1}) (Cohn et al. 2016, section 2, and the authors' code)."""
+    """RNNsearch from s_0 = 0, which reads out the state AFTER the update (Cohn et al. 2016, section 2).
+
+    t_i = tanh(s_i + Q c_i + P E y_{i-1}), as in the authors' code.
+    """
 
     readout_type = StateOutput
     starts_at_zero = True
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
-        after, reading = super().step(x, state, memory)
-        return after, reading._replace(state=after.cell.h)
+        state, reading = super().step(x, state, memory)
+        return state, reading._replace(state=state.cell.h)
 
 
 class ContextState(NamedTuple):
-    """cell: the cell's state; context: c [N, H]; share: C c of every gate [N, G], computed once a sentence;
-    keep: [N, D], the sequence's dropout mask on what the cell feeds back, None without."""
+    """The state of a decoder with one context c for all positions.
+
+    context: c [N, H].
+    context_gates: C c of every gate [N, G], computed once per sentence.
+    recurrent_mask: [N, D], the sequence's dropout mask in recurrent products; None without dropout.
+    """
 
     cell: CellState
     context: Tensor
@@ -129,14 +139,17 @@ class ContextState(NamedTuple):
 
 @implements(RNNencdecOptions)
 class RNNencdec(SingleCellDecoder):
-    """Bahdanau's decoder with c_i fixed to c = forward h_Tx ("the model becomes RNN Encoder-Decoder if we
-    fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
+    """The baseline of Bahdanau et al., with c_i fixed to c = forward h_Tx, which is fed to every step and readout.
+
+    "The model becomes RNN Encoder-Decoder if we fix c_i to forward h_Tx"; s_0 = tanh(W_s c).
+    """
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ContextState:
         c = memory.summary
-        cell, keep = self.initial_cell(memory, rng)
-        return ContextState(cell, c, self.context(c), keep)
+        cell, recurrent_mask = self.initial_cell(memory, rng)
+        return ContextState(cell, c, self.context(c), recurrent_mask)
 
     def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:
         cell = self.cell.step(x + state.context_gates, state.cell, state.recurrent_mask)
-        return state._replace(cell=cell), Reading(state=state.cell.h, context=state.context, alpha=None)
+        reading = Reading(state=state.cell.h, context=state.context, alpha=None)  # with s_{i-1}, as RNNsearch
+        return state._replace(cell=cell), reading

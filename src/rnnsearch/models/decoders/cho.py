@@ -1,4 +1,4 @@
-"""The decoder of Cho et al. 2014 (appendix A), with its own cell: the context stands inside the reset."""
+"""The decoder of Cho et al. 2014 (appendix A), with its own cell: the context is inside the reset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rnnsearch.models.memory import Hidden, Memory
 
 @implements(ChoOptions)
 class Cho(Decoder):
-    """c = tanh(V h_Tx);  h_0 = tanh(V' c);  and, with E y the embedded previous word,
+    """c = tanh(V h_Tx);  h_0 = tanh(V' c);  and, with the embedded previous word E y,
 
     z = sigma(W_z E y + U_z h + C_z c),  r = sigma(W_r E y + U_r h + C_r c),
     h~ = tanh(W E y + r * (U h + C c)),  h' = z * h + (1 - z) * h~;  the maxout output reads the NEW h'.
@@ -32,32 +32,30 @@ class Cho(Decoder):
     def __init__(self, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         self.size = size = options.size
-        self.summary = Linear(encoder.summary_size, size)
-        """V."""
-        self.initial = Linear(size, size)
-        """V'."""
-        self.word = Linear(model.embedding, 3 * size)
-        """W_z, W_r, W and the biases."""
-        self.recurrent = Linear(size, 3 * size, bias=False, role="recurrent")
-        """U_z, U_r, U."""
-        self.context = Linear(size, 3 * size, bias=False)
-        """C_z, C_r, C."""
+        self.summary = Linear(encoder.summary_size, size)  # V
+        self.initial = Linear(size, size)  # V'
+        self.word = Linear(model.embedding, 3 * size)  # [W_z; W_r; W] and the biases
+        self.recurrent = Linear(size, 3 * size, bias=False, role="recurrent")  # [U_z; U_r; U]
+        self.context = Linear(size, 3 * size, bias=False)  # [C_z; C_r; C]
         self.deep_output = DeepOutput(size, model.embedding, size, options.maxout)
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ContextState:
-        c = torch.tanh(self.summary(memory.summary))
-        h_0 = torch.tanh(self.initial(c))
-        keep = dropout_mask(rng, self.state_dropout, h_0, self.size)
-        return ContextState(Hidden(h_0), c, self.context(c), keep)
+        c = torch.tanh(self.summary(memory.summary))  # [B, D]
+        h_0 = torch.tanh(self.initial(c))  # [B, D]
+        recurrent_mask = dropout_mask(rng, self.state_dropout, h_0, self.size)
+        return ContextState(Hidden(h_0), c, self.context(c), recurrent_mask)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         x: Tensor = self.word(y_prev)
         return x
 
     def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:
-        D, h = self.size, state.cell.h
-        fed_back = self.recurrent(apply_mask(h, state.recurrent_mask)) + state.context_gates
-        z, r = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
-        candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
+        h = state.cell.h  # [N, D]
+        sizes = [2 * self.size, self.size]
+        x_gates, x_candidate = x.split(sizes, dim=-1)  # [N, 2 D], [N, D]
+        recurrent = self.recurrent(apply_mask(h, state.recurrent_mask)) + state.context_gates  # U h + C c [N, 3 D]
+        recurrent_gates, recurrent_candidate = recurrent.split(sizes, dim=-1)
+        z, r = torch.sigmoid(x_gates + recurrent_gates).chunk(2, dim=-1)
+        candidate = torch.tanh(x_candidate + r * recurrent_candidate)
         new = z * h + (1 - z) * candidate
         return state._replace(cell=Hidden(new)), Reading(state=new, context=state.context, alpha=None)

@@ -1,4 +1,4 @@
-"""Conditional recurrences: a transition with the word, attention, a transition with the context, and more.
+"""Conditional recurrences: a transition that reads the word, attention, then a transition that reads the context.
 
 The conditional GRU is that of Nematus (Sennrich et al. 2017, "Nematus: a toolkit for neural machine translation"); deep
 transitions and BiDeep are those of Miceli Barone et al. 2017, "Deep architectures for NMT".
@@ -28,45 +28,45 @@ from rnnsearch.models.memory import CellState, Encoded, Memory
 
 Options = ConditionalGRUOptions | DeepTransitionOptions | BiDeepOptions
 RecurrentMasks = Iterator[Tensor | None]
-"""The dropout masks on what each cell feeds back, from which a cell takes its own; see `each_mask`."""
+"""The dropout masks of all cells in order; each cell takes the next one (see `masks_per_cell`)."""
 
 
 class Transitions(nn.Module):
-    """s_k = GRU_k(0, s_{k-1}), k = 1..n: cells that read nothing but the state before them
-    (Miceli Barone et al. 2017, section 3.1)."""
+    """s_k = GRU_k(0, s_{k-1}), k = 1..n: cells that read only the previous state.
 
-    def __init__(self, make_cell: type[Cell], size: int, count: int) -> None:
+    Miceli Barone et al. 2017, section 3.1.
+    """
+
+    def __init__(self, cell_type: type[Cell], size: int, count: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(make_cell(None, size) for _ in range(count))
+        self.cells = nn.ModuleList(cell_type(None, size) for _ in range(count))
 
     @property
     def layers(self) -> list[Cell]:
         """The cells, in the order of the transitions."""
         return [cast(Cell, cell) for cell in self.cells]
 
-    def forward(self, state: CellState, keeps: RecurrentMasks) -> CellState:
-        """The state after all of them."""
-        nothing = state.h.new_empty(state.h.shape[0], 0)
+    def forward(self, state: CellState, masks: RecurrentMasks) -> CellState:
+        """Return the state after all transitions."""
+        no_input = state.h.new_empty(state.h.shape[0], 0)
         for cell in self.layers:
-            state = cell.step(cell.inputs(nothing), state, next(keeps))
+            state = cell.step(cell.inputs(no_input), state, next(masks))
         return state
 
 
 class ConditionalRecurrence(nn.Module):
     """s_1 = GRU_1(E y_{i-1}, s_{i-1}),  c_i = ATT(s_1),  s_2 = GRU_2(c_i, s_1),  and `transitions` without inputs.
 
-    It has 2 + transitions cells, and as many dropout masks on what they feed back.
+    It has 2 + transitions cells, and as many dropout masks.
     """
 
     def __init__(self, options: Options, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__()
-        make_cell = CELLS[options.cell]
-        self.attention = make_attention(model, encoder, make_cell.blocks * options.size)
-        self.word = make_cell(model.embedding, options.size)
-        """GRU_1."""
-        self.context = make_cell(encoder.annotation_size, options.size)
-        """GRU_2."""
-        self.transitions = Transitions(make_cell, options.size, options.transitions)
+        cell_type = CELLS[options.cell]
+        self.attention = make_attention(model, encoder, cell_type.blocks * options.size)
+        self.word = cell_type(model.embedding, options.size)  # GRU_1
+        self.context = cell_type(encoder.annotation_size, options.size)  # GRU_2
+        self.transitions = Transitions(cell_type, options.size, options.transitions)
         self.num_cells = 2 + options.transitions
 
     def step(
@@ -75,17 +75,24 @@ class ConditionalRecurrence(nn.Module):
         state: CellState,
         attention: AttentionState,
         memory: Memory,
-        keeps: RecurrentMasks,
+        masks: RecurrentMasks,
     ) -> tuple[CellState, AttentionOutput, AttentionState]:
-        """One target position, from the word's share x of GRU_1's gates."""
-        between = self.word.step(x, state, next(keeps))
-        attended, attention = self.attention.step(between.h, attention, memory, x)
-        new = self.context.step(self.context.inputs(attended.context), between, next(keeps))
-        return self.transitions(new, keeps), attended, attention
+        """Compute one target position.
+
+        Args:
+            x: Gate inputs of the word, for GRU_1.
+
+        Returns:
+            The new cell state, attention's output, and attention's new state.
+        """
+        s_1 = self.word.step(x, state, next(masks))
+        output, attention = self.attention.step(s_1.h, attention, memory, x)
+        s_2 = self.context.step(self.context.inputs(output.context), s_1, next(masks))
+        return self.transitions(s_2, masks), output, attention
 
 
 class ConditionalDecoder(Decoder):
-    """What reads and feeds a conditional recurrence."""
+    """A decoder whose first layer is a `ConditionalRecurrence`."""
 
     readout_attribute = "output"
     output: TanhOutput
@@ -93,7 +100,7 @@ class ConditionalDecoder(Decoder):
     @property
     @abstractmethod
     def recurrence(self) -> ConditionalRecurrence:
-        """The recurrence that reads words and asks attention."""
+        """The recurrence that reads words and attends."""
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.recurrence.attention.on(encoded)
@@ -103,8 +110,11 @@ class ConditionalDecoder(Decoder):
 
 
 class ConditionalState(NamedTuple):
-    """cell: the state after the last transition, whose h is s_{i-1} [N, D]; attention: what attention carries;
-    masks: [N, C, D], of what each of the C cells feeds back; None without dropout."""
+    """The state of a conditional GRU.
+
+    cell: the state after the last transition, whose h is s_{i-1} [N, D].
+    masks: [N, C, D], the dropout masks of the C cells in recurrent products; None without dropout.
+    """
 
     cell: CellState
     attention: AttentionState
@@ -113,11 +123,12 @@ class ConditionalState(NamedTuple):
 
 @implements(ConditionalGRUOptions)
 class ConditionalGRU(ConditionalDecoder):
-    """Two transitions a target word, with attention between them (Nematus, section 3, "Decoder"):
+    """Two transitions per target word, with attention between them (Nematus, section 3, "Decoder").
 
     s_0 = tanh(W_init mean_j h_j);  s'_i = GRU_1(E y_{i-1}, s_{i-1});  c_i = ATT(s'_i);  s_i = GRU_2(c_i, s'_i);
-    t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i), so the output reads the NEW state. Nematus's GRU is `torch-gru`
-    (the reset acts on the product); any other cell can stand in its place.
+    t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i), so the output reads the NEW state.
+
+    The GRU of Nematus is `torch-gru` (the reset applies to the product); any other cell can replace it.
     """
 
     def __init__(
@@ -125,8 +136,7 @@ class ConditionalGRU(ConditionalDecoder):
     ) -> None:
         super().__init__(options, model, encoder)
         self.cell = ConditionalRecurrence(options, model, encoder)
-        self.initial = Linear(encoder.annotation_size, options.size)
-        """W_init."""
+        self.initial = Linear(encoder.annotation_size, options.size)  # W_init
         self.output = TanhOutput(options.size, model.embedding, encoder.annotation_size, options.readout)
 
     @property
@@ -134,21 +144,21 @@ class ConditionalGRU(ConditionalDecoder):
         return self.cell
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> ConditionalState:
-        s_0 = initial_state(self.initial, mean_annotation(memory))
+        s_0 = initial_state(self.initial, mean_annotation(memory))  # [B, D]
         masks = dropout_mask(rng, self.state_dropout, s_0, self.cell.num_cells, s_0.shape[1])
         return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, rng, steps), masks)
 
     def step(
         self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
     ) -> tuple[ConditionalState, Reading]:
-        keeps = masks_per_cell(state.masks)
-        cell, attended, attention = self.cell.step(x, state.cell, state.attention, memory, keeps)
-        return ConditionalState(cell, attention, state.masks), Reading.from_attention(cell.h, attended)
+        masks = masks_per_cell(state.masks)
+        cell, output, attention = self.cell.step(x, state.cell, state.attention, memory, masks)
+        return ConditionalState(cell, attention, state.masks), Reading.from_attention(cell.h, output)
 
 
 @implements(DeepTransitionOptions)
 class DeepTransition(ConditionalGRU):
-    """As `cgru`, and then `transitions` more that read nothing but the state (Miceli Barone et al., section 3.1):
+    """`cgru` followed by `transitions` that read only the state (Miceli Barone et al., section 3.1).
 
     s_{i,1} = GRU_1(E y_{i-1}, s_{i-1,L});  s_{i,2} = GRU_2(ATT(s_{i,1}), s_{i,1});  s_{i,k} = GRU_k(0, s_{i,k-1}),
     k = 3..L, L = 2 + transitions; the output reads s_{i,L}.
@@ -164,17 +174,20 @@ class UpperLayer(nn.Module):
         self.transitions = Transitions(CELLS[options.cell], options.size, options.transitions)
         self.num_cells = 1 + options.transitions
 
-    def step(self, inputs: Float[Tensor, "N I"], state: CellState, keeps: RecurrentMasks) -> CellState:
-        """One target position; inputs: [w; c_i]."""
-        after: CellState = self.transitions(self.cell.step(self.cell.inputs(inputs), state, next(keeps)), keeps)
-        return after
+    def step(self, inputs: Float[Tensor, "N I"], state: CellState, masks: RecurrentMasks) -> CellState:
+        """Return the state after one target position; `inputs` is [w; c_i]."""
+        s_1 = self.cell.step(self.cell.inputs(inputs), state, next(masks))
+        s_L: CellState = self.transitions(s_1, masks)
+        return s_L
 
 
 class BiDeepState(NamedTuple):
-    """cells: each layer's state after its last transition; attention: what attention carries.
+    """The state of BiDeep.
 
-    masks: [N, C, D], of what each of all layers' C cells feeds back. up: [N, I, layers - 1, D], of what goes up from
-    layer to layer at each position. None without such dropout. position: of the next step.
+    cells: each layer's state after its last transition.
+    masks: [N, C, D], the dropout masks of all layers' C cells in recurrent products; None without dropout.
+    layer_masks: [N, I, layers - 1, D], the dropout masks between layers at each position; None without dropout.
+    position: index of the next target position, for `layer_masks`.
     """
 
     cells: tuple[CellState, ...]
@@ -186,19 +199,21 @@ class BiDeepState(NamedTuple):
 
 @implements(BiDeepOptions)
 class BiDeep(ConditionalDecoder):
-    """Deep in its transition and in its stack (Miceli Barone et al., section 3.3).
+    """A decoder that is deep in its transitions and in its layers (Miceli Barone et al., section 3.3).
 
-    The first layer is `deep-transition`'s; each layer above reads the one below and the context [w_{i,r-1}; c_i],
-    then makes `transitions` of its own. From layer `residual_from` on, what a layer gives is w_{i,r} = s_{i,r,L} +
-    w_{i,r-1}, else s_{i,r,L}. The tanh output reads the top's. Every layer starts from a tanh layer over mean_j h_j."""
+    The first layer is that of `deep-transition`; each layer above reads the one below and the context,
+    [w_{i,r-1}; c_i], and has `transitions` of its own. The output of a layer is w_{i,r} = s_{i,r,L}, plus w_{i,r-1}
+    from layer `residual_from` on. The tanh readout reads the top layer. Every layer starts from a tanh layer over
+    mean_j h_j.
+    """
 
     def __init__(self, options: BiDeepOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
-        annotation, self.layers = encoder.annotation_size, options.layers
+        self.layers = options.layers
         self.first = ConditionalRecurrence(options, model, encoder)
-        self.upper = nn.ModuleList(UpperLayer(options, annotation) for _ in range(options.layers - 1))
-        self.initial = Linear(annotation, options.layers * options.size)
-        self.output = TanhOutput(options.size, model.embedding, annotation, options.readout)
+        self.upper = nn.ModuleList(UpperLayer(options, encoder.annotation_size) for _ in range(options.layers - 1))
+        self.initial = Linear(encoder.annotation_size, options.layers * options.size)
+        self.output = TanhOutput(options.size, model.embedding, encoder.annotation_size, options.readout)
         self.first_residual = options.residual_from or options.layers + 1
         self.layers_dropout = 0.0 if options.layers == 1 else model.dropout.layers
 
@@ -206,26 +221,27 @@ class BiDeep(ConditionalDecoder):
     def recurrence(self) -> ConditionalRecurrence:
         return self.first
 
-    def _upper(self) -> list[UpperLayer]:
-        return [cast(UpperLayer, layer) for layer in self.upper]
-
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BiDeepState:
-        s_0 = initial_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)
-        cells, size = tuple(self.first.word.start(s) for s in s_0), s_0[0].shape[1]
-        count = self.first.num_cells + sum(layer.num_cells for layer in self._upper())
-        masks = dropout_mask(rng, self.state_dropout, s_0[0], count, size)
-        up = dropout_mask(rng, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
-        return BiDeepState(cells, self.first.attention.start(memory, rng, steps), masks, up)
+        s_0 = initial_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)  # [B, D] per layer
+        cells = tuple(self.first.word.start(s) for s in s_0)
+        size = s_0[0].shape[1]
+        num_cells = self.first.num_cells + sum(layer.num_cells for layer in self._upper_layers())
+        masks = dropout_mask(rng, self.state_dropout, s_0[0], num_cells, size)
+        layer_masks = dropout_mask(rng, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
+        return BiDeepState(cells, self.first.attention.start(memory, rng, steps), masks, layer_masks)
 
     def step(self, x: Float[Tensor, "N G"], state: BiDeepState, memory: Memory) -> tuple[BiDeepState, Reading]:
-        keeps = masks_per_cell(state.masks)
-        bottom, attended, attention = self.first.step(x, state.cells[0], state.attention, memory, keeps)
-        cells, w = [bottom], bottom.h
-        for r, (layer, old) in enumerate(zip(self._upper(), state.cells[1:], strict=True), start=2):
-            read = w if state.layer_masks is None else w * state.layer_masks[:, state.position, r - 2]
-            new = layer.step(torch.cat([read, attended.context.to(read.dtype)], dim=-1), old, keeps)
+        masks = masks_per_cell(state.masks)
+        bottom, output, attention = self.first.step(x, state.cells[0], state.attention, memory, masks)
+        cells = [bottom]
+        w = bottom.h  # [N, D]
+        for r, (layer, old) in enumerate(zip(self._upper_layers(), state.cells[1:], strict=True), start=2):
+            below = w if state.layer_masks is None else w * state.layer_masks[:, state.position, r - 2]
+            new = layer.step(torch.cat([below, output.context.to(below.dtype)], dim=-1), old, masks)
             w = new.h + w if r >= self.first_residual else new.h
             cells.append(new)
-        return BiDeepState(
-            tuple(cells), attention, state.masks, state.layer_masks, state.position + 1
-        ), Reading.from_attention(w, attended)
+        state = BiDeepState(tuple(cells), attention, state.masks, state.layer_masks, state.position + 1)
+        return state, Reading.from_attention(w, output)
+
+    def _upper_layers(self) -> list[UpperLayer]:
+        return [cast(UpperLayer, layer) for layer in self.upper]

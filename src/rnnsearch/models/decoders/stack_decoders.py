@@ -1,12 +1,12 @@
-"""Decoders that are a stack of cells, which a bridge starts. They differ in what attends when, and in what re-enters:
+"""Decoders with a stack of cells that a bridge starts. They differ in the query of attention and in what is fed back:
 
-| name                | attention is asked by   | what re-enters          | the output reads | source                |
+| name                | query                   | fed back                | the output reads | source                |
 |---------------------|-------------------------|-------------------------|------------------|-----------------------|
-| sutskever           | nothing                 | nothing                 | h_t              | Sutskever et al. 2014 |
+| sutskever           | no attention            | nothing                 | h_t              | Sutskever et al. 2014 |
 | luong               | h_t, the new top state  | nothing                 | h~_t             | Luong et al. 2015     |
-| luong-input-feeding | h_t                     | h~_{t-1}, at the bottom | h~_t             | Luong et al. 2015     |
-| neubig              | h_t                     | c_{t-1}, at the bottom  | [h_t; c_t]       | Neubig, chapter 8     |
-| rnmt-plus           | h^1_{t-1}, the bottom's | c_t, in every layer     | [x^L_t; c_t]     | Chen et al. 2018      |
+| luong-input-feeding | h_t                     | h~_{t-1}, to the bottom | h~_t             | Luong et al. 2015     |
+| neubig              | h_t                     | c_{t-1}, to the bottom  | [h_t; c_t]       | Neubig, chapter 8     |
+| rnmt-plus           | h^1_{t-1} of the bottom | c_t, to every layer     | [x^L_t; c_t]     | Chen et al. 2018      |
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ from rnnsearch.utils.tensors import at_least_fp32
 
 
 class LayersState(NamedTuple):
-    """stack: the layers' states; attention: what attention carries; fed: what re-enters, h~_{t-1} or c_{t-1} [N, F]."""
+    """The state of a stack decoder.
+
+    stack: the states of the layers.
+    fed: [N, F], the vector that is fed back, h~_{t-1} or c_{t-1}; None if nothing is.
+    """
 
     stack: StackState
     attention: AttentionState = AttentionState()
@@ -49,66 +53,77 @@ class LayersState(NamedTuple):
 
 
 class StackDecoder(Decoder):
-    """A stack of cells that a bridge starts, with attention or without; what reads what is each subclass's own."""
+    """A stack of cells started by a bridge; subclasses define `step`, with or without attention."""
 
     fed_size: int = 0
-    """F, where something re-enters."""
+    """F, the size of the vector that is fed back; 0 if nothing is."""
 
     def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder, context_size: int = 0) -> None:
-        """context_size: of a context that the layers above the bottom read (see `Stack`)."""
+        """Create the stack; `context_size` is the size of a context that layers above the bottom read (see `Stack`)."""
         super().__init__(options, model, encoder)
-        sizes = (model.embedding, options.size, options.layers)
-        self.stack = Stack(CELLS[options.cell], *sizes, options.residual_from, model.dropout, context_size)
+        cell_type = CELLS[options.cell]
+        self.stack = Stack(
+            cell_type,
+            model.embedding,
+            options.size,
+            options.layers,
+            options.residual_from,
+            model.dropout,
+            context_size,
+        )
         self.bridge = BRIDGES[options.bridge](encoder.shapes, self.stack.shapes)
         if self.attends:
-            self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
+            self.attention = make_attention(model, encoder, cell_type.blocks * options.size)
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> LayersState:
         stack = self.stack.start(self.bridge(memory), rng, steps)
         attention = self.attention.start(memory, rng, steps) if self.attends else AttentionState()
         if not self.fed_size:
             return LayersState(stack, attention)
-        return LayersState(
-            stack, attention, at_least_fp32(memory.summary.new_zeros(memory.mask.shape[0], self.fed_size))
-        )
+        fed = at_least_fp32(memory.summary.new_zeros(memory.mask.shape[0], self.fed_size))
+        return LayersState(stack, attention, fed)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.stack.inputs(y_prev)
 
-    def beside(self, columns: int) -> Linear:
-        """The columns of the bottom layer's W that read something beside the word."""
-        return Linear(columns, self.stack.bottom.blocks * self.stack.size, bias=False)
-
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        """What the softmax reads of [state; context]: both, where nothing else is said."""
+        """Return [state; context], the default of these decoders."""
         return torch.cat([reading.state, reading.context.to(reading.state.dtype)], dim=-1)
+
+    def extra_input_layer(self, size: int) -> Linear:
+        """Create the columns of the bottom layer's W for an input of this size in addition to the word."""
+        return Linear(size, self.stack.bottom.blocks * self.stack.size, bias=False)
 
 
 @implements(SutskeverOptions)
 class Sutskever(StackDecoder):
-    """h^l_0 from the encoder's layer l;  h_t = stack(E y_{t-1}, h_{t-1});  p(y_t) = softmax(W h_t + b) with h_t of the
-    top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0."""
+    """h^l_0 from the encoder's layer l;  h_t = stack(E y_{t-1}, h_{t-1});  p(y_t) = softmax(W h_t + b), h_t of the top.
+
+    Sutskever et al. 2014, sections 2 and 3.4. The source enters only through h_0.
+    """
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        h, stack = self.stack.step(x, state.stack)
-        return LayersState(stack), reading_of(h)
+        h, stack = self.stack.step(x, state.stack)  # [N, D]
+        return LayersState(stack), reading_without_context(h)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return reading.state
 
 
-def reading_of(h: Tensor) -> Reading:
-    """A reading without a context: one of size 0."""
+def reading_without_context(h: Tensor) -> Reading:
+    """Return a reading whose context has size 0."""
     return Reading(state=h, context=h.new_empty(*h.shape[:-1], 0), alpha=None)
 
 
 @implements(LuongOptions)
 class Luong(StackDecoder):
-    """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
-    h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7). With
-    `attentional = "linear"` h~_t is W_c [c_t; h_t] + b, with `"tanh-bias"` its tanh.
+    """The global attention model of Luong et al. 2015 (section 3, eq. 5-7), which attends with the NEW state h_t.
 
-    Nothing that attention makes re-enters the recurrence.
+    h_t = stack(E y_{t-1}, h_{t-1});  a_t from h_t of the top layer;  c_t = sum_s a_t(s) h-_s;
+    h~_t = tanh(W_c [c_t; h_t]);  p(y_t) = softmax(W_s h~_t).
+
+    With `attentional = "linear"`, h~_t is W_c [c_t; h_t] + b, with `"tanh-bias"` its tanh. No result of attention is
+    fed back to the recurrence.
     """
 
     readout_attribute: ClassVar[str | None] = "attentional"
@@ -118,13 +133,9 @@ class Luong(StackDecoder):
         self.attentional = ATTENTIONALS[options.attentional](encoder.annotation_size, options.size, options.readout)
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        return self.attended(x, x, state, memory)
-
-    def attended(self, x: Tensor, word: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        """A step of the stack, from all that the bottom layer reads, and what it attends to; word: the word's share."""
-        h, stack = self.stack.step(x, state.stack)
-        attended, attention = self.attention.step(h, state.attention, memory, word)
-        return LayersState(stack, attention), Reading.from_attention(h, attended)
+        h, stack = self.stack.step(x, state.stack)  # [N, D]
+        output, attention = self.attention.step(h, state.attention, memory, x)
+        return LayersState(stack, attention), Reading.from_attention(h, output)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         t: Tensor = self.attentional(reading.context, reading.state, reading.fusion)
@@ -133,9 +144,9 @@ class Luong(StackDecoder):
 
 @implements(LuongInputFeedingOptions)
 class LuongInputFeeding(Luong):
-    """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
+    """`luong` with h~_{t-1} concatenated with the word in the bottom layer's input (Luong et al. 2015, section 3.3).
 
-    h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
+    h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. The state of a reading is h~_t, the output layer's input.
     """
 
     readout_attribute = None
@@ -143,7 +154,7 @@ class LuongInputFeeding(Luong):
     def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         self.fed_size = options.readout
-        self.feeding = self.beside(options.readout)
+        self.feeding = self.extra_input_layer(options.readout)
         self.state_size = options.readout
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
@@ -155,9 +166,12 @@ class LuongInputFeeding(Luong):
         return reading.state
 
     def _step_separate(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        """A step whose reading has h_t, and c_t beside it."""
-        after, reading = self.attended(x + self.feeding(state.fed), x, state, memory)
-        return after._replace(fed=self.readout_separate(x, reading)), reading
+        """Return the next state and a reading with h_t and c_t instead of h~_t."""
+        h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)  # [N, D]
+        output, attention = self.attention.step(h, state.attention, memory, x)
+        reading = Reading.from_attention(h, output)
+        h_tilde = self.readout_separate(x, reading)  # [N, F]
+        return LayersState(stack, attention, h_tilde), reading
 
     def unroll_separate(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
         return repeat_steps(self._step_separate, x, state, memory)
@@ -168,44 +182,48 @@ class LuongInputFeeding(Luong):
 
 @implements(NeubigOptions)
 class Neubig(StackDecoder):
-    """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
+    """The decoder of Neubig's tutorial (eq. 71-75), which feeds back c_{t-1}.
+
+    h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
 
-    h_0 (the tutorial's annotation of the end symbol) is the encoder's last state, by the bridge; "dec" is a stack of
-    `layers` cells. The readout is [h_t; c_t].
+    h_0 (in the tutorial, the annotation of EOS) comes from the encoder's last state through the bridge; "dec" is a
+    stack of `layers` cells. The readout is [h_t; c_t].
     """
 
     def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         self.fed_size = encoder.annotation_size
-        self.context = self.beside(encoder.annotation_size)
+        self.context = self.extra_input_layer(encoder.annotation_size)
         self.readout_size = options.size + encoder.annotation_size
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        h, stack = self.stack.step(x + self.context(state.fed), state.stack)
-        attended, attention = self.attention.step(h, state.attention, memory, x)
-        return LayersState(stack, attention, attended.context), Reading.from_attention(h, attended)
+        h, stack = self.stack.step(x + self.context(state.fed), state.stack)  # [N, D]
+        output, attention = self.attention.step(h, state.attention, memory, x)
+        return LayersState(stack, attention, output.context), Reading.from_attention(h, output)
 
 
 @implements(RNMTPlusOptions)
 class RNMTPlus(StackDecoder):
-    """c_t = ATT(h^1_{t-1}), from the BOTTOM layer's last output (as in GNMT, Wu et al. 2016, eq. 4), over the
-    annotations projected to the decoder's size; every layer reads c_t, h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
-    h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from`; the softmax reads
-    [x^L_t; c_t] (Chen et al. 2018, "The best of both worlds", section 3)."""
+    """The decoder of RNMT+ (Chen et al. 2018, "The best of both worlds", section 3).
+
+    c_t = ATT(h^1_{t-1}), from the previous output of the BOTTOM layer (as in GNMT, Wu et al. 2016, eq. 4), over the
+    annotations projected to the decoder's size. Every layer reads c_t: h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
+    h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from` on. The softmax reads
+    [x^L_t; c_t].
+    """
 
     def __init__(self, options: RNMTPlusOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder, context_size=options.size)
-        self.projection = Linear(encoder.annotation_size, options.size)
-        """Of the annotations."""
-        self.context = self.beside(options.size)
+        self.projection = Linear(encoder.annotation_size, options.size)  # of the annotations
+        self.context = self.extra_input_layer(options.size)
         self.readout_size = 2 * options.size
 
     def remember(self, encoded: Encoded) -> Memory:
         return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        bottom = state.stack.cells[0].h
-        attended, attention = self.attention.step(bottom, state.attention, memory, x)
-        top, stack = self.stack.step(x + self.context(attended.context), state.stack, attended.context)
-        return LayersState(stack, attention), Reading.from_attention(top, attended)
+        bottom = state.stack.cells[0].h  # h^1_{t-1} [N, D]
+        output, attention = self.attention.step(bottom, state.attention, memory, x)  # c_t [N, D]
+        top, stack = self.stack.step(x + self.context(output.context), state.stack, output.context)
+        return LayersState(stack, attention), Reading.from_attention(top, output)
