@@ -6,9 +6,9 @@ import torch
 
 from rnnsearch.data.batches import make_batch
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -23,13 +23,13 @@ def sources(pairs):
 
 def test_training_nll_is_the_forced_score(system, make, batch, pairs, sources):
     model = make(system)
-    found = forced(ModelScorer(model), sources, [target for _, target in pairs])
+    found = force_decode(ModelScorer(model), sources, [target for _, target in pairs])
     assert -sum(h.log_prob for h in found) == pytest.approx(Likelihood()(model, batch, None).nll.item(), rel=1e-5)
 
 
 def test_greedy_takes_the_best_symbol_each_time(system, make, pairs, sources):
     scorer = ModelScorer(make(system))
-    for (source, _), [found] in zip(pairs, greedy(scorer, sources, SearchOptions(**LIMITS)), strict=True):
+    for (source, _), [found] in zip(pairs, greedy_search(scorer, sources, SearchOptions(**LIMITS)), strict=True):
         memory, state = scorer.start(make_sources([source], torch.device("cpu")), None)
         ids = [BOS]
         while ids[-1] != EOS and len(ids) <= len(source) + LIMITS["max_extra"] + 1:
@@ -45,7 +45,7 @@ def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
     """Its hypotheses are targets of a loss, its attention and scores weights in it, whatever the search ran under."""
     model = make(system)
     model.requires_grad_()
-    found = [best for [best] in greedy(ModelScorer(model), sources, SearchOptions(**LIMITS))]
+    found = [best for [best] in greedy_search(ModelScorer(model), sources, SearchOptions(**LIMITS))]
     batch = make_batch([(source, h.ids) for (source, _), h in zip(pairs, found, strict=True)], range(len(pairs)))
     loss = Likelihood()(model, batch, None)
     assert loss.nll.item() >= -sum(h.log_prob for h in found) - 1e-3, "those that were cut have an end more"
@@ -58,11 +58,11 @@ def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
 
 def test_beam_scores_are_forced_scores(system, make, sources, pairs):
     scorer = ModelScorer(make(system))
-    found = beam(scorer, sources, SearchOptions(beam=4, n_best=3, **LIMITS))
+    found = beam_search(scorer, sources, SearchOptions(beam=4, n_best=3, **LIMITS))
     assert any(h.ids for hypotheses in found for h in hypotheses)
     for rank in range(3):
         best = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
-        again = forced(scorer, sources, [h.ids for h in best])
+        again = force_decode(scorer, sources, [h.ids for h in best])
         for h, f in zip(best, again, strict=True):
             scored = len(h.token_scores)
             assert h.token_scores == pytest.approx(f.token_scores[:scored], rel=1e-4, abs=1e-5)
@@ -78,6 +78,6 @@ def test_a_beam_never_does_worse_than_greedy_on_the_whole(system, make, sources)
     greedy one. (Of the others it takes an ended hypothesis where it has one.)"""
     scorer = ModelScorer(make(system))
     wide = SearchOptions(beam=12, length_penalty=0.0, **LIMITS)
-    found = zip(greedy(scorer, sources, wide), beam(scorer, sources, wide), strict=True)
+    found = zip(greedy_search(scorer, sources, wide), beam_search(scorer, sources, wide), strict=True)
     ended = [(first.score, best.score) for [first], [best] in found if first.finished]
     assert sum(best for _, best in ended) >= sum(first for first, _ in ended) - 1e-4

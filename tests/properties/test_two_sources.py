@@ -15,8 +15,8 @@ from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam
-from rnnsearch.search.forced import forced
+from rnnsearch.search.beam import beam_search
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 
@@ -71,15 +71,15 @@ def test_search_reads_and_aligns_both(model: SummedSources) -> None:
     with torch.no_grad():
         loss = Likelihood()(model, batch, None)
     targets = [CORPUS["de"][row] for row in batch.indices]
-    found = forced(ModelScorer(model), batch.sources, targets)
+    found = force_decode(ModelScorer(model), batch.sources, targets)
     assert -sum(one.log_prob for one in found) == pytest.approx(loss.nll.item(), rel=1e-5)
     for row, one in zip(batch.indices, found, strict=True):
         for name in DIRECTION.sources:
             weights = one.attention[name]
             assert weights.shape == (len(CORPUS["de"][row]) + 1, len(CORPUS[name][row]) + 1)
             assert weights.sum(1) == pytest.approx(1.0, abs=1e-5)
-    best = beam(ModelScorer(model), batch.sources, SearchOptions(beam=3, n_best=3, max_extra=3))
-    again = forced(ModelScorer(model), batch.sources, [hypotheses[0].ids for hypotheses in best])
+    best = beam_search(ModelScorer(model), batch.sources, SearchOptions(beam=3, n_best=3, max_extra=3))
+    again = force_decode(ModelScorer(model), batch.sources, [hypotheses[0].ids for hypotheses in best])
     for hypotheses, one in zip(best, again, strict=True):
         if hypotheses[0].finished:
             assert hypotheses[0].log_prob == pytest.approx(one.log_prob, abs=1e-5)

@@ -9,7 +9,7 @@ from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
-from tests.laws.rounding import CORNERS, SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
+from tests.properties.rounding import CORNERS, SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
 
 
 def test_whole_models_by_finite_differences(system, make, batch):

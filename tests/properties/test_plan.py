@@ -3,7 +3,7 @@
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.decode import Plan, decode_all
+from rnnsearch.search.decode import DecodePlan, decode_all
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 
@@ -26,7 +26,7 @@ def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(
             made.append(len(sources["source"].ids))
             return super().start(sources, columns)
 
-    plan = Plan(WAITS, joined)
+    plan = DecodePlan(WAITS, joined)
     found = decode_all(Counting(make(plain)), DOCUMENTS, OPTIONS, plan=plan, progress=told.append)
     for first, second in ((0, 1), (2, 3), (4, 5)):
         [alone] = decode_all(scorer, [DOCUMENTS[first]], OPTIONS)
@@ -38,9 +38,9 @@ def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(
 
 
 def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
-    plan = Plan({2: [1, 0], 0: [1]}, joined)
+    plan = DecodePlan({2: [1, 0], 0: [1]}, joined)
     assert list(plan.waves(4)) == [[1, 3], [0], [2]]
-    assert list(Plan({}, joined).waves(2)) == [[0, 1]]
+    assert list(DecodePlan({}, joined).waves(2)) == [[0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
 )
 def test_a_plan_that_cannot_be_followed_is_refused(waits, message):
     with pytest.raises(RnnsearchError, match=message):
-        list(Plan(waits, joined).waves(2))
+        list(DecodePlan(waits, joined).waves(2))

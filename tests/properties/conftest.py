@@ -38,9 +38,9 @@ from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Objective
 from rnnsearch.ops import linear, loss, recurrence
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import decode_all, force_decode_all
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
@@ -323,13 +323,13 @@ def same_by_columns_and_alone(
     """The best of the fastest search of sentences: the same over these columns, which are all, and of each sentence
     alone; and scored as the definition scores them."""
     options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
-    scorer = fastest(model, "fp32").scorer
+    scorer = fastest_scorer(model, "fp32").scorer
     together = [best[0] for best in decode_all(scorer, sources, options)]
     everything = decode_all(scorer, sources, options, candidates=lambda _: columns)
     for n, (one, other) in enumerate(zip(together, everything, strict=True)):
         alone = decode_all(scorer, sources[n : n + 1], options)[0]
         assert one.ids == other[0].ids == alone[0].ids
-        forced = forced_all(ModelScorer(model), sources[n : n + 1], [one.ids], MEAN_LOG_PROB)[0]
+        forced = force_decode_all(ModelScorer(model), sources[n : n + 1], [one.ids], MEAN_LOG_PROB)[0]
         if one.finished:
             assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
     return together

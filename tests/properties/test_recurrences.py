@@ -16,7 +16,7 @@ from rnnsearch.models.decoders.stack_decoders import Luong
 from rnnsearch.models.encoders import ConvolutionalEncoder
 from rnnsearch.ops import recurrence
 from rnnsearch.ops.native import library
-from tests.laws.rounding import SEEDS, has_kinks, same_sides, sides
+from tests.properties.rounding import SEEDS, has_kinks, same_sides, sides
 
 ROUNDING = {torch.float32: 5e-4, torch.bfloat16: 0.02}
 """Of a tensor's norm; in bf16 it may be eight times as far from fp32 as the definition is in bf16 besides.

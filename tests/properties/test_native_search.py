@@ -15,16 +15,16 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops import rows
 from rnnsearch.ops.linear import Kind, Packed
 from rnnsearch.ops.native import library
-from rnnsearch.search.beam import BeamSearch, beam, greedy
+from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
-from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
+from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.prefixes import ForcedBytes
-from rnnsearch.search.topk import best_of_blocks
+from rnnsearch.search.topk import best_continuations_in_blocks
 from rnnsearch.systems.translation import build
-from tests.laws.rounding import rounded, to_bf16, to_bytes
+from tests.properties.rounding import rounded, to_bf16, to_bytes
 
 pytestmark = pytest.mark.skipif(
     library.library() is None, reason="native code cannot be built here: there is no C++ compiler"
@@ -97,8 +97,8 @@ def test_a_tanh_that_cannot_be_factored_is_the_same(side, sources):
 
 def agree(model, sources, kind, tolerance):
     targets = [[5, 60, 9, 11, 4], [], [69, 69, 4], [8, 9], [1]]
-    plain = forced(ModelScorer(rounded(model, ROUNDING[kind])), sources, targets)
-    fast = forced(native(model, kind), sources, targets)
+    plain = force_decode(ModelScorer(rounded(model, ROUNDING[kind])), sources, targets)
+    fast = force_decode(native(model, kind), sources, targets)
     for p, f in zip(plain, fast, strict=True):
         assert f.token_scores == pytest.approx(p.token_scores, abs=tolerance, rel=tolerance)
         assert f.attention["source"] == pytest.approx(p.attention["source"], abs=tolerance)
@@ -128,7 +128,7 @@ def same(found, expected, tolerance=2e-5):
 )
 def test_native_search_is_search(options, sources):
     model = rnnsearch()
-    search = greedy if options.beam == 1 else beam
+    search = greedy_search if options.beam == 1 else beam_search
     found = search(native(model), sources, options)
     same(found, search(ModelScorer(model), sources, options))
     assert not options.banned & {y for hypotheses in found for h in hypotheses for y in h.ids}
@@ -137,9 +137,9 @@ def test_native_search_is_search(options, sources):
 
 def assert_one_call_is_the_steps(twin, sources, options, columns=None):
     """To the last bit."""
-    found = beam(NativeScorer(twin), sources, options, columns)
-    assert found == beam(NativeStepScorer(twin), sources, options, columns)
-    same(found, beam(NativeStepScorer(twin), sources, options, columns), 0.0)
+    found = beam_search(NativeScorer(twin), sources, options, columns)
+    assert found == beam_search(NativeStepScorer(twin), sources, options, columns)
+    same(found, beam_search(NativeStepScorer(twin), sources, options, columns), 0.0)
     return found
 
 
@@ -185,24 +185,24 @@ def test_what_one_call_cannot_do_goes_step_by_step(options, sources, monkeypatch
     monkeypatch.setattr(NativeScorer, "beam", lambda *_: pytest.fail("it was asked"))
     scorer = native(rnnsearch())
     if options.max_ratio < 1000.0:
-        assert len(beam(scorer, sources, options)) == len(SOURCES)
+        assert len(beam_search(scorer, sources, options)) == len(SOURCES)
     else:
         monkeypatch.setattr(BeamSearch, "steps", lambda _: [])
         monkeypatch.setattr(BeamSearch, "found", lambda _: [[BLOCKED]])
-        assert beam(scorer, sources, options) == [[BLOCKED]]
+        assert beam_search(scorer, sources, options) == [[BLOCKED]]
 
 
 def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
     model = rnnsearch()
     model.source_embedding.weight.data[60] = torch.nan
     with pytest.raises(SentenceError, match=r"the scores of sentence 2 .* got NaN at target position 1"):
-        beam(native(model), sources, SearchOptions(beam=3))
+        beam_search(native(model), sources, SearchOptions(beam=3))
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_a_batch_never_changes_a_native_score(kind):
     scorer = native(rnnsearch(), kind)
-    for search in (partial(greedy, options=SearchOptions(beam=1, **LIMITS)), partial(beam, options=SearchOptions())):
+    for search in (partial(greedy_search, options=SearchOptions(beam=1, **LIMITS)), partial(beam_search, options=SearchOptions())):
         together = search(scorer, make_sources(SOURCES * 5, torch.device("cpu")))
         for source, hypotheses in zip(SOURCES * 5, together, strict=True):
             [alone] = search(scorer, make_sources([source], torch.device("cpu")))
@@ -213,33 +213,33 @@ def test_packed_models_are_models(system, make, pairs):
     model = make(system).eval()
     twin = packed(model, Kind.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
-    for search, options in ((greedy, SearchOptions(beam=1, **LIMITS)), (beam, SearchOptions(beam=3, **LIMITS))):
+    for search, options in ((greedy_search, SearchOptions(beam=1, **LIMITS)), (beam_search, SearchOptions(beam=3, **LIMITS))):
         same(search(ModelScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
 
 
 def test_the_fastest_is_native_where_the_model_has_a_twin():
     model = rnnsearch()
-    assert isinstance(fastest(model, "fp32").scorer, NativeScorer)
-    assert fastest(model, "fp32").what == "native search, fp32"
-    assert fastest(model, "bf16").what == "native search, bf16"
-    assert fastest(model, "int8").what == "native search, int8"
+    assert isinstance(fastest_scorer(model, "fp32").scorer, NativeScorer)
+    assert fastest_scorer(model, "fp32").description == "native search, fp32"
+    assert fastest_scorer(model, "bf16").description == "native search, bf16"
+    assert fastest_scorer(model, "int8").description == "native search, int8"
     model.decoder.attention.features = torch.nn.ModuleList([torch.nn.Identity()])
     why = "its attention has a feature without a native step"
-    assert fastest(model, "fp32").what == f"native products, fp32 (no native search: {why})"
+    assert fastest_scorer(model, "fp32").description == f"native products, fp32 (no native search: {why})"
 
 
 def test_without_native_code_the_plain_model_searches(monkeypatch):
     monkeypatch.setenv(library.SWITCH, "0")
     library._library.cache_clear()
     try:
-        scorer, what = fastest(rnnsearch())
+        scorer, what = fastest_scorer(rnnsearch())
         assert type(scorer) is ModelScorer
         assert what == "the library's products, fp32"
         for kind in ("bf16", "int8"):
             with pytest.raises(
                 RnnsearchError, match=f"must be fp32 or auto without native code for the CPU; got {kind}"
             ):
-                fastest(rnnsearch(), kind)
+                fastest_scorer(rnnsearch(), kind)
     finally:
         library._library.cache_clear()
 
@@ -252,12 +252,12 @@ def test_the_best_columns_are_those_of_the_definition(A, K, C, count):
     scores[0, 0, C // 2 :: 7] = -torch.inf
     ahead = torch.randn(A, K, generator=generator).round()
     ahead[:, K - 1] = -torch.inf if K > 1 else 0.0
-    found, expected = rows.best(scores, ahead, count), best_of_blocks(scores, ahead, count)
+    found, expected = rows.best(scores, ahead, count), best_continuations_in_blocks(scores, ahead, count)
     finite = (scores + ahead[:, :, None]).flatten(1).gather(1, expected) > -torch.inf
     assert torch.equal(found[finite], expected[finite])
     assert [len(set(row)) for row in found.tolist()] == [min(count, K * C)] * A
     scores[-1, 0, C // 3] = torch.nan
-    assert torch.equal(rows.best(scores, ahead, 1), best_of_blocks(scores, ahead, 1))
+    assert torch.equal(rows.best(scores, ahead, 1), best_continuations_in_blocks(scores, ahead, 1))
 
 
 def test_norms_are_logarithms_of_sums_of_exponentials():
@@ -354,7 +354,7 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 states = [(m, step.state) for (m, _), step in zip(states, steps, strict=True)]
             if kind is Kind.FP32:
                 options = SearchOptions(beam=1, **LIMITS)
-                one, other = greedy(scorers[2], sources, options), beam(scorers[0], sources, options)
+                one, other = greedy_search(scorers[2], sources, options), beam_search(scorers[0], sources, options)
                 assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
                 if scorers[2]._twin.searches_whole:
                     wide = SearchOptions(beam=4, n_best=3, **LIMITS)
@@ -387,7 +387,7 @@ def test_what_features_remember_is_of_annotations_and_not_of_symbols(encoder, fe
     sources = make_sources(SOURCES, torch.device("cpu"))
     scorers = ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))
     with torch.inference_mode():
-        scored = [forced(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
+        scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
     for plain, native in zip(*scored, strict=True):
         torch.testing.assert_close(torch.tensor(native.token_scores), torch.tensor(plain.token_scores))
 
@@ -397,10 +397,10 @@ def test_a_lexical_model_is_searched_natively_too(kind, sources):
     """Beside RNNsearch, which then has not the twin of its own."""
     config = rnnsearch_config()
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
-    assert isinstance(fastest(model, "int8").scorer, NativeScorer) and NativeRNNsearch.of(model, kind) is None
+    assert isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.of(model, kind) is None
     twin = NativeScorer(NativeDecoder.of(model, kind))
     scorers = *defined(model, kind), twin
-    scored = [forced(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
+    scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
     for found in zip(*scored, strict=True):
         exact, want, got = (torch.tensor(one.token_scores) for one in found)
         assert_rounded_alike(got, want, exact, 2e-5, kind)

@@ -8,14 +8,14 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.models.class_outputs import OUTPUTS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.decode import decode_all, forced_all
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.decode import decode_all, force_decode_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.utils.weights import load_weights, save_weights, weights
-from tests.laws import conftest
-from tests.laws.conftest import SYMBOLS
+from tests.properties import conftest
+from tests.properties.conftest import SYMBOLS
 
 OPTIONS = {"hierarchical": {"classes": 4}, "adaptive": {"cutoffs": [5, 8], "factor": 2.0}}
 SOURCES, TARGETS = [[5, 6, 7], [9], [10, 4]], [[4, 5], [6, 7, 8, 9], []]
@@ -46,8 +46,8 @@ def test_every_output_is_under_these_laws():
 def test_losses_are_the_scores_of_search(decoder, lively):
     model = lively(decoder)
     nll = Likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
-    for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
-        found = forced_all(scorer, SOURCES, TARGETS, MEAN_LOG_PROB)
+    for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer):
+        found = force_decode_all(scorer, SOURCES, TARGETS, MEAN_LOG_PROB)
         for one, expected in zip(found, nll.sum(1).tolist(), strict=True):
             assert one.log_prob == pytest.approx(-expected, abs=1e-3)
 
@@ -55,15 +55,15 @@ def test_losses_are_the_scores_of_search(decoder, lively):
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "sutskever"])
 def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder, lively):
     model = lively(decoder)
-    scorer = fastest(model, "fp32").scorer
+    scorer = fastest_scorer(model, "fp32").scorer
     found = decode_all(scorer, SOURCES, SEARCH)
-    everything = decode_all(scorer, SOURCES, SEARCH, columns=lambda _: torch.arange(SYMBOLS))
+    everything = decode_all(scorer, SOURCES, SEARCH, candidates=lambda _: torch.arange(SYMBOLS))
     for source, beam, other in zip(SOURCES, found, everything, strict=True):
         assert [one.ids for one in beam] == [one.ids for one in other]
         for one in (one for one in beam if one.finished):
-            forced = forced_all(ModelScorer(model), [source], [one.ids], MEAN_LOG_PROB)[0]
+            forced = force_decode_all(ModelScorer(model), [source], [one.ids], MEAN_LOG_PROB)[0]
             assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
-    some = decode_all(scorer, SOURCES, SEARCH, columns=lambda _: torch.tensor([2, 3, 4, 6, 9]))
+    some = decode_all(scorer, SOURCES, SEARCH, candidates=lambda _: torch.tensor([2, 3, 4, 6, 9]))
     assert {id for beam in some for one in beam for id in one.ids} <= {4, 6, 9}
 
 

@@ -6,7 +6,7 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.noisy import Noisy, NoisyScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS
@@ -18,7 +18,7 @@ def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
     model = make(plain).eval()
     sources = make_sources([source for source, _ in pairs], CPU)
     keys, loud = np.arange(len(pairs), dtype=np.uint64), np.arange(len(pairs)) > 0
-    each = [NoisyScorer(scorer, 0.7, keys, loud) for scorer in (ModelScorer(model), fastest(model, "fp32").scorer)]
+    each = [NoisyScorer(scorer, 0.7, keys, loud) for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer)]
     started = [scorer.start(sources, None) for scorer in each]
     states = [state for _, state in started]
     y = torch.full((len(pairs),), BOS)
@@ -44,7 +44,7 @@ def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
 def test_silent_chains_are_greedy_search(plain, make, pairs):
     if plain.model.decoder.type == "bi-scale":
         return
-    scorer, sources = fastest(make(plain).eval(), "fp32").scorer, [source for source, _ in pairs]
+    scorer, sources = fastest_scorer(make(plain).eval(), "fp32").scorer, [source for source, _ in pairs]
     options = SearchOptions(beam=1, max_ratio=1.0, max_extra=3)
     silent = decode_all(scorer, sources, options)
     found = decode_all(scorer, sources, SearchOptions(beam=3, max_ratio=1.0, max_extra=3, variant=Noisy(3, 0.0)))

@@ -7,7 +7,7 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.utils.tensors import map_tree
-from tests.laws.conftest import PAIRS
+from tests.properties.conftest import PAIRS
 from tests.untrained import BAHDANAU, untrained
 
 NULL = [([], [4, 5, 6]), ([], [7])]

@@ -13,13 +13,13 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.fusion import FUSIONS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.decode import forced_all
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.decode import force_decode_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.translation import build
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.utils.weights import fill, weights
-from tests.laws.conftest import PAIRS, SYMBOLS, lively, same_by_columns_and_alone
+from tests.properties.conftest import PAIRS, SYMBOLS, lively, same_by_columns_and_alone
 from tests.untrained import BAHDANAU, untrained
 
 LANGUAGE_MODEL = {
@@ -70,11 +70,11 @@ def test_search_training_and_scoring_agree(fused, batch):
 
 
 def _forced(model):
-    return [h.token_scores for h in forced_all(ModelScorer(model), SOURCES, [target for _, target in PAIRS])]
+    return [h.token_scores for h in force_decode_all(ModelScorer(model), SOURCES, [target for _, target in PAIRS])]
 
 
 def test_search_falls_back_to_native_products(fused):
-    assert fastest(fused, "fp32").what == "native products, fp32 (no native search: a language model is inside)"
+    assert fastest_scorer(fused, "fp32").description == "native products, fp32 (no native search: a language model is inside)"
 
 
 def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
@@ -94,7 +94,7 @@ def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
 def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
     inside = {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}
     system = untrained({**BAHDANAU, "tie": tie, "embedding": 7, "language_model": inside})
-    make_optimiser(system.groups(), system.config.training.optimiser)
+    make_optimiser(system.parameter_groups(), system.config.training.optimiser)
     Likelihood(0.1)(system.model, batch, BatchRng(3)).total.backward()
     learned = {name for name, p in system.model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     readout = {"state.weight", "state.bias", "word.weight", "context.weight", "beside.weight"}
@@ -127,7 +127,7 @@ def test_a_folder_without_its_options_is_refused(tmp_path):
 def test_cold_fusion_trains_all_but_the_language_model(batch):
     inside = {"type": "cold", "folder": "x", "model": LANGUAGE_MODEL, "size": 6}
     system = untrained({**BAHDANAU, "language_model": inside})
-    make_optimiser(system.groups(), system.config.training.optimiser)
+    make_optimiser(system.parameter_groups(), system.config.training.optimiser)
     Likelihood(0.1)(system.model, batch, BatchRng(3)).total.backward()
     for name, parameter in system.model.named_parameters():
         assert (parameter.grad is None) == name.startswith("language_model.model."), name

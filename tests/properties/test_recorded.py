@@ -15,7 +15,7 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import likelihood as module
 from rnnsearch.objectives import penalties
 from rnnsearch.systems.translation import build
-from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
+from tests.properties.conftest import SYMBOLS, others, pass_with_gradients
 from tests.objectives.passes import again
 
 SEEDS = range(3)

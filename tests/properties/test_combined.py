@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.ensemble import Combined, Weighted, WeightedPartial
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import PartialStep, Step
@@ -59,7 +59,7 @@ class Some:
 
 def test_one_member_is_the_member(plain, make):
     scorer, sources = ModelScorer(make(plain)), make_sources(SENTENCES, CPU)
-    for search, options in ((beam, SearchOptions(beam=3, n_best=2, **LIMITS)), (greedy, SearchOptions(**LIMITS))):
+    for search, options in ((beam_search, SearchOptions(beam=3, n_best=2, **LIMITS)), (greedy_search, SearchOptions(**LIMITS))):
         assert search(Combined([Weighted(scorer)]), sources, options) == search(scorer, sources, options)
 
 
@@ -73,7 +73,7 @@ def test_an_ensemble_is_the_sum_under_one_candidate_list():
         return torch.tensor(list_)
 
     combined = Combined([Weighted(m, w) for m, w in zip(members, weights, strict=True)])
-    found = beam(combined, sources, SearchOptions(beam=3, **LIMITS), choose)
+    found = beam_search(combined, sources, SearchOptions(beam=3, **LIMITS), choose)
     assert len(asked) == 1, "once a batch, for all members"
     for sentence, [best] in zip(SENTENCES, found, strict=True):
         assert set(best.ids) <= set(list_)
@@ -86,7 +86,7 @@ def test_an_ensemble_is_the_sum_under_one_candidate_list():
             assert best.token_scores[i] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("search", [greedy, beam])
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_a_partial_member_of_all_columns_is_a_full_one(search):
     sources, options = make_sources(SENTENCES, CPU), SearchOptions(beam=3, n_best=2, **LIMITS)
     whole = search(Combined([Weighted(Toy(1)), Weighted(Toy(2), 0.5)]), sources, options)
@@ -101,9 +101,9 @@ def test_a_partial_member_of_all_columns_is_a_full_one(search):
 def test_a_partial_member_is_asked_only_about_what_survives():
     member, sources = Some(Toy(2)), make_sources(SENTENCES, CPU)
     combined = Combined([Weighted(Toy(1))], [WeightedPartial(member, 0.5)], survivors=4)
-    found = beam(combined, sources, SearchOptions(beam=2, **LIMITS))
+    found = beam_search(combined, sources, SearchOptions(beam=2, **LIMITS))
     assert member.asked == {4}
-    again = forced(Combined([Weighted(Toy(1)), Weighted(Toy(2), 0.5)]), sources, [best.ids for [best] in found])
+    again = force_decode(Combined([Weighted(Toy(1)), Weighted(Toy(2), 0.5)]), sources, [best.ids for [best] in found])
     for [best], full in zip(found, again, strict=True):
         assert best.token_scores == pytest.approx(full.token_scores[: len(best.token_scores)], rel=1e-4, abs=1e-5)
 

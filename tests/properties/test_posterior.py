@@ -12,7 +12,7 @@ from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.search import reattend
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.reattend import LEAST, posterior_attention
+from rnnsearch.search.reattend import MIN_WEIGHT, posterior_attention
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
@@ -41,7 +41,7 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
             if model.decoder.component.name() == "luong-input-feeding":  # whose readings have read the context
                 readout = model._with_lexical(model.decoder.attentional(here.context, here.state), here, memory)
             prior = reading.alpha if reading.expected_alpha is None else reading.expected_alpha
-            weight = max(float(prior[0, i, j]), LEAST)
+            weight = max(float(prior[0, i, j]), MIN_WEIGHT)
             row.append(weight * float(model.log_probs(readout)[0, word].exp()))
         rows.append(np.array(row) / sum(row))
     over_annotations = torch.tensor(np.stack(rows))
@@ -73,7 +73,7 @@ def test_posterior_is_the_loop(system, make, monkeypatch):
     assert found.shape == (len(TARGET) + 1, len(SOURCE) + 1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
-    monkeypatch.setattr(reattend, "AT_ONCE", 1)
+    monkeypatch.setattr(reattend, "MAX_CHUNK_PROBABILITIES", 1)
     (in_pieces,) = posterior_attention(model, [SOURCE], [TARGET])
     np.testing.assert_allclose(in_pieces["source"], found, rtol=1e-5, atol=1e-7)
     alone = posterior_attention(model, [[6]], [[]], partial(make_sources, name="en"))

@@ -12,15 +12,15 @@ from rnnsearch.data.characters import LONGEST, NOTHING, UNKNOWN, Characters, Spe
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.char_decoding import spell, spellings
-from rnnsearch.search.decode import forced_all
-from rnnsearch.search.model_scorer import LIBRARY, ModelScorer, fastest
+from rnnsearch.search.char_decoding import decode_characters, spell_unknown_words
+from rnnsearch.search.decode import force_decode_all
+from rnnsearch.search.model_scorer import TORCH_PRODUCTS, ModelScorer, fastest_scorer
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.text.words import train_words
-from tests.laws.conftest import lively
+from tests.properties.conftest import lively
 
 WORDS = train_words(["the cat saw the bird", "the bird saw"], 20, 1)
 READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
@@ -69,7 +69,7 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
     losses = [
         Likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
     ]
-    found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN_LOG_PROB, make=make)
+    found = force_decode_all(ModelScorer(model), pairs, [target] * 2, MEAN_LOG_PROB, make_batch=make)
     assert abs(losses[0] - losses[1]) > 1e-3
     assert losses == pytest.approx([-h.log_prob for h in found], rel=1e-4)
 
@@ -97,14 +97,14 @@ def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decod
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hybrid):
     model = hybrid(decoder)
-    found = spell(model, WRITTEN, SOURCES[:2], TARGETS[:2], make, beam=4)
+    found = spell_unknown_words(model, WRITTEN, SOURCES[:2], TARGETS[:2], make, beam=4)
     assert [sorted(words) for words in found] == [[1], [0, 2]]
     batch = batch_of((0, 1))
     reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
     places = (batch.target.ids == UNK).nonzero(as_tuple=True)
     first = model.speller.initial_state(reading.state[places], reading.context[places])
     for hypothesis, begin, text in zip(
-        spellings(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
+        decode_characters(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
     ):
         assert WRITTEN.text(hypothesis.ids) == text != ""
         assert UNK not in hypothesis.ids and len(hypothesis.ids) <= LONGEST
@@ -119,7 +119,7 @@ def test_a_wide_beam_finds_the_likeliest_word(hybrid):
     first = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
     letters = range(len(SPECIALS), len(WRITTEN))
     short = [list(word) for length in (1, 2) for word in product(letters, repeat=length)]
-    for begin, best in zip(first, spellings(model, first, 200), strict=True):
+    for begin, best in zip(first, decode_characters(model, first, 200), strict=True):
         padded = torch.tensor([word + [0] * (2 - len(word)) for word in short])
         nll = model.speller.losses(begin.expand(len(short), -1), padded)[1]
         assert best.log_prob >= -nll.min().item() - 1e-4
@@ -129,11 +129,11 @@ def test_a_wide_beam_finds_the_likeliest_word(hybrid):
 @pytest.mark.parametrize("decoder", ["bahdanau", "cgru"])
 def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
     model = hybrid(decoder, "cnn", words)
-    scorer, what = fastest(model, "fp32")
-    if what == LIBRARY:
+    scorer, what = fastest_scorer(model, "fp32")
+    if what == TORCH_PRODUCTS:
         pytest.skip("there is no native code here")
     plain, native = (
-        forced_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN_LOG_PROB, make=make) for each in (ModelScorer(model), scorer)
+        force_decode_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN_LOG_PROB, make_batch=make) for each in (ModelScorer(model), scorer)
     )
     for one, other in zip(plain, native, strict=True):
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)
@@ -188,6 +188,6 @@ def test_half_a_batch_after_the_other_learns_the_same(hybrid):
 def test_a_beam_of_characters_is_batched_like_sentences(hybrid):
     model = hybrid("bahdanau")
     first = torch.randn(5, 6, generator=torch.Generator().manual_seed(2))
-    alone = [spellings(model, one[None], 3)[0] for one in first]
-    for one, other in zip(alone, spellings(model, first, 3), strict=True):
+    alone = [decode_characters(model, one[None], 3)[0] for one in first]
+    for one, other in zip(alone, decode_characters(model, first, 3), strict=True):
         assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-4)

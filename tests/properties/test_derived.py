@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.accel.registry import TWINS, choose, in_training
+from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS, choose, describe_training
 from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
 from rnnsearch.accel.search import NativeDecoder, search_lacks
 from rnnsearch.models.cells import CELLS
@@ -153,7 +153,7 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
         for name, twin, why in choose(model):
             assert (twin is None) == bool(why) == (modules[name].fast_forward is None)
             met |= {type(modules[name])} if twin else set()
-    assert met == set(TWINS)
+    assert met == set(FAST_IMPLEMENTATIONS)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
 )
 def test_what_trains_by_twins_is_told(name, told, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
-    assert in_training(model) == told
+    assert describe_training(model) == told
 
 
 def test_why_a_part_alone_has_no_twin_is_told(choices, make):
@@ -178,4 +178,4 @@ def test_why_a_part_alone_has_no_twin_is_told(choices, make):
     told = (
         "fast twins of encoder.forward_cell, decoder, output; as defined: encoder.backward_cell (Derived has no twin)"
     )
-    assert in_training(model) == told
+    assert describe_training(model) == told

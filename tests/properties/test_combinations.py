@@ -15,7 +15,7 @@ from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
@@ -150,7 +150,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     assert after < before
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     options = SearchOptions(beam=3, n_best=2, max_extra=2, max_ratio=1.0)
-    for found in (greedy(ModelScorer(model), sources, options), beam(ModelScorer(model), sources, options)):
+    for found in (greedy_search(ModelScorer(model), sources, options), beam_search(ModelScorer(model), sources, options)):
         assert len(found) == len(pairs)
         for hypotheses in found:
             assert hypotheses

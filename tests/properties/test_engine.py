@@ -16,7 +16,7 @@ from rnnsearch.search.model_scorer import NativeStepScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.text.prefixes import Prefix
-from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
+from tests.properties.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 

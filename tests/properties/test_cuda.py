@@ -15,7 +15,7 @@ from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import build
-from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
+from tests.properties.conftest import SYMBOLS, others, pass_with_gradients
 
 pytestmark = pytest.mark.cuda
 

@@ -8,13 +8,13 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.characters import Copies, Spellings
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.decode import forced_all
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.decode import force_decode_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
-from tests.laws.conftest import lively, same_by_columns_and_alone
+from tests.properties.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob"], 20, 1), train_words(["wir sehen die Katze"], 20, 1)
 SPELLINGS = Spellings(copies=Copies(SOURCE))
@@ -79,8 +79,8 @@ def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
 def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
     model, batch = pointing(decoder), batch_of([2])
     nll = Likelihood()(model, batch, None).nll.item()
-    for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
-        found = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
+    for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer):
+        found = force_decode_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
         assert found[0].log_prob == pytest.approx(-nll, abs=1e-3)
 
 

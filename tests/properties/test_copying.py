@@ -10,15 +10,15 @@ from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.models.memory import NO_WORD
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search import reattend
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 from rnnsearch.text.words import train_words
-from tests.laws.conftest import lively, same_by_columns_and_alone
+from tests.properties.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob ."], 20, 1), train_words(["wir sehen die Katze Eva ."], 20, 1)
 SPELLINGS = Spellings(copies=Copies(SOURCE))
@@ -75,8 +75,8 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
 
 def test_scores_of_known_words_in_search_are_the_losses(copying):
     nll = Likelihood()(copying, batch_of([2]), None).nll.item()
-    for scorer in (ModelScorer(copying), fastest(copying, "fp32").scorer):
-        [found] = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
+    for scorer in (ModelScorer(copying), fastest_scorer(copying, "fp32").scorer):
+        [found] = force_decode_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
         assert found.log_prob == pytest.approx(-nll, abs=1e-3)
 
 
@@ -111,11 +111,11 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
     assert both
     listed = [id for id in range(len(TARGET)) if not lists or id not in both]
     chooser = (lambda _: torch.tensor(listed)) if lists else None
-    found = decode_all(ModelScorer(copying), SOURCES, options, columns=chooser)
+    found = decode_all(ModelScorer(copying), SOURCES, options, candidates=chooser)
     pairs = [(source, best.ids) for source, own in zip(SOURCES, found, strict=True) for best in own]
     assert sum(UNK in ids for _, ids in pairs) > 3
     for batch in (1, 4, 64):
-        weights = copied_attention(copying, *zip(*pairs, strict=True), batch_sentences=batch, columns=chooser)
+        weights = copied_attention(copying, *zip(*pairs, strict=True), batch_sentences=batch, candidates=chooser)
         for (source, ids), own in zip(pairs, weights, strict=True):
             expected = plain_copies(copying, source, ids, listed if lists else None)
             torch.testing.assert_close(torch.from_numpy(own["source"]), expected, rtol=1e-4, atol=1e-5)
@@ -123,7 +123,7 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
 
 def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
     sizes, once = [], reattend._of_batch
-    monkeypatch.setattr(reattend, "ATTENDED", 16 * 900)
+    monkeypatch.setattr(reattend, "MAX_ATTENTION_WEIGHTS", 16 * 900)
     monkeypatch.setattr(reattend, "_of_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
     sources, targets = [[5] * 25, *[[5, 6]] * 40], [[7] * 30, *[[7]] * 40]
     found = copied_attention(copying, sources, targets)
