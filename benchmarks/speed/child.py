@@ -146,12 +146,12 @@ def train(spec: Row) -> Row:
 
 def use_definitions() -> None:
     """Make this process repeat the decoder's step instead of using fast implementations."""
-    from rnnsearch.accel.registry import TWINS
+    from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS
     from rnnsearch.models.cells import GRU
     from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 
     for kind in (Bahdanau, BahdanauTanh, GRU):
-        TWINS.pop(kind, None)
+        FAST_IMPLEMENTATIONS.pop(kind, None)
 
 
 def decode(spec: Row) -> Row:

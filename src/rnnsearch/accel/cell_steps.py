@@ -16,16 +16,16 @@ from rnnsearch.models.cells import (
     LSTM,
     RNMTLSTM,
     SSRU,
-    BiasAlone,
+    BiasOnly,
     Cell,
     ChoGRU,
     GateNormLSTM,
     LayerNormGRU,
-    Norm,
+    LayerNorm,
     Tanh,
     TorchGRU,
 )
-from rnnsearch.models.memory import CellAlone, CellState
+from rnnsearch.models.memory import CellOnly, CellState
 from rnnsearch.ops.step import Step, Sums, Value
 
 Mask = Tensor | None
@@ -46,7 +46,7 @@ class State(NamedTuple):
 
 def states(step: Step, first: CellState) -> State:
     """Room for a state that is handed from position to position."""
-    hidden = "c" if isinstance(first, CellAlone) else "h"
+    hidden = "c" if isinstance(first, CellOnly) else "h"
     named = zip(first._fields, first, strict=True)  # an SSRU's c may be the very tensor that its h is
     return State(*(step.state(part.float(), hidden=name == hidden) for name, part in named))
 
@@ -98,7 +98,7 @@ def normed_inputs(step: Step, cell: LayerNormGRU, raw: Sums, to: Room) -> None:
 
 def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> None:
     """`Cell.inputs` of values side by side."""
-    if isinstance(cell.input, BiasAlone):
+    if isinstance(cell.input, BiasOnly):
         for row, sums in to.inputs:
             step.bias(cell.input.bias[row : row + sums.size], sums)
         return
@@ -116,7 +116,7 @@ def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> Non
 
 def normed(step: Step, norm: nn.Module, of: Sums, to: Sums) -> None:
     """sums += LN(others)."""
-    assert isinstance(norm, Norm)
+    assert isinstance(norm, LayerNorm)
     step.norm(of, to, norm.gain, norm.bias)
 
 

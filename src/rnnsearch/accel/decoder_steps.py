@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rnnsearch.accel.cell_steps import CELLS, Mask, Room, State, between, cell_step, given, inputs, room, states
 from rnnsearch.engine.structs import rounded_up
-from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
+from rnnsearch.models.attention.attention import Query, Attention, AttentionState
 from rnnsearch.models.attention.features import (
     LinguisticCoverage,
     LocalFertility,
@@ -34,20 +34,20 @@ from rnnsearch.models.attention.scores import (
     ScaledDot,
 )
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
-from rnnsearch.models.batch_rng import each_mask
-from rnnsearch.models.cells import Cell, Norm
+from rnnsearch.models.batch_rng import masks_per_cell
+from rnnsearch.models.cells import Cell, LayerNorm
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.bi_scale import BiScale, BiScaleState
 from rnnsearch.models.decoders.conditional import (
     BiDeep,
     BiDeepState,
-    Conditional,
+    ConditionalRecurrence,
     ConditionalGRU,
     ConditionalState,
     DeepTransition,
-    Keeps,
+    RecurrentMasks,
     Transitions,
-    Upper,
+    UpperLayer,
 )
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.readouts import Attentional, BiasedAttentional, LinearAttentional
@@ -81,7 +81,7 @@ def attention(
     behind those of the context is attended to along with them, and stands behind it."""
     score, window, rows = part.score, part.window, step.x.shape[0]
     assert memory.keys is not None
-    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, memory.attended, memory.mask))
+    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, memory.context_values, memory.mask))
     source = Source(keys, annotations, mask, heads=score.heads)
     centre = None
     if isinstance(window, LocalMonotonic):
@@ -150,7 +150,7 @@ def centres(part: Attention, state: AttentionState, memory: Memory, x: Tensor) -
     N, I, _ = x.shape
     assert state.position is not None
     at = (state.position[:, None] + torch.arange(I)).view(memory.mask.shape[0], -1)
-    found = part.centre(Asked(x.new_empty(*at.shape, 0), at), memory)
+    found = part.window_centre(Query(x.new_empty(*at.shape, 0), at), memory)
     assert found is not None
     return found.view(N, I)
 
@@ -165,13 +165,13 @@ def stack(
 ) -> Value:
     """`Stack.step` from the sums of the bottom layer: where the top's output stands."""
     below = own[0].h
-    for l, (cell, state, mask) in enumerate(zip(layers.layers, own, before.masks(step.x.shape[1]), strict=True)):
+    for l, (cell, state, mask) in enumerate(zip(layers.layers, own, before.layer_masks(step.x.shape[1]), strict=True)):
         to = bottom
         if l > 0:
             to = room(step, cell)
-            inputs(step, cell, to, (below, mask.read), *(() if context is None else ((context, None),)))
-        cell_step(step, cell, to, state.last, state, mask.fed_back)
-        below = step.add(state.h, below if layers.adds(l) else None, mask.given)
+            inputs(step, cell, to, (below, mask.inputs), *(() if context is None else ((context, None),)))
+        cell_step(step, cell, to, state.last, state, mask.recurrent)
+        below = step.add(state.h, below if layers.is_residual(l) else None, mask.outputs)
     return below
 
 
@@ -194,7 +194,7 @@ def _bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memor
     own = states(step, state.cell)
     context = attention(step, decoder.attention, own.h.last, state.attention, memory)
     to = fed(step, cell, decoder.context.weight, context)
-    cell_step(step, cell, to, own.last, own, state.keep)
+    cell_step(step, cell, to, own.last, own, state.recurrent_mask)
     return own, context
 
 
@@ -212,13 +212,13 @@ def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Val
     """`Attentional`: h~ of a context and a state."""
     combined = step.sums(to.size)
     step.product(part.combine.weight, step.read((context, None), (h, None)), combined)
-    if part.biased:
+    if part.has_bias:
         step.bias(part.combine.bias, combined)
     step.tanh(combined, to)
 
 
 def conditional(
-    step: Step, part: Conditional, first: CellState, carried: AttentionState, memory: Memory, keeps: Keeps
+    step: Step, part: ConditionalRecurrence, first: CellState, carried: AttentionState, memory: Memory, keeps: RecurrentMasks
 ) -> tuple[State, Value]:
     """`Conditional.step`: the state after the last transition, and the context."""
     own, word, middle = states(step, first), part.word, between(step, part.word)
@@ -228,7 +228,7 @@ def conditional(
     return own, context
 
 
-def chain(step: Step, cells: list[Cell], old: State, new: State, keeps: Keeps, *read: tuple[Value, Mask]) -> None:
+def chain(step: Step, cells: list[Cell], old: State, new: State, keeps: RecurrentMasks, *read: tuple[Value, Mask]) -> None:
     """Cells one after the other, from a state to a state; the first reads values, the others nothing but the state."""
     for number, cell in enumerate(cells):
         to = room(step, cell)
@@ -239,17 +239,17 @@ def chain(step: Step, cells: list[Cell], old: State, new: State, keeps: Keeps, *
 
 
 def cgru(step: Step, decoder: ConditionalGRU, state: ConditionalState, memory: Memory) -> Read:
-    own, context = conditional(step, decoder.cell, state.cell, state.attention, memory, each_mask(state.masks))
+    own, context = conditional(step, decoder.cell, state.cell, state.attention, memory, masks_per_cell(state.masks))
     return Read(own.h, context)
 
 
 def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> Read:
-    keeps = each_mask(state.masks)
+    keeps = masks_per_cell(state.masks)
     own, context = conditional(step, decoder.first, state.cells[0], state.attention, memory, keeps)
     w = own.h
     for r, (layer, first) in enumerate(zip(decoder.upper, state.cells[1:], strict=True), start=2):
-        assert isinstance(layer, Upper)
-        up = None if state.up is None else state.up[:, state.position :, r - 2]
+        assert isinstance(layer, UpperLayer)
+        up = None if state.layer_masks is None else state.layer_masks[:, state.position :, r - 2]
         own = states(step, first)
         chain(step, [layer.cell, *layer.transitions.layers], own.last, own, keeps, (w, up), (context, None))
         w = step.add(own.h, w) if r >= decoder.first_residual else own.h
@@ -257,8 +257,8 @@ def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> R
 
 
 def bi_scale(step: Step, decoder: BiScale, state: BiScaleState, memory: Memory) -> Read:
-    keeps, D = each_mask(state.masks), decoder.size
-    both, g1, left = (step.state(part.float()) for part in (state.both, state.gate, state.left))
+    keeps, D = masks_per_cell(state.masks), decoder.size
+    both, g1, left = (step.state(part.float()) for part in (state.hidden, state.gate, state.retained))
     h1, h2 = both.part(0, D), both.part(D, D)
     context = attention(step, decoder.attention, h2.last, state.attention, memory)
     read, fast, slow = step.read((context, None)), step.sums(2 * D), step.sums(2 * D)
@@ -339,10 +339,10 @@ WRITTEN: dict[type[nn.Module], str] = {
     Stack: "stack",
     Attentional: "attentional layer",
     BiasedAttentional: "attentional layer",
-    Conditional: "conditional recurrence",
+    ConditionalRecurrence: "conditional recurrence",
     Transitions: "chain of transitions",
-    Upper: "upper layer",
-    Norm: "normalised layer",
+    UpperLayer: "upper layer",
+    LayerNorm: "normalised layer",
 }
 """Parts whose equations are written here, each for its very class, in words."""
 

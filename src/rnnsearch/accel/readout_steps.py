@@ -60,7 +60,7 @@ def lexical_lacks(model: TranslationModel) -> str | None:
         return "a lexical model with several heads"
     if isinstance(model.decoder, Neubig):
         return "a lexical model beside a context that is part of the state"
-    return "a lexical model over merged positions" if model.encoder.merges else None
+    return "a lexical model over merged positions" if model.encoder.merges_positions else None
 
 
 def readout_lacks(decoder: Decoder) -> str | None:

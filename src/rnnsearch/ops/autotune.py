@@ -16,7 +16,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from inspect import getfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,10 +131,23 @@ def held() -> bool:
     return os.environ.get(SWITCH, "") not in ("", "0") and library() is not None
 
 
+@contextmanager
+def forced(way: str) -> Iterator[None]:
+    """Use one implementation of every kernel in this thread, whatever was measured; nothing is timed."""
+    before = getattr(_under_way, "forced", None)
+    _under_way.forced = way
+    try:
+        yield
+    finally:
+        _under_way.forced = before
+
+
 def way(kernel: str, kind: torch.dtype) -> str:
     """The way of a kernel for numbers of a type on the CPU."""
     if kind not in TYPES:
         return TORCH
+    if (chosen := getattr(_under_way, "forced", None)) is not None:
+        return chosen
     if held():
         return NATIVE
     if (begun := _begun()) is not None:

@@ -1,0 +1,347 @@
+"""Checks of fast implementations against the definitions in `models`, on tiny random cases.
+
+A fast implementation is written for one exact class. If someone edits that class, the equations that run would no
+longer be those in the file. Therefore `registry.choose` (for training and encoding) and `search.model_scorer.fastest`
+(for search) ask this module before they use a fast implementation, and run the definition if the two differ. This also
+catches native code that was miscompiled on the user's machine.
+
+Each check takes some milliseconds and runs once per process for the same classes, code, options and precision: a class
+that is redefined in a notebook is checked again. Checks do not change the state of any random number generator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rnnsearch.config.model import ModelConfig
+from rnnsearch.config.options import MAX_INTEGER
+from rnnsearch.config.outputs import SoftmaxOptions
+from rnnsearch.data.batch import Side
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.windows import LocalPredictive
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.cells import Cell
+from rnnsearch.models.outputs import Output
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.ops import autotune
+from rnnsearch.ops.native.library import library
+from rnnsearch.text.vocabulary import EOS, PAD
+from rnnsearch.utils.tensors import lengths_mask
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 5e-4, torch.bfloat16: 0.02}
+"""Allowed distance from the definition in fp32, relative to the norm of a tensor; the property tests use it, too."""
+BF16_FACTOR = 16.0  # in bf16, this many times the distance between the definitions in bf16 and fp32 in addition
+MIN_RELATIVE_NORM = 0.01  # tensors with a smaller norm, relative to the largest, count as that large
+
+SIZE = 20  # of the layers of tiny models: a whole vector of 16 values, and 4 more
+VOCABULARY = 23
+STANDARD_DEVIATION = 0.25  # of the parameters: gates are then neither linear nor saturated
+
+DIFFERS = "the fast implementation differs from the definition"
+
+
+class Conditions(NamedTuple):
+    """How a model will be used, which decides what is compared."""
+
+    gradients: bool
+    dtype: torch.dtype = torch.float32  # of the products in training, in addition to fp32
+
+
+TRAINING = Conditions(gradients=True)
+INFERENCE = Conditions(gradients=False)
+
+_problems: dict[Hashable, str | None] = {}  # results of all checks of this process
+_lock = threading.RLock()
+
+
+def cell_problem(cell: Cell, run: Callable[..., Any], conditions: Conditions) -> str | None:
+    """Return why the fast implementation `run` of a cell's `sequence` must not be used, or None if it may be."""
+
+    def check() -> bool:
+        tiny = type(cell)(SIZE, SIZE)
+        _fill(tiny)
+        x = _random(2, 4, SIZE)
+        start = tiny.start(_random(2, SIZE).detach())
+        mask = lengths_mask(torch.tensor([4, 2]), 4)
+        recurrent_mask = 2.0 * (_random(2, SIZE).detach() > 0)
+
+        def forward() -> list[Tensor | None]:
+            outputs, last = tiny.sequence(x, mask, start=start)
+            return [outputs * mask.unsqueeze(2), *last]  # outputs at padding are undefined
+
+        def backward_with_dropout() -> list[Tensor | None]:
+            outputs, last = tiny.sequence(x, mask, backward=True, recurrent_mask=recurrent_mask)
+            return [outputs * mask.unsqueeze(2), *last]
+
+        calls = forward, backward_with_dropout
+        return all(_equals_definition(tiny, run, call, [x], conditions) for call in calls)
+
+    return _problem(check, cell, conditions)
+
+
+def output_problem(output: Output, run: Callable[..., Any], conditions: Conditions) -> str | None:
+    """Return why the fast implementation `run` of an output layer's `losses` must not be used, or None if it may be."""
+    lexical_size = 0 if output.lexical is None else SIZE
+
+    def check() -> bool:
+        tiny = Output(SIZE, VOCABULARY, lexical=lexical_size)
+        _fill(tiny)
+        readout = _random(5, SIZE + lexical_size)
+        target = torch.tensor([3, 4, 22, 4, 7])
+        return _equals_definition(tiny, run, lambda: tiny.losses(readout, target, 0.1), [readout], conditions)
+
+    return _problem(check, output, conditions, lexical_size)
+
+
+def component_problem(
+    model: TranslationModel, path: str, run: Callable[..., Any], conditions: Conditions
+) -> str | None:
+    """Return why the fast implementation `run` of a decoder's `unroll` or an attention's `attend` must not be used.
+
+    Args:
+        path: Name of the decoder or attention in the model.
+
+    Returns:
+        The reason, or None if `run` may be used.
+    """
+    config = tiny_config(model.config)
+
+    def check() -> bool:
+        tiny = TinyModel(config)
+        component = tiny.model.get_submodule(path)
+        annotations = tiny.encoded.annotations.detach().requires_grad_()
+        words = _random(2, 3, config.embedding)
+        if not isinstance(component, Attention):
+            call = partial(tiny.unroll, annotations, words)
+            return _equals_definition(component, run, call, [annotations, words], conditions)
+        queries = _random(2, 3, config.decoder.size)
+        call = partial(tiny.attend, path, annotations, words, queries)
+        return _equals_definition(component, run, call, [annotations, words, queries], conditions)
+
+    if any(isinstance(part, LocalPredictive) for part in model.decoder.modules()):
+        conditions = Conditions(conditions.gradients)  # rounding moves positions into or out of a window
+    return _problem(check, model.get_submodule(path), conditions, path, config.model_dump_json(), code_of(model))
+
+
+def forget() -> None:
+    """Forget all results, so that every fast implementation is checked again."""
+    _problems.clear()
+
+
+def _problem(check: Callable[[], bool], module: nn.Module, *key: Hashable) -> str | None:
+    """Return why a fast implementation must not be used, or None if it may be; warn when this is found out.
+
+    Args:
+        check: Returns True if the fast implementation equals the definition. It is called once for a class and key.
+    """
+    key = (type(module), code_of(module), *key)
+    with _lock:
+        if key not in _problems:
+            try:
+                with _isolated():
+                    _problems[key] = None if check() else DIFFERS
+            except Exception as error:  # a component that was added by the user may have any requirements
+                _problems[key] = f"the fast implementation cannot be checked ({type(error).__name__}: {error})"
+            if (problem := _problems[key]) is not None:
+                log.warning(
+                    "%s: %s, so the definition runs, which is slower; expected after a change to the equations",
+                    _described(module),
+                    problem,
+                )
+        return _problems[key]
+
+
+def _described(module: nn.Module) -> str:
+    """Return a module's class and file, and the classes of its components."""
+    cls = type(module)
+    components = {type(part).__name__ for part in module.modules() if type(part).__module__.startswith("rnnsearch")}
+    components -= {cls.__name__, "Linear"}
+    with_components = f", with {', '.join(sorted(components))}" if components else ""
+    return f"{cls.__name__} ({Path(inspect.getfile(cls)).name}{with_components})"
+
+
+def code_of(module: nn.Module) -> frozenset[CodeType]:
+    """Return the code of the methods of a module and its submodules, except for PyTorch's."""
+    classes = {base for part in module.modules() for base in type(part).__mro__} - set(nn.Module.__mro__)
+    members = [inspect.unwrap(member) for cls in classes for member in vars(cls).values() if callable(member)]
+    return frozenset(member.__code__ for member in members if inspect.isfunction(member))
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Run without the caller's modes, without timing of kernels, and without effect on PyTorch's random numbers."""
+    with (
+        torch.random.fork_rng(devices=()),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        autotune.forced(autotune.TORCH),
+    ):
+        yield
+
+
+# Comparison of results and gradients.
+
+
+def _equals_definition(
+    module: Any,
+    run: Callable[..., Any],
+    call: Callable[[], Sequence[Tensor | None]],
+    inputs: Sequence[Tensor],
+    conditions: Conditions,
+) -> bool:
+    """Return True if a tiny module's fast implementation, native and in PyTorch, equals its definition.
+
+    Args:
+        run: The fast implementation.
+        call: Calls the method that it replaces.
+        inputs: Tensors that have gradients, in addition to the module's parameters.
+    """
+
+    def results(fast: bool, implementation: str, dtype: torch.dtype) -> list[Tensor | None]:
+        module.fast_forward = run if fast else None
+        with autotune.forced(implementation), torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+            outputs = call()
+        detached = [None if output is None else output.detach() for output in outputs]
+        if not conditions.gradients:
+            return detached
+        # The gradient of a random linear function of all outputs.
+        generator = torch.Generator().manual_seed(1)
+        differentiable = [output.float() for output in outputs if output is not None and output.requires_grad]
+        total = sum((output * torch.randn(output.shape, generator=generator)).sum() for output in differentiable)
+        assert isinstance(total, Tensor)
+        return [*detached, *torch.autograd.grad(total, [*inputs, *module.parameters()], allow_unused=True)]
+
+    implementations = [autotune.TORCH] if library() is None else [autotune.TORCH, autotune.NATIVE]
+    exact = results(False, autotune.TORCH, torch.float32)
+    for dtype in {torch.float32, conditions.dtype}:
+        rounded = exact if dtype is torch.float32 else results(False, autotune.TORCH, dtype)
+        for implementation in implementations:
+            if not _are_near(results(True, implementation, dtype), exact, rounded, TOLERANCE[dtype]):
+                return False
+    return True
+
+
+def _are_near(
+    results: Sequence[Tensor | None], exact: Sequence[Tensor | None], rounded: Sequence[Tensor | None], tolerance: float
+) -> bool:
+    """Return True if results differ from the definition's only by rounding.
+
+    Args:
+        exact: Results of the definition in fp32.
+        rounded: Results of the definition in the precision of `results`.
+    """
+    norms = [0.0 if tensor is None else float(tensor.norm()) for tensor in exact]
+    min_norm = MIN_RELATIVE_NORM * max(norms)
+    tensors = list(zip(results, exact, rounded, norms, strict=True))
+    # The rounding of one tensor may be small by chance, so the mean over all tensors counts as well.
+    errors = [float((other - want).norm()) for _, want, other, _ in tensors if want is not None and other is not None]
+    mean_error = sum(errors) / max(sum(norms), min_norm)
+    for result, want, other, norm in tensors:
+        if result is None or want is None or other is None:
+            if result is not want:
+                return False
+            continue
+        error = max(float((other - want).norm()), mean_error * norm)
+        allowed = tolerance * max(norm, min_norm) + BF16_FACTOR * error
+        if not float((result - want).norm()) <= allowed:  # also if it is NaN
+            return False
+    return True
+
+
+# Tiny modules and their inputs.
+
+
+class TinyModel:
+    """A translation model with the components of a config and random parameters, and two encoded sentences."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.model = TranslationModel(config, VOCABULARY, VOCABULARY).eval()
+        _fill(self.model)
+        ids = [[5, 6, 7, 8, 9, 10, 11, EOS], [12, 13, 5, EOS, PAD, PAD, PAD, PAD]]
+        self.source = Side.of(torch.tensor(ids))
+        words = self.model.source_embedding(self.source.symbols)
+        self.encoded = self.model.encoder(words, self.source.mask, None)
+        if self.model.reads_source_words:
+            self.encoded = self.encoded._replace(words=words.detach())
+
+    def unroll(self, annotations: Tensor, words: Tensor) -> list[Tensor | None]:
+        """Return what the decoder computes from annotations [B, J, H] and embedded target words [B, I, E]."""
+        decoder = self.model.decoder
+        memory = decoder.remember(self.encoded._replace(annotations=annotations))
+        state = decoder.start(memory, BatchRng(1), words.shape[1])
+        reading = decoder.unroll(decoder.inputs(words), state, memory)
+        return [reading.state, reading.context, reading.alpha]
+
+    def attend(self, path: str, annotations: Tensor, words: Tensor, queries: Tensor) -> list[Tensor | None]:
+        """Return what the attention at `path` computes from queries [B, I, D]; other arguments: see `unroll`."""
+        decoder = self.model.decoder
+        attention = self.model.get_submodule(path)
+        assert isinstance(attention, Attention)
+        memory = decoder.remember(self.encoded._replace(annotations=annotations))
+        state = attention.start(memory, BatchRng(1), queries.shape[1])
+        results: list[Tensor | None] = []
+        for query, word in zip(queries.unbind(1), decoder.inputs(words).unbind(1), strict=True):
+            output, state = attention.step(query, state, memory, word)
+            results += [output.alpha, output.context]
+        return results
+
+
+def tiny_config(config: ModelConfig) -> ModelConfig:
+    """Return a config with the same encoder, attention and decoder in tiny sizes.
+
+    Components around them (characters, other outputs, pointers, language models) are left out.
+    """
+    attention = config.attention
+    heads = 1 if attention is None else getattr(attention.score, "heads", 1)
+    size = math.lcm(SIZE, heads)
+    encoder = _resized(config.encoder, size)
+    decoder = _resized(config.decoder, size).model_copy(update={"size": encoder.annotation_size})
+    if attention is not None:
+        attention = attention.model_copy(
+            update={
+                "score": _resized(attention.score, size),
+                "window": _resized(attention.window, 1),  # narrow enough for the fast implementation to pay
+                "features": tuple(_resized(feature, size) for feature in attention.features),
+            }
+        )
+    absent = dict.fromkeys(("source_characters", "target_characters", "pointer", "language_model"))
+    components = {"encoder": encoder, "attention": attention, "decoder": decoder}
+    return config.model_copy(
+        update={"embedding": size, "tie": "none", "output": SoftmaxOptions(), **components, **absent}
+    )
+
+
+def _resized(options: Any, size: int) -> Any:
+    """Return options with another value of all layer sizes."""
+    sizes = {}
+    for name, field in type(options).model_fields.items():
+        if any(getattr(constraint, "le", None) == MAX_INTEGER for constraint in field.metadata):
+            sizes[name] = size
+    return options.model_copy(update=sizes)
+
+
+def _fill(module: nn.Module) -> None:
+    """Fill all parameters with random numbers, always the same."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        parameter.data.normal_(std=STANDARD_DEVIATION, generator=generator)
+
+
+def _random(*shape: int) -> Tensor:
+    """Return normal random numbers, always the same for a shape, that have gradients."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).requires_grad_()
