@@ -10,7 +10,7 @@ compute something register the class or function behind it:
 
     SCORES["additive"]  # Additive
 
-`models`, `objectives`, `search`, `text` and `training` each have such a view per family.
+`models`, `objectives`, `text` and `training` have such a view for each family.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Implementations(Mapping[str, T]):
         options = self._family[name]
         if options not in _IMPLEMENTATIONS:
             raise NotImplementedError(
-                f"the {self._family.name} {name} has no class with @implements({options.__name__})"
+                f"the {self._family.name} {name} has no implementation: use @implements({options.__name__})"
             )
         implementation: T = _IMPLEMENTATIONS[options]
         return implementation

@@ -34,7 +34,7 @@ Condition = Callable[[RunConfig], bool]
 
 CHARACTERS_PER_TOKEN = 5  # upper bound of the characters per word or subword in most languages
 
-# --- Tables ------------------------------------------------------------------------------------
+# Tables.
 
 _SYMMETRY = "objective.symmetry, which swaps source and target"
 
@@ -330,7 +330,7 @@ REQUIRED: tuple[Required, ...] = (
 """Rules for translation models."""
 
 
-# --- Checks of a whole config ------------------------------------------------------------------
+# Checks of a whole config.
 
 
 def check(config: RunConfig) -> list[str]:
@@ -398,7 +398,7 @@ def _check_language_model(config: RunConfig, model: LanguageModelConfig) -> list
     ]
 
 
-# --- Evaluation of the tables ------------------------------------------------------------------
+# Evaluation of the tables.
 
 
 def is_used(config: RunConfig, path: str) -> bool:
@@ -482,7 +482,7 @@ def _first_open_type(text: TextConfig) -> str | None:
     return next((text_type for text_type in text.types if text_type != "words"), None)
 
 
-# --- Rules for [data], [text], [training] and [search] -----------------------------------------
+# Rules for [data], [text], [training] and [search].
 
 
 def _check_source(config: RunConfig) -> list[str]:
@@ -553,7 +553,7 @@ def _check_max_ratio(config: RunConfig) -> list[str]:
     return [f"search.max_ratio: must be at least {CHARACTERS_PER_TOKEN} {why}; got {ratio:g}"]
 
 
-# --- Rules for [model] -------------------------------------------------------------------------
+# Rules for [model].
 
 
 def _check_attention(model: ModelConfig, attention: AttentionConfig) -> list[str]:
@@ -710,7 +710,7 @@ def _check_network(model: LanguageModelConfig) -> list[str]:
     return messages
 
 
-# --- Rules for [objective] ---------------------------------------------------------------------
+# Rules for [objective].
 
 
 def _samples_positions(model: ModelConfig) -> bool:
