@@ -156,7 +156,7 @@ def test_batches_carry_links():
             for number, index in enumerate(one.indices):
                 found = {(int(s), int(t)) for t, s in one.links[number].nonzero()}
                 assert found == rows[index]
-        turned = batch.turned()
+        turned = batch.reversed()
         assert turned.links is not None and torch.equal(turned.links.transpose(1, 2), batch.links)
         assert torch.equal(turned.source.ids, batch.target.ids) and torch.equal(turned.target.mask, batch.source.mask)
     assert make_batch([([5], [6])], [0]).links is None

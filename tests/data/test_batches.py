@@ -42,11 +42,11 @@ def seen(batches: list[Batch]) -> Counter[int]:
 def padding(epoch: list[Batch]) -> float:
     """The share of positions that hold nothing."""
     sides = [side for batch in epoch for side in (batch.source, batch.target)]
-    return 1 - sum(side.tokens for side in sides) / sum(side.ids.numel() for side in sides)
+    return 1 - sum(side.num_tokens for side in sides) / sum(side.ids.numel() for side in sides)
 
 
 def same(a: Batch, b: Batch) -> bool:
-    return a.indices == b.indices and all(torch.equal(a.sides[name].ids, b.sides[name].ids) for name in a.sides)
+    return a.indices == b.indices and all(torch.equal(a.streams[name].ids, b.streams[name].ids) for name in a.streams)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -72,11 +72,11 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
 
 def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch():
     [batch, *_] = Batches(corpus(), BUDGETS[2], None, seed=3).epoch(0)
-    for made in (batch, batch.turned(), *batch.split(), *batch.turned().split(), batch.to("cpu")):
+    for made in (batch, batch.reversed(), *batch.split(), *batch.reversed().split(), batch.to("cpu")):
         for side in (made.source, made.target):
-            assert torch.equal(side.ids.flatten()[side.places], side.ids[side.mask])
+            assert torch.equal(side.ids.flatten()[side.token_positions], side.ids[side.mask])
             assert torch.equal(side.mask, side.ids != PAD)
-            assert side.tokens == len(side.places) == side.mask.sum()
+            assert side.num_tokens == len(side.token_positions) == side.mask.sum()
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -88,9 +88,9 @@ def test_both_sides_are_padded_up_to_a_multiple(world):
         list(Batches(ids, BUDGETS[2], None, seed=3, rank=world - 1, world=world, multiple=m).epoch(0)) for m in (1, 8)
     )
     for one, other in zip(narrow, wide, strict=True):
-        assert (one.indices, one.share) == (other.indices, other.share)
+        assert (one.indices, one.shard) == (other.indices, other.shard)
         for side in ("en", "de"):
-            before, now = one.sides[side].ids, other.sides[side].ids
+            before, now = one.streams[side].ids, other.streams[side].ids
             assert now.shape[1] == min(-(-before.shape[1] // 8) * 8, longest)
             assert torch.equal(now[:, : before.shape[1]], before)
             assert (now[:, before.shape[1] :] == PAD).all()
@@ -168,7 +168,7 @@ def test_processes_have_the_rows_of_each_batch_between_them(budget, world):
 def test_any_pairs_make_a_batch():
     batches = Batches(corpus(), BUDGETS[0], None, seed=5)
     first = next(batches.epoch(0))
-    assert same(batches.of(first.indices), first)
+    assert same(batches.whole_batch(first.indices), first)
 
 
 def test_long_pairs_are_left_out_and_counted():
@@ -201,7 +201,7 @@ def test_a_batch_knows_what_comes_before_each_word():
     assert batch.source.ids.tolist() == [[7, 8, EOS], [7, EOS, PAD]]
     assert batch.target.ids.tolist() == [[9, EOS, PAD], [5, 6, EOS]]
     assert batch.target.previous().tolist() == [[BOS, 9, EOS], [BOS, 5, 6]]
-    assert (batch.sentences, batch.source.tokens, batch.target.tokens) == (2, 5, 5)
+    assert (batch.sentences, batch.source.num_tokens, batch.target.num_tokens) == (2, 5, 5)
     assert batch.indices == (10, 11)
     assert same(batch.to("cpu"), batch)
 
@@ -246,8 +246,8 @@ def test_a_batch_holds_the_rows_that_have_all_sides_of_its_direction():
         batches = Batches(ids, budget, None, seed=0, direction=Direction(sources, target))
         [batch] = batches.epoch(0)
         assert sorted(batch.indices) == rows and batches.left_out == 0
-        assert set(batch.sides) == {*sources, target} and batch.target is batch.sides[target]
-        assert all(side.present.all() for side in batch.sides.values())
+        assert set(batch.streams) == {*sources, target} and batch.target is batch.streams[target]
+        assert all(side.present.all() for side in batch.streams.values())
     with pytest.raises(ValueError, match="unpack"):
         _ = batch.source
     assert Batches(ids, budget, 2, seed=0, direction=Direction(("fr",), "de")).left_out == 1
@@ -321,7 +321,7 @@ def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
         assert all(map(same, epoch, free)) and all(batch.vocabulary is None for batch in free)
         parts = []
         for batch in epoch:
-            wanted = set(batches.of(batch.share.indices).target.ids.unique().tolist()) - {PAD}
+            wanted = set(batches.whole_batch(batch.shard.indices).target.ids.unique().tolist()) - {PAD}
             known = batch.vocabulary.tolist()
             assert known == sorted(known) and wanted <= set(known)
             if not parts or parts[-1][0] != known:
@@ -346,5 +346,5 @@ def test_words_behind_unknown_symbols_stay_beside_a_side_that_is_segmented_anew(
     made = Batches(ids, BatchConfig(sentences=3), None, 1, segments={"de": lambda ids, _: [*ids, 5]},
                    spellings=Spellings({"en": inventory}))  # fmt: skip
     [batch] = made.epoch(0)
-    assert sorted((batch.source.spelling.which > 0).sum(1).tolist()) == [0, 1, 2]
+    assert sorted((batch.source.characters.indices > 0).sum(1).tolist()) == [0, 1, 2]
     assert (batch.target.ids == 5).sum() == 3

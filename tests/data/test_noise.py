@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.batch import Proposal
+from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.id_store import ParallelIds
 
@@ -15,12 +15,12 @@ COUNTS = np.array([0, 0, 9, 0, 40, 20, 10, 5])
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.0])
 def test_words_come_by_their_counts_to_a_power(power):
     share = np.maximum(COUNTS, 1) ** power
-    noise = Proposal(COUNTS, power, 200_000).noise(torch.tensor([[4, 6], [2, 0]]), 1, 2, 3)
+    noise = NoiseDistribution(COUNTS, power, 200_000).sample(torch.tensor([[4, 6], [2, 0]]), 1, 2, 3)
     found = np.bincount(noise.ids.numpy(), minlength=len(COUNTS)) / 200_000
     np.testing.assert_allclose(found, share / share.sum(), atol=5e-3)
     expected = np.log(share / share.sum())
     np.testing.assert_allclose(noise.log_q.numpy(), expected[noise.ids.numpy()], rtol=1e-5)
-    np.testing.assert_allclose(noise.of_target.numpy(), expected[[[4, 6], [2, 0]]], rtol=1e-5)
+    np.testing.assert_allclose(noise.target_log_q.numpy(), expected[[[4, 6], [2, 0]]], rtol=1e-5)
 
 
 def test_batches_hold_noise_of_their_own_the_same_again():
@@ -29,7 +29,7 @@ def test_batches_hold_noise_of_their_own_the_same_again():
     assert ids.counts("de", 8).tolist() == [0, 0, 0, 5, 4, 3, 1, 1], "EOS once a row"
 
     def epoch(number, skip=0, **processes):
-        made = Batches(ids, BatchConfig(sentences=2), None, 1, proposal=Proposal(COUNTS, 1.0, 30), **processes)
+        made = Batches(ids, BatchConfig(sentences=2), None, 1, proposal=NoiseDistribution(COUNTS, 1.0, 30), **processes)
         return list(made.epoch(number, skip))
 
     first, again = epoch(0), epoch(0)
@@ -40,5 +40,5 @@ def test_batches_hold_noise_of_their_own_the_same_again():
     for rank in (0, 1):
         assert torch.equal(epoch(0, rank=rank, world=2)[0].noise.ids, first[0].noise.ids), "of all processes alike"
     for batch in (*first, first[0].to("cpu"), *first[0].split()):
-        assert batch.noise.of_target.shape == batch.target.ids.shape
-    assert first[0].turned().noise is None
+        assert batch.noise.target_log_q.shape == batch.target.ids.shape
+    assert first[0].reversed().noise is None

@@ -151,10 +151,10 @@ def test_a_corpus_of_three_languages_keeps_the_rows_that_lack_one(tmp_path):
     assert all(all(row.texts) for row in one.dev) and len(one.dev) == 6
     assert one.report["rejected"]["empty"]["count"] == 1
     everything = Batches(one.train, BatchConfig(sentences=200), None, seed=1)
-    assert everything.count(0) == 1 and sorted(next(everything.epoch(0)).sides) == ["de", "en", "es"]
+    assert everything.count(0) == 1 and sorted(next(everything.epoch(0)).streams) == ["de", "en", "es"]
     pair = Batches(one.train, BatchConfig(sentences=200), None, seed=1, direction=Direction(("en",), "de"))
     [batch] = pair.epoch(0)
-    found = [tuple(one.tokenizers[name].join(batch.sides[name].ids[n].tolist()) for name in ("en", "de"))
+    found = [tuple(one.tokenizers[name].join(batch.streams[name].ids[n].tolist()) for name in ("en", "de"))
              for n in range(batch.sentences)]  # fmt: skip
     assert sorted(found) == sorted({*PAIRS} - {(row.source, row.target) for row in one.dev})
 
@@ -178,7 +178,7 @@ def test_a_corpus_of_one_language(tmp_path):
     prepared = prepare(run, tmp_path / "prepared")
     [batch] = Batches(prepared.train, BatchConfig(sentences=200), None, seed=1).epoch(0)
     assert batch.direction == prepared.direction == Direction((), "de")
-    assert batch.sentences == 90 and list(batch.sides) == ["de"]
+    assert batch.sentences == 90 and list(batch.streams) == ["de"]
 
 
 DOCUMENTS = [[(f"The {a} in {n}.", f"Die {b} in {n}.") for a, b in zip(NUMBERS, ZAHLEN, strict=True)][: 1 + n % 5]

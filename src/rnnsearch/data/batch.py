@@ -1,4 +1,7 @@
-"""One side of a batch: a language, or a stream of one."""
+"""Parts of a batch: streams of token ids with their masks, translation directions, characters and noise words.
+
+`data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
+"""
 
 from __future__ import annotations
 
@@ -14,144 +17,145 @@ from torch import Tensor
 
 from rnnsearch.text.vocabulary import BOS, PAD
 
-# Which sides a translation goes from and to. Imports no torch, as preparing a corpus does not.
-
 
 class Direction(NamedTuple):
-    """The sides that a translation goes from, and the one it goes to."""
+    """The streams that a translation reads, and the one that it writes."""
 
     sources: tuple[str, ...]
     target: str
 
-    def turned(self) -> "Direction":
-        """The other way round, of a direction with one source."""
+    def reversed(self) -> Direction:
+        """Return the opposite direction of a direction with one source."""
         (source,) = self.sources
         return Direction((self.target,), source)
 
 
-PAIR = Direction(("source",), "target")
-"""Of sentence pairs whose languages do not matter."""
+DEFAULT_DIRECTION = Direction(("source",), "target")
+"""Direction of sentence pairs whose languages have no names."""
 
 
-# Noise words: what an objective that tells words of the text from others (`objectives/contrast.py`) draws a batch.
-
-
-class Noise(NamedTuple):
-    """K words that all target positions of a batch share."""
+class NoiseWords(NamedTuple):
+    """K noise words that all target positions of a batch share (see `objectives/contrast.py`)."""
 
     ids: Int[Tensor, "K"]
     log_q: Float[Tensor, "K"]
-    """The log-probability of each under the distribution that they are drawn from."""
-    of_target: Float[Tensor, "B I"]
-    """That of the target symbols."""
+    """Log-probability of each noise word under the noise distribution."""
+    target_log_q: Float[Tensor, "B I"]
+    """Log-probability of each target token under the noise distribution."""
 
-    def rows(self, start: int, stop: int) -> Noise:
-        """That of some rows of the batch."""
-        return self._replace(of_target=self.of_target[start:stop])
+    def slice_rows(self, start: int, stop: int) -> NoiseWords:
+        """Return the noise words of a range of rows of the batch."""
+        return self._replace(target_log_q=self.target_log_q[start:stop])
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Noise:
-        """The same, each tensor changed."""
-        return Noise(*map(change, self))
+    def map(self, function: Callable[[Tensor], Tensor]) -> NoiseWords:
+        """Return a copy with a function applied to each tensor."""
+        return NoiseWords(function(self.ids), function(self.log_q), function(self.target_log_q))
 
 
-class Proposal:
-    """Words drawn by their counts in the training text to a power; one that never occurs counts as if once."""
+class NoiseDistribution:
+    """The unigram distribution of the training text raised to a power; unseen words count as seen once."""
 
     def __init__(self, counts: NDArray[np.int64], power: float, samples: int) -> None:
-        share = np.maximum(counts, 1).astype(np.float64) ** power
-        self._ends = np.cumsum(share)
-        self._log_q = np.log(share / self._ends[-1]).astype(np.float32)
+        weights = np.maximum(counts, 1).astype(np.float64) ** power
+        self._cumulative = np.cumsum(weights)
+        self._log_q = np.log(weights / self._cumulative[-1]).astype(np.float32)
         self._samples = samples
 
-    def noise(self, targets: Int[Tensor, "B I"], *seed: int) -> Noise:
-        """That of a batch: a function of the `seed` alone."""
-        at = np.random.default_rng(seed).random(self._samples) * self._ends[-1]
-        ids = np.minimum(np.searchsorted(self._ends, at, side="right"), len(self._ends) - 1)
-        return Noise(*map(torch.from_numpy, (ids, self._log_q[ids], self._log_q[targets.numpy()])))
-
-
-# What models read: the ids of symbols and, where something composes them, the characters they are made of.
+    def sample(self, targets: Int[Tensor, "B I"], *seed: int) -> NoiseWords:
+        """Return the noise words of a batch; they depend only on the seed."""
+        points = np.random.default_rng(seed).random(self._samples) * self._cumulative[-1]
+        ids = np.minimum(np.searchsorted(self._cumulative, points, side="right"), len(self._cumulative) - 1)
+        return NoiseWords(
+            ids=torch.from_numpy(ids),
+            log_q=torch.from_numpy(self._log_q[ids]),
+            target_log_q=torch.from_numpy(self._log_q[targets.numpy()]),
+        )
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """The characters of a batch's symbols, each different symbol once. A plain object: `tensors.select` leaves it.
+class CharacterTable:
+    """Characters of a batch's tokens, each distinct token once.
 
-    Row 0 of `characters` is of what has no spelling (padding, EOS): all 0, which also pads shorter symbols.
+    Row 0 of `characters` belongs to tokens without characters (padding, EOS): all 0, which also pads shorter tokens. A
+    dataclass, not a named tuple, so that `tensors.select` leaves it as it is.
     """
 
-    which: Int[Tensor, "B J"]
-    """The row of `characters` that spells each symbol."""
+    indices: Int[Tensor, "B J"]
+    """Row of `characters` of each token."""
     characters: Int[Tensor, "S L"]
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Spelling:
-        """The same spelling with both tensors changed."""
-        return Spelling(change(self.which), change(self.characters))
+    def map(self, function: Callable[[Tensor], Tensor]) -> CharacterTable:
+        """Return a copy with a function applied to both tensors."""
+        return CharacterTable(function(self.indices), function(self.characters))
 
-    def rows(self, start: int, stop: int) -> Spelling:
-        """That of some rows; the table stays whole."""
-        return Spelling(self.which[start:stop], self.characters)
+    def slice_rows(self, start: int, stop: int) -> CharacterTable:
+        """Return a range of rows of the batch; the table of characters stays complete."""
+        return CharacterTable(self.indices[start:stop], self.characters)
 
 
-class Symbols(NamedTuple):
-    """Symbols as an embedding takes them."""
+class EmbeddingInput(NamedTuple):
+    """Token ids and, if embeddings are composed from characters, their characters."""
 
     ids: Int[Tensor, "*rows"]
-    spelling: Spelling | None = None
+    characters: CharacterTable | None = None
 
 
 @dataclass(frozen=True)
-class Side:
-    """Sentences as padded ids, each ended by EOS. A row that lacks this side is nothing but padding."""
+class Stream:
+    """One language (or other stream) of a batch: padded ids, each sentence ended by EOS.
+
+    A row without this stream consists of padding only.
+    """
 
     ids: Int[Tensor, "B J"]
     mask: Bool[Tensor, "B J"]
-    """True on real symbols, EOS among them."""
-    places: Int[Tensor, "N"]
-    """Where the real symbols are in `ids.flatten()`, in order: as long as they are many, so a GPU that selects by it
-    need not be waited for, as by a mask."""
-    spelling: Spelling | None = None
+    """True on real tokens, including EOS."""
+    token_positions: Int[Tensor, "N"]
+    """Indices of the real tokens in `ids.flatten()`, ascending. Selecting by them, unlike by a mask, does not make the
+    host wait for a GPU."""
+    characters: CharacterTable | None = None
 
     @classmethod
-    def of(cls, ids: Int[Tensor, "B J"], spelling: Spelling | None = None) -> Side:
-        """From rows that are padded by PAD."""
+    def from_ids(cls, ids: Int[Tensor, "B J"], characters: CharacterTable | None = None) -> Stream:
+        """Return the stream of rows padded with PAD."""
         mask = ids != PAD
-        return cls(ids, mask, mask.flatten().nonzero()[:, 0], spelling)
+        return cls(ids, mask, mask.flatten().nonzero()[:, 0], characters)
 
     @classmethod
-    def unplaced(cls, ids: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Side:
-        """For those who need not know the places: there are none."""
+    def without_positions(cls, ids: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Stream:
+        """Return a stream whose `token_positions` are empty, for callers that do not need them."""
         return cls(ids, mask, ids.new_empty(0))
 
     @property
-    def symbols(self) -> Symbols:
-        """What an embedding takes."""
-        return Symbols(self.ids, self.spelling)
+    def embedding_input(self) -> EmbeddingInput:
+        """The input of an embedding layer."""
+        return EmbeddingInput(self.ids, self.characters)
 
     @property
-    def tokens(self) -> int:
-        """The real symbols, EOS included."""
-        return len(self.places)
+    def num_tokens(self) -> int:
+        """Number of real tokens, including EOS."""
+        return len(self.token_positions)
 
     @property
     def present(self) -> Bool[Tensor, "B"]:
-        """True for rows that have this side."""
+        """True for rows that have this stream."""
         return self.mask.any(1)
 
     def previous(self) -> Int[Tensor, "B J"]:
-        """y_{i-1} for every position i: BOS, then the ids shifted right."""
+        """Return y_{i-1} for each position i: BOS, then the ids shifted right."""
         first = torch.full_like(self.ids[:, :1], BOS)
         return torch.cat([first, self.ids[:, :-1]], dim=1)
 
-    def to(self, device: torch.device | str) -> Side:
-        """The same on a device; the copy does not wait where memory is pinned."""
-        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
+    def to(self, device: torch.device | str) -> Stream:
+        """Return a copy on a device, without waiting if memory is pinned."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def rows(self, start: int, stop: int) -> Side:
-        """Some rows, as wide as all."""
-        return Side.of(self.ids[start:stop], None if self.spelling is None else self.spelling.rows(start, stop))
+    def slice_rows(self, start: int, stop: int) -> Stream:
+        """Return a range of rows, as wide as the whole stream."""
+        characters = None if self.characters is None else self.characters.slice_rows(start, stop)
+        return Stream.from_ids(self.ids[start:stop], characters)
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Side:
-        """The same with all tensors changed."""
-        spelling = None if self.spelling is None else self.spelling.each(change)
-        return Side(change(self.ids), change(self.mask), change(self.places), spelling)
+    def map(self, function: Callable[[Tensor], Tensor]) -> Stream:
+        """Return a copy with a function applied to each tensor."""
+        characters = None if self.characters is None else self.characters.map(function)
+        return Stream(function(self.ids), function(self.mask), function(self.token_positions), characters)

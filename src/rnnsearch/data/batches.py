@@ -1,4 +1,8 @@
-"""Batches of similar length within a budget: seeded, resumable at any batch, their rows shared out among processes."""
+"""Batches of sentences of similar length within a budget.
+
+`Batches` yields the batches of an epoch: seeded, resumable at any batch, with their rows distributed over processes.
+`make_batch` makes one batch from given rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.batch import PAIR, Direction, Noise, Proposal, Side
+from rnnsearch.data.batch import DEFAULT_DIRECTION, Direction, NoiseDistribution, NoiseWords, Stream
 from rnnsearch.data.characters import NO_SPELLINGS, Spellings
 from rnnsearch.data.epochs import Epoch, Mixture, Widths, blocks, plan
 from rnnsearch.data.id_store import ParallelIds
@@ -26,114 +30,128 @@ from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.int64]
-Segments = Callable[[Sequence[int], Random], list[int]]
-"""Other ids of the same text, as `text.merge_dropout` draws them."""
-Inlines = Callable[[Sequence[int], Sequence[int], Random], Sequence[int]]
-"""Ids of a source sentence that says more of its translation, as `text.inline_terms` draws them."""
+Resegment = Callable[[Sequence[int], Random], list[int]]
+"""A function that samples another segmentation of a sentence (`text.bpe_dropout`, `text.unigram_sampling`)."""
+InlineTermsFunction = Callable[[Sequence[int], Sequence[int], Random], Sequence[int]]
+"""A function that adds translations of terms to source ids, given source and target (`text.inline_terms`)."""
 
 
-class Share(NamedTuple):
-    """What a batch is of a whole one whose rows several processes work on; of one process, all of it."""
+class Shard(NamedTuple):
+    """The part of a whole batch that one of several processes works on; with one process, all of it."""
 
     rows: tuple[int, ...]
-    """Which rows of the whole batch these are."""
+    """Indices of these rows in the whole batch."""
     indices: tuple[int, ...]
-    """The numbers in the corpus of all the whole batch's pairs."""
+    """Corpus indices of the pairs of the whole batch."""
     target_tokens: int
-    """The whole batch's real target symbols, EOS included."""
-    counts: bool = True
-    """False where there are fewer pairs than processes and this one only keeps step, on a row that another has."""
+    """Number of real target tokens in the whole batch, including EOS."""
+    is_counted: bool = True
+    """False if there are fewer pairs than processes and this process repeats another's row to stay in step."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences and their translations. Every sentence ends with EOS."""
+    """Sentences and their translations; each sentence ends with EOS."""
 
-    sides: Mapping[str, Side]
+    streams: Mapping[str, Stream]
     direction: Direction
     indices: tuple[int, ...]
-    """The rows' numbers in the corpus."""
+    """Corpus indices of the rows."""
     links: Bool[Tensor, "B I J"] | None = None
-    """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
-    share: Share | None = None
-    """Of the batches of an epoch: what others have of it."""
+    """True if target token i is aligned to source token j; None for a corpus without word alignments."""
+    shard: Shard | None = None
+    """This process's part of a whole batch, for batches of an epoch."""
     copies: Bool[Tensor, "B I J"] | None = None
-    """True where target symbol i is unknown and a copy of source symbol j; None where nobody asks."""
+    """True if target token i is unknown and a copy of source token j; None if the model does not copy."""
     vocabulary: Int[Tensor, "C"] | None = None
-    """The target symbols that the softmax is over in training, sorted; None: all."""
-    noise: Noise | None = None
-    """The noise words that the target symbols are told from in training, where they are."""
+    """Sorted target ids that the training softmax covers; None for all."""
+    noise: NoiseWords | None = None
+    """Noise words for noise-contrastive objectives."""
 
     @property
-    def sources(self) -> dict[str, Side]:
-        """The sides that it is translated from, by name."""
-        return {name: self.sides[name] for name in self.direction.sources}
+    def sources(self) -> dict[str, Stream]:
+        """The source streams by name."""
+        return {name: self.streams[name] for name in self.direction.sources}
 
     @property
-    def source(self) -> Side:
-        """The one source."""
+    def source(self) -> Stream:
+        """The source stream of a direction with one source."""
         (name,) = self.direction.sources
-        return self.sides[name]
+        return self.streams[name]
 
     @property
-    def target(self) -> Side:
-        """What is translated into."""
-        return self.sides[self.direction.target]
+    def target(self) -> Stream:
+        """The target stream."""
+        return self.streams[self.direction.target]
 
     @property
     def sentences(self) -> int:
-        """The number of rows B."""
+        """Number of rows B."""
         return len(self.indices)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device; the copy does not wait where memory is pinned."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        """Return a copy on a device, without waiting if memory is pinned."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
-        """The same batch in memory that a GPU copies from without waiting."""
-        return self._each(Tensor.pin_memory)
+        """Return a copy in pinned memory, from which a GPU copies asynchronously."""
+        return self._map(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        links, copies = (None if one is None else change(one) for one in (self.links, self.copies))
-        sides = {name: side.each(change) for name, side in self.sides.items()}
-        vocabulary = None if self.vocabulary is None else change(self.vocabulary)
-        noise = None if self.noise is None else self.noise.each(change)
-        return replace(self, sides=sides, links=links, copies=copies, vocabulary=vocabulary, noise=noise)
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        return replace(
+            self,
+            streams={name: stream.map(function) for name, stream in self.streams.items()},
+            links=None if self.links is None else function(self.links),
+            copies=None if self.copies is None else function(self.copies),
+            vocabulary=None if self.vocabulary is None else function(self.vocabulary),
+            noise=None if self.noise is None else self.noise.map(function),
+        )
 
-    def turned(self) -> Batch:
-        """The same pairs in the other direction: targets as sources."""
+    def reversed(self) -> Batch:
+        """Return the same pairs in the opposite direction."""
         links = None if self.links is None else self.links.transpose(1, 2)
-        turned = self.direction.turned()
-        return replace(self, direction=turned, links=links, copies=None, vocabulary=None, noise=None)
+        direction = self.direction.reversed()
+        return replace(self, direction=direction, links=links, copies=None, vocabulary=None, noise=None)
 
     def split(self) -> tuple[Batch, Batch]:
-        """Two halves of at least one row each, as wide as the whole, so that random numbers drawn for the whole fit;
-        needs two rows."""
-        assert self.sentences >= 2, "a batch of one row has no halves"
-        half = self.sentences // 2
-        return self._rows(0, half), self._rows(half, self.sentences)
+        """Return two halves of a batch of at least two rows.
 
-    def _rows(self, start: int, stop: int) -> Batch:
-        sides = {name: side.rows(start, stop) for name, side in self.sides.items()}
-        links, copies = (None if one is None else one[start:stop] for one in (self.links, self.copies))
-        share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
-        indices = self.indices[start:stop]
-        noise = None if self.noise is None else self.noise.rows(start, stop)
-        return replace(self, sides=sides, indices=indices, links=links, share=share, copies=copies, noise=noise)
+        Both are as wide as the whole batch, so that random numbers of the whole batch fit them.
+        """
+        assert self.sentences >= 2, "a batch of one row cannot be split"
+        half = self.sentences // 2
+        return self._slice_rows(0, half), self._slice_rows(half, self.sentences)
+
+    def _slice_rows(self, start: int, stop: int) -> Batch:
+        return replace(
+            self,
+            streams={name: stream.slice_rows(start, stop) for name, stream in self.streams.items()},
+            indices=self.indices[start:stop],
+            links=None if self.links is None else self.links[start:stop],
+            shard=None if self.shard is None else self.shard._replace(rows=self.shard.rows[start:stop]),
+            copies=None if self.copies is None else self.copies[start:stop],
+            noise=None if self.noise is None else self.noise.slice_rows(start, stop),
+        )
 
 
 def make_batch(
     rows: Sequence[tuple[Sequence[int], ...]],
     indices: Sequence[int],
-    direction: Direction = PAIR,
+    direction: Direction = DEFAULT_DIRECTION,
     spellings: Spellings = NO_SPELLINGS,
 ) -> Batch:
-    """The batch of rows of ids, the direction's sources before its target, without BOS and EOS; `indices` are their
-    numbers. `spellings`: what is to be held of unknown words, of rows that are `Spelled`."""
+    """Return the batch of some rows of ids.
+
+    Args:
+        rows: Ids of each stream without BOS and EOS: the direction's sources, then its target.
+        indices: Corpus indices of the rows.
+        direction: Names of the streams.
+        spellings: Characters and copies to add for unknown words, of rows that are `Spelled`.
+    """
     assert len(rows) == len(indices) > 0
     columns = [list(column) for column in zip(*rows, strict=True)]
-    sides = dict(zip((*direction.sources, direction.target), columns, strict=True))
-    return _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction, spellings)
+    streams = dict(zip((*direction.sources, direction.target), columns, strict=True))
+    return _batch(ParallelIds.of(streams), np.arange(len(rows)), tuple(indices), direction, spellings)
 
 
 def _batch(
@@ -142,20 +160,27 @@ def _batch(
     indices: tuple[int, ...],
     direction: Direction,
     spellings: Spellings,
-    share: Share | None = None,
+    shard: Shard | None = None,
     widths: Sequence[int] | None = None,
 ) -> Batch:
-    """The batch of rows of a direction's `ids`; `widths`: of its sides, where they are to be wider than the rows."""
-    sides = {}
+    """Return the batch of some rows of `ids`, each stream at least as wide as `widths` says."""
+    streams = {}
     for name, width in zip(ids.names, widths or [0] * len(ids.names), strict=True):
-        padded, inventory = torch.from_numpy(ids.padded(name, rows, width)), spellings.characters.get(name)
-        spelling = None if inventory is None else inventory.spelling(padded, ids.unknown_words(name, rows))
-        sides[name] = Side.of(padded, spelling)
-    batch = Batch(sides, direction, indices, share=share)
+        padded = torch.from_numpy(ids.padded(name, rows, width))
+        inventory = spellings.characters.get(name)
+        characters = None
+        if inventory is not None:
+            characters = inventory.spelling(padded, ids.unknown_words(name, rows))
+        streams[name] = Stream.from_ids(padded, characters)
+    batch = Batch(streams, direction, indices, shard=shard)
     if spellings.copies is not None:
         (source,) = direction.sources
-        unknown = [ids.unknown_words(name, rows) for name in (source, direction.target)]
-        copies = spellings.copies.matrix(batch.source.ids, unknown[0], batch.target.ids, unknown[1])
+        copies = spellings.copies.matrix(
+            batch.source.ids,
+            ids.unknown_words(source, rows),
+            batch.target.ids,
+            ids.unknown_words(direction.target, rows),
+        )
         batch = replace(batch, copies=copies)
     if ids.links is None:
         return batch
@@ -164,28 +189,33 @@ def _batch(
 
 
 class Batches:
-    """The batches of any epoch (see `epochs.plan`), a function of (corpus, budget, seed, epoch number) alone.
+    """The batches of each epoch, which depend only on corpus, budget, seed and epoch number (see `epochs.plan`).
 
-    Of each batch, process `rank` of `world` has rows rank, rank + world, ...; they are as wide as the whole batch, so
-    that random numbers drawn for the whole fit. So the batches, and what is learned from them, are the same whatever
-    the number of processes, and the budget is that of all processes together. Sides are padded up to a `multiple` where
-    few different shapes are wanted.
+    Process `rank` of `world` has rows rank, rank + world, ... of each batch, padded to the width of the whole batch, so
+    that random numbers of the whole batch fit. Batches, and what is learned from them, are therefore the same for any
+    number of processes; the budget applies to all processes together.
 
-    Sides that `segments` names are segmented anew each time: a function of seed, epoch number and row. Budget and
-    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. What
-    batches hold of unknown words, `spellings` says. Likewise `inlines` of the first source, before that.
+    Args:
+        ids: The corpus.
+        batch: Budget and grouping of batches.
+        max_length: Max tokens (without EOS) of a stream; longer rows are skipped and counted in `left_out`.
+        seed: Seed of the run.
+        rank: Number of this process.
+        world: Number of processes.
+        multiple: Widths are rounded up to a multiple of this, for few different shapes.
+        direction: Streams of the batches; rows must have all of them. By default all but the last are sources.
+        segments: Functions that sample a new segmentation of a stream in each epoch, from seed, epoch number and row.
+            Budget and `max_length` count the corpus's own tokens; word alignments, which refer to these, are dropped.
+        inlines: A function that adds translations of terms to the first source, before `segments`.
+        spellings: Characters and copies of unknown words to include.
+        partition: Successive batches with at most this many distinct target tokens share these as the vocabulary of
+            their softmax (Jean et al. 2015, section 3.2); a batch that has more by itself has its own.
+        proposal: Distribution of the noise words of each batch, from seed, epoch number and batch number.
+        mixture: How often an epoch contains each row.
 
-    A `mixture` says how often an epoch has each row.
-
-    With `partition` successive batches of an epoch that have so many different target symbols, or fewer, share these as
-    the vocabulary of their softmax (Jean et al. 2015, section 3.2); a batch that alone has more has its own.
-
-    With a `proposal` each batch has its noise words: a function of seed, epoch number and batch.
-
-    They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
-    of its sides.
-
-    Errors: DataError if no pair is within `max_length`; ConfigError if a pair alone is over the budget.
+    Raises:
+        DataError: If no pair is within `max_length`.
+        ConfigError: If a single pair exceeds the budget.
     """
 
     def __init__(
@@ -199,124 +229,153 @@ class Batches:
         world: int = 1,
         multiple: int = 1,
         direction: Direction | None = None,
-        segments: Mapping[str, Segments] | None = None,
-        inlines: Inlines | None = None,
+        segments: Mapping[str, Resegment] | None = None,
+        inlines: InlineTermsFunction | None = None,
         spellings: Spellings = NO_SPELLINGS,
         partition: int | None = None,
-        proposal: Proposal | None = None,
+        proposal: NoiseDistribution | None = None,
         mixture: Mixture | None = None,
     ) -> None:
         assert 0 <= rank < world
-        self._mixture = mixture
-        self._partition, self._proposal = partition, proposal
-        self._segments, self._inlines, self._spellings = dict(segments or {}), inlines, spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
-        self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
-        self._kept, longest, self.left_out = _fitting(ids, max_length)
-        """`left_out`: rows with more than `max_length` symbols (without EOS) on some side."""
+        self._ids = ids
+        self._config = batch
+        self._seed = seed
+        self._rank = rank
+        self._world = world
+        self._segments = dict(segments or {})
+        self._inlines = inlines
+        self._spellings = spellings
+        self._partition = partition
+        self._proposal = proposal
+        self._mixture = mixture
+        self._rows, longest, self.left_out = _select_rows(ids, max_length)
         self._widths = Widths(multiple, longest)
-        if self._kept is not None and len(self._kept) == 0:
-            raise DataError(f"no training pair has at most {max_length} symbols a side (training.max_length)")
+        if self._rows is not None and len(self._rows) == 0:
+            raise DataError(f"no training pair has at most {max_length} tokens per side (training.max_length)")
         if batch.tokens is not None and longest > batch.tokens:
-            wanted = f"must be at least {longest}, the length of the longest training pair"
+            requirement = f"must be at least {longest}, the length of the longest training pair"
             advice = "training.max_length leaves long pairs out"
-            raise ConfigError([f"training.batch.tokens: {wanted} ({advice}); got {batch.tokens}"])
+            raise ConfigError([f"training.batch.tokens: {requirement} ({advice}); got {batch.tokens}"])
         self._plan: tuple[int, Epoch] | None = None
         self._counts: dict[int, int] = {}
-        self._lock = Lock()  # batches are made by a thread ahead of the loop, which asks for counts meanwhile
+        self._lock = Lock()  # a prefetching thread makes batches while the training loop asks for counts
 
     def count(self, epoch: int) -> int:
-        """The number of batches of an epoch."""
+        """Return the number of batches of an epoch."""
         with self._lock:
             return self._counts[epoch] if epoch in self._counts else len(self._planned(epoch))
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """This process's share of the batches of an epoch, without the first `skip`, which cost nothing."""
+        """Yield this process's shards of the batches of an epoch, without the first `skip`, which cost nothing."""
         with self._lock:
             planned = self._planned(number)
-        for batch, vocabulary in zip(range(skip, len(planned)), self._vocabularies(planned, skip), strict=False):
-            made = self._share(planned.pairs(batch), number)
+        for index, vocabulary in zip(range(skip, len(planned)), self._vocabularies(planned, skip), strict=False):
+            batch = self._shard(planned.pairs(index), number)
             if vocabulary is not None:
-                made = replace(made, vocabulary=torch.from_numpy(vocabulary))
+                batch = replace(batch, vocabulary=torch.from_numpy(vocabulary))
             if self._proposal is not None:
-                noise = self._proposal.noise(made.target.ids, self._seed, number, batch)
-                made = replace(made, noise=noise)
-            yield made
+                noise = self._proposal.sample(batch.target.ids, self._seed, number, index)
+                batch = replace(batch, noise=noise)
+            yield batch
 
     def _vocabularies(self, planned: Epoch, skip: int) -> Iterator[Indices | None]:
-        """That of each batch of an epoch but the first `skip`, where it is parted."""
+        """Yield the softmax vocabulary of each batch of an epoch but the first `skip`."""
         if self._partition is None:
             yield from repeat(None)
             return
-        begin, target = 0, self._ids.names[-1]
-        while begin < len(planned):
-            known, end = np.zeros(0, dtype=np.int64), begin
+        target = self._ids.names[-1]
+        start = 0
+        while start < len(planned):
+            vocabulary = np.zeros(0, dtype=np.int64)
+            end = start
             while end < len(planned):
-                more = np.union1d(known, np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD]))
-                if end > begin and len(more) > self._partition:
+                batch_ids = np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD])
+                enlarged = np.union1d(vocabulary, batch_ids)
+                if end > start and len(enlarged) > self._partition:
                     break
-                known, end = more, end + 1
-            yield from repeat(known, max(0, end - max(begin, skip)))
-            begin = end
+                vocabulary = enlarged
+                end += 1
+            yield from repeat(vocabulary, max(0, end - max(start, skip)))
+            start = end
 
-    def of(self, indices: Sequence[int]) -> Batch:
-        """The whole batch of some pairs, as the corpus has them."""
+    def whole_batch(self, indices: Sequence[int]) -> Batch:
+        """Return the batch of some pairs of the corpus, with the rows of all processes."""
         return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction, self._spellings)
 
     @property
     def padding_waste(self) -> float:
-        """The share of padding among all positions of all sides, over the last epoch planned."""
+        """Fraction of padding among all positions of the last epoch planned."""
         with self._lock:
             return (self._plan[1] if self._plan else self._planned(0)).waste
 
     def _planned(self, epoch: int) -> Epoch:
         if self._plan is None or self._plan[0] != epoch:
-            self._plan = None  # two at once would take twice the memory
-            made = plan(self._ids, self._kept, self._config, self._seed, epoch, self._widths, self._mixture)
-            self._plan = epoch, made
-            self._counts[epoch] = len(self._plan[1])
+            self._plan = None  # free the old plan first: two would need twice the memory
+            planned = plan(self._ids, self._rows, self._config, self._seed, epoch, self._widths, self._mixture)
+            self._plan = epoch, planned
+            self._counts[epoch] = len(planned)
         return self._plan[1]
 
-    def _share(self, pairs: Indices, epoch: int) -> Batch:
-        drawn = self._segments or self._inlines
-        ids, places = (self._drawn(pairs, epoch), np.arange(len(pairs))) if drawn else (self._ids, pairs)
-        lengths = ids.lengths(places)
-        counts = self._rank < len(pairs)
-        rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
-        share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), counts)
+    def _shard(self, pairs: Indices, epoch: int) -> Batch:
+        """Return this process's rows of the batch of some pairs."""
+        ids = self._ids
+        positions = pairs
+        if self._segments or self._inlines:
+            ids = self._resample(pairs, epoch)
+            positions = np.arange(len(pairs))
+        lengths = ids.lengths(positions)
+        is_counted = self._rank < len(pairs)
+        rows = np.arange(self._rank, len(pairs), self._world) if is_counted else np.array([0])
+        shard = Shard(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), is_counted)
         widths = self._widths.of(lengths.max(1)).tolist()
-        numbers = tuple(pairs[rows].tolist())
-        return _batch(ids, places[rows], numbers, self.direction, self._spellings, share, widths)
+        indices = tuple(pairs[rows].tolist())
+        return _batch(ids, positions[rows], indices, self.direction, self._spellings, shard, widths)
 
-    def _drawn(self, pairs: Indices, epoch: int) -> ParallelIds:
-        """Pairs in memory, the sides that `segments` names anew. All processes draw all rows: they share the widths."""
+    def _resample(self, pairs: Indices, epoch: int) -> ParallelIds:
+        """Return pairs in memory with sampled terms and segmentations.
+
+        Each process samples the rows of all processes, because they share the batch's widths.
+        """
         rows = [self._ids.row(pair) for pair in pairs.tolist()]
         if self._inlines is not None:
-            for n, ((source, *others), pair) in enumerate(zip(rows, pairs.tolist(), strict=True)):
-                told = self._inlines(source.tolist(), others[-1].tolist(), Random(f"{self._seed} {epoch} {pair} terms"))
-                rows[n] = (np.array(told), *others)
-        sides: dict[str, list[list[int]]] = {}
+            for n, pair in enumerate(pairs.tolist()):
+                source, *others = rows[n]
+                rng = Random(f"{self._seed} {epoch} {pair} terms")
+                rows[n] = (np.array(self._inlines(source.tolist(), others[-1].tolist(), rng)), *others)
+        streams: dict[str, list[list[int]]] = {}
         for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
             unknown = self._ids.unknown_words(name, pairs)
-            sides[name] = [Spelled(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)]
-            if draw := self._segments.get(name):
-                randoms = (Random(f"{self._seed} {epoch} {pair} {name}") for pair in pairs.tolist())
-                sides[name] = [draw(ids, random) for ids, random in zip(sides[name], randoms, strict=True)]
-        return ParallelIds.of(sides)
+            sentences: list[list[int]] = [
+                Spelled(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)
+            ]
+            if resegment := self._segments.get(name):
+                for n, pair in enumerate(pairs.tolist()):
+                    sentences[n] = resegment(sentences[n], Random(f"{self._seed} {epoch} {pair} {name}"))
+            streams[name] = sentences
+        return ParallelIds.of(streams)
 
 
-def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
-    """The rows that have all sides and are short enough (None: all rows), the longest side among them, and how many
-    are too long."""
-    limit = np.iinfo(np.int64).max if max_length is None else max_length + 1
-    parts, longest, begin, long = [], 0, 0, 0
-    for lengths in blocks(ids):
-        whole, longer = lengths.min(0) > 0, lengths.max(0)
-        fits = np.flatnonzero(whole & (longer <= limit))
-        parts.append((fits + begin).astype(np.uint32))
-        longest = max(longest, int(longer[fits].max(initial=0)))
-        long += int(whole.sum()) - len(fits)
-        begin += lengths.shape[1]
-    kept = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
-    return (None if len(kept) == len(ids) > 0 else kept), longest, long
+def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
+    """Select the rows that have all streams and are short enough.
+
+    Returns:
+        The row numbers (None for all rows), the length of the longest stream among them, and the number of rows that
+        are too long.
+    """
+    limit = np.iinfo(np.int64).max if max_length is None else max_length + 1  # with EOS
+    selected = []
+    longest = 0
+    num_too_long = 0
+    start = 0
+    for lengths in blocks(ids):  # [streams, rows]
+        is_complete = lengths.min(0) > 0
+        max_lengths = lengths.max(0)
+        fitting = np.flatnonzero(is_complete & (max_lengths <= limit))
+        selected.append((fitting + start).astype(np.uint32))
+        longest = max(longest, int(max_lengths[fitting].max(initial=0)))
+        num_too_long += int(is_complete.sum()) - len(fitting)
+        start += lengths.shape[1]
+    rows = np.concatenate([np.zeros(0, dtype=np.uint32), *selected])
+    return (None if len(rows) == len(ids) > 0 else rows), longest, num_too_long

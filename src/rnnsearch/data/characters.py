@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig, RunConfig
-from rnnsearch.data.batch import Direction, Spelling
+from rnnsearch.data.batch import Direction, CharacterTable
 from rnnsearch.data.ragged import Integers, Ragged
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import PAD, SPECIALS, UNK
@@ -56,7 +56,7 @@ class Characters:
         """What numbers spell; specials spell nothing."""
         return "".join(self._shown[number - len(SPECIALS)] for number in numbers if number >= len(SPECIALS))
 
-    def spelling(self, ids: Tensor, unknown: Sequence[Sequence[str]]) -> Spelling:
+    def spelling(self, ids: Tensor, unknown: Sequence[Sequence[str]]) -> CharacterTable:
         """That of sentences [B, J], each different symbol once; `unknown`: the unknown words of each row, in order."""
         here = ids == UNK
         words = list(chain.from_iterable(unknown))
@@ -76,7 +76,7 @@ class Characters:
             characters[begin : begin + len(table), : table.shape[1]] = table
             begin += len(table)
         used = max(1, int((characters != NOTHING).sum(1).max()))
-        return Spelling(which, torch.from_numpy(characters[:, :used]))
+        return CharacterTable(which, torch.from_numpy(characters[:, :used]))
 
     def _table(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
         """The numbers [S, L] of words, each cut after `LONGEST` and padded."""
