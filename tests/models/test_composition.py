@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.config.encoders import SOURCE_CHARACTERS
-from rnnsearch.data.batch import Spelling, Symbols
+from rnnsearch.data.batch import CharacterTable, EmbeddingInput
 from rnnsearch.models.composition import COMPOSITIONS, ComposedEmbedding, NGrams
 from tests.models import reference as paper
 from tests.models.reference import close, within
@@ -100,7 +100,7 @@ def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
     ids = torch.tensor([[17, 1, 3], [1, 3, 0]])
     spelled = ids >= 4 if words == "all" else ids == 1
     which = torch.tensor([[3, 1, 0], [2, 0, 0]]) * (spelled | (ids == 1))
-    x = table(Symbols(ids, Spelling(which, padded([[0], *WORDS]))))
+    x = table(EmbeddingInput(ids, CharacterTable(which, padded([[0], *WORDS]))))
     for place, row in enumerate(which.flatten().tolist()):
         expected = LOOPS[name](within(p, "composition"), WORDS[row - 1]) if row else p["weight"][ids.flatten()[place]]
         close(x.flatten(0, 1)[place], expected)

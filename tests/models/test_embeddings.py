@@ -2,7 +2,7 @@
 
 import torch
 
-from rnnsearch.data.batch import Symbols
+from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.models.layers import Embedding
 from rnnsearch.text.vocabulary import BOS
 
@@ -10,7 +10,7 @@ from rnnsearch.text.vocabulary import BOS
 def test_zero_bos_is_zero_and_learns_nothing(drawn):
     table, p = drawn(Embedding(7, 3, zero_bos=True))
     ids = torch.tensor([[BOS, 5]])
-    x = table(Symbols(ids))
+    x = table(EmbeddingInput(ids))
     assert not x[0, 0].any()
     assert torch.equal(x[0, 1], torch.from_numpy(p["weight"])[5])
     x.sum().backward()

@@ -10,12 +10,12 @@ from rnnsearch.accel.registry import choose
 from rnnsearch.accel.search import packed
 from rnnsearch.config import DropoutConfig
 from rnnsearch.config.language_model import LanguageModelConfig
-from rnnsearch.data.batch import Direction, Symbols
+from rnnsearch.data.batch import Direction, EmbeddingInput
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.language_model import NETWORKS, LanguageModel
 from rnnsearch.objectives.likelihood import NextSymbol
-from rnnsearch.ops.linear import Kind
+from rnnsearch.ops.linear import DType
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
 from rnnsearch.search.model_scorer import LanguageScorer
@@ -123,7 +123,7 @@ def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
 def test_tied_output_rows_are_the_embedding():
     model = make("gru", tie="target", embedding=D)
     assert model.output.weight is model.embedding.weight
-    close(model.embedding(Symbols(torch.tensor([3])))[0].detach(), model.output.weight[3].detach().numpy())
+    close(model.embedding(EmbeddingInput(torch.tensor([3])))[0].detach(), model.output.weight[3].detach().numpy())
 
 
 def test_it_scores_searches_and_samples_by_one_distribution(drawn):
@@ -162,7 +162,7 @@ def test_columns_are_renormalised(drawn):
 def test_native_products_give_what_the_definition_gives(form, drawn):
     model, _ = drawn(make(form))
     model = model.float()
-    twin, y = packed(model, Kind.FP32), torch.tensor([BOS, 6, 8])
+    twin, y = packed(model, DType.FP32), torch.tensor([BOS, 6, 8])
     assert twin is not None
     sources, found = make_sources([[4], [4], [4]], torch.device("cpu")), []
     for scorer in (LanguageScorer(model), LanguageScorer(twin)):

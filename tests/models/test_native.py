@@ -166,7 +166,7 @@ def test_a_system_may_keep_tiles_to_itself(maker, first, monkeypatch):
     assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
     monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
     monkeypatch.setattr(building, "told", {"vendor_id": maker}.get)
-    assert runtime.variant().name == first
+    assert runtime.best_variant().name == first
 
 
 def picked(machine, has, monkeypatch, tiles=True, maker="AuthenticAMD"):

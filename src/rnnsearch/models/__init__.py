@@ -1,1 +1,1 @@
-"""The networks: cells, encoders, attention, decoders, output layer, and the model they make together."""
+"""PyTorch models: cells, encoders, attention, decoders and output layers, and the models composed of them."""

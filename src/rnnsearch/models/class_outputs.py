@@ -1,4 +1,4 @@
-"""Outputs for large vocabularies that choose a class of symbols before the symbol."""
+"""Outputs for large vocabularies that predict a class of tokens before the token, and `make_output`."""
 
 from __future__ import annotations
 
@@ -20,45 +20,46 @@ from rnnsearch.utils.tensors import at_least_fp32
 
 @implements(HierarchicalOptions)
 class HierarchicalOutput(PlainLoss):
-    """p(y) = p(c(y)) p(y | c(y)), a softmax over classes and one over the symbols of the class (Goodman 2001).
+    """p(y) = p(c(y)) p(y | c(y)), a softmax over classes and one over the tokens of the class (Goodman 2001).
 
-    Which class a symbol is of is counted in the training text (`data/word_classes.py`) and given to `arrange`.
-    Over some symbols both softmaxes are over these, and the classes that have any of them.
+    The classes are counted in the training text (`data/word_classes.py`) and set by `assign_classes`. With `rows`, both
+    softmaxes are restricted: to these tokens, and to the classes that have any of them.
     """
+
+    classes: Tensor
+    """[V], the class of each token, as floats like everything in a model folder."""
 
     def __init__(self, options: HierarchicalOptions, readout: int, vocabulary: int) -> None:
         super().__init__()
-        self.vocabulary, self.by = vocabulary, options.by
-        self.num_classes = min(options.classes or isqrt(vocabulary), vocabulary)
-        """How many classes there may be."""
+        self.vocabulary = vocabulary
+        self.by = options.by
+        self.num_classes = min(options.classes or isqrt(vocabulary), vocabulary)  # some may be empty
         self.weight = parameter("embedding", vocabulary, readout)
         self.bias = parameter("bias", vocabulary)
         self.class_weight = parameter("embedding", self.num_classes, readout)
         self.class_bias = parameter("bias", self.num_classes)
-        self.register_buffer(
-            "classes", torch.arange(vocabulary).mul(self.num_classes).div(vocabulary, rounding_mode="floor")
-        )
+        classes = torch.arange(vocabulary).mul(self.num_classes).div(vocabulary, rounding_mode="floor")
+        self.register_buffer("classes", classes)
         self.assign_classes(self.classes)
 
-    classes: Tensor
-    """[V], the class of each symbol: floats, as all that a model folder holds."""
-
     def assign_classes(self, classes: Int[Tensor, "V"]) -> None:
-        """Say which class each symbol is of."""
+        """Set the class of each token."""
         self.classes = classes.to(self.weight.device, torch.float32)
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        of = self.classes.long() if rows is None else self.classes[rows].long()
+        classes = self.classes.long() if rows is None else self.classes[rows].long()  # [C]
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
 
         def logits(readout: Tensor) -> Tensor:
-            scores = at_least_fp32(functional.linear(readout, weight, bias))
-            among = of.expand_as(scores)
-            most = scores.new_full((*scores.shape[:-1], self.num_classes), -torch.inf)
-            most = most.scatter_reduce(-1, among, scores.detach(), "amax")
-            apart = (scores - most.gather(-1, among)).exp()
-            norm = apart.new_zeros(most.shape).scatter_add(-1, among, apart).gather(-1, among).log()
-            return scores - most.gather(-1, among) - norm + self._class_log_probs(readout, of).gather(-1, among)
+            scores = at_least_fp32(functional.linear(readout, weight, bias))  # [..., C]
+            class_of = classes.expand_as(scores)
+            # log_softmax within each class; the maximum of each class is subtracted for stability.
+            maximum = scores.new_full((*scores.shape[:-1], self.num_classes), -torch.inf)
+            maximum = maximum.scatter_reduce(-1, class_of, scores.detach(), "amax")
+            exp = (scores - maximum.gather(-1, class_of)).exp()
+            log_sum = exp.new_zeros(maximum.shape).scatter_add(-1, class_of, exp).gather(-1, class_of).log()
+            log_p_class = self._class_log_probs(readout, classes).gather(-1, class_of)
+            return scores - maximum.gather(-1, class_of) - log_sum + log_p_class
 
         return logits
 
@@ -69,39 +70,51 @@ class HierarchicalOutput(PlainLoss):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """Class by class, of the symbols of the targets' classes alone."""
+        """Return the losses class by class, reading only the rows of W_o in the targets' classes."""
         assert smoothing == 0.0 and rows is None, "the softmaxes are over classes"
-        classes = self.classes.long()
-        own = classes[target]
-        here = torch.zeros(self.num_classes, dtype=torch.bool, device=own.device).index_fill(0, own, True)
-        members = here[classes].nonzero()[:, 0]
+        classes = self.classes.long()  # [V]
+        target_class = classes[target]  # [M]
+        device = target.device
+        is_used = torch.zeros(self.num_classes, dtype=torch.bool, device=device).index_fill(0, target_class, True)
+
+        # All tokens of the used classes, ordered by class, and the index of each target within its class.
+        members = is_used[classes].nonzero()[:, 0]
         members = members[classes[members].argsort(stable=True)]
-        widths = torch.bincount(classes[members], minlength=self.num_classes)
-        place = torch.zeros_like(classes).index_copy(0, members, torch.arange(len(members), device=own.device))
-        within = place[target] - (widths.cumsum(0) - widths)[own]
-        by_class, sizes = own.argsort(stable=True), torch.bincount(own, minlength=self.num_classes)[here].tolist()
-        spans, found = widths[here].tolist(), []
-        weights, biases = self.weight.index_select(0, members), self.bias.index_select(0, members)
-        parts = (readout[by_class].split(sizes), within[by_class].split(sizes), weights.split(spans))
-        for t, y, weight, bias in zip(*parts, biases.split(spans), strict=True):
+        class_sizes = torch.bincount(classes[members], minlength=self.num_classes)
+        member_index = torch.zeros_like(classes).index_copy(0, members, torch.arange(len(members), device=device))
+        class_start = class_sizes.cumsum(0) - class_sizes
+        index_in_class = member_index[target] - class_start[target_class]
+
+        # One softmax per used class, over the targets that belong to it.
+        by_class = target_class.argsort(stable=True)
+        targets_per_class = torch.bincount(target_class, minlength=self.num_classes)[is_used].tolist()
+        tokens_per_class = class_sizes[is_used].tolist()
+        losses = []
+        for t, y, weight, bias in zip(
+            readout[by_class].split(targets_per_class),
+            index_in_class[by_class].split(targets_per_class),
+            self.weight.index_select(0, members).split(tokens_per_class),
+            self.bias.index_select(0, members).split(tokens_per_class),
+            strict=True,
+        ):
             scores = at_least_fp32(functional.linear(t, weight, bias))
-            found.append(functional.cross_entropy(scores, y, reduction="none"))
-        of_class = -self._class_log_probs(readout, classes).gather(1, own[:, None])[:, 0]
-        nll = of_class.index_add(0, by_class, torch.cat(found)) if found else of_class
+            losses.append(functional.cross_entropy(scores, y, reduction="none"))
+        class_nll = -self._class_log_probs(readout, classes).gather(1, target_class[:, None])[:, 0]
+        nll = class_nll.index_add(0, by_class, torch.cat(losses)) if losses else class_nll
         return nll.sum(), nll.detach()
 
-    def _class_log_probs(self, readout: Tensor, of: Tensor) -> Tensor:
-        """Log-probabilities of the classes that symbols are of."""
-        none = torch.ones(self.num_classes, dtype=torch.bool, device=of.device).index_fill(0, of, False)
+    def _class_log_probs(self, readout: Tensor, classes: Int[Tensor, "C"]) -> Tensor:
+        """Return the log-probabilities of all classes, normalised over those that occur in `classes`."""
+        is_empty = torch.ones(self.num_classes, dtype=torch.bool, device=classes.device).index_fill(0, classes, False)
         scores = at_least_fp32(functional.linear(readout, self.class_weight, self.class_bias))
-        return torch.log_softmax(scores.masked_fill(none, -torch.inf), dim=-1)
+        return torch.log_softmax(scores.masked_fill(is_empty, -torch.inf), dim=-1)
 
 
 @implements(AdaptiveOptions)
 class AdaptiveOutput(PlainLoss):
-    """The adaptive softmax of Grave et al. (2017), which is PyTorch's; over some symbols by its own parameters.
+    """The adaptive softmax of Grave et al. (2017), for tokens in order of frequency.
 
-    Symbols are in order of frequency.
+    The module is PyTorch's; with `rows`, its parameters are used directly.
     """
 
     def __init__(self, options: AdaptiveOptions, readout: int, vocabulary: int) -> None:
@@ -110,40 +123,42 @@ class AdaptiveOutput(PlainLoss):
         self.layer = nn.AdaptiveLogSoftmaxWithLoss(
             readout, vocabulary, options.cutoffs, div_value=options.factor, head_bias=True
         )
-        for part in self.layer.modules():
-            if isinstance(part, nn.Linear):
-                set_role(part.weight, "embedding")
-                if part.bias is not None:
-                    set_role(part.bias, "bias")
-        for group in self._groups():
-            set_role(group[0].weight, "weight")
+        for module in self.layer.modules():
+            if isinstance(module, nn.Linear):
+                set_role(module.weight, "embedding")
+                if module.bias is not None:
+                    set_role(module.bias, "bias")
+        for projection, _ in self._tail():
+            set_role(projection.weight, "weight")
 
-    def _groups(self) -> list[tuple[nn.Linear, nn.Linear]]:
-        """Of each group, what reads the readout and W_o of its symbols."""
-        return [(group[0], group[1]) for group in self.layer.tail]  # type: ignore[index]
+    def _tail(self) -> list[tuple[nn.Linear, nn.Linear]]:
+        """Return the projection of the readout and W_o of each cluster of less frequent tokens."""
+        return [(cluster[0], cluster[1]) for cluster in self.layer.tail]  # type: ignore[index]
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         if rows is None:
             return lambda readout: self.layer.log_prob(readout.flatten(0, -2)).unflatten(0, readout.shape[:-1])
-        first = self.layer.cutoffs[0]
-        own, some = (rows < first).nonzero()[:, 0], []
-        for number, (reads, words) in enumerate(self._groups()):
+        head_size = self.layer.cutoffs[0]
+        head_columns = (rows < head_size).nonzero()[:, 0]
+        clusters = []  # of each cluster with any of the tokens: its number, their columns, projection and rows of W_o
+        for number, (projection, words) in enumerate(self._tail()):
             low, high = self.layer.cutoffs[number : number + 2]
-            at = ((rows >= low) & (rows < high)).nonzero()[:, 0]
-            if len(at):
-                some.append((number, at, reads, words.weight[rows[at] - low]))
-        groups = torch.tensor([first + number for number, *_ in some], dtype=rows.dtype, device=rows.device)
-        heads = torch.cat([rows[own], groups])
-        weight, bias = self.layer.head.weight[heads], self.layer.head.bias[heads]
+            columns = ((rows >= low) & (rows < high)).nonzero()[:, 0]
+            if len(columns):
+                clusters.append((number, columns, projection, words.weight[rows[columns] - low]))
+        cluster_rows = [head_size + number for number, *_ in clusters]
+        head_rows = torch.cat([rows[head_columns], torch.tensor(cluster_rows, dtype=rows.dtype, device=rows.device)])
+        weight, bias = self.layer.head.weight[head_rows], self.layer.head.bias[head_rows]
 
         def logits(readout: Tensor) -> Tensor:
             head = torch.log_softmax(at_least_fp32(functional.linear(readout, weight, bias)), dim=-1)
-            found = head.new_empty((*head.shape[:-1], len(rows)))
-            found[..., own] = head[..., : len(own)]
-            for group, (_, at, reads, words) in zip(head[..., len(own) :].split(1, dim=-1), some, strict=False):
-                among = torch.log_softmax(at_least_fp32(functional.linear(reads(readout), words)), dim=-1)
-                found[..., at] = among + group
-            return found
+            scores = head.new_empty((*head.shape[:-1], len(rows)))
+            scores[..., head_columns] = head[..., : len(head_columns)]
+            log_p_clusters = head[..., len(head_columns) :].split(1, dim=-1)  # one empty chunk without clusters
+            for log_p_cluster, (_, columns, projection, words) in zip(log_p_clusters, clusters, strict=False):
+                in_cluster = at_least_fp32(functional.linear(projection(readout), words))
+                scores[..., columns] = torch.log_softmax(in_cluster, dim=-1) + log_p_cluster
+            return scores
 
         return logits
 
@@ -154,21 +169,20 @@ class AdaptiveOutput(PlainLoss):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """Of the groups that the targets are of."""
-        assert smoothing == 0.0 and rows is None, "the softmaxes are over groups"
-        with torch.autocast(readout.device.type, enabled=False):  # the library's layer knows one type
+        """Return the losses, reading only the clusters of the targets."""
+        assert smoothing == 0.0 and rows is None, "the softmaxes are over clusters"
+        with torch.autocast(readout.device.type, enabled=False):  # PyTorch's module does not support mixed types
             nll = -self.layer(at_least_fp32(readout), target).output
         return nll.sum(), nll.detach()
 
 
 OUTPUTS: Implementations[Callable[..., PlainLoss]] = Implementations(outputs.OUTPUTS)
-"""Beside the one softmax."""
 
 
 def make_output(
     config: OutputConfig, readout: int, vocabulary: int, tied: Embedding | None, lexical: int = 0
 ) -> PlainLoss:
-    """The output of a config: one softmax, which may share an embedding (see `Output`), or another."""
+    """Create the output layer of a config; only a single softmax can be tied or have a lexical model (see `Output`)."""
     if isinstance(config, SoftmaxOptions):
         return Output(readout, vocabulary, tied, lexical)
     return OUTPUTS[config.type](config, readout, vocabulary)

@@ -1,4 +1,9 @@
-"""CopyNet's mixture (Gu et al. 2016): one softmax over the words of the vocabulary and the places of the source."""
+"""Outputs that read the source words: CopyNet's mixture, the lexical model, and the pointer softmax.
+
+`CopyOutput` (Gu et al. 2016) has one softmax over the words of the vocabulary and the source positions. `Lexical`
+(Nguyen & Chiang 2018) adds the attended source words to the readout. `PointerOutput` (Gulcehre et al. 2016) switches
+between the vocabulary and attention.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +21,46 @@ from rnnsearch.text.vocabulary import EOS, UNK
 from rnnsearch.utils.tensors import at_least_fp32, each
 
 NEVER = -1e30
-"""The score of what cannot be; finite, so that a sum of nothing else has gradients."""
+"""Score of impossible events; finite, so that a sum of only such events has gradients."""
+
+MIN_POINTER_WEIGHT = 1e-9
+"""Lower limit of the attention weight of a word that is pointed at."""
 
 
 class TargetWordTable:
-    """Which target word each source word is: the same one, or <unk> where the vocabulary of the target lacks it.
+    """The target word of each source word: the same word, or UNK if it is not in the target vocabulary.
 
-    The tokenizers say it, so it is no part of a model's weights.
+    The table follows from the tokenizers, so it is not part of a model's weights.
     """
 
     table: Int[Tensor, "V"]
-    """By the source's symbols. Until one is given, symbols of one number are one word."""
+    """Target ids by source id. Until it is set, equal ids are taken for the same word."""
 
     def __init__(self, source: int, target: int) -> None:
         ids = torch.arange(source, device="cpu")
         self.table = ids.where(ids < target, UNK)
 
     def lookup(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Int[Tensor, "B J"]:
-        """The target word at each source place, or `NOWHERE`."""
+        """Return the target id of the word at each source position, or `NO_WORD` (see `Memory.target_ids`)."""
         self.table = self.table.to(source.device)
         return self.table[source].where(mask & (source != EOS), NO_WORD)
 
 
-def copy_positions(y: Int[Tensor, "N *I"], places: Int[Tensor, "B J"]) -> Bool[Tensor, "N *I J"]:
-    """At which source places the target words `y` of N = B * K rows stand; <unk> at all that the vocabulary lacks."""
-    places = each(places, len(y))
-    return (places if y.ndim == 1 else places[:, None]) == y[..., None]
+def copy_positions(y: Int[Tensor, "N *I"], target_ids: Int[Tensor, "B J"]) -> Bool[Tensor, "N *I J"]:
+    """Return the mask of source positions that hold the target words y of N = B * K rows.
+
+    UNK is at all positions whose word is not in the target vocabulary.
+    """
+    target_ids = each(target_ids, len(y))
+    return (target_ids if y.ndim == 1 else target_ids[:, None]) == y[..., None]
 
 
 class CopyOutput(PlainLoss):
-    """p(y_t) = p(y_t, generate) + p(y_t, copy), of one sum of exponentials (eq. 4 to 6): psi_g of each word of the
-    vocabulary, and psi_c of each source place, which counts for the word that stands there.
+    """CopyNet's output (Gu et al. 2016): p(y_t) = p(y_t, generate) + p(y_t, copy) in one softmax (eq. 4-6).
 
-    Behind each readout of `width` numbers stand psi_c of the J places and the target word at each. In search <unk> has,
-    beside its own, all the probability of words that no column is for: which one, `shares` then says.
+    It is over psi_g of each word of the vocabulary and psi_c of each source position, which counts for the word there.
+    Each readout of size `width` is followed by psi_c and the target id of the J positions (`append_copy_scores`). In
+    search, UNK also gets the probability of all words without a column; `copy_fractions` then tells which word it is.
     """
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
@@ -60,49 +71,47 @@ class CopyOutput(PlainLoss):
 
     @staticmethod
     def append_copy_scores(
-        readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], places: Int[Tensor, "B J"]
+        readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], target_ids: Int[Tensor, "B J"]
     ) -> Float[Tensor, "N *I X"]:
-        """A readout with what stands behind it, X = W + 2 J numbers; in fp32 at least, which holds every word's id."""
-        places = each(places, len(psi))
-        places = (places if psi.ndim == 2 else places[:, None]).expand(psi.shape)
-        return torch.cat([at_least_fp32(readout), psi, places.to(psi.dtype)], dim=-1)
+        """Concatenate readout, psi_c and target ids, X = W + 2 J, in fp32 or wider, which holds every id exactly."""
+        target_ids = each(target_ids, len(psi))
+        target_ids = (target_ids if psi.ndim == 2 else target_ids[:, None]).expand(psi.shape)
+        return torch.cat([at_least_fp32(readout), psi, target_ids.to(psi.dtype)], dim=-1)
 
     def split(self, readout: Float[Tensor, "*rows X"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The decoder's own readout, psi_c and the words at the places."""
+        """Return the decoder's readout, psi_c and the target ids of the source positions."""
         J = (readout.shape[-1] - self.width) // 2
-        own, psi, places = readout.split([self.width, J, J], dim=-1)
-        return own, psi, places.long()
-
-    def _columns(self, rows: Int[Tensor, "C"] | None) -> Callable[[Tensor], Tensor]:
-        """From the words at source places to the columns of `rows` that they count for, or `NOWHERE`."""
-        column_of = torch.arange(self.vocabulary, device=self.words.bias.device)
-        if rows is not None:
-            column_of = torch.full_like(column_of, NO_WORD).index_copy(0, rows, column_of[: len(rows)])
-            column_of = column_of.where(column_of != NO_WORD, column_of[UNK])
-        return lambda places: column_of[places.clamp_min(0)].where(places != NO_WORD, NO_WORD)
+        decoder_readout, psi, target_ids = readout.split([self.width, J, J], dim=-1)
+        return decoder_readout, psi, target_ids.long()
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        words, columns_of = self.words.logits_function(rows), self._columns(rows)
+        word_logits = self.words.logits_function(rows)
+        columns_of = self._column_lookup(rows)
 
         def logits(readout: Tensor) -> Tensor:
-            own, psi, places = self.split(readout)
-            scores, columns = at_least_fp32(words(own)), columns_of(places)
+            decoder_readout, psi, target_ids = self.split(readout)
+            scores = at_least_fp32(word_logits(decoder_readout))  # psi_g [..., C]
+            columns = columns_of(target_ids)  # [..., J]
             psi = psi.masked_fill(columns == NO_WORD, NEVER)
-            highest = torch.maximum(scores.amax(-1, keepdim=True), psi.amax(-1, keepdim=True)).detach()
-            both = (scores - highest).exp().scatter_add(-1, columns.clamp_min(0), (psi - highest).exp())
-            return both.clamp_min(torch.finfo(both.dtype).tiny).log() + highest
+            maximum = torch.maximum(scores.amax(-1, keepdim=True), psi.amax(-1, keepdim=True)).detach()
+            total = (scores - maximum).exp().scatter_add(-1, columns.clamp_min(0), (psi - maximum).exp())
+            return total.clamp_min(torch.finfo(total.dtype).tiny).log() + maximum
 
         return logits
 
     def copy_fractions(
         self, readout: Float[Tensor, "M X"], y: Int[Tensor, "M"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "M J"]:
-        """Of each symbol y the share of its probability that is copied from each source place, over all symbols or over
-        `rows`, of which y is one."""
-        own, psi, places = self.split(readout)
-        generated, _ = self.words.sampled_logits(own, y, y[:0])
-        columns_of = self._columns(rows)
-        copied = psi.masked_fill(columns_of(places) != columns_of(y)[:, None], NEVER)
+        """Return the fraction of each token's probability that is copied from each source position.
+
+        Args:
+            y: Token ids, all of them in `rows`.
+            rows: Ids of the tokens that have columns, or None for all.
+        """
+        decoder_readout, psi, target_ids = self.split(readout)
+        generated, _ = self.words.sampled_logits(decoder_readout, y, y[:0])
+        columns_of = self._column_lookup(rows)
+        copied = psi.masked_fill(columns_of(target_ids) != columns_of(y)[:, None], NEVER)  # [M, J]
         return (copied - torch.logaddexp(generated, copied.logsumexp(1))[:, None]).exp()
 
     def losses(
@@ -113,61 +122,70 @@ class CopyOutput(PlainLoss):
         rows: Int[Tensor, "C"] | None = None,
         copied: Bool[Tensor, "M J"] | None = None,
     ) -> Losses:
-        """As `Output.losses`, where a known word is generated or copied, an unknown one that stands in the source, at
-        the places `copied`, is copied, and another is <unk>. Smoothing is over the words of the vocabulary."""
-        own, psi, places = self.split(readout)
-        scores = at_least_fp32(self.words.logits(own, rows))
+        """Return losses like `Output.losses`.
+
+        A known word is generated or copied. An unknown word that occurs in the source, at the positions `copied`, is
+        copied; any other unknown word is UNK. Smoothing is over the words of the vocabulary.
+        """
+        decoder_readout, psi, target_ids = self.split(readout)
+        scores = at_least_fp32(self.words.logits(decoder_readout, rows))  # psi_g [M, C]
         columns = target if rows is None else torch.searchsorted(rows, target)
-        generated = scores.gather(1, columns[:, None])[:, 0]
-        at = (places == target[:, None]) & (target != UNK)[:, None]
+        generated = scores.gather(1, columns[:, None])[:, 0]  # [M]
+        holds_target = (target_ids == target[:, None]) & (target != UNK)[:, None]  # [M, J]
         if copied is not None:
-            generated, at = generated.masked_fill(copied.any(1), NEVER), at | copied
-        by_copying = psi.masked_fill(~at, NEVER).logsumexp(1)
-        norm = torch.logaddexp(scores.logsumexp(1), psi.logsumexp(1))
-        nll = norm - torch.logaddexp(generated, by_copying)
-        uniform = (norm - scores.mean(1)).sum()
+            generated = generated.masked_fill(copied.any(1), NEVER)
+            holds_target = holds_target | copied
+        log_copied = psi.masked_fill(~holds_target, NEVER).logsumexp(1)
+        log_norm = torch.logaddexp(scores.logsumexp(1), psi.logsumexp(1))
+        nll = log_norm - torch.logaddexp(generated, log_copied)
+        uniform = (log_norm - scores.mean(1)).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
+    def _column_lookup(self, rows: Int[Tensor, "C"] | None) -> Callable[[Tensor], Tensor]:
+        """Return a function from target ids to columns of `rows`, with `NO_WORD` unchanged.
 
-# The lexical model beside the decoder (Nguyen & Chiang 2018, "Improving lexical choice in NMT", section 4).
+        Ids that are not in `rows` get the column of UNK.
+        """
+        column_of = torch.arange(self.vocabulary, device=self.words.bias.device)
+        if rows is not None:
+            column_of = torch.full_like(column_of, NO_WORD).index_copy(0, rows, column_of[: len(rows)])
+            column_of = column_of.where(column_of != NO_WORD, column_of[UNK])
+        return lambda target_ids: column_of[target_ids.clamp_min(0)].where(target_ids != NO_WORD, NO_WORD)
 
 
 class Lexical(nn.Module):
-    """A way from the attended source WORDS to the target word that passes by neither encoder nor decoder:
+    """The lexical model of Nguyen & Chiang 2018 ("Improving lexical choice in NMT", section 4).
+
+    A path from the attended source WORDS to the target word that bypasses encoder and decoder:
 
     f^l_t = tanh(sum_s a_t(s) f_s) (eq. 4),  h^l_t = tanh(W f^l_t + b) + f^l_t (eq. 5),
     p(y_t) = softmax(W_o t_t + b_o + W_l h^l_t + b_l) (eq. 6; the two biases are one here),
 
-    with f_s the source word's embedding. h^l_t [E] stands behind the decoder's readout, W_l behind W_o.
+    where f_s is the source word's embedding. h^l_t [E] is appended to the decoder's readout; `Output` has W_l.
     """
 
     def __init__(self, embedding: int) -> None:
         super().__init__()
-        self.hidden = Linear(embedding, embedding)
-        """W and b."""
+        self.hidden = Linear(embedding, embedding)  # W and b
 
     def forward(self, alpha: Float[Tensor, "*rows J"], memory: Memory) -> Float[Tensor, "*rows E"]:
-        """h^l of [B, I] target positions or N = B * K hypotheses, from their weights over the memory's annotations."""
+        """Return h^l of [B, I] target positions or N = B * K hypotheses, given their weights over annotations."""
         assert memory.words is not None
-        words = memory.words
+        words = memory.words  # [B, J, E]
         weights = memory.to_source(alpha)
-        rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)
+        rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)  # [B, I or K, J]
         attended = torch.tanh(torch.bmm(rows, words))
-        # No size of a batch is a constant here, which a traced graph would keep.
+        # A traced graph must not contain the size of a batch as a constant.
         attended = attended.flatten(0, 1) if weights.ndim == 2 else attended.view(weights.shape[0], -1, words.shape[2])
         return torch.tanh(self.hidden(attended)) + attended
 
 
-# The pointer softmax: a switch between saying a word of the vocabulary and pointing at a source word (Gulcehre et al.
-# 2016, "Pointing the unknown words").
-
-MIN_POINTER_WEIGHT = 1e-9
-"""Of the weight of what is pointed at."""
-
-
 class Switch(nn.Module):
-    """p(z_t = 1) = sigmoid(v^T tanh(W [s; c; E y_{t-1}] + b) + b_z): that the next word is said, and not pointed at
-    (eq. 4; one hidden layer, where the paper has two)."""
+    """The switch of the pointer softmax (Gulcehre et al. 2016, "Pointing the unknown words", eq. 4).
+
+    p(z_t = 1) = sigmoid(v^T tanh(W [s; c; E y_{t-1}] + b) + b_z) is the probability that the next word is generated and
+    not pointed at. The paper has two hidden layers.
+    """
 
     def __init__(self, state: int, context: int, embedding: int, size: int) -> None:
         super().__init__()
@@ -177,18 +195,20 @@ class Switch(nn.Module):
     def forward(
         self, state: Float[Tensor, "*rows D"], context: Float[Tensor, "*rows H"], y_prev: Float[Tensor, "*rows E"]
     ) -> Float[Tensor, "*rows 1"]:
-        """The sigmoid's argument."""
-        read = torch.cat([part.to(state.dtype) for part in (state, context, y_prev)], dim=-1)
-        chosen: Tensor = self.choice(torch.tanh(self.hidden(read)))
-        return chosen
+        """Return the argument of the sigmoid."""
+        inputs = torch.cat([vector.to(state.dtype) for vector in (state, context, y_prev)], dim=-1)
+        logit: Tensor = self.choice(torch.tanh(self.hidden(inputs)))
+        return logit
 
 
 class PointerOutput(OutputLayer):
-    """The output layer under a switch, whose number stands behind each readout:
+    """The pointer softmax (Gulcehre et al. 2016), an output layer with a `Switch`.
 
-    p(y_t = w) = p(z_t = 1) p_vocabulary(w) of a word of the vocabulary; p(z_t = 0) alpha_t(j) of source word j (eq. 5).
+    p(y_t = w) = p(z_t = 1) p_vocabulary(w) for a word of the vocabulary;
+    p(z_t = 0) alpha_t(j) for source word j (eq. 5).
 
-    In search <unk> has, beside its own, all the probability of pointing: where it points is what attention then says.
+    The switch's logit is the last unit of each readout. In search, UNK also gets all the probability of pointing;
+    attention then tells which source word it is.
     """
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
@@ -197,13 +217,14 @@ class PointerOutput(OutputLayer):
         self.words = Output(readout, vocabulary, tied, lexical)
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        words = self.words.logits_function(rows)
+        word_logits = self.words.logits_function(rows)
 
         def logits(readout: Tensor) -> Tensor:
-            said = at_least_fp32(readout[..., -1:])
-            scores = torch.log_softmax(at_least_fp32(words(readout[..., :-1])), dim=-1) + functional.logsigmoid(said)
-            unknown = torch.arange(scores.shape[-1], device=scores.device) == UNK if rows is None else rows == UNK
-            return torch.where(unknown, torch.logaddexp(scores, functional.logsigmoid(-said)), scores)
+            z = at_least_fp32(readout[..., -1:])
+            log_p_words = torch.log_softmax(at_least_fp32(word_logits(readout[..., :-1])), dim=-1)
+            scores = log_p_words + functional.logsigmoid(z)
+            is_unknown = torch.arange(scores.shape[-1], device=scores.device) == UNK if rows is None else rows == UNK
+            return torch.where(is_unknown, torch.logaddexp(scores, functional.logsigmoid(-z)), scores)
 
         return logits
 
@@ -215,14 +236,19 @@ class PointerOutput(OutputLayer):
         copied: Float[Tensor, "M"],
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """As `Output.losses`, where a target symbol that `copied` gives attention (the sum of the weights of the source
-        words that it is a copy of) is pointed at, and every other said: z_t is known in training (eq. 6)."""
-        points = copied > 0
-        said, pointed = (~points).nonzero()[:, 0], points.nonzero()[:, 0]
-        total, of_words = self.words.losses(readout[said, :-1], target[said], smoothing, rows)
+        """Return losses like `Output.losses`, with z_t known in training (eq. 6).
+
+        Args:
+            copied: The total attention weight of the source words that each target token is a copy of. A token is
+                pointed at if the weight is above 0, and generated otherwise.
+        """
+        is_pointed = copied > 0
+        generated = (~is_pointed).nonzero()[:, 0]
+        pointed = is_pointed.nonzero()[:, 0]
+        total, word_nll = self.words.losses(readout[generated, :-1], target[generated], smoothing, rows)
         z = at_least_fp32(readout[:, -1])
-        of_switch = -functional.logsigmoid(torch.where(points, -z, z))
-        of_place = -at_least_fp32(copied[pointed]).clamp_min(MIN_POINTER_WEIGHT).log()
-        nll = of_switch.detach().index_add(0, said, of_words.to(of_switch.dtype))
-        nll = nll.index_add(0, pointed, of_place.detach())
-        return total + of_switch.sum() + of_place.sum(), nll
+        switch_nll = -functional.logsigmoid(torch.where(is_pointed, -z, z))  # [M]
+        position_nll = -at_least_fp32(copied[pointed]).clamp_min(MIN_POINTER_WEIGHT).log()
+        nll = switch_nll.detach().index_add(0, generated, word_nll.to(switch_nll.dtype))
+        nll = nll.index_add(0, pointed, position_nll.detach())
+        return total + switch_nll.sum() + position_nll.sum(), nll

@@ -1,9 +1,9 @@
-"""A language model: p(y_i | y_1..y_{i-1}) without a source. Networks differ in what they read of the symbols before.
+"""Language models: p(y_i | y_1..y_{i-1}) without a source. Networks differ in the earlier tokens that they read:
 
-| name         | reads of y_1..y_{i-1} | the output reads              | source                 |
-|--------------|-----------------------|-------------------------------|------------------------|
-| recurrent    | all, by a state       | h_i of the top layer          | Mikolov et al. 2010    |
-| feed-forward | the last n - 1        | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
+| name         | reads of y_1..y_{i-1}  | the output reads              | source                 |
+|--------------|------------------------|-------------------------------|------------------------|
+| recurrent    | all, through a state   | h_i of the top layer          | Mikolov et al. 2010    |
+| feed-forward | the last n - 1         | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rnnsearch.config import DropoutConfig, language_model
 from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, NetworkConfig, RecurrentOptions
 from rnnsearch.config.registry import Implementations, implements
-from rnnsearch.data.batch import Symbols
+from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask, masks_per_cell, word_dropout
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.class_outputs import make_output
@@ -28,23 +28,24 @@ from rnnsearch.text.vocabulary import BOS
 
 
 class Network(nn.Module, ABC):
-    """From the vectors of the symbols so far, BOS the first, to what the output layer reads of them, `size` numbers."""
+    """A function from the embeddings of the tokens so far, starting with BOS, to readouts of `size`."""
 
     component: ClassVar[type[NetworkConfig]]
     """The declaration of the component, set by `@implements`."""
     size: int
+    """R, the size of the output layer's input."""
 
     @abstractmethod
     def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
-        """All positions at once."""
+        """Return the readouts of all positions at once; dropout applies only with an rng."""
 
     @abstractmethod
     def start(self, bos: Float[Tensor, "N E"]) -> Any:
-        """The state before BOS is read; a tree of N rows."""
+        """Return the state before BOS is read, a tree of tensors with N rows."""
 
     @abstractmethod
     def step(self, x: Float[Tensor, "N E"], state: Any) -> tuple[Float[Tensor, "N R"], Any]:
-        """One position, and the state after it. Nothing is random."""
+        """Return the readout of one position and the state after it, without dropout."""
 
 
 @implements(RecurrentOptions)
@@ -53,17 +54,18 @@ class Recurrent(Network):
 
     def __init__(self, options: RecurrentOptions, embedding: int, dropout: DropoutConfig) -> None:
         super().__init__()
-        cell, layers = CELLS[options.cell], options.layers
-        self.stack = Stack(cell, embedding, options.size, layers, options.residual_from, dropout)
+        cell_type = CELLS[options.cell]
+        self.stack = Stack(cell_type, embedding, options.size, options.layers, options.residual_from, dropout)
         self.size = options.size
 
     def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I D"]:
-        """Layer by layer, each over all positions."""
-        stack, below = self.stack, x
-        keeps = masks_per_cell(dropout_mask(rng, stack.state_dropout, x, len(stack.layers), self.size))
+        """Return the top layer's outputs, computed layer by layer."""
+        stack = self.stack
+        recurrent_masks = masks_per_cell(dropout_mask(rng, stack.state_dropout, x, len(stack.layers), self.size))
+        below = x
         for l, cell in enumerate(stack.layers):
-            read = dropout(below, stack.layers_dropout, rng) if l > 0 else below
-            outputs, _ = cell.sequence(read, recurrent_mask=next(keeps))
+            inputs = dropout(below, stack.layers_dropout, rng) if l > 0 else below
+            outputs, _ = cell.sequence(inputs, recurrent_mask=next(recurrent_masks))
             below = stack.layer_output(l, dropout(outputs, stack.outputs_dropout, rng), below)
         return below
 
@@ -77,70 +79,76 @@ class Recurrent(Network):
 
 @implements(FeedForwardOptions)
 class FeedForward(Network):
-    """tanh(d + H x), x = [C(y_{i-1}); ...; C(y_{i-n+1})] (Bengio et al. 2003, eq. 1); with `direct` [tanh(d + H x); x],
-    so that an output layer [U, W] over it gives their b + W x + U tanh(d + H x). BOS stands before a text so often as
-    is needed."""
+    """tanh(d + H x), x = [C(y_{i-1}); ...; C(y_{i-n+1})] (Bengio et al. 2003, eq. 1).
+
+    With `direct`, the readout is [tanh(d + H x); x], so that an output layer [U, W] over it gives the paper's
+    b + W x + U tanh(d + H x). Text is padded at its start with BOS.
+    """
 
     def __init__(self, options: FeedForwardOptions, embedding: int, dropout: DropoutConfig) -> None:
         super().__init__()
-        self.words, self.direct = options.order - 1, options.direct
-        self.hidden = Linear(self.words * embedding, options.size)
-        """H and d."""
-        self.size = options.size + (self.words * embedding if self.direct else 0)
+        self.num_words = options.order - 1
+        self.direct = options.direct
+        self.hidden = Linear(self.num_words * embedding, options.size)  # H and d
+        self.size = options.size + (self.num_words * embedding if self.direct else 0)
 
     def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
-        return self.hidden_units(self._windows(x, self.start(x[:, 0]), x.shape[1]))
+        return self.readout(self._windows(x, self.start(x[:, 0]), x.shape[1]))
 
-    def _windows(self, x: Tensor, before: Tensor, count: int) -> Tensor:
-        """At each of `count` positions the vectors of the last symbols, the newest first, side by side."""
-        whole = torch.cat([before, x], dim=1)
-        return torch.cat([whole[:, self.words - 1 - k :][:, :count] for k in range(self.words)], dim=-1)
+    def start(self, bos: Float[Tensor, "N E"]) -> Tensor:
+        """Return the earlier embeddings, all BOS, [N, n - 2, E]."""
+        return bos[:, None].expand(-1, self.num_words - 1, -1)
 
-    def hidden_units(self, x: Float[Tensor, "*rows X"]) -> Float[Tensor, "*rows R"]:
-        """What the output reads of x."""
+    def step(self, x: Float[Tensor, "N E"], state: Tensor) -> tuple[Float[Tensor, "N R"], Tensor]:
+        readout = self.readout(self._windows(x[:, None], state, 1)[:, 0])
+        return readout, torch.cat([state, x[:, None]], dim=1)[:, 1:]
+
+    def readout(self, x: Float[Tensor, "*rows X"]) -> Float[Tensor, "*rows R"]:
+        """Return the input of the output layer."""
         h = torch.tanh(self.hidden(x))
         return torch.cat([h, x.to(h.dtype)], dim=-1) if self.direct else h
 
-    def start(self, bos: Float[Tensor, "N E"]) -> Tensor:
-        """[N, n - 2, E], the vectors before."""
-        return bos[:, None].expand(-1, self.words - 1, -1)
-
-    def step(self, x: Float[Tensor, "N E"], state: Tensor) -> tuple[Float[Tensor, "N R"], Tensor]:
-        readout = self.hidden_units(self._windows(x[:, None], state, 1)[:, 0])
-        return readout, torch.cat([state, x[:, None]], dim=1)[:, 1:]
+    def _windows(self, x: Tensor, earlier: Tensor, num_positions: int) -> Tensor:
+        """Concatenate the last embeddings at each position, the newest first."""
+        history = torch.cat([earlier, x], dim=1)
+        last = self.num_words - 1
+        return torch.cat([history[:, last - k :][:, :num_positions] for k in range(self.num_words)], dim=-1)
 
 
 NETWORKS: Implementations[type[Network]] = Implementations(language_model.NETWORKS)
 
 
 class LanguageModel(nn.Module):
-    """An embedding, a network and an output layer over `vocabulary` symbols. With `draws` dropout applies."""
+    """An embedding, a network and an output layer over `vocabulary` tokens."""
 
     def __init__(self, config: LanguageModelConfig, vocabulary: int) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary, config.embedding)
-        make: Any = NETWORKS[config.network.type]
-        self.network: Network = make(config.network, config.embedding, config.dropout)
+        network_type: Any = NETWORKS[config.network.type]
+        self.network: Network = network_type(config.network, config.embedding, config.dropout)
         tied = None if config.tie == "none" else self.embedding
         self.output = make_output(config.output, self.network.size, vocabulary, tied)
         self.dropout = config.dropout
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def unroll(self, previous: Int[Tensor, "N I"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
-        """The readouts of all positions at once, given the symbols before each (BOS first)."""
-        x = word_dropout(self.embedding(Symbols(previous)), self.dropout.word, rng)
+        """Return the readouts of all positions at once, given the previous tokens (BOS first).
+
+        Dropout applies only with an rng.
+        """
+        x = word_dropout(self.embedding(EmbeddingInput(previous)), self.dropout.word, rng)
         readout = self.network.unroll(dropout(x, self.dropout.embedding, rng), rng)
         return dropout(readout, self.dropout.readout, rng)
 
     def start(self, rows: int) -> Any:
-        """The state before the first symbol of so many texts."""
+        """Return the state before the first token of `rows` texts."""
         bos = torch.full((rows,), BOS, device=self.device)
-        return self.network.start(self.embedding(Symbols(bos)))
+        return self.network.start(self.embedding(EmbeddingInput(bos)))
 
     def step(self, y: Int[Tensor, "N"], state: Any) -> tuple[Float[Tensor, "N R"], Any]:
-        """The readout after one more symbol, and the state."""
-        return self.network.step(self.embedding(Symbols(y)), state)
+        """Return the readout after token y, and the next state."""
+        return self.network.step(self.embedding(EmbeddingInput(y)), state)

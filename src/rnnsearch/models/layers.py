@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from rnnsearch.config import outputs
 from rnnsearch.config.outputs import GlorotOptions, InitConfig, NormalOptions, UniformOptions
 from rnnsearch.config.registry import Implementations, implements
-from rnnsearch.data.batch import Symbols
+from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.ops.linear import linear
 from rnnsearch.text.vocabulary import BOS
 
@@ -61,7 +61,7 @@ class Embedding(nn.Module):
         self.weight = parameter("embedding", vocabulary, size)
         self.zero_bos = zero_bos
 
-    def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:
+    def forward(self, symbols: EmbeddingInput) -> Float[Tensor, "*rows E"]:
         """Return the embeddings of tokens."""
         x = nn.functional.embedding(symbols.ids, self.weight, sparse=self.sparse)
         return x.masked_fill((symbols.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x

@@ -1,4 +1,7 @@
-"""The output layer owns the product with the vocabulary: p(y_i) = softmax(W_o t_i + b)."""
+"""Output layers: the product with the vocabulary, p(y_i) = softmax(W_o t_i + b), and the loss over it.
+
+Outputs that choose a class of tokens first are in `class_outputs.py`, those that copy or point in `copying.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +20,40 @@ from rnnsearch.models.layers import Embedding, parameter
 from rnnsearch.utils.tensors import at_least_fp32
 
 Losses = tuple[Float[Tensor, ""], Float[Tensor, "M"]]
+"""The total loss, and the NLL of each target token without a gradient."""
 
 LogitsFunction = Callable[[Tensor], Tensor]
-"""Unnormalised scores [..., C] of readouts [..., R]."""
+"""A function from readouts [..., R] to unnormalised scores [..., C]."""
 
 
 class OutputLayer(nn.Module, ABC):
-    """From readouts to the probabilities of all target symbols, or of some."""
+    """A function from readouts to the probabilities of all target tokens, or of some.
+
+    `rows` are the ids of C tokens to score (rows of W_o), or None for all.
+    """
 
     vocabulary: int
-    """How many symbols."""
+    """Number of tokens."""
 
     @abstractmethod
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
-        """Unnormalised scores of the symbols `rows`, or of all, for many readouts."""
+        """Return a function for unnormalised scores, to be called for many readouts with the same `rows`."""
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
+        """Return unnormalised scores."""
         return self.logits_function(rows)(readout)
 
     def log_probs(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
+        """Return log-probabilities in fp32 or wider, normalised over `rows`."""
         return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
 
 
 class PlainLoss(OutputLayer):
-    """An output whose loss is of the readouts and their symbols alone."""
+    """An output layer whose loss depends only on the readouts and their target tokens."""
 
     @abstractmethod
     def losses(
@@ -56,29 +63,33 @@ class PlainLoss(OutputLayer):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """Of M target symbols: the sum of the cross-entropy with label smoothing, and the NLL of each, which has no
-        gradient. `rows`: see `Output`; an output without smoothing or rows is never given any."""
+        """Return the summed cross-entropy of M target tokens and the NLL of each, without a gradient.
+
+        Args:
+            smoothing: Label smoothing; 0 for outputs that do not support it.
+            rows: See `Output.losses`; None for outputs that do not support it.
+        """
 
 
 @implements(SoftmaxOptions)
 class Output(PlainLoss):
-    """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape.
+    """One softmax, with W_o [V, R] and b; `tied` shares W_o with an embedding table of the same shape.
 
-    Rows of W_o, tied or not, are drawn as vectors of words like an embedding's: Glorot's bound for a matrix [V, R]
-    would shrink with the vocabulary, and learning would begin several times as slowly.
-    `lexical` numbers at the end of a readout are the lexical model's, with a matrix W_l [V, lexical] of their own.
+    Rows of W_o, tied or not, are initialised like word embeddings: Glorot's bound for a matrix [V, R] would shrink with
+    the vocabulary, and training would start several times more slowly. The last `lexical` units of a readout are those
+    of the lexical model, with their own matrix W_l [V, lexical].
     """
 
     fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
+    """Fast implementation of `losses`, set by `accel/registry.py`."""
     sparse = False
-    """Whether the gradients of W_o and W_l are of the rows alone that were asked for."""
+    """True if the gradients of W_o and W_l are sparse, with only the rows that were selected."""
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         self.weight = parameter("embedding", vocabulary, readout) if tied is None else tied.weight
-        self.lexical = parameter("weight", vocabulary, lexical) if lexical else None
-        """W_l."""
+        self.lexical = parameter("weight", vocabulary, lexical) if lexical else None  # W_l
         self.bias = parameter("bias", vocabulary)
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
@@ -87,18 +98,18 @@ class Output(PlainLoss):
         def logits(readout: Tensor) -> Tensor:
             if lexical is None:
                 return functional.linear(readout, weight, bias)
-            own, beside = readout.split([weight.shape[1], lexical.shape[1]], dim=-1)
-            return functional.linear(own, weight, bias) + functional.linear(beside, lexical)
+            decoder_readout, lexical_readout = readout.split([weight.shape[1], lexical.shape[1]], dim=-1)
+            return functional.linear(decoder_readout, weight, bias) + functional.linear(lexical_readout, lexical)
 
         return logits
 
     def select_rows(self, rows: Int[Tensor, "C"] | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """W_o, W_l and b of some symbols, or all there is."""
+        """Return the rows of W_o, W_l and b for some tokens, or for all."""
         if rows is None:
             return self.weight, self.lexical, self.bias
-        some = partial(functional.embedding, rows, sparse=self.sparse)
-        lexical = None if self.lexical is None else some(self.lexical)
-        return some(self.weight), lexical, self.bias.index_select(0, rows)
+        select = partial(functional.embedding, rows, sparse=self.sparse)
+        lexical = None if self.lexical is None else select(self.lexical)
+        return select(self.weight), lexical, self.bias.index_select(0, rows)
 
     def losses(
         self,
@@ -107,28 +118,29 @@ class Output(PlainLoss):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """From all M x V log-probabilities, or by a chosen twin (`accel/registry.py`).
+        """Return the summed cross-entropy of M target tokens and the NLL of each, without a gradient.
 
-        With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
-        (Szegedy et al. 2016).
-
-        With `rows`, sorted symbols of which all targets are, the softmax is over these alone (Jean et al. 2015, eq. 11,
-        where the proposal is uniform over them, so that the importance weights are all the same).
+        Args:
+            smoothing: With label smoothing eps, the target distribution is (1 - eps) on the token and eps / V on every
+                token (Szegedy et al. 2016).
+            rows: Sorted ids that include all targets; the softmax is only over these (Jean et al. 2015, eq. 11, where
+                the proposal is uniform over them, so that all importance weights are equal).
         """
         if self.fast_forward is not None:
             return self.fast_forward(self, readout, target, smoothing, rows)
-        log_p = self.log_probs(readout, rows)
+        log_p = self.log_probs(readout, rows)  # [M, V or C]
         target = target if rows is None else torch.searchsorted(rows, target)
-        nll = -log_p.gather(1, target[:, None])[:, 0]
+        nll = -log_p.gather(1, target[:, None])[:, 0]  # [M]
         uniform = -log_p.mean(dim=1).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
     def sampled_logits(
         self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], others: Int[Tensor, "K"]
     ) -> tuple[Float[Tensor, "M"], Float[Tensor, "M K"]]:
-        """The scores of M target symbols, and beside each those of `others`, which all share: of few rows of W_o."""
+        """Return the scores of M target tokens and those of K other tokens at each of them; reads few rows of W_o."""
         M = len(target)
         weight, lexical, bias = self.select_rows(torch.cat([target, others]))
-        both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
-        own = (readout * both[:M].to(readout.dtype)).sum(-1) + bias[:M]
-        return at_least_fp32(own), at_least_fp32(functional.linear(readout, both[M:], bias[M:]))
+        full_weight = weight if lexical is None else torch.cat([weight, lexical], dim=1)  # [M + K, R]
+        target_scores = (readout * full_weight[:M].to(readout.dtype)).sum(-1) + bias[:M]
+        other_scores = functional.linear(readout, full_weight[M:], bias[M:])
+        return at_least_fp32(target_scores), at_least_fp32(other_scores)

@@ -1,5 +1,7 @@
-"""The character decoder of a hybrid model, which spells target words that the vocabulary lacks (Luong & Manning 2016,
-"Achieving open vocabulary neural machine translation with hybrid word-character models")."""
+"""The character decoder of a hybrid model, which generates target words that are not in the vocabulary.
+
+Luong & Manning 2016, "Achieving open vocabulary neural machine translation with hybrid word-character models".
+"""
 
 from __future__ import annotations
 
@@ -17,59 +19,63 @@ from rnnsearch.models.outputs import Output
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SpellerState = tuple[CellState, ...]
-"""Of each layer, bottom first."""
+"""The state of each layer, bottom first."""
 
 
 class Speller(nn.Module):
-    """p(word | h˘_t) = prod_k softmax(W d_k + b), d_k the top state of a stack that reads the characters before the
-    k-th, BOS first; EOS ends the word.
+    """p(word | h˘_t) = prod_k softmax(W d_k + b), d_k the top state of a stack of cells.
 
-    Its bottom layer begins at h˘_t = tanh(W˘ [c_t; h_t]) (eq. 7: a path of its own, beside the h~_t that the word is
-    predicted from), the other layers at zero, all with empty memories. h_t is the state that the decoder's reading
-    holds; of a decoder with input feeding that is h~_t.
+    The stack reads the characters before the k-th, BOS first; EOS ends the word. Its bottom layer starts from
+    h˘_t = tanh(W˘ [c_t; h_t]) (eq. 7: a separate path, in addition to the h~_t that predicts the word), the others from
+    zero, and all memories are empty. h_t is the state of the decoder's reading; with input feeding, this is h~_t.
     """
 
     def __init__(self, options: TargetCharactersConfig, characters: int, state: int, context: int) -> None:
-        """Over readings of a decoder's `state` and `context` numbers."""
+        """Create the layers; `state` and `context` are the sizes in the decoder's readings."""
         super().__init__()
-        self.path = Linear(context + state, options.size, bias=False)
-        """W˘."""
+        self.path = Linear(context + state, options.size, bias=False)  # W˘
         self.characters = parameter("embedding", characters, options.embedding)
-        below = [options.embedding, *[options.size] * (options.layers - 1)]
-        self.layers = nn.ModuleList(CELLS[options.cell](inputs, options.size) for inputs in below)
+        input_sizes = [options.embedding, *[options.size] * (options.layers - 1)]
+        self.layers = nn.ModuleList(CELLS[options.cell](input_size, options.size) for input_size in input_sizes)
         self.output = Output(options.size, characters)
         self.size = options.size
 
     def initial_state(self, state: Float[Tensor, "M S"], context: Float[Tensor, "M H"]) -> Float[Tensor, "M D"]:
-        """h˘ of M positions, from what the decoder's readings hold there."""
+        """Return h˘ of M target positions, given the state and context of the decoder's readings."""
         return torch.tanh(self.path(torch.cat([context.to(state.dtype), state], dim=-1)))
 
-    def start(self, first: Float[Tensor, "M D"]) -> SpellerState:
-        """The state before the first character."""
-        zero = torch.zeros_like(first)
-        return tuple(cell.start(zero if number else first) for number, cell in enumerate(self._cells))
+    def start(self, initial: Float[Tensor, "M D"]) -> SpellerState:
+        """Return the state before the first character, given h˘."""
+        zero = torch.zeros_like(initial)
+        return tuple(cell.start(zero if l else initial) for l, cell in enumerate(self._cells))
 
     def step(self, y: Int[Tensor, "M"], state: SpellerState) -> tuple[Float[Tensor, "M D"], SpellerState]:
-        """d of the characters after `y`, for the output layer, and the next state."""
-        below, new = functional.embedding(y, self.characters), list[CellState]()
+        """Return d after the characters y, for the output layer, and the next state."""
+        below = functional.embedding(y, self.characters)
+        states = list[CellState]()
         for cell, old in zip(self._cells, state, strict=True):
-            new.append(cell.step(cell.inputs(below), old))
-            below = new[-1].h
-        return below, tuple(new)
+            states.append(cell.step(cell.inputs(below), old))
+            below = states[-1].h
+        return below, tuple(states)
 
-    def losses(self, first: Float[Tensor, "M D"], words: Int[Tensor, "M L"]) -> tuple[Tensor, Float[Tensor, "M"]]:
-        """Of M words: the sum of -log p(word), and that of each, which has no gradient."""
-        words = functional.pad(words, (0, 1), value=NOTHING)
+    def losses(self, initial: Float[Tensor, "M D"], words: Int[Tensor, "M L"]) -> tuple[Tensor, Float[Tensor, "M"]]:
+        """Return the summed -log p(word) of M words, and that of each, without a gradient.
+
+        Args:
+            initial: From `initial_state`.
+            words: Character ids, padded with NOTHING.
+        """
+        words = functional.pad(words, (0, 1), value=NOTHING)  # space for EOS
         length = (words != NOTHING).sum(1, keepdim=True)
         target = words.scatter(1, length, EOS)
         x = functional.embedding(functional.pad(words[:, :-1], (1, 0), value=BOS), self.characters)
         mask = target != NOTHING
-        for cell, start in zip(self._cells, self.start(first), strict=True):
+        for cell, start in zip(self._cells, self.start(initial), strict=True):
             x, _ = cell.sequence(x, mask, start=start)
-        real = mask.flatten().nonzero()[:, 0]
-        readout, ids = x.flatten(0, 1).index_select(0, real), target.flatten().index_select(0, real)
-        total, each = self.output.losses(readout, ids)
-        return total, each.new_zeros(len(words)).index_add(0, real // words.shape[1], each)
+        real = mask.flatten().nonzero()[:, 0]  # indices of characters in [M * L]
+        readout = x.flatten(0, 1).index_select(0, real)
+        total, nll = self.output.losses(readout, target.flatten().index_select(0, real))
+        return total, nll.new_zeros(len(words)).index_add(0, real // words.shape[1], nll)
 
     @property
     def _cells(self) -> tuple[Cell, ...]:
