@@ -124,7 +124,7 @@ def table() -> Callable[..., TableScorer]:
 @pytest.fixture(params=[2, 4, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Columns of a block among which is drawn: few, so that the toys' symbols are several blocks, or all of them."""
-    monkeypatch.setattr(topk, "BLOCK", request.param)
+    monkeypatch.setattr(topk, "BLOCK_COLUMNS", request.param)
     return int(request.param)
 
 

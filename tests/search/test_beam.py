@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.topk import best
+from rnnsearch.search.topk import best_continuations
 
 CPU = torch.device("cpu")
 LOOSE = {"rel": 1e-5, "abs": 1e-5}
@@ -43,10 +43,10 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
     symbols, most = [1, 4, 5, 6], 4
     targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
     sources = make_sources([[7, 8]], CPU)
-    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, ranking)
+    every = force_decode(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, ranking)
     every.sort(key=lambda h: -h.score)
     options = SearchOptions(beam=400, n_best=10, max_ratio=0.0, max_extra=most, **asdict(ranking))
-    [found] = beam(scorer, sources, options)
+    [found] = beam_search(scorer, sources, options)
     assert [h.ids for h in found] == [h.ids for h in every[:10]]
     assert [h.score for h in found] == pytest.approx([h.score for h in every[:10]], **LOOSE)
 
@@ -55,7 +55,7 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
 @pytest.mark.parametrize("compact_at", [0.0, 0.25, 1.0])
 def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, sentences, width, compact_at):
     options = SearchOptions(beam=width, n_best=width, compact_at=compact_at, coverage_penalty=0.3)
-    search = greedy if width == 1 else beam
+    search = greedy_search if width == 1 else beam_search
     together = search(toy(seed=5), make_sources(sentences, CPU), options)
     alone = [search(toy(seed=5), make_sources([ids], CPU), options)[0] for ids in sentences]
     backwards = search(toy(seed=5), make_sources(sentences[::-1], CPU), options)
@@ -63,7 +63,7 @@ def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, senten
     same(together, backwards[::-1])
 
 
-@pytest.mark.parametrize("search", [greedy, beam])
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_ended_sentences_leave_the_batch(toy, sentences, search):
     scorer = toy(seed=5)
     search(scorer, make_sources(sentences, CPU), SearchOptions(compact_at=0.0))
@@ -80,7 +80,7 @@ def test_stopping_early_changes_no_result(toy, sentences, penalty, n_best):
     options = SearchOptions(beam=6, n_best=n_best, length_penalty=penalty)
     bounded, free = toy(seed=7, end=1.0), toy(seed=7, end=1.0, normalised=False)
     sources = make_sources(sentences, CPU)
-    same(beam(bounded, sources, options), beam(free, sources, options))
+    same(beam_search(bounded, sources, options), beam_search(free, sources, options))
     assert sum(bounded.rows) <= sum(free.rows)
     if penalty == 0.0 and n_best == 1:
         assert sum(bounded.rows) < sum(free.rows)
@@ -88,7 +88,7 @@ def test_stopping_early_changes_no_result(toy, sentences, penalty, n_best):
 
 def test_hypotheses_are_cut_at_the_maximal_length_where_none_ends(toy, sentences):
     options = SearchOptions(beam=3, n_best=3, max_ratio=1.5, max_extra=2)
-    found = beam(toy(end=-60.0), make_sources(sentences, CPU), options)
+    found = beam_search(toy(end=-60.0), make_sources(sentences, CPU), options)
     for ids, hypotheses in zip(sentences, found, strict=True):
         assert [len(h.ids) for h in hypotheses] == [int(1.5 * len(ids)) + 2] * 3
         assert len({h.ids for h in hypotheses}) == 3
@@ -103,12 +103,12 @@ def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
     row = [never, never, never, np.log(0.4), np.log(0.6)]
     scorer, sources = table([row]), make_sources([[7]], CPU)
     options = SearchOptions(beam=9, n_best=3, max_ratio=0.0, max_extra=4)
-    [found] = beam(scorer, sources, options)
+    [found] = beam_search(scorer, sources, options)
     assert [(len(h.ids), h.finished) for h in found] == [(4, True), (3, True), (2, True)]
-    [found] = beam(scorer, sources, replace(options, n_best=9))
+    [found] = beam_search(scorer, sources, replace(options, n_best=9))
     assert [(len(h.ids), h.finished) for h in found] == [(4, True), (3, True), (2, True), (1, True), (0, True)]
     rare = [never, never, never, np.log(0.01), np.log(0.5), np.log(0.49)]
-    [found] = beam(table([[*row, never], rare]), sources, replace(options, beam=2, n_best=2))
+    [found] = beam_search(table([[*row, never], rare]), sources, replace(options, beam=2, n_best=2))
     assert [(h.ids[:1], h.finished) for h in found] == [((), True), ((4,), False)]
     assert len(found[1].ids) == 4
 
@@ -116,7 +116,7 @@ def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
 def test_a_hypothesis_may_end_after_its_maximal_length(table):
     never = -torch.inf
     go, stop = [never, never, never, never, 0.0], [never, never, never, 0.0, never]
-    for search in (greedy, beam):
+    for search in (greedy_search, beam_search):
         [[found]] = search(
             table([go, go, stop]), make_sources([[7, 8]], CPU), SearchOptions(max_ratio=1.0, max_extra=0)
         )
@@ -125,22 +125,22 @@ def test_a_hypothesis_may_end_after_its_maximal_length(table):
 
 def test_one_symbol_is_always_allowed(table):
     row = [-torch.inf] * 3 + [-5.0, -0.1]
-    for search in (greedy, beam):
+    for search in (greedy_search, beam_search):
         [found] = search(table([row]), make_sources([[7]], CPU), SearchOptions(max_ratio=0.0, max_extra=0))
-        assert [(h.ids, h.finished) for h in found] == [((4,), search is beam)]
+        assert [(h.ids, h.finished) for h in found] == [((4,), search is beam_search)]
 
 
 def test_ties_go_to_the_lowest_symbol(table):
     equal = [-1.0] * 7
     sources = make_sources([[7]], CPU)
     options = SearchOptions(beam=3, n_best=3, min_length=2, max_ratio=0.0, max_extra=2)
-    [found] = beam(table([equal]), sources, options)
+    [found] = beam_search(table([equal]), sources, options)
     assert [h.ids for h in found] == [(1, 1), (1, 4), (1, 5)]
-    [[found]] = greedy(table([equal]), sources, options)
+    [[found]] = greedy_search(table([equal]), sources, options)
     assert found.ids == (1, 1)
 
 
-@pytest.mark.parametrize("search", [greedy, beam])
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_nan_names_the_sentence_and_the_position(toy, sentences, search):
     with pytest.raises(SentenceError) as error:
         search(toy(seed=5, end=-5.0, nan=(9, 3)), make_sources(sentences, CPU), SearchOptions(compact_at=0.0))
@@ -150,7 +150,7 @@ def test_nan_names_the_sentence_and_the_position(toy, sentences, search):
     )
 
 
-@pytest.mark.parametrize("search", [greedy, beam])
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_a_dead_end_is_no_translation(table, search):
     never = [-torch.inf] * 5
     found = search(table([[0.0] * 5, never]), make_sources([[7], [8]], CPU), SearchOptions(min_length=1))
@@ -162,15 +162,15 @@ def test_choose_is_a_hook(toy, sentences):
     """A choice among the first hypothesis's continuations alone is a beam that never looks back."""
 
     def first_only(scores, log_probs, count, _rows):
-        return best(scores[:, :1], log_probs[:, :1], count)
+        return best_continuations(scores[:, :1], log_probs[:, :1], count)
 
     sources = make_sources(sentences, CPU)
-    found = beam(toy(seed=8), sources, SearchOptions(beam=4, n_best=4), choose=first_only)
+    found = beam_search(toy(seed=8), sources, SearchOptions(beam=4, n_best=4), selector=first_only)
     for hypotheses in found:
         for h in hypotheses:
             prefixes = {other.ids[: len(h.ids) - 1] for other in hypotheses}
             assert h.ids[:-1] in prefixes
-    assert found != beam(toy(seed=8), sources, SearchOptions(beam=4, n_best=4))
+    assert found != beam_search(toy(seed=8), sources, SearchOptions(beam=4, n_best=4))
 
 
 def test_scores_of_any_precision_are_summed_in_float32(toy, sentences):
@@ -180,7 +180,7 @@ def test_scores_of_any_precision_are_summed_in_float32(toy, sentences):
             return step._replace(scores=step.scores.bfloat16())
 
     sources = make_sources(sentences, CPU)
-    found = beam(Half(seed=1), sources, SearchOptions(n_best=2))
+    found = beam_search(Half(seed=1), sources, SearchOptions(n_best=2))
     for rank in (0, 1):
         ranked = [hypotheses[rank] for hypotheses in found]
-        same([ranked], [forced(Half(seed=1), sources, [h.ids for h in ranked])])
+        same([ranked], [force_decode(Half(seed=1), sources, [h.ids for h in ranked])])

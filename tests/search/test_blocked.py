@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.banned import BannedTokens
-from rnnsearch.search.beam import greedy, stream
+from rnnsearch.search.beam import greedy_search, greedy_stream
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.results import Scored
+from rnnsearch.search.results import HypothesisArrays
 from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.stochastic import Stochastic
@@ -67,8 +67,8 @@ class Blocking:
         step.scores[(about[:, 0] == self.first) & (about[:, 1] >= self.last)] = -torch.inf
         return step._replace(state=State(step.state, about))
 
-    def disturbed(self, state, by):
-        return state._replace(inner=self.scorer.disturbed(state.inner, by))
+    def map_hidden(self, state, function):
+        return state._replace(inner=self.scorer.map_hidden(state.inner, function))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def lively(toy):
     """Makes toys that end late and whose hidden states can be got at."""
 
     class Open(type(toy())):
-        def disturbed(self, state, by):
-            return state._replace(h=by(state.h))
+        def map_hidden(self, state, function):
+            return state._replace(h=function(state.h))
 
     return lambda seed=3, end=-9.0, **more: Open(seed=seed, end=end, **more)
 
@@ -94,16 +94,16 @@ def test_a_blocked_sentence_is_in_nobodys_way(lively, sentences, way, by, prefix
     options = replace(WAYS[way], prefix=((4, 8),) * len(sentences)) if prefixed else WAYS[way]
     columns = (lambda _: COLUMNS) if listed else None
     scorer = BY[by](lively(3), lively(4))
-    free = decode_all(scorer, sentences, options, columns=columns)
+    free = decode_all(scorer, sentences, options, candidates=columns)
     for step, compact_at in product((1, 3), (0.0, 1.0)):
         blocking, own = Blocking(scorer, 9, step), replace(options, compact_at=compact_at)
-        found = decode_all(blocking, sentences, own, columns=columns)
+        found = decode_all(blocking, sentences, own, candidates=columns)
         assert found[2] == [BLOCKED]
         del found[2]
         assert ids(found) == ids([*free[:2], *free[3:]])
         assert not any(h.blocked for one in found for h in one)
         alone = replace(own, prefix=own.prefix and own.prefix[:1])
-        assert decode_all(blocking, [sentences[2]], alone, columns=columns) == [[BLOCKED]]
+        assert decode_all(blocking, [sentences[2]], alone, candidates=columns) == [[BLOCKED]]
 
 
 def test_what_had_finished_before_is_what_is_found(lively, sentences):
@@ -156,7 +156,7 @@ def test_terms_and_bans_end_no_search(toy, width, more, room):
 
 def test_greedy_search_that_is_stepped_through_yields_nothing_beyond(lively, sentences):
     sources = make_sources([sentences[2]], CPU)
-    steps = stream(Blocking(lively(), 9, 3), sources, OPTIONS)
+    steps = greedy_stream(Blocking(lively(), 9, 3), sources, OPTIONS)
     told = []
     while True:
         try:
@@ -172,7 +172,7 @@ def test_a_loop_of_its_own_blocks_the_same_sentences(lively, sentences):
 
     class Native(Blocking):
         def greedy(self, sources, columns, most, banned):
-            found = [own[0] for own in greedy(Blocking(self.scorer, self.first, self.last), sources, OPTIONS)]
+            found = [own[0] for own in greedy_search(Blocking(self.scorer, self.first, self.last), sources, OPTIONS)]
             length = np.array([self.last if h.blocked else len(h.token_scores) for h in found])
             tokens, scores = (
                 np.full((int(most.max()) + 1, len(most)), EOS),
@@ -180,12 +180,12 @@ def test_a_loop_of_its_own_blocks_the_same_sentences(lively, sentences):
             )
             for n, h in enumerate(found):
                 scores[: len(h.token_scores), n], tokens[: len(h.ids), n] = h.token_scores, h.ids
-            return Scored(np.arange(len(most)), tokens, scores, length, np.array([h.finished for h in found]), {})
+            return HypothesisArrays(np.arange(len(most)), tokens, scores, length, np.array([h.finished for h in found]), {})
 
     sources = make_sources(sentences, CPU)
-    found = greedy(Native(lively(), 9, 3), sources, OPTIONS)
+    found = greedy_search(Native(lively(), 9, 3), sources, OPTIONS)
     assert found[2] == [BLOCKED]
-    assert ids(found) == ids(greedy(Blocking(lively(), 9, 3), sources, OPTIONS))
+    assert ids(found) == ids(greedy_search(Blocking(lively(), 9, 3), sources, OPTIONS))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -5,11 +5,18 @@ import pytest
 import torch
 
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, learn, read, save
+from rnnsearch.search.candidates import (
+    MAX_CANDIDATES,
+    MAX_FREQUENT_TOKENS,
+    Candidates,
+    learn_candidate_tables,
+    load_candidates,
+    save_candidate_tables,
+)
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.model_scorer import fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import EOS
 from tests.untrained import BAHDANAU, untrained
@@ -24,14 +31,14 @@ def scorer(request, monkeypatch):
     """A model's fastest Scorer, and that without native code."""
     if request.param == "plain":
         monkeypatch.setattr("rnnsearch.search.model_scorer.library", lambda: None)
-    return fastest(untrained(BAHDANAU).model.eval(), "fp32").scorer
+    return fastest_scorer(untrained(BAHDANAU).model.eval(), "fp32").scorer
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_list_of_everything_is_the_full_softmax(scorer, width):
     options = SearchOptions(beam=width, n_best=width, **LIMITS)
     whole = Candidates(CandidateLists(np.full((30, 1), -1), np.arange(scorer.vocabulary), 1, scorer.vocabulary))
-    found, expected = (decode_all(scorer, SENTENCES, options, columns=lists) for lists in (whole, None))
+    found, expected = (decode_all(scorer, SENTENCES, options, candidates=lists) for lists in (whole, None))
     for hs, es in zip(found, expected, strict=True):
         assert [h.ids for h in hs] == [e.ids for e in es]
         for h, e in zip(hs, es, strict=True):
@@ -42,22 +49,22 @@ def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer
     lists = Candidates(CandidateLists(np.array([[-1]] * 30), np.array([6, 9]), 1, scorer.vocabulary))
     sources = make_sources(SENTENCES, CPU)
     assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
-    for search in (greedy, beam):
+    for search in (greedy_search, beam_search):
         found = search(scorer, sources, SearchOptions(min_length=1, **LIMITS), lists)
         assert {y for hs in found for h in hs for y in h.ids} <= {1, 6, 9}, "<unk> always may be"
         assert all(h.ids for hs in found for h in hs)
     memory, state = scorer.start(sources, lists(sources))
     step = scorer.step(memory, state, torch.tensor([2, 2, 2]))
     torch.testing.assert_close(step.log_probs().exp().sum(1), torch.ones(3))
-    banned = greedy(scorer, sources, SearchOptions(banned=frozenset({1, 9}), **LIMITS), lists)
+    banned = greedy_search(scorer, sources, SearchOptions(banned=frozenset({1, 9}), **LIMITS), lists)
     assert {y for hs in banned for h in hs for y in h.ids} <= {6}
 
 
 def test_words_that_occur_together_are_learned():
     # 10 stands in every source, 20 in every target; 11 goes with 21, 12 with 22.
     pairs = [([10, 11], [20, 21]), ([10, 12], [22, 20]), ([11, 10], [21, 20]), ([12, 10], [20, 22]), ([], [5])]
-    tables = learn([x for x, _ in pairs], [y for _, y in pairs], 15, 30)
-    assert tables["translations"].shape == (15, KEPT)
+    tables = learn_candidate_tables([x for x, _ in pairs], [y for _, y in pairs], 15, 30)
+    assert tables["translations"].shape == (15, MAX_CANDIDATES)
     assert tables["translations"][[10, 11, 12], 0].tolist() == [20, 21, 22]
     assert tables["translations"][10].tolist()[:4] == [20, 21, 22, -1]
     assert (tables["translations"][:10] == -1).all()
@@ -68,28 +75,28 @@ def test_words_that_occur_together_are_learned():
 
 
 def test_a_large_corpus_is_sampled_at_even_distances(monkeypatch):
-    monkeypatch.setattr("rnnsearch.search.candidates.EVENTS", 4)
-    tables = learn([[5], [6], [7], [8]] * 2, [[5], [6], [7], [8]] * 2, 10, 10)
+    monkeypatch.setattr("rnnsearch.search.candidates.MAX_TRAINING_PAIRS", 4)
+    tables = learn_candidate_tables([[5], [6], [7], [8]] * 2, [[5], [6], [7], [8]] * 2, 10, 10)
     assert tables["translations"][5:9, 0].tolist() == [5, -1, 7, -1]
-    assert len(tables["frequent"]) <= FREQUENT
+    assert len(tables["frequent"]) <= MAX_FREQUENT_TOKENS
 
 
 def test_nothing_is_learned_from_nothing():
     with pytest.raises(RnnsearchError, match="must be learned from sentence pairs with text on both sides; got none"):
-        learn([[], [5]], [[4], []], 10, 10)
+        learn_candidate_tables([[], [5]], [[4], []], 10, 10)
 
 
 def test_lists_are_kept_in_the_model_folder(tmp_path):
-    save(tmp_path, learn([[5, 6]], [[7, 8]], 10, 12))
-    assert read(tmp_path, 1, 10, 12)(make_sources([[5]], CPU)).tolist() == [0, 1, 2, 3, 7, 8]
+    save_candidate_tables(tmp_path, learn_candidate_tables([[5, 6]], [[7, 8]], 10, 12))
+    assert load_candidates(tmp_path, 1, 10, 12)(make_sources([[5]], CPU)).tolist() == [0, 1, 2, 3, 7, 8]
     for source, target in ((9, 12), (10, 8)):
-        with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
-            read(tmp_path, 1, source, target)
-    whole = torch.ones(10, KEPT, dtype=torch.int32)
+        with pytest.raises(ModelError, match=r"candidates\.safetensors: must fit this model's vocabularies"):
+            load_candidates(tmp_path, 1, source, target)
+    whole = torch.ones(10, MAX_CANDIDATES, dtype=torch.int32)
     for frequent in (torch.tensor([-9], dtype=torch.int32), torch.tensor([torch.nan]), torch.tensor([1])):
-        save(tmp_path, {"translations": whole, "frequent": frequent})
-        with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
-            read(tmp_path, 1, 10, 12)
+        save_candidate_tables(tmp_path, {"translations": whole, "frequent": frequent})
+        with pytest.raises(ModelError, match=r"candidates\.safetensors: must fit this model's vocabularies"):
+            load_candidates(tmp_path, 1, 10, 12)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"make it with `rnnsearch candidates \S+ SRC TGT`"):
-        read(tmp_path / "empty", 1, 10, 12)
+        load_candidates(tmp_path / "empty", 1, 10, 12)

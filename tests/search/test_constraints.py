@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 CPU = torch.device("cpu")
-BOTH = pytest.mark.parametrize("search", [greedy, beam])
+BOTH = pytest.mark.parametrize("search", [greedy_search, beam_search])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_each_sentence_begins_with_its_own_prefix(toy, sentences, search):
             assert h.ids[: len(wanted)] == wanted
             assert not {UNK, 8} & set(h.ids[len(wanted) :])
     assert [h.ids for h in found[1]] == [h.ids for h in free[1]]
-    again = forced(scorer, sources, [hs[0].ids for hs in found])
+    again = force_decode(scorer, sources, [hs[0].ids for hs in found])
     assert [hs[0].log_prob for hs in found] == pytest.approx([h.log_prob for h in again], rel=1e-5)
 
 
@@ -168,8 +168,8 @@ def test_a_copy_is_a_column_of_its_own(toy, sentences, search):
 
 def test_eos_must_have_a_column(toy):
     for ids in ([4, 5], [1, 2]):
-        with pytest.raises(RnnsearchError, match=r"candidate symbols must include EOS \(id 3\); got none"):
-            greedy(toy(), make_sources([[9]], CPU), SearchOptions(), lambda _, ids=ids: torch.tensor(ids))
+        with pytest.raises(RnnsearchError, match=r"candidate tokens must include EOS \(id 3\); got none"):
+            greedy_search(toy(), make_sources([[9]], CPU), SearchOptions(), lambda _, ids=ids: torch.tensor(ids))
 
 
 def test_columns_find_and_name_symbols():

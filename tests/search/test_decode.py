@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import EMPTY, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import Ranking
@@ -51,7 +51,7 @@ def test_progress_counts_up_to_all_sentences(toy, sentences):
     decode_all(toy(), [*sentences, []], SearchOptions(), 4, progress=told.append)
     assert told == [1, 5, 7]
     told.clear()
-    forced_all(toy(), [*sentences, []], [[4]] * 6 + [[]], batch_sentences=4, progress=told.append)
+    force_decode_all(toy(), [*sentences, []], [[4]] * 6 + [[]], batch_sentences=4, progress=told.append)
     assert told == [1, 5, 7]
 
 
@@ -69,7 +69,7 @@ def test_an_error_names_the_sentence_as_given(toy, sentences, width):
         decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=width), 2)
     assert (error.value.sentence, "sentence 4 (counting from 0)" in str(error.value)) == (4, True)
     with pytest.raises(SentenceError, match=r"sentence 4 .* NaN at target position 2"):
-        forced_all(toy(nan=(17, 2)), sentences, [[4, 5]] * 6, batch_sentences=2)
+        force_decode_all(toy(nan=(17, 2)), sentences, [[4, 5]] * 6, batch_sentences=2)
 
 
 def test_batch_sentences_is_at_least_one(toy):
@@ -86,7 +86,7 @@ def test_forced_scores_are_the_steps_own(toy):
         step = scorer.step(memory, state, torch.tensor([previous]))
         expected.append(float(step.scores[0, y]))
         state = step.state
-    [found] = forced(scorer, sources, [target], Ranking(0.5))
+    [found] = force_decode(scorer, sources, [target], Ranking(0.5))
     assert found.token_scores == pytest.approx(expected)
     assert found.log_prob == pytest.approx(math.fsum(expected), rel=1e-6)
     assert found.score == pytest.approx(found.log_prob / 2)
@@ -97,9 +97,9 @@ def test_forced_scores_are_the_steps_own(toy):
 
 def test_forced_does_not_depend_on_the_batch(toy, sentences):
     targets = [[4, 5], [], [6, 7, 8, 4, 5, 6], [4], [8, 8], [5]]
-    found = forced_all(toy(), sentences, targets, batch_sentences=4)
+    found = force_decode_all(toy(), sentences, targets, batch_sentences=4)
     for sentence, target, h in zip(sentences, targets, found, strict=True):
-        [alone] = forced_all(toy(), [sentence], [target])
+        [alone] = force_decode_all(toy(), [sentence], [target])
         assert h.ids == alone.ids == tuple(target)
         assert h.token_scores == pytest.approx(alone.token_scores, rel=1e-4)
         assert h.attention["source"].shape == (len(target) + 1, len(sentence) + 1)
@@ -107,9 +107,9 @@ def test_forced_does_not_depend_on_the_batch(toy, sentences):
 
 def test_forced_with_empty_sides(toy):
     scorer = toy()
-    assert forced_all(scorer, [[]], [[]]) == [EMPTY]
+    assert force_decode_all(scorer, [[]], [[]]) == [EMPTY]
     assert scorer.starts == 0
-    no_source, no_target = forced_all(scorer, [[], [5]], [[4], []])
+    no_source, no_target = force_decode_all(scorer, [[], [5]], [[4], []])
     assert (no_source.ids, len(no_source.token_scores)) == ((4,), 2)
     assert (no_target.ids, len(no_target.token_scores)) == ((), 1)
 
@@ -120,16 +120,16 @@ def test_a_target_that_the_scorer_does_not_score_is_impossible(toy):
             return super().step(memory, state, y.clamp(max=8))
 
     sources = make_sources([[9]], CPU)
-    [found], [full] = forced(Clamping(), sources, [[4, 9, 5]]), forced(toy(), sources, [[4, 8, 5]])
+    [found], [full] = force_decode(Clamping(), sources, [[4, 9, 5]]), force_decode(toy(), sources, [[4, 8, 5]])
     assert found.token_scores == pytest.approx([full.token_scores[0], -math.inf, *full.token_scores[2:]])
     assert found.log_prob == -math.inf
 
 
 def test_as_many_targets_as_sources(toy):
     with pytest.raises(RnnsearchError, match=r"targets must be as many as the sources \(1\); got 2"):
-        forced_all(toy(), [[5]], [[4], [4]])
-    with pytest.raises(RnnsearchError, match=r"targets must be one a sentence of source \(1\); got 2"):
-        forced(toy(), make_sources([[5]], CPU), [[4], [4]])
+        force_decode_all(toy(), [[5]], [[4], [4]])
+    with pytest.raises(RnnsearchError, match=r"targets must be one per sentence of source \(1\); got 2"):
+        force_decode(toy(), make_sources([[5]], CPU), [[4], [4]])
 
 
 def test_batches_on_several_threads_find_the_same(toy, sentences):
@@ -156,7 +156,7 @@ def test_a_batch_of_long_sentences_has_fewer(toy, monkeypatch):
 
     whole, expected = done(1)
     assert whole == [0, 20]
-    monkeypatch.setattr("rnnsearch.search.decode.ATTENDED", 2 * 2 * 21 * 22)
+    monkeypatch.setattr("rnnsearch.search.decode.MAX_ATTENTION_WEIGHTS", 2 * 2 * 21 * 22)
     assert done(1) == ([0, 2, 4, 20], expected)
     assert done(4) == ([0, 2, 4, 20], expected), "not shared out among threads: each would have long ones"
 
@@ -166,11 +166,11 @@ def test_long_given_translations_are_fewer_a_batch(toy, monkeypatch):
 
     def done():
         seen = []
-        return seen, forced_all(toy(), pairs, pairs, progress=seen.append)
+        return seen, force_decode_all(toy(), pairs, pairs, progress=seen.append)
 
     whole, expected = done()
     assert whole == [0, 20]
-    monkeypatch.setattr("rnnsearch.search.decode.ATTENDED", 2 * 21 * 21)
+    monkeypatch.setattr("rnnsearch.search.decode.MAX_ATTENTION_WEIGHTS", 2 * 21 * 21)
     few, found = done()
     assert few == [0, 2, 4, 20] and [h.ids for h in found] == [h.ids for h in expected]
     assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected])

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam_search
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.ensemble import Ensemble, Member
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -58,10 +58,10 @@ def test_it_is_a_plain_loop_over_the_members(toy, sentences, mean, columns):
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
     sources, options = make_sources(sentences, CPU), SearchOptions(beam=3, n_best=3, coverage_penalty=0.2)
-    expected = beam(toy(seed=3), sources, options)
+    expected = beam_search(toy(seed=3), sources, options)
     for weights in ([2.0], [1.0, 3.0]):
         same = Ensemble([Member(toy(seed=3), weight, OWN) for weight in weights], mean)
-        found = beam(same, sources, options)
+        found = beam_search(same, sources, options)
         assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in expected]
         for one, other in zip(found, expected, strict=True):
             assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
@@ -70,8 +70,8 @@ def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_a_beams_score_is_the_forced_score(toy, sentences, mean):
     sources, ensemble = make_sources(sentences, CPU), Ensemble(members(toy, [1.0, 2.0]), mean)
-    found = [own[0] for own in beam(ensemble, sources, SearchOptions(beam=4))]
-    again = forced(ensemble, sources, [h.ids for h in found])
+    found = [own[0] for own in beam_search(ensemble, sources, SearchOptions(beam=4))]
+    again = force_decode(ensemble, sources, [h.ids for h in found])
     for h, scored in zip(found, again, strict=True):
         assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
 

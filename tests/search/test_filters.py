@@ -10,9 +10,9 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.banned import BannedTokens
-from rnnsearch.search.beam import greedy
+from rnnsearch.search.beam import greedy_search
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.options import SearchOptions
@@ -69,7 +69,7 @@ def every():
 def test_a_wide_beam_is_an_exhaustive_search_filtered(toy, names, seed):
     scorer = toy(symbols=7, seed=seed, end=0.5)
     kept = [ids for ids in every() if allowed(ids, names)]
-    scored = forced(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM_LOG_PROB)
+    scored = force_decode(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM_LOG_PROB)
     scored.sort(key=lambda h: -h.score)
     assert 0 < len(kept) < len(every())
     [found] = decode_all(scorer, [SOURCE], of(names, beam=2000, n_best=2000))
@@ -89,8 +89,8 @@ def test_a_stochastic_beam_of_all_is_that_search_too(toy, names):
 @pytest.mark.parametrize("names", TOGETHER, ids="+".join)
 def test_no_search_finds_what_is_not_allowed(toy, names, variant):
     class Open(type(toy())):
-        def disturbed(self, state, by):
-            return state._replace(h=by(state.h))
+        def map_hidden(self, state, function):
+            return state._replace(h=function(state.h))
 
     if variant is not None and "terms" in names:
         with pytest.raises(RnnsearchError, match=f"phrases need an ordinary beam search; got {variant.name}"):
@@ -113,7 +113,7 @@ def test_banned_phrases_are_the_same_in_whatever_company(toy, sentences):
     for own, ids in zip(together, sentences, strict=True):
         assert [h.ids for h in decode_all(toy(symbols=7, seed=3), [ids], options)[0]] == [h.ids for h in own]
     columns = torch.tensor([EOS, 6, 5, 4, UNK])
-    listed = decode_all(toy(symbols=7, seed=3), sentences, options, columns=lambda _: columns)
+    listed = decode_all(toy(symbols=7, seed=3), sentences, options, candidates=lambda _: columns)
     assert [[h.ids for h in own] for own in listed] == [[h.ids for h in own] for own in together]
 
 
@@ -122,10 +122,10 @@ def test_a_phrase_that_no_longer_word_begins_with_is_never_begun(toy):
     options = SearchOptions(max_ratio=0.0, max_extra=6, banned_phrases=FILTERS["phrases"]["banned_phrases"])
     for seed in range(4):
         columns = torch.tensor([EOS, 4, 6])
-        [[found]] = greedy(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), options, lambda _, c=columns: c)
+        [[found]] = greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), options, lambda _, c=columns: c)
         assert 4 not in found.ids
     short = replace(options, max_extra=1)
-    assert 4 not in greedy(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, "no room to go on"
+    assert 4 not in greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, "no room to go on"
 
 
 def test_what_is_forced_and_banned_at_once_is_refused():

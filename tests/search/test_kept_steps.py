@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.search.backtrace import BLOCK, KeptSteps
+from rnnsearch.search.backtrace import BLOCK_BYTES, StepStorage
 from rnnsearch.search.beam import BeamSearch
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.options import SearchOptions
@@ -30,12 +30,12 @@ def test_copies_are_the_tensors_and_do_not_share_room():
     steps = [
         {"whole": numbers, "part": numbers[1:, ::2], "one for all": numbers[:, :1].expand(4, 3)},
         (numbers > 0, numbers[:0], torch.arange(7), numbers.bfloat16(), numbers.double(), torch.tensor(2.5)),
-        {"larger than a block": torch.randn(BLOCK // 4 + 1, generator=generator)},
+        {"larger than a block": torch.randn(BLOCK_BYTES // 4 + 1, generator=generator)},
         {"after it": numbers + 1},
     ]
     expected = [[leaf.clone() for leaf in leaves(step)] for step in steps]
-    room = KeptSteps()
-    kept = [room.keep(step) for step in steps]
+    room = StepStorage()
+    kept = [room.store(step) for step in steps]
     numbers.zero_()
     for step, values in zip(kept, expected, strict=True):
         for tensor, value in zip(leaves(step), values, strict=True):
@@ -45,4 +45,4 @@ def test_copies_are_the_tensors_and_do_not_share_room():
 
 
 def test_what_is_no_tensor_stays():
-    assert KeptSteps().keep((None, 3, {"a": "b"})) == (None, 3, {"a": "b"})
+    assert StepStorage().store((None, 3, {"a": "b"})) == (None, 3, {"a": "b"})

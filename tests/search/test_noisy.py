@@ -14,7 +14,7 @@ from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.memory import Hidden, HiddenAndCell
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.noisy import Noisy, NoisyScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import normal
@@ -30,8 +30,8 @@ def noisy_toy(toy):
     """A toy whose hidden state can be got at."""
 
     class Open(type(toy())):
-        def disturbed(self, state, by):
-            return state._replace(h=by(state.h))
+        def map_hidden(self, state, function):
+            return state._replace(h=function(state.h))
 
     return Open
 
@@ -56,7 +56,7 @@ def test_it_never_does_worse_than_without_noise_and_mostly_better(noisy_toy, sen
         for [own], [best], source in zip(plain, found, sentences, strict=True):
             assert best.score >= own.score - 1e-5
             better += best.score > own.score + 1e-3
-            [again] = forced(scorer, make_sources([source], CPU), [best.ids], OPTIONS.ranking)
+            [again] = force_decode(scorer, make_sources([source], CPU), [best.ids], OPTIONS.ranking)
             assert best.token_scores == pytest.approx(again.token_scores[: len(best.token_scores)], abs=1e-5)
     assert better > 1, "a narrow search of a lively toy leaves room"
 
@@ -104,8 +104,8 @@ def test_all_filters_hold(noisy_toy, sentences):
 def test_scores_are_over_the_candidate_list(noisy_toy, sentences):
     chosen = torch.tensor([EOS, 4, 6])
     options = replace(OPTIONS, variant=Noisy(2, 0.0))
-    plain = decode_all(noisy_toy(seed=3), sentences, replace(OPTIONS, beam=3, n_best=3), columns=lambda _: chosen)
-    found = decode_all(noisy_toy(seed=3), sentences, options, columns=lambda _: chosen)
+    plain = decode_all(noisy_toy(seed=3), sentences, replace(OPTIONS, beam=3, n_best=3), candidates=lambda _: chosen)
+    found = decode_all(noisy_toy(seed=3), sentences, options, candidates=lambda _: chosen)
     assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in plain]
 
 
@@ -134,7 +134,7 @@ def test_every_member_of_several_has_noise(noisy_toy, sentences):
     several = [Ensemble([Member(one, 1.0, own), Member(other, 1.0, own)]), Combined([Weighted(one), Weighted(other)])]
     for scorer in several:
         _, state = scorer.start(make_sources(sentences, CPU), None)
-        changed = scorer.disturbed(state, lambda h: h + 1)
+        changed = scorer.map_hidden(state, lambda h: h + 1)
         parts = (changed.members, state.members) if isinstance(scorer, Ensemble) else (changed.full, state.full)
         for after, before in zip(*parts, strict=True):
             assert torch.equal(after.h, before.h + 1)
@@ -156,11 +156,11 @@ def test_a_bad_option_is_refused(make, message):
 
 
 def test_a_scorer_without_hidden_states_is_refused(toy, noisy_toy, sentences):
-    with pytest.raises(RnnsearchError, match="noise needs a recurrent model's own scorer; got ToyScorer"):
+    with pytest.raises(RnnsearchError, match="noise needs the scorer of a recurrent model; got ToyScorer"):
         decode_all(toy(), sentences, replace(OPTIONS, variant=Noisy(2)))
 
     class Nothing(noisy_toy):
-        def disturbed(self, state, by):
+        def map_hidden(self, state, function):
             return state
 
     with pytest.raises(RnnsearchError, match="need a decoder with a recurrent cell; this one has none"):

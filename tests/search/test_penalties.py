@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
@@ -56,7 +56,7 @@ def test_the_score_is_the_papers(toy, sentences, options, width):
 def test_hypotheses_cut_at_the_maximal_length_are_ranked_by_coverage_too(toy):
     options = {"length_penalty": 0.5, "coverage_penalty": 1.0}
     search = SearchOptions(beam=4, n_best=4, max_ratio=0.0, max_extra=2, **options)
-    [found] = beam(toy(seed=6, end=-40.0), make_sources([[5, 6, 7, 8]], CPU), search)
+    [found] = beam_search(toy(seed=6, end=-40.0), make_sources([[5, 6, 7, 8]], CPU), search)
     cut = [h for h in found if not h.finished]
     assert len(cut) == 4
     scores = [plain_score(h.log_prob, h.attention["source"], **options) for h in cut]
@@ -78,7 +78,7 @@ def test_what_was_never_attended_to_costs_much_but_not_all():
 
 
 def test_coverage_needs_attention(table):
-    for search in (beam, greedy):
+    for search in (beam_search, greedy_search):
         with pytest.raises(RnnsearchError, match="coverage_penalty must be 0 for a model without attention"):
             search(table([[0.0] * 9]), make_sources([[5, 6]], CPU), SearchOptions(coverage_penalty=0.1))
 

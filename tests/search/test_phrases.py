@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.phrases import PhraseState, Table, WordPhrase, by_banks
+from rnnsearch.search.phrases import PhraseState, PhraseTable, WordPhrase, select_by_banks
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.topk import ScoredRows, best
+from rnnsearch.search.topk import ScoredRows, best_continuations
 from rnnsearch.text.vocabulary import EOS, UNK
 
 CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_the_words(toy)
         scorer = toy(symbols=8, seed=seed, end=0.5)
         every = [ids for size in range(most + 1) for ids in product(symbols, repeat=size)]
         fitting = [ids for ids in every if all(holds_word(ids, phrase) for phrase in phrases)]
-        scored = forced_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
+        scored = force_decode_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
         wanted = max(scored, key=lambda h: h.score)
         options = SearchOptions(
             beam=800,
@@ -101,7 +101,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_them(toy):
         scorer = toy(symbols=7, seed=seed, end=0.5)
         every = [ids for size in range(most + 1) for ids in product(symbols, repeat=size)]
         fitting = [ids for ids in every if all(holds(ids, phrase) for phrase in phrases)]
-        scored = forced_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
+        scored = force_decode_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
         wanted = max(scored, key=lambda h: h.score)
         options = SearchOptions(beam=600, phrases=(phrases,), length_penalty=0.0, max_ratio=0.0, max_extra=most)
         [[found]] = decode_all(scorer, [sentence], options)
@@ -130,7 +130,7 @@ def test_a_prefix_comes_first_and_candidates_know_the_phrases(toy, sentences):
     options = SearchOptions(beam=4, phrases=PHRASES, prefix=prefix)
     columns = torch.tensor([EOS, 5])
     for choose in (None, lambda _: columns):
-        for phrases, [h] in zip(PHRASES, decode_all(toy(seed=3), sentences, options, columns=choose), strict=True):
+        for phrases, [h] in zip(PHRASES, decode_all(toy(seed=3), sentences, options, candidates=choose), strict=True):
             assert h.ids[:2] == (8, 7)
             assert all(holds(h.ids, phrase) for phrase in phrases)
 
@@ -140,11 +140,11 @@ def test_symbols_met_are_those_of_a_search_in_the_text():
     draw = np.random.default_rng(4)
     for _ in range(60):
         phrases = [tuple(draw.integers(4, 6, draw.integers(1, 6)).tolist()) for _ in range(3)]
-        table = Table([phrases], np.array([9]), Columns(None, 7))
+        table = PhraseTable([phrases], np.array([9]), Columns(None, 7))
         progress, text = torch.zeros(1, 3, dtype=torch.int64), []
         for _ in range(12):
             text.append(int(draw.integers(4, 7)))
-            progress = table.advanced(progress, torch.tensor(text[-1:]), torch.tensor([0]))
+            progress = table.advance(progress, torch.tensor(text[-1:]), torch.tensor([0]))
             for phrase, met in zip(phrases, progress[0].tolist(), strict=True):
                 ends = [size for size in range(len(phrase) + 1) if text[len(text) - size :] == list(phrase[:size])]
                 assert met == (len(phrase) if holds(text, phrase) else max(ends))
@@ -154,11 +154,11 @@ def test_a_word_is_met_for_good_when_what_follows_ends_it():
     draw = np.random.default_rng(5)
     for _ in range(200):
         phrases = [tuple(draw.choice([4, 5, 6, 8], draw.integers(1, 5)).tolist()) for _ in range(3)]
-        table = Table(words([phrases]), np.array([9]), Columns(None, 9))
+        table = PhraseTable(words([phrases]), np.array([9]), Columns(None, 9))
         progress, text = torch.zeros(1, 3, dtype=torch.int64), []
         for _ in range(12):
             text.append(int(draw.integers(4, 9)))
-            progress = table.advanced(progress, torch.tensor(text[-1:]), torch.tensor([0]))
+            progress = table.advance(progress, torch.tensor(text[-1:]), torch.tensor([0]))
             for phrase, met in zip(phrases, progress[0].tolist(), strict=True):
                 ends = [size for size in range(len(phrase)) if text[len(text) - size :] == list(phrase[:size])]
                 for_good = any(holds_word(text[:n], phrase) and not GOES_ON[text[n]] for n in range(len(text)))
@@ -175,22 +175,22 @@ def test_the_beam_is_shared_out_among_what_is_met(toy, sentences):
             return super().step(memory, state, y)
 
     scorer = Watched(seed=5)
-    beam(scorer, sources, SearchOptions(beam=4, phrases=(((7, 7, 7),),), max_ratio=0.0, max_extra=9))
+    beam_search(scorer, sources, SearchOptions(beam=4, phrases=(((7, 7, 7),),), max_ratio=0.0, max_extra=9))
     assert 7 in seen[1]
     assert len(set(seen[1])) > 1, "and others with what the model says"
 
 
 def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
     random = torch.Generator().manual_seed(1)
-    table = Table([((5, 6),), ((7,), (8,))], np.array([9, 9]), Columns(None, 9))
+    table = PhraseTable([((5, 6),), ((7,), (8,))], np.array([9, 9]), Columns(None, 9))
     progress, sentences = torch.tensor([[1, 0], [0, 0], [0, 1], [0, 0]]), torch.tensor([0, 0, 1, 1])
     state = PhraseState(None, progress, sentences, sentences, table)
     for _ in range(20):
         scores = torch.randn(2, 2, 9, generator=random).log_softmax(2)
         scores[0, 1] = -torch.inf
         log_probs = -torch.rand(2, 2, generator=random)
-        chosen = by_banks(scores, log_probs, 6, ScoredRows(1, torch.arange(2), 2), state)
-        top = best(scores, log_probs, 6)
+        chosen = select_by_banks(scores, log_probs, 6, ScoredRows(1, torch.arange(2), 2), state)
+        top = best_continuations(scores, log_probs, 6)
         assert chosen.shape == top.shape
         assert all(len(set(row)) == 6 for row in chosen.tolist())
         assert 6 in chosen[0, :3].tolist(), "6 goes on with (5, 6)"
@@ -200,8 +200,8 @@ def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
 def test_what_cannot_be_is_refused(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
     with pytest.raises(RnnsearchError, match=r"phrases must have one entry per sentence \(1\); got 2"):
-        greedy(toy(), sources, SearchOptions(phrases=((), ())))
+        greedy_search(toy(), sources, SearchOptions(phrases=((), ())))
     with pytest.raises(RnnsearchError, match="must consist of token ids without EOS, and must not be empty"):
         SearchOptions(phrases=(((EOS,),),))
     with pytest.raises(RnnsearchError, match="must consist of tokens that are scored; got 99"):
-        beam(toy(), sources, SearchOptions(phrases=(((5, 99),),)))
+        beam_search(toy(), sources, SearchOptions(phrases=(((5, 99),),)))

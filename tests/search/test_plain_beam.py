@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam_search
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -41,14 +41,14 @@ def plain_beam(scorer, sentence, most, options):
 def test_the_batched_beam_is_the_plain_one(toy, sentences, seed, penalty, n_best):
     options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=8)
     end = (-3.0, -1.0, 0.0, 1.0)[seed]
-    found = beam(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
+    found = beam_search(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
     for sentence, hypotheses in zip(sentences, found, strict=True):
         expected, steps = plain_beam(toy(seed=seed, end=end), sentence, len(sentence) + 8, options)
         finished = [h for h in hypotheses if h.finished]
         assert [h.ids for h in finished] == [ids for ids, _ in expected]
         assert [h.score for h in finished] == pytest.approx([score for _, score in expected], rel=1e-5)
         scorer = toy(seed=seed, end=end)
-        beam(scorer, make_sources([sentence], torch.device("cpu")), options)
+        beam_search(scorer, make_sources([sentence], torch.device("cpu")), options)
         assert len(scorer.rows) == steps
 
 
@@ -82,11 +82,11 @@ def plain_beam_to_the_top(scorer, sentence, most, options):
 def test_the_beam_to_the_top_is_the_plain_one(toy, sentences, seed, penalty, n_best):
     options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=4, stop="top")
     end = (-3.0, -1.0, 0.0, 1.0, -40.0)[seed]
-    found = beam(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
+    found = beam_search(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
     for sentence, hypotheses in zip(sentences, found, strict=True):
         expected, steps = plain_beam_to_the_top(toy(seed=seed, end=end), sentence, len(sentence) + 4, options)
         assert [(h.ids, h.finished) for h in hypotheses] == [(ids, finished) for ids, _, finished in expected]
         assert [h.score for h in hypotheses] == pytest.approx([score for _, score, _ in expected], rel=1e-5)
         scorer = toy(seed=seed, end=end)
-        beam(scorer, make_sources([sentence], torch.device("cpu")), options)
+        beam_search(scorer, make_sources([sentence], torch.device("cpu")), options)
         assert len(scorer.rows) == steps

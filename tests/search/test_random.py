@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.sampling import bits, gumbel, keys, normal, uniform
+from rnnsearch.search.sampling import gumbel, normal, random_bits, stream_keys, uniform
 
 KEYS = np.arange(50, dtype=np.uint64) * np.uint64(12345)
 MASK = 2**64 - 1
@@ -22,11 +22,11 @@ def plain(state):
 
 
 def test_they_are_those_of_splitmix():
-    assert bits(np.array([1234567], np.uint64), 2)[0].tolist() == [6457827717110365317, 3203168211198807973]
+    assert random_bits(np.array([1234567], np.uint64), 2)[0].tolist() == [6457827717110365317, 3203168211198807973]
     key = 2**63 + 17
     own = plain((plain((key + 3 * 0x9E3779B97F4A7C15) & MASK) + 5 * 0x9E3779B97F4A7C15) & MASK)
     expected = [plain((own + place * 0x9E3779B97F4A7C15) & MASK) for place in range(4)]
-    assert bits(np.array([key], np.uint64), 4, 3, 5)[0].tolist() == expected
+    assert random_bits(np.array([key], np.uint64), 4, 3, 5)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("draw", [uniform, gumbel, normal])
@@ -85,8 +85,8 @@ def test_neighbours_know_nothing_of_one_another():
 
 def test_streams_hang_on_source_copy_and_seed_alone(sentences):
     sources = make_sources(sentences, torch.device("cpu"))
-    every = keys(sources, 3, 1)
+    every = stream_keys(sources, 3, 1)
     assert len(set(every.tolist())) == 3 * len(sentences)
-    [alone] = {tuple(keys(make_sources([sentences[2]], torch.device("cpu")), copies, 1)[:1]) for copies in (1, 5)}
+    [alone] = {tuple(stream_keys(make_sources([sentences[2]], torch.device("cpu")), copies, 1)[:1]) for copies in (1, 5)}
     assert alone[0] == every[6]
-    assert not set(every.tolist()) & set(keys(sources, 3, 2).tolist())
+    assert not set(every.tolist()) & set(stream_keys(sources, 3, 2).tolist())

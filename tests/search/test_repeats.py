@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam_search
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import EOS
 
@@ -26,10 +26,10 @@ def test_it_is_an_exhaustive_search_filtered(toy, size, seed):
     scorer, most = toy(symbols=7, seed=seed), 5
     targets = [ids for count in range(most + 1) for ids in product([1, 4, 5, 6], repeat=count)]
     kept = [ids for ids in targets if not repeats(ids, size)]
-    every = forced(scorer, make_sources([[7, 8]] * len(kept), CPU), kept)
+    every = force_decode(scorer, make_sources([[7, 8]] * len(kept), CPU), kept)
     every.sort(key=lambda h: -h.score)
     options = SearchOptions(beam=1000, n_best=8, max_ratio=0.0, max_extra=most, no_repeat_ngram=size)
-    [found] = beam(scorer, make_sources([[7, 8]], CPU), options)
+    [found] = beam_search(scorer, make_sources([[7, 8]], CPU), options)
     assert [h.ids for h in found] == [h.ids for h in every[:8]]
     assert len(targets) > len(kept)
 
@@ -54,7 +54,7 @@ def test_no_translation_repeats_itself_but_where_it_begins_as_told(toy, sentence
 def test_columns_are_those_of_a_candidate_list(toy, sentences):
     options = SearchOptions(beam=3, n_best=3, no_repeat_ngram=1, max_ratio=0.0, max_extra=9)
     chosen = torch.tensor([EOS, 9, 4, 6, 5])
-    for own in decode_all(toy(symbols=10, seed=5), sentences, options, columns=lambda _: chosen):
+    for own in decode_all(toy(symbols=10, seed=5), sentences, options, candidates=lambda _: chosen):
         for h in own:
             assert not repeats(h.ids, 1)
             assert set(h.ids) <= {9, 4, 6, 5}

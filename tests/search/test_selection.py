@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.search.topk import BLOCK, SMALL, best
+from rnnsearch.search.topk import BLOCK_COLUMNS, MAX_SINGLE_PASS_SCORES, best_continuations
 
 
 def expected(scores, log_probs, count):
@@ -14,7 +14,7 @@ def expected(scores, log_probs, count):
     return np.argsort(-total, axis=1, kind="stable")[:, :count]
 
 
-@pytest.mark.parametrize("columns", [7, BLOCK * 30, BLOCK * 30 + 1, BLOCK * 31 - 1])
+@pytest.mark.parametrize("columns", [7, BLOCK_COLUMNS * 30, BLOCK_COLUMNS * 30 + 1, BLOCK_COLUMNS * 31 - 1])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("count", [1, 6, 24])
 def test_best_is_a_stable_sort(columns, ties, count):
@@ -24,35 +24,35 @@ def test_best_is_a_stable_sort(columns, ties, count):
     if ties:
         scores, log_probs = scores.round(), (log_probs * 3).round()
     scores[1, 2, : columns // 2] = -torch.inf
-    assert columns < BLOCK or 4 * columns > SMALL
-    np.testing.assert_array_equal(best(scores, log_probs, count), expected(scores, log_probs, count))
+    assert columns < BLOCK_COLUMNS or 4 * columns > MAX_SINGLE_PASS_SCORES
+    np.testing.assert_array_equal(best_continuations(scores, log_probs, count), expected(scores, log_probs, count))
 
 
 def test_an_empty_place_is_never_chosen_while_others_last():
-    scores, log_probs = torch.zeros(1, 2, BLOCK * 40), torch.tensor([[-3.0, -torch.inf]])
-    assert best(scores, log_probs, 50)[0].tolist() == list(range(50))
+    scores, log_probs = torch.zeros(1, 2, BLOCK_COLUMNS * 40), torch.tensor([[-3.0, -torch.inf]])
+    assert best_continuations(scores, log_probs, 50)[0].tolist() == list(range(50))
 
 
 def test_few_allowed_continuations_come_first_and_all_are_distinct():
-    scores = torch.full((1, 2, BLOCK * 40 + 5), -torch.inf)
+    scores = torch.full((1, 2, BLOCK_COLUMNS * 40 + 5), -torch.inf)
     scores[0, 1, 2561] = scores[0, 0, 9] = -1.0
-    chosen = best(scores, torch.zeros(1, 2), 8)[0].tolist()
-    assert chosen[:2] == [9, BLOCK * 40 + 5 + 2561]
+    chosen = best_continuations(scores, torch.zeros(1, 2), 8)[0].tolist()
+    assert chosen[:2] == [9, BLOCK_COLUMNS * 40 + 5 + 2561]
     assert len(set(chosen)) == 8
 
 
-@pytest.mark.parametrize("columns", [9, BLOCK * 80 + 3])
+@pytest.mark.parametrize("columns", [9, BLOCK_COLUMNS * 80 + 3])
 def test_nan_is_always_chosen(columns):
     scores = torch.zeros(2, 1, columns)
     scores[1, 0, columns - 2] = torch.nan
-    assert best(scores, torch.zeros(2, 1), 1).tolist() == [[0], [columns - 2]]
+    assert best_continuations(scores, torch.zeros(2, 1), 1).tolist() == [[0], [columns - 2]]
 
 
 def test_fewer_continuations_than_asked_for_are_all_given():
-    assert best(torch.zeros(1, 1, 5), torch.zeros(1, 1), 12).tolist() == [[0, 1, 2, 3, 4]]
+    assert best_continuations(torch.zeros(1, 1, 5), torch.zeros(1, 1), 12).tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_a_long_hypothesis_does_not_swallow_small_differences():
     scores = torch.tensor([[[-1.0, -0.9999999, -1.0]]])
     assert scores[0, 0, 1] - 4000 == scores[0, 0, 0] - 4000
-    assert best(scores, torch.tensor([[-4000.0]]), 1).tolist() == [[1]]
+    assert best_continuations(scores, torch.tensor([[-4000.0]]), 1).tolist() == [[1]]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam, greedy, stream
+from rnnsearch.search.beam import beam_search, greedy_search, greedy_stream
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.hypothesis import BLOCKED
 from rnnsearch.search.options import SearchOptions
@@ -24,9 +24,9 @@ def test_the_best_of_all_spellings_is_found(toy, sentences):
     for seed in range(3):
         sources = make_sources(sentences, CPU)
         options = SearchOptions(beam=60, length_penalty=0.0, max_ratio=0.5, max_extra=2)
-        ways = [beam(toy(seed=seed), sources, replace(options, prefix=(way,) * len(sentences))) for way in WAYS]
+        ways = [beam_search(toy(seed=seed), sources, replace(options, prefix=(way,) * len(sentences))) for way in WAYS]
         spelling = ForcedBytes((AB,) * len(sentences), SIZES)
-        found = beam(toy(seed=seed), sources, replace(options, forced_bytes=spelling))
+        found = beam_search(toy(seed=seed), sources, replace(options, forced_bytes=spelling))
         for n, [best] in enumerate(found):
             expected = max((way[n][0] for way in ways), key=lambda h: h.score)
             assert best.ids == expected.ids
@@ -52,9 +52,9 @@ def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width
 
 def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
-    assert greedy(toy(), sources, SearchOptions(forced_bytes=ForcedBytes((((),),), SIZES))) == [[BLOCKED]]
+    assert greedy_search(toy(), sources, SearchOptions(forced_bytes=ForcedBytes((((),),), SIZES))) == [[BLOCKED]]
     with pytest.raises(RnnsearchError, match=r"forced_bytes must have one entry per sentence \(1\); got 2"):
-        beam(toy(), sources, SearchOptions(forced_bytes=ForcedBytes(((), ()), SIZES)))
+        beam_search(toy(), sources, SearchOptions(forced_bytes=ForcedBytes(((), ()), SIZES)))
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])
@@ -63,8 +63,8 @@ def test_a_stream_is_greedy_search_step_by_step(toy, sentences, options):
         for ids in sentences:
             sources = make_sources([ids], CPU)
             for end in (-6.0, 0.0):
-                [[expected]] = greedy(toy(seed=seed, end=end), sources, options)
-                steps = stream(toy(seed=seed, end=end), sources, options)
+                [[expected]] = greedy_search(toy(seed=seed, end=end), sources, options)
+                steps = greedy_stream(toy(seed=seed, end=end), sources, options)
                 seen = []
                 while True:
                     try:

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import beam_search
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.sampling import bits
-from rnnsearch.search.stochastic import Gumbel, Stochastic, conditioned
+from rnnsearch.search.sampling import random_bits
+from rnnsearch.search.stochastic import GumbelTopK, Stochastic, condition_on_max
 from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.vocabulary import EOS
 
@@ -31,7 +31,7 @@ def probabilities(scorer, source, temperature=1.0):
     """Of every translation, by a plain loop over the model's conditionals; one as long as it may be is cut there."""
 
     def after(before):
-        ended = forced(scorer, make_sources([source] * 3, CPU), [(*before, s) for s in SYMBOLS] + [before])
+        ended = force_decode(scorer, make_sources([source] * 3, CPU), [(*before, s) for s in SYMBOLS] + [before])
         p = np.exp(np.array([h.token_scores[len(before)] for h in ended]) / temperature)
         return dict(zip([*SYMBOLS, EOS], p / p.sum(), strict=True))
 
@@ -48,8 +48,8 @@ def drawn(scorer, source, times, width, seed=1, temperature=1.0):
     """So many independent draws of `width` translations, each in the order of their worth."""
     options = SearchOptions(beam=width, n_best=width, max_ratio=0.0, max_extra=MOST, compact_at=0.0)
     sources = make_sources([source] * times, CPU)
-    judge = Gumbel(bits(np.array([seed], np.uint64), times)[0], max_lengths(sources, options), temperature)
-    return [[h.ids for h in own] for own in beam(scorer, sources, options, None, judge)]
+    judge = GumbelTopK(random_bits(np.array([seed], np.uint64), times)[0], max_lengths(sources, options), temperature)
+    return [[h.ids for h in own] for own in beam_search(scorer, sources, options, None, judge)]
 
 
 def chi_square(counts, expected, total):
@@ -89,7 +89,7 @@ def test_translations_are_distinct_scored_by_the_model_and_the_seeds(toy, senten
     for source, own in zip(sentences, found, strict=True):
         assert len({h.ids for h in own}) == len(own) == 6
         assert [h.finished for h in own] == sorted((h.finished for h in own), reverse=True)
-        again = forced(scorer, make_sources([source] * 6, CPU), [h.ids for h in own])
+        again = force_decode(scorer, make_sources([source] * 6, CPU), [h.ids for h in own])
         for h, scored in zip(own, again, strict=True):
             assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
     alone = [decode_all(scorer, [one], options)[0] for one in reversed(sentences)]
@@ -113,7 +113,7 @@ def test_all_filters_hold_and_the_choice_is_of_what_they_leave(toy, sentences):
 def test_a_candidate_list_and_a_beam_of_one(toy, sentences):
     chosen = torch.tensor([EOS, 4, 6])
     for own in decode_all(
-        toy(seed=3), sentences, SearchOptions(beam=2, variant=Stochastic()), columns=lambda _: chosen
+        toy(seed=3), sentences, SearchOptions(beam=2, variant=Stochastic()), candidates=lambda _: chosen
     ):
         assert set(own[0].ids) <= {4, 6}
     cold = SearchOptions(beam=1, variant=Stochastic(1e-4))
@@ -129,27 +129,27 @@ def test_noise_of_continuations_is_that_of_plain_gumbel_numbers_given_the_highes
     top, own = noisy[:, :, :1], worth[:, :, None]
     with np.errstate(divide="ignore"):
         plain = -np.log(np.exp(-own) - np.exp(-top) + np.exp(-noisy))
-    found = conditioned(torch.from_numpy(noisy), torch.from_numpy(worth)).numpy()
+    found = condition_on_max(torch.from_numpy(noisy), torch.from_numpy(worth)).numpy()
     np.testing.assert_allclose(found, plain, atol=1e-9)
-    far = conditioned(torch.tensor([[[-800.0, -801.0, -900.0]]]).double(), torch.tensor([[-750.0]]).double())
+    far = condition_on_max(torch.tensor([[[-800.0, -801.0, -900.0]]]).double(), torch.tensor([[-750.0]]).double())
     assert far[0, 0, 0] == -750.0
     assert far.isfinite().all() and (far[0, 0, 1:] < -750.0).all()
 
 
 @pytest.mark.usefixtures("block")
 def test_what_is_not_allowed_has_no_worth(toy):
-    judge = Gumbel(np.array([1], np.uint64), np.array([9]), 1.0)
+    judge = GumbelTopK(np.array([1], np.uint64), np.array([9]), 1.0)
     scores = torch.tensor([[[0.0, -torch.inf, -1.0], [-torch.inf] * 3, [0.0, 0.0, 0.0]]])
     worth = torch.tensor([[0.0, -1.0, -torch.inf]])
-    found = judge.judge(scores, worth, torch.zeros(1, 3), 9, ScoredRows(2, torch.tensor([0]), 3))
-    assert {*found.places[0].tolist()} <= {*range(9)}
-    assert sorted(found.places[0, :2].tolist()) == [0, 2]
-    assert found.worth[0, 0] == 0.0
-    assert (found.worth[0, 2:] == -torch.inf).all()
+    found = judge.select(scores, worth, torch.zeros(1, 3), 9, ScoredRows(2, torch.tensor([0]), 3))
+    assert {*found.index[0].tolist()} <= {*range(9)}
+    assert sorted(found.index[0, :2].tolist()) == [0, 2]
+    assert found.total[0, 0] == 0.0
+    assert (found.total[0, 2:] == -torch.inf).all()
     with pytest.raises(SentenceError, match="must be numbers; got NaN"):
         decode_all(toy(nan=(5, 2)), [[5, 6]], SearchOptions(beam=2, variant=Stochastic()))
     scores[0, 0, 2] = torch.nan
-    assert judge.judge(scores, worth, torch.zeros(1, 3), 4, ScoredRows(2, torch.tensor([0]), 3)).worth[0, 0].isnan()
+    assert judge.select(scores, worth, torch.zeros(1, 3), 4, ScoredRows(2, torch.tensor([0]), 3)).total[0, 0].isnan()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import DataError
-from rnnsearch.search.unknown_words import UnknownWords, read_dictionary, unknown_words
+from rnnsearch.search.unknown_words import UnknownWordReplacer, read_dictionary, unknown_word_replacer
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import MARKER, POSITION, UNK
 from rnnsearch.text.words import train_words
@@ -45,7 +45,7 @@ def test_the_tutorials_example() -> None:
     source = segmented(SOURCE, "the ecotax portico in Pont-de-Buis")
     target = translated("le <unk> <unk> de <unk> .")
     weights = attention(0, 2, 1, 3, 4, 5, columns=len(source.ids) + 1)
-    found = UnknownWords({"portico": "portique"}).replace(source, target, weights)
+    found = UnknownWordReplacer({"portico": "portique"}).replace(source, target, weights)
     assert found.text == "le portique ecotax de Pont."
     assert (found.ids, found.symbols) == (target.ids, target.symbols)
     assert [found.text[a:b] for a, b in found.offsets] == ["le", "portique", "ecotax", "de", "Pont", "."]
@@ -63,7 +63,7 @@ def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
     for _ in range(50):
         target = translated(" ".join(draw.choice(words, size=draw.integers(1, 9))))
         weights = draw.random((len(target.ids), len(source.ids) + 1)).astype(np.float32)
-        found = UnknownWords({"in": "dans la", "ecotax": "écotaxe"}).replace(source, target, weights)
+        found = UnknownWordReplacer({"in": "dans la", "ecotax": "écotaxe"}).replace(source, target, weights)
         expected = []
         for i, (start, end) in enumerate(target.offsets):
             word = target.text[start:end]
@@ -118,7 +118,7 @@ def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[i
     symbols = TARGET_OF_MARKS.symbols()
     known = {symbol.removeprefix(MARKER): id for id, symbol in enumerate(symbols)}
     weights = attention(*places, columns=len(source.ids) + 1)
-    unknown = UnknownWords(
+    unknown = UnknownWordReplacer(
         {"e-mail": "E-Post", "Pont-de": "Pont-De", "Pont-de-Buis": "Pont-Ile", "New York": "Nowhere"}
     )
     found = unknown.replace(source, TARGET_OF_MARKS.joined([known[word] for word in target.split()]), weights)
@@ -133,7 +133,7 @@ def test_a_mark_between_them_leaves_them_in_a_row() -> None:
     [le, mark] = [marked.symbols().index(symbol) for symbol in ("▁le", f"{POSITION}+0>")]
     target = marked.joined([le, mark, UNK, mark, UNK, mark])
     told = {2: 1, 4: 3}
-    found = UnknownWords({"e-mail": "courriel"}).replace(source, target, None, told=told)
+    found = UnknownWordReplacer({"e-mail": "courriel"}).replace(source, target, None, copied_from=told)
     assert found.text == "le courriel"
     assert [one.by for one in found.replaced] == ["dictionary", "dictionary"]
 
@@ -141,13 +141,13 @@ def test_a_mark_between_them_leaves_them_in_a_row() -> None:
 def test_nothing_to_replace_or_nothing_to_copy() -> None:
     source, known = segmented(SOURCE, "the portico"), translated("le portique")
     weights = attention(0, 1, columns=3)
-    assert UnknownWords().replace(source, known, weights) is known
+    assert UnknownWordReplacer().replace(source, known, weights) is known
     unknown = translated("<unk>")
-    assert UnknownWords().replace(segmented(SOURCE, ""), unknown, attention(0, columns=1)).text == "<unk>"
+    assert UnknownWordReplacer().replace(segmented(SOURCE, ""), unknown, attention(0, columns=1)).text == "<unk>"
 
 
 def test_a_word_is_looked_up_as_it_stands_and_in_lower_case() -> None:
-    unknown = UnknownWords({"apple": "pomme", "Apple": "Apple SA"})
+    unknown = UnknownWordReplacer({"apple": "pomme", "Apple": "Apple SA"})
     assert [unknown.entry(w) for w in ("apple", "Apple", "APPLE", "pear")] == ["pomme", "Apple SA", "pomme", None]
 
 
@@ -208,12 +208,12 @@ def test_what_does_not_fit(given: dict[str, Any], faults: list[str]) -> None:
 
 
 def test_made_from_a_config(tmp_path: Path) -> None:
-    assert unknown_words(config()) is None
-    copying = unknown_words(config(replace_unknown="copy"))
+    assert unknown_word_replacer(config()) is None
+    copying = unknown_word_replacer(config(replace_unknown="copy"))
     assert copying is not None
     assert copying.entry("zebra") is None
     (tmp_path / "d.tsv").write_text("zebra\tzèbre\n", encoding="utf-8")
     given = config(replace_unknown="dictionary", dictionary=str(tmp_path / "d.tsv"))
-    looking = unknown_words(given)
+    looking = unknown_word_replacer(given)
     assert looking is not None
     assert looking.entry("zebra") == "zèbre"

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.beam import beam
-from rnnsearch.search.decode import decode_all, make_sources, several
-from rnnsearch.search.forced import forced
+from rnnsearch.search.beam import beam_search
+from rnnsearch.search.decode import decode_all, make_sources, search_variant
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.sampling import LIKELIEST, Diverse, Sampling
+from rnnsearch.search.sampling import FIRST_NUCLEUS_COLUMNS, Diverse, Sampling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 CPU = torch.device("cpu")
@@ -39,9 +39,9 @@ def test_samples_are_as_frequent_as_the_model_says(toy, temperature, top_k, top_
 
     def cut(before):
         """p of each allowed symbol after `before`, as it is drawn."""
-        ended = [forced(scorer, make_sources([source], CPU), [(*before, s)])[0] for s in SYMBOLS]
+        ended = [force_decode(scorer, make_sources([source], CPU), [(*before, s)])[0] for s in SYMBOLS]
         logs = [h.token_scores[len(before)] for h in ended]
-        stop = forced(scorer, make_sources([source], CPU), [before])[0].token_scores[-1]
+        stop = force_decode(scorer, make_sources([source], CPU), [before])[0].token_scores[-1]
         p = np.exp(np.array([*logs, stop]) / temperature)
         order = np.argsort(-p)
         if top_k:
@@ -88,7 +88,7 @@ def test_a_nucleus_among_the_likeliest_is_that_among_all():
         scores[n, column], expected[n] = np.nan, column
     drawn = Sampling(0.8, top_p=0.9).draw(torch.from_numpy(scores), torch.from_numpy(numbers))
     assert drawn.tolist() == expected
-    assert min(sizes) == 1 and max(sizes) > LIKELIEST
+    assert min(sizes) == 1 and max(sizes) > FIRST_NUCLEUS_COLUMNS
 
 
 def test_samples_have_the_models_own_scores(toy, sentences):
@@ -96,7 +96,7 @@ def test_samples_have_the_models_own_scores(toy, sentences):
     for source, found in zip(sentences, sampled(scorer, sentences, 4, Sampling(3.0, 5)), strict=True):
         assert len(found) == 4
         assert [h.score for h in found if h.finished] == sorted((h.score for h in found if h.finished), reverse=True)
-        again = forced(scorer, make_sources([source] * 4, CPU), [h.ids for h in found])
+        again = force_decode(scorer, make_sources([source] * 4, CPU), [h.ids for h in found])
         for h, scored in zip(found, again, strict=True):
             assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
 
@@ -184,16 +184,16 @@ def test_groups_choose_as_a_plain_loop_does(toy, sentences, groups, width):
         assert len([h.ids for h in own]) == len({h.ids for h in own})
         assert ended
         assert ended <= expected, "a beam may stop earlier, where nothing better can come"
-        scored = forced(scorer, make_sources([source] * len(expected), CPU), sorted(expected))
+        scored = force_decode(scorer, make_sources([source] * len(expected), CPU), sorted(expected))
         assert own[0].score == pytest.approx(max(h.score for h in scored))
 
 
 def test_one_group_is_a_beam_and_groups_that_cost_nothing_are_one_beam_each(toy, sentences):
     scorer, options = toy(seed=11), SearchOptions(beam=4, n_best=4)
     sources = make_sources(sentences, CPU)
-    assert several(scorer, sources, options, Diverse(1, 9.0)) == beam(scorer, sources, options)
-    free = several(scorer, sources, options, Diverse(2, 0.0))
-    assert free == beam(scorer, sources, replace(options, beam=2, n_best=2))
+    assert search_variant(scorer, sources, options, Diverse(1, 9.0)) == beam_search(scorer, sources, options)
+    free = search_variant(scorer, sources, options, Diverse(2, 0.0))
+    assert free == beam_search(scorer, sources, replace(options, beam=2, n_best=2))
 
 
 def test_groups_differ(toy, sentences):
@@ -226,7 +226,7 @@ def test_errors_name_the_sentence_and_not_the_copy(toy, sentences):
     scorer = toy(seed=1)
     options = SearchOptions(beam=2, variant=Sampling(), prefix=((), (99_999,), *[()] * (len(sentences) - 2)))
     with pytest.raises(SentenceError, match="the prefix of sentence 1 "):
-        several(scorer, make_sources(sentences, CPU), options, Sampling())
+        search_variant(scorer, make_sources(sentences, CPU), options, Sampling())
 
 
 def test_a_beam_that_is_not_given_is_shared_evenly():

@@ -7,12 +7,12 @@ import threading
 import pytest
 import torch
 
-from rnnsearch.search.workers import one_thread_each
+from rnnsearch.search.workers import single_threaded_pool
 
 
 def test_each_computes_alone_and_all_others_as_before():
     torch.set_num_threads(3)
-    with one_thread_each(4) as pool:
+    with single_threaded_pool(4) as pool:
         together = threading.Barrier(4)
         torch.set_num_threads(2)
 
@@ -35,5 +35,5 @@ def test_threads_that_stand_back():
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    with one_thread_each(1, nice=7) as back, one_thread_each(1) as usual:
+    with single_threaded_pool(1, nice=7) as back, single_threaded_pool(1) as usual:
         assert back.submit(priority).result() == min(19, usual.submit(priority).result() + 7)

@@ -1,5 +1,9 @@
-"""The beam's books: which hypotheses have ended and which sentences go on, kept on the host from a few
-numbers a step, and the tracing back of the winners through the steps that made them."""
+"""Bookkeeping of a beam search: stored steps, finished hypotheses, and tracing hypotheses back through the steps.
+
+`BeamSearch` (`beam.py`) stores a `BeamStep` per step. `BeamProgress` decides on the host, from a few values per step,
+which hypotheses have finished and which sentences go on. `trace_hypotheses` follows the best ones back through the
+stored steps at the end.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
@@ -12,231 +16,277 @@ from rnnsearch.engine.structs import Array
 from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import SUM_LOG_PROB
-from rnnsearch.search.results import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses
+from rnnsearch.search.results import NAN_MESSAGE, HypothesisArrays, gather_attention, make_hypotheses
 from rnnsearch.search.scorer import Sources
 from rnnsearch.utils.tensors import map_tree
 
-# What a search keeps of its steps, side by side in few blocks.
-#
-# A step takes a lot and gives it back, but for a few small tensors that stay until the end. Between those glibc before
-# 2.38 does not use the freed room again (it is aligned), so that every step would take new memory: three sentences of 800
-# words took 9 to 15 GB with a beam of 5, and 0.4 with blocks.
+Tree = TypeVar("Tree")
 
-Step = TypeVar("Step")
-
-BLOCK = 1 << 24
-"""Bytes. Where smaller ones have been freed, glibc gives the heap's end back to the system step by step, which makes a
-search slower by a twentieth (mallopt(3): M_MMAP_THRESHOLD follows what was freed)."""
-ALIGNED = 64
+BLOCK_BYTES = 1 << 24
+"""Size of a storage block. If smaller blocks are freed, glibc returns the end of the heap to the system at every step,
+which slows a search down by 5% (mallopt(3): M_MMAP_THRESHOLD adapts to what was freed)."""
+ALIGNMENT_BYTES = 64
 
 
-class KeptSteps:
-    """Copies of tensors on the processor; elsewhere they stay as they are."""
+class StepStorage:
+    """Storage of small CPU tensors of all steps in a few large blocks.
+
+    A step allocates and frees large tensors, except for small ones that live until the end of the search. glibc before
+    2.38 does not reuse the (aligned) memory between these, so that every step would take new memory: three sentences
+    of 800 words took 9 to 15 GB with a beam of 5, and take 0.4 GB with blocks.
+    """
 
     def __init__(self) -> None:
         self._block = torch.empty(0, dtype=torch.uint8)
-        self._begin = 0
+        self._used_bytes = 0
 
-    def keep(self, step: Step) -> Step:
-        """The same tree, its tensors in the blocks: to be kept in its place."""
-        return map_tree(self._copy, step)
+    def store(self, tree: Tree) -> Tree:
+        """Return a copy of a tree of tensors in the blocks; tensors on other devices are not copied."""
+        return map_tree(self._copy, tree)
 
     def _copy(self, tensor: Tensor) -> Tensor:
         if tensor.device.type != "cpu":
             return tensor
         size = tensor.numel() * tensor.element_size()
-        if self._begin + size > len(self._block):
-            self._block, self._begin = torch.empty(max(BLOCK, size), dtype=torch.uint8), 0
-        room = self._block[self._begin : self._begin + size]
-        self._begin += size + -size % ALIGNED
-        return room.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        if self._used_bytes + size > len(self._block):
+            self._block = torch.empty(max(BLOCK_BYTES, size), dtype=torch.uint8)
+            self._used_bytes = 0
+        memory = self._block[self._used_bytes : self._used_bytes + size]
+        self._used_bytes += size + -size % ALIGNMENT_BYTES
+        return memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class BeamStep(NamedTuple):
-    """What one step of the beam did to the A sentences then in the batch: the M continuations looked at, in the order
-    of choice, and the K of them that live on. Tensors stay on the device."""
+    """One step of the beam for the A sentences then in the batch.
+
+    M continuations are considered per sentence, best first, and K of them become the live hypotheses. Tensors stay on
+    the device.
+    """
 
     sentences: Array
-    """[A], their numbers in the call."""
+    """[A], indices of the sentences in the call."""
     parent: Tensor
-    """[A, M], the live hypothesis that each continuation comes from."""
+    """[A, M], live hypothesis that each continuation extends."""
     token: Tensor
-    score: Tensor
-    """[A, M], of the token alone."""
-    worth: Tensor
-    """[A, M], of the whole hypothesis: its log-probability, or what a `selection.Judge` compares it by."""
-    ends: Tensor
-    """[A, M], whether the token is EOS."""
-    keep: Tensor
-    """[A, K], which of the M became the live hypotheses."""
-    alive: Tensor
-    """[A, K], their worth."""
-    known: Tensor | None
-    """[A, K], what the Judge has said of them; None without one."""
+    """[A, M], token of each continuation."""
+    token_score: Tensor
+    """[A, M], log-probability of the token."""
+    total: Tensor
+    """[A, M], log-probability of the whole hypothesis, or its score by a `topk.HypothesisScorer`."""
+    is_eos: Tensor
+    """[A, M], True if the token is EOS."""
+    live_index: Tensor
+    """[A, K], index of each live hypothesis among the M continuations."""
+    live_total: Tensor
+    """[A, K], total of each live hypothesis; -inf in an empty slot."""
+    carry: Tensor | None
+    """[A, K], values carried for a `HypothesisScorer`; None without one."""
     attention: dict[str, Tensor]
-    """Name -> [A * K', J], of the K' live hypotheses before this step."""
+    """Source name -> [A * K', J], weights of the K' live hypotheses before this step."""
     penalty: Tensor | None
-    """[A, M], what coverage adds to the score of a hypothesis that ends with a continuation; None for nothing."""
+    """[A, M], coverage term of a hypothesis that ends with the continuation; None without coverage."""
 
 
-class Ends(NamedTuple):
-    """Hypotheses that may be returned, one entry each."""
+class EndedHypotheses(NamedTuple):
+    """Hypotheses that may be returned, one entry [R] per hypothesis."""
 
     sentence: Array
     step: Array
-    """Index of the step that made its last symbol."""
-    place: Array
-    """Which of that step's M continuations it is."""
-    worth: Array
+    """Index of the step with the hypothesis's last token."""
+    index: Array
+    """Index of the last token among the M continuations of this step."""
+    total: Array
     finished: Array
+    """True if it ended with EOS."""
     penalty: Array
-    """What coverage adds to its score."""
+    """Coverage term of its score."""
 
 
-class Finals:
-    """Which hypotheses have finished, and which sentences go on."""
+class BeamProgress:
+    """Finished hypotheses of a beam search, and the sentences that are still active."""
 
     def __init__(
-        self, most: Array, options: SearchOptions, normalised: bool, judged: bool = False, to_top: bool = False
+        self,
+        max_length: Array,
+        options: SearchOptions,
+        normalised: bool,
+        custom_totals: bool = False,
+        stop_at_top: bool = False,
     ) -> None:
-        """`judged`: whether hypotheses are compared by a worth that only falls, not by the options' ranking; `to_top`:
-        whether a sentence stops as `stop = "top"` says."""
+        """Start with all sentences active.
+
+        Args:
+            max_length: [B], maximum length of each translation.
+            options: Options of the search.
+            normalised: True if a hypothesis's total never increases.
+            custom_totals: True if totals come from a `HypothesisScorer`; they never increase, and rank hypotheses.
+            stop_at_top: True if sentences stop by the criterion `stop = "top"`.
+        """
         self._options = options
-        self._most = most
-        self._judged = judged
-        self._to_top = to_top
-        self._ranking = SUM_LOG_PROB if judged else options.ranking
-        # A sentence stops at its first ended hypothesis in a beam of one, and nowhere early without a bound.
-        self._bounded = (normalised or judged) and options.beam > 1 and not to_top
-        self._best = np.full((len(most), options.n_best), -np.inf)
-        self._count = np.zeros(len(most), dtype=np.int64)
-        self._going = np.ones(len(most), dtype=bool)
-        self._steps = 0
-        self._last: BeamStep | None = None
-        self._ends: list[Ends] = []
+        self._max_length = max_length
+        self._custom_totals = custom_totals
+        self._stop_at_top = stop_at_top
+        self._ranking = SUM_LOG_PROB if custom_totals else options.ranking
+        # A beam of 1 stops at its first finished hypothesis, so it needs no bound on the scores of live ones.
+        self._uses_bound = (normalised or custom_totals) and options.beam > 1 and not stop_at_top
+        self._best_scores = np.full((len(max_length), options.n_best), -np.inf)  # ascending
+        self._num_finished = np.zeros(len(max_length), dtype=np.int64)
+        self._active = np.ones(len(max_length), dtype=bool)
+        self._num_steps = 0
+        self._last_step: BeamStep | None = None
+        self._ended: list[EndedHypotheses] = []
 
-    def add(self, made: BeamStep) -> Array:
-        """Take in the continuations of a step; returns which of its sentences go on."""
-        sentences = made.sentences
-        parts = [made.worth, made.ends.to(made.worth), *([] if made.penalty is None else [made.penalty])]
-        fetched = torch.stack(parts).cpu().numpy()
-        total, ended = fetched[0], fetched[1] > 0
-        cost = np.zeros_like(total) if made.penalty is None else fetched[2]
-        going = self._going[sentences]
-        self._steps += 1
+    def add(self, step: BeamStep) -> Array:
+        """Record a step and return a mask [A] of its sentences that are still active."""
+        sentences = step.sentences
+        to_fetch = [step.total, step.is_eos.to(step.total)]
+        if step.penalty is not None:
+            to_fetch.append(step.penalty)
+        fetched = torch.stack(to_fetch).cpu().numpy()  # the only transfer to the host per step
+        total = fetched[0]  # [A, M]
+        is_eos = fetched[1] > 0  # [A, M]
+        penalty = np.zeros_like(total) if step.penalty is None else fetched[2]  # [A, M]
+        active = self._active[sentences]
+        self._num_steps += 1
         if not np.isfinite(total).all():
-            for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
-                raise SentenceError(int(sentences[row]), NOT_A_NUMBER, self._steps)
-        first = slice(self._options.beam)
-        long = self._steps > self._most[sentences] - self._to_top
-        ending = ended[:, first] | (long[:, None] & self._to_top)
-        done = ending & (total[:, first] > -np.inf) & going[:, None]
-        if done.any():
-            self._finish(sentences, total[:, first], done, cost[:, first], ended[:, first])
-        top = np.where(ended, -np.inf, total).max(1)
-        count = self._count[sentences]
-        dead = top == -np.inf
-        stops = long | dead
-        if self._to_top:
-            stops |= ended[:, 0] & (count >= self._options.n_best)
-        elif not self._judged:
-            stops |= count >= self._options.beam
-        if self._bounded:
-            # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
-            stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
-        cut = going & long & (not self._to_top) & ((count < self._options.n_best) | self._judged)
+            for row in np.flatnonzero(np.isnan(total).any(1) & active)[:1].tolist():
+                raise SentenceError(int(sentences[row]), NAN_MESSAGE, self._num_steps)
+
+        # Only the `beam` best continuations can finish.
+        best = slice(self._options.beam)
+        at_limit = self._num_steps > self._max_length[sentences] - int(self._stop_at_top)  # [A]
+        ends = is_eos[:, best] | (at_limit[:, None] & self._stop_at_top)
+        finishes = ends & (total[:, best] > -np.inf) & active[:, None]  # [A, beam]
+        if finishes.any():
+            self._record_finished(sentences, total[:, best], finishes, penalty[:, best], is_eos[:, best])
+
+        best_live = np.where(is_eos, -np.inf, total).max(1)  # [A]
+        num_finished = self._num_finished[sentences]
+        stops = at_limit | (best_live == -np.inf)
+        if self._stop_at_top:
+            stops |= is_eos[:, 0] & (num_finished >= self._options.n_best)
+        elif not self._custom_totals:
+            stops |= num_finished >= self._options.beam
+        if self._uses_bound:
+            # The score of a live hypothesis is highest if it reaches its maximum length (with EOS) at no further cost.
+            bound = self._ranking.score(best_live, self._max_length[sentences] + 1.0)
+            stops |= bound <= self._best_scores[sentences, 0]
+        cut = active & at_limit & (not self._stop_at_top)
+        cut &= (num_finished < self._options.n_best) | self._custom_totals
         if cut.any():
-            self._cut(made, cut, done)
-        self._last = made
-        self._going[sentences[stops]] = False
-        still: Array = going & ~stops
-        return still
+            self._record_cut(step, cut, finishes)
+        self._last_step = step
+        self._active[sentences[stops]] = False
+        still_active: Array = active & ~stops
+        return still_active
 
-    def _finish(self, sentences: Array, total: Array, done: Array, cost: Array, ended: Array) -> None:
-        """Record the continuations that are `done` [A, beam], which `ended` says of whether by EOS."""
-        row, place = np.nonzero(done)
-        step = np.full(len(row), self._steps - 1)
-        found = Ends(sentences[row], step, place, total[row, place], ended[row, place], cost[row, place])
-        self._ends.append(found)
-        self._count[sentences] += done.sum(1)
-        if not self._bounded:
-            return
-        score = self._ranking.score(np.where(done, total, -np.inf), self._steps, cost)
-        both = np.concatenate((self._best[sentences], score), axis=1)
-        self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
+    def _record_finished(self, sentences: Array, total: Array, finishes: Array, penalty: Array, is_eos: Array) -> None:
+        """Record the continuations of the beam where `finishes` [A, beam] is True."""
+        row, index = np.nonzero(finishes)
+        step = np.full(len(row), self._num_steps - 1)
+        self._ended.append(
+            EndedHypotheses(sentences[row], step, index, total[row, index], is_eos[row, index], penalty[row, index])
+        )
+        self._num_finished[sentences] += finishes.sum(1)
+        if self._uses_bound:
+            score = self._ranking.score(np.where(finishes, total, -np.inf), self._num_steps, penalty)
+            scores = np.concatenate((self._best_scores[sentences], score), axis=1)
+            self._best_scores[sentences] = np.sort(scores, axis=1)[:, -self._options.n_best :]
 
-    def _cut(self, made: BeamStep, rows: Array, done: Array) -> None:
-        """Record the live hypotheses of `rows` [A] as they were at their maximal length, a step ago: those that
-        are not `done` [A, beam] after it."""
-        last = self._last
+    def _record_cut(self, step: BeamStep, cut: Array, finishes: Array) -> None:
+        """Record the live hypotheses of the sentences `cut` [A] as they were at their maximum length, one step ago.
+
+        Those that this step finishes ([A, beam]) are left out.
+        """
+        last = self._last_step
         assert last is not None
-        parts = [last.keep, last.alive, *([] if last.penalty is None else [last.penalty])]
-        keep, alive, *penalty = (part.cpu().numpy()[np.isin(last.sentences, made.sentences[rows])] for part in parts)
-        row, place = np.nonzero(done[rows])
-        alive[row, made.parent.cpu().numpy()[rows][row, place]] = -np.inf
-        row, slot = np.nonzero(alive > -np.inf)
-        place = keep[row, slot]
-        cost = penalty[0][row, place] if penalty else np.zeros(len(row))
-        step, finished = np.full(len(row), self._steps - 2), np.zeros(len(row), dtype=bool)
-        self._ends.append(Ends(made.sentences[rows][row], step, place, alive[row, slot], finished, cost))
+        rows = np.isin(last.sentences, step.sentences[cut])  # this step may have fewer sentences than the last one
+        live_index = last.live_index.cpu().numpy()[rows]
+        live_total = last.live_total.cpu().numpy()[rows]
+        row, index = np.nonzero(finishes[cut])
+        live_total[row, step.parent.cpu().numpy()[cut][row, index]] = -np.inf
+        row, slot = np.nonzero(live_total > -np.inf)
+        index = live_index[row, slot]
+        penalty = np.zeros(len(row))
+        if last.penalty is not None:
+            penalty = last.penalty.cpu().numpy()[rows][row, index]
+        self._ended.append(
+            EndedHypotheses(
+                sentence=step.sentences[cut][row],
+                step=np.full(len(row), self._num_steps - 2),
+                index=index,
+                total=live_total[row, slot],
+                finished=np.zeros(len(row), dtype=bool),
+                penalty=penalty,
+            )
+        )
 
-    def winners(self) -> Ends:
-        """The hypotheses to return by sentence, finished before unfinished, each kind by falling score; judged ones all
-        together by falling worth, and those of `stop = "top"` by falling score. None of a sentence whose live
-        hypotheses had no allowed symbol left before any had finished."""
-        if not self._ends:
-            nothing = np.zeros(0, dtype=np.int64)
-            return Ends(nothing, nothing, nothing, np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
-        every = Ends(*(np.concatenate(part) for part in zip(*self._ends, strict=True)))
-        sentence, last = every.sentence, ~every.finished & (not (self._judged or self._to_top))
-        score = self._ranking.score(every.worth, every.step + 1, every.penalty)
-        order = np.lexsort((-score, last, sentence))
-        first = np.searchsorted(sentence[order], sentence[order])
+    def best(self) -> EndedHypotheses:
+        """Return the n best hypotheses of each sentence, ordered by sentence.
+
+        Finished hypotheses come before unfinished ones, and each group is in descending order of the score; with
+        custom totals or `stop = "top"` all are in one descending order. A sentence has none if its live hypotheses had
+        no allowed continuation before any had finished.
+        """
+        if not self._ended:
+            empty = np.zeros(0, dtype=np.int64)
+            return EndedHypotheses(empty, empty, empty, np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
+        ended = EndedHypotheses(*(np.concatenate(arrays) for arrays in zip(*self._ended, strict=True)))
+        unfinished_last = ~ended.finished & (not (self._custom_totals or self._stop_at_top))
+        score = self._ranking.score(ended.total, ended.step + 1, ended.penalty)
+        order = np.lexsort((-score, unfinished_last, ended.sentence))
+        first = np.searchsorted(ended.sentence[order], ended.sentence[order])
         order = order[np.arange(len(order)) - first < self._options.n_best]
-        return Ends(*(part[order] for part in every))
+        return EndedHypotheses(*(array[order] for array in ended))
 
 
-def hypotheses(
-    history: list[BeamStep], finals: Finals, sources: Sources, options: SearchOptions
+def trace_hypotheses(
+    history: list[BeamStep], progress: BeamProgress, sources: Sources, options: SearchOptions
 ) -> list[list[Hypothesis]]:
-    """The winners of each sentence, traced back; `BLOCKED` alone where there are none."""
-    ends = finals.winners()
-    tokens, scores, rows = _trace(history, ends)
-    attention = gather_attention([taken.attention for taken in history], rows)
-    scored = Scored(ends.sentence, tokens, scores, ends.step + 1, ends.finished, attention)
-    made = make_hypotheses(scored, sources, options.ranking)
+    """Return the best hypotheses of each sentence; [BLOCKED] if there is none."""
+    ended = progress.best()
+    tokens, scores, rows = _trace(history, ended)
+    attention = gather_attention([step.attention for step in history], rows)
+    arrays = HypothesisArrays(ended.sentence, tokens, scores, ended.step + 1, ended.finished, attention)
     by_sentence: list[list[Hypothesis]] = [[] for _ in history[0].sentences]
-    for sentence, hypothesis in zip(ends.sentence.tolist(), made, strict=True):
+    for sentence, hypothesis in zip(
+        ended.sentence.tolist(), make_hypotheses(arrays, sources, options.ranking), strict=True
+    ):
         by_sentence[sentence].append(hypothesis)
-    return [own or [BLOCKED] for own in by_sentence]
+    return [hypotheses or [BLOCKED] for hypotheses in by_sentence]
+
+
+def _trace(history: list[BeamStep], ended: EndedHypotheses) -> tuple[Array, Array, Array]:
+    """Return tokens, scores and attention rows [T, R] of R hypotheses, all traced back together."""
+    shape = (len(history), len(ended.sentence))
+    tokens = np.zeros(shape, np.int64)
+    scores = np.zeros(shape, np.float32)
+    rows = np.full(shape, -1)
+    index = ended.index.copy()
+    parents = _to_host([step.parent for step in history])
+    live_indices = _to_host([step.live_index for step in history])
+    step_tokens = _to_host([step.token for step in history])
+    step_scores = _to_host([step.token_score for step in history])
+    for t in range(len(history) - 1, -1, -1):
+        r = np.flatnonzero(ended.step >= t)  # hypotheses with a token at step t
+        row = np.searchsorted(history[t].sentences, ended.sentence[r])
+        continues = ended.step[r] > t
+        # `index` is a slot among the live hypotheses for those that continue, else already a continuation.
+        live = live_indices[t][row, np.where(continues, index[r], 0)]
+        continuation = np.where(continues, live, index[r])
+        tokens[t, r] = step_tokens[t][row, continuation]
+        scores[t, r] = step_scores[t][row, continuation]
+        index[r] = parents[t][row, continuation]
+        width = 1 if t == 0 else live_indices[t - 1].shape[1]
+        rows[t, r] = row * width + index[r]
+    return tokens, scores, rows
 
 
 def _to_host(tensors: Sequence[Tensor]) -> list[Array]:
-    """The tensors as arrays, fetched from the device in one transfer."""
+    """Return the tensors as arrays, copied from the device in one transfer."""
     if not tensors:
         return []
     flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().numpy()
-    cuts = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
-    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
-
-
-def _trace(history: list[BeamStep], ends: Ends) -> tuple[Array, Array, Array]:
-    """Tokens, scores and attention's rows [T, R] of the R hypotheses `ends`, all walked back together."""
-    shape = (len(history), len(ends.sentence))
-    tokens, rows, scores = np.zeros(shape, np.int64), np.full(shape, -1), np.zeros(shape, np.float32)
-    place = ends.place.copy()
-    parents, kept = _to_host([taken.parent for taken in history]), _to_host([taken.keep for taken in history])
-    all_tokens = _to_host([taken.token for taken in history])
-    all_scores = _to_host([taken.score for taken in history])
-    for t in range(len(history) - 1, -1, -1):
-        r = np.flatnonzero(ends.step >= t)
-        row = np.searchsorted(history[t].sentences, ends.sentence[r])
-        earlier = ends.step[r] > t
-        # Until now `place` of a hypothesis that goes on was its slot among the live ones after this step.
-        at = np.where(earlier, kept[t][row, np.where(earlier, place[r], 0)], place[r])
-        tokens[t, r] = all_tokens[t][row, at]
-        scores[t, r] = all_scores[t][row, at]
-        place[r] = parents[t][row, at]
-        width = 1 if t == 0 else kept[t - 1].shape[1]
-        rows[t, r] = row * width + place[r]
-    return tokens, scores, rows
+    boundaries = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    pieces = np.split(flat, boundaries)
+    return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]

@@ -1,4 +1,9 @@
-"""Phrases that no translation may hold: a Scorer of a Scorer that follows them in what is spelled (`text.banned`)."""
+"""Banned phrases in a search: a scorer wrapper that forbids tokens after which a translation contains one.
+
+`text.banned` defines when a text contains a phrase, and follows the text of each hypothesis as the state of an
+automaton. A text that ends with a phrase is *pending*: it contains the phrase if the word ends here, but not if the
+word continues (`Hund`, `Hunde`). `constraints.constrain` applies the wrapper.
+"""
 
 from collections.abc import Sequence
 from threading import Lock
@@ -15,23 +20,23 @@ from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
 from rnnsearch.text.vocabulary import EOS, UNK
 from rnnsearch.utils.tensors import each
 
-NEVER = 1 << 20
-"""More symbols than any translation has."""
+IMPOSSIBLE = 1 << 20
+"""Tokens needed to avoid a phrase if that is impossible; more than any translation has."""
 
 
 class BannedTokens:
-    """Banned phrases over a vocabulary's symbols. Threads may share it."""
+    """Banned phrases over the tokens of a vocabulary. Can be shared by threads."""
 
     def __init__(self, banned: BannedPhrases, spellings: Sequence[bytes]) -> None:
-        """`spellings`: the UTF-8 that each symbol adds to a text."""
+        """Build the automaton over tokens; `spellings` has the UTF-8 that each token adds to a text."""
         self.banned = banned
         self.states = SpelledStates(banned, spellings)
-        self.lock = Lock()
-        self.all = Moves(self, None)
-        """Over the whole vocabulary."""
+        self.lock = Lock()  # rows of `states` are computed when they are first needed
+        self.transitions = Transitions(self, None)
+        """Transitions over the whole vocabulary."""
 
     def contains_phrase(self, ids: Sequence[int], complete: bool = False) -> bool:
-        """Whether the text of some symbols holds a phrase, if nothing follows (`whole`) or whatever does."""
+        """Return True if the text of the tokens contains a phrase, whatever follows or (`complete`) if nothing does."""
         with self.lock:
             state = START
             for id in ids:
@@ -39,122 +44,132 @@ class BannedTokens:
             return state == HELD or (complete and bool(self.states.pending(np.array([state]))[0]))
 
 
-class Move(NamedTuple):
-    """What may follow texts in one state."""
+class Transition(NamedTuple):
+    """Effects of each possible next token on texts in one state."""
 
-    after: Tensor
-    """[C], the state after each column's symbol."""
-    columns: Tensor
-    """[M], those columns that need anything,"""
-    needs: Tensor
-    """[M], and how many symbols more there must be room for: after a phrase that a longer word may still begin with,
-    as many as the shortest that does has; NEVER where a phrase is held."""
+    next_state: Tensor
+    """[C], state after each column's token."""
+    restricted: Tensor
+    """[M], columns that are allowed only if enough tokens can still follow."""
+    tokens_needed: Tensor
+    """[M], tokens that must follow each restricted column to avoid a phrase; IMPOSSIBLE if it completes one."""
 
-    def to(self, device: torch.device) -> "Move":
-        return Move(*(part.to(device) for part in self))
+    def to(self, device: torch.device) -> "Transition":
+        return Transition(*(tensor.to(device) for tensor in self))
 
 
-class Moves:
-    """The moves of a search over some score columns."""
+class Transitions:
+    """Transitions of a search over some score columns, computed per state when they are first needed."""
 
-    def __init__(self, text: BannedTokens, symbols: Tensor | None) -> None:
-        """`symbols`: [C], those of the columns; None: all of the vocabulary."""
-        self._text = text
-        ids = np.arange(len(text.states)) if symbols is None else symbols.cpu().numpy()
-        self._ids = np.where(ids < len(text.states), ids, UNK)
-        self._ends = ids == EOS
-        self._letters = [text.states.letters[id] for id in self._ids.tolist() if id in text.states.letters]
-        self._made: dict[int, Move] = {}
-        self._known: dict[int, int] = {}
+    def __init__(self, banned: BannedTokens, tokens: Tensor | None) -> None:
+        """Index the columns; `tokens` [C] has their tokens, None is the whole vocabulary."""
+        self._banned = banned
+        ids = np.arange(len(banned.states)) if tokens is None else tokens.cpu().numpy()
+        self._ids = np.where(ids < len(banned.states), ids, UNK)
+        self._is_eos = ids == EOS
+        letters = banned.states.letters
+        self._letters = [letters[id] for id in self._ids.tolist() if id in letters]
+        self._by_state: dict[int, Transition] = {}
+        self._min_escape: dict[int, int] = {}
 
-    def of(self, state: int, device: torch.device) -> Move:
-        """Those from a state."""
-        if state not in self._made:
-            with self._text.lock:
-                self._made[state] = self._make(state).to(device)
-        return self._made[state]
+    def from_state(self, state: int, device: torch.device) -> Transition:
+        """Return the transition from a state."""
+        if state not in self._by_state:
+            with self._banned.lock:
+                next_state = self._banned.states.row(state)[self._ids]
+                needed = self._tokens_needed(state, next_state)
+            restricted = np.flatnonzero(needed)
+            arrays = (next_state, restricted, needed[restricted])
+            self._by_state[state] = Transition(*map(torch.from_numpy, arrays)).to(device)
+        return self._by_state[state]
 
-    def _make(self, state: int) -> Move:
-        after = self._text.states.row(state)[self._ids]
-        needs = self._needs(state, after)
-        columns = np.flatnonzero(needs)
-        return Move(*(torch.from_numpy(part) for part in (after, columns, needs[columns])))
-
-    def _needs(self, state: int, after: Array) -> Array:
-        """[C], the room that each column's symbol needs behind it."""
-        states = self._text.states
-        needs: Array = np.where(after == HELD, NEVER, 0)
-        different, places = np.unique(after, return_inverse=True)
-        pending = states.pending(different)
-        least = np.array([self._least(int(one)) if wait else 0 for one, wait in zip(different, pending, strict=True)])
-        needs += least[places]
+    def _tokens_needed(self, state: int, next_state: Array) -> Array:
+        """Return the number of tokens [C] that must follow each column's token to avoid a phrase."""
+        states = self._banned.states
+        needed: Array = np.where(next_state == HELD, IMPOSSIBLE, 0)
+        distinct, index = np.unique(next_state, return_inverse=True)
+        escapes = np.zeros(len(distinct), np.int64)
+        for n, pending in enumerate(states.pending(distinct)):
+            if pending:
+                escapes[n] = self._shortest_escape(int(distinct[n]))
+        needed += escapes[index]
         if states.pending(np.array([state]))[0]:
-            needs[self._ends] = NEVER
-        return needs
+            needed[self._is_eos] = IMPOSSIBLE
+        return needed
 
-    def _least(self, state: int) -> int:
-        """The fewest symbols after which a text may end that is in a pending state. A banned word is not gone on with
-        byte by byte: too many ways to follow, for a character that the vocabulary does not even have."""
-        states = self._text.states
-        if state not in self._known:
-            self._known[state] = NEVER  # what stays in the state comes to nothing
+    def _shortest_escape(self, state: int) -> int:
+        """Return the minimum number of tokens after which a text in a pending state may end.
+
+        A word that ends with an incomplete UTF-8 character is not followed further: there would be too many
+        continuations, for a character that is not even in the vocabulary.
+        """
+        states = self._banned.states
+        if state not in self._min_escape:
+            self._min_escape[state] = IMPOSSIBLE  # paths that return to this state are no escape
             if not states.within_character(state):
-                # Mostly one letter more will do, and no whole row need be made.
-                after = np.unique(states.banned.row(state)[self._letters])
-                if states.pending(after[after != HELD]).all():
-                    after = np.unique(states.row(state)[self._ids[~self._ends]])
-                after = after[after != HELD]
-                pending = states.pending(after)
-                each = [self._least(int(one)) for one in after] if pending.all() else [0]
-                self._known[state] = min(NEVER, 1 + min(each, default=NEVER))
-        return self._known[state]
+                # One more letter usually suffices; then the whole row need not be computed.
+                following = np.unique(states.banned.row(state)[self._letters])
+                if states.pending(following[following != HELD]).all():
+                    following = np.unique(states.row(state)[self._ids[~self._is_eos]])
+                following = following[following != HELD]
+                shortest = 0
+                if states.pending(following).all():
+                    shortest = min((self._shortest_escape(int(s)) for s in following), default=IMPOSSIBLE)
+                self._min_escape[state] = min(IMPOSSIBLE, 1 + shortest)
+        return self._min_escape[state]
 
 
 class _Memory(NamedTuple):
     inner: Any
-    most: Tensor
-    """[B], the greatest length of each translation."""
-    moves: Moves
+    max_length: Tensor  # [B]
+    transitions: Transitions
     columns: Columns
 
 
 class _State(NamedTuple):
     inner: Any
-    text: Tensor
-    """[N], the state of the text so far."""
-    length: Tensor
-    """[N], its symbols; -1 before BOS."""
+    text: Tensor  # [N], automaton state of the text so far
+    length: Tensor  # [N], number of tokens so far; -1 before BOS
 
 
 class BannedScorer:
-    """`scorer`, with -inf for symbols after which a translation holds a banned phrase, or could but go on into one."""
+    """A scorer with -inf for tokens that complete a banned phrase, or make it unavoidable within the maximum length."""
 
-    def __init__(self, scorer: Scorer, text: BannedTokens, most: Array) -> None:
-        """`most`: [B], the greatest length of each translation."""
-        self._scorer, self._text, self._most = scorer, text, most
-        self.vocabulary, self.device = scorer.vocabulary, scorer.device
-        self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
+    def __init__(self, scorer: Scorer, banned: BannedTokens, max_length: Array) -> None:
+        """Wrap `scorer`; `max_length` [B] has the maximum length of each translation."""
+        self._scorer = scorer
+        self._banned = banned
+        self._max_length = max_length
+        self.vocabulary = scorer.vocabulary
+        self.device = scorer.device
+        self.normalised = scorer.normalised  # with fewer tokens allowed, sums still only decrease
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory, state = self._scorer.start(sources, columns)
-        moves = self._text.all if columns is None else Moves(self._text, columns)
-        most = torch.from_numpy(self._most).to(self.device)
-        own = _Memory(memory, most, moves, Columns(columns, self.vocabulary))
-        return own, _State(state, torch.full_like(most, START), torch.full_like(most, -1))
+        transitions = self._banned.transitions if columns is None else Transitions(self._banned, columns)
+        max_length = torch.from_numpy(self._max_length).to(self.device)
+        return (
+            _Memory(memory, max_length, transitions, Columns(columns, self.vocabulary)),
+            _State(state, torch.full_like(max_length, START), torch.full_like(max_length, -1)),
+        )
 
     def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
-        text, length = state.text, state.length + 1
-        if int(length[0]) > 0:
+        text = state.text
+        length = state.length + 1
+        if int(length[0]) > 0:  # y is not BOS
             column = memory.columns.find(y)
             text = text.clone()
-            for one in state.text.unique().tolist():
-                rows = (state.text == one).nonzero()[:, 0]
-                text[rows] = memory.moves.of(one, self.device).after[column[rows]].long()
-        # A symbol more, and so much is left behind it; the one after the last place is but looked at.
-        room = (each(memory.most, len(y)) - length - 1).clamp(min=0)
-        for one in text.unique().tolist():
-            rows, move = (text == one).nonzero()[:, 0], memory.moves.of(one, self.device)
-            scores = step.scores[rows[:, None], move.columns]
-            step.scores[rows[:, None], move.columns] = scores.masked_fill(move.needs > room[rows][:, None], -torch.inf)
+            for value in state.text.unique().tolist():
+                rows = (state.text == value).nonzero()[:, 0]
+                transition = memory.transitions.from_state(value, self.device)
+                text[rows] = transition.next_state[column[rows]].long()
+        # Tokens that can follow the next one. It is 0 also for the token after the last position, which is only scored.
+        remaining = (each(memory.max_length, len(y)) - length - 1).clamp(min=0)  # [N]
+        for value in text.unique().tolist():
+            rows = (text == value).nonzero()[:, 0]
+            transition = memory.transitions.from_state(value, self.device)
+            columns = (rows[:, None], transition.restricted)
+            too_few = transition.tokens_needed > remaining[rows][:, None]
+            step.scores[columns] = step.scores[columns].masked_fill(too_few, -torch.inf)
         return step._replace(state=_State(step.state, text, length))

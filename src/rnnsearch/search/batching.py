@@ -1,30 +1,44 @@
-"""Which sentences, and how many, a batch of a search has. Imports no torch."""
+"""Batches of sentences for a search: how many sentences fit, and which ones go together.
+
+Also used by the torch-free runtime, so this module must not import torch.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
 from rnnsearch.errors import RnnsearchError
 
-MOST_ROWS = 1024
-"""Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
+MAX_BATCH_HYPOTHESES = 1024
+"""Hypotheses per batch; with a wide beam a batch has fewer sentences than requested."""
 
 
-def sentences_at_once(most: int, beam: int, symbols: int, steps: float, attended: int) -> int:
-    """Sentences of a batch whose longest has so many symbols, EOS among them, and may take so many steps: one at least,
-    and no more than `most`, MOST_ROWS hypotheses and `attended` weights of attention.
+def max_batch_sentences(batch_sentences: int, beam: int, tokens: int, steps: float, max_weights: int) -> int:
+    """Return the number of sentences of a batch, at least 1 and at most `batch_sentences`.
 
-    Errors: RnnsearchError where `most` is less than one.
+    Args:
+        batch_sentences: Requested number of sentences.
+        beam: Hypotheses per sentence; there are at most MAX_BATCH_HYPOTHESES in all.
+        tokens: Length of the longest source sentence, with EOS.
+        steps: Maximum number of decoder steps.
+        max_weights: Limit of the attention weights (hypotheses * tokens * steps) of the batch.
+
+    Raises:
+        RnnsearchError: `batch_sentences` is less than 1.
     """
-    if most < 1:
-        raise RnnsearchError(f"batch_sentences must be at least 1; got {most}")
-    return max(1, int(min(most, MOST_ROWS // beam, attended / (beam * symbols * steps))))
+    if batch_sentences < 1:
+        raise RnnsearchError(f"batch_sentences must be at least 1; got {batch_sentences}")
+    return max(1, int(min(batch_sentences, MAX_BATCH_HYPOTHESES // beam, max_weights / (beam * tokens * steps))))
 
 
-def longest_first(lengths: Mapping[int, int], most: Callable[[int], int]) -> Iterator[list[int]]:
-    """Batches of the numbers of the sentences that are not empty: what does not fit fails at once. most: the sentences
-    of a batch whose longest has so many symbols."""
+def batches_longest_first(lengths: Mapping[int, int], max_sentences: Callable[[int], int]) -> Iterator[list[int]]:
+    """Yield batches of the indices of all non-empty sentences, longest first, so that too large ones fail early.
+
+    Args:
+        lengths: Length of each sentence by index.
+        max_sentences: Returns the number of sentences of a batch, given the length of its longest.
+    """
     order = sorted((i for i, length in lengths.items() if length), key=lambda i: -lengths[i])
-    begin = 0
-    while begin < len(order):
-        end = begin + most(lengths[order[begin]])
-        yield order[begin:end]
-        begin = end
+    start = 0
+    while start < len(order):
+        end = start + max_sentences(lengths[order[start]])
+        yield order[start:end]
+        start = end

@@ -1,27 +1,23 @@
-"""Beam search over a batch of sentences, all hypotheses of all sentences in the same tensor operations.
+"""Beam search and greedy search of a batch, with all hypotheses of all sentences in the same tensor operations.
 
-A sentence keeps `beam` live hypotheses. At each step the 2 * beam best continuations are looked at: those
-that end with EOS among the `beam` best are finished and leave the beam; the best others fill all its
-places. A sentence stops
+A sentence has `beam` live hypotheses. Each step considers their 2 * beam best continuations: those among the best
+`beam` that end with EOS are finished and leave the beam; the best others become the live hypotheses. A sentence stops
 
 - when `beam` hypotheses have finished, or
-- when `n_best` have finished and no live one can still beat the worst of the n best: a live hypothesis's
-  log-probability can only fall (where the Scorer is normalised), so its score is at most
-  log_prob / (maximal length, with EOS) ** length_penalty (of the length's norm, and coverage costs at least
-  nothing); or
-- at its maximal length. Hypotheses cut there are returned, unfinished, only where fewer than `n_best`
-  finished.
+- when `n_best` have finished and no live hypothesis can beat the worst of the n best any more. Log-probabilities only
+  decrease (if the Scorer is normalised), so the score of a live hypothesis is at most its log-probability divided by
+  the norm of the maximum length with EOS, and the coverage term is at most 0; or
+- at its maximum length. Hypotheses cut there are returned, unfinished, only if fewer than `n_best` have finished.
 
-With `stop = "top"` it is OpenNMT-py's search: a step looks at the `beam` best continuations alone, so that those
-that end leave empty places until the next; a sentence stops when the best of a step ends and `n_best` have finished;
-and what has come to its maximal length has finished, too. Not of a beam of one, and not where a Judge chooses.
+`stop = "top"` is OpenNMT-py's search instead: a step considers only the `beam` best continuations, so that finished
+ones leave empty slots until the next step; a sentence stops when the best continuation of a step ends and `n_best` have
+finished; and hypotheses of maximum length count as finished. It does not apply to a beam of 1 or with a
+`HypothesisScorer`, whose scores alone compare hypotheses: there a sentence stops when no live hypothesis can be among
+the n best.
 
-Where a `selection.Judge` chooses, hypotheses are compared by its worth alone, and a sentence stops when none that is
-live can be among the n best.
-
-A step takes a fixed number of tensor operations and one small transfer to the host; hypotheses are traced
-back, and their attention gathered, once the winners are known. A Scorer that searches whole batches by itself does so
-where nothing asks for more than that.
+A step needs a fixed number of tensor operations and one small transfer to the host. Hypotheses are traced back, and
+their attention is gathered, when the search has ended (`backtrace.py`). Native scorers search a whole batch in one call
+if the options allow it.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -33,10 +29,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.backtrace import BeamStep, Finals, KeptSteps, hypotheses
+from rnnsearch.search.backtrace import BeamProgress, BeamStep, StepStorage, trace_hypotheses
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.constraints import (
     NEVER_PRODUCED,
@@ -47,311 +43,396 @@ from rnnsearch.search.constraints import (
     score_columns,
 )
 from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, n_best_hypotheses
-from rnnsearch.search.native_beam import Asked
+from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.phrases import PhraseScorer, by_banks
+from rnnsearch.search.phrases import PhraseScorer, select_by_banks
 from rnnsearch.search.ranking import ENGINE_NORMS, MIN_COVERAGE, Ranking, require_attention
-from rnnsearch.search.results import NOT_A_NUMBER, Scored, make_hypotheses, refuse, source_lengths
-from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.topk import Choose, Judge, ScoredRows, best
+from rnnsearch.search.results import HypothesisArrays, make_hypotheses, require_no_nan, source_lengths
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.topk import (
+    ContinuationSelector,
+    HypothesisScorer,
+    ScoredContinuations,
+    ScoredRows,
+    best_continuations,
+)
 from rnnsearch.text.vocabulary import BOS, EOS
 from rnnsearch.utils.tensors import select
 
-# What a beam's live hypotheses have not covered, as `ranking` scores it. Of each source, in the sources' order: the
-# words to cover, one row a sentence, and the sums of attention, one row a hypothesis.
-
-
-def to_cover(sources: Sources) -> tuple[Tensor, ...]:
-    """[A, J] of each source, True on the symbols to cover (not EOS)."""
-    return tuple(source.mask & (source.ids != EOS) for source in sources.values())
-
-
-def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: Sources) -> tuple[Tensor, ...]:
-    """The sums [N, J] of each source after a step's weights [N, J]. Errors: RnnsearchError without attention."""
-    require_attention(attention)
-    if blind := sources.keys() - attention.keys():
-        raise RnnsearchError(
-            f"coverage_penalty must be 0 where nothing attends to a source ({', '.join(sorted(blind))})"
-        )
-    return tuple(s + attention[name].float() for s, name in zip(sums, sources, strict=True))
-
-
-def penalty(words: Sequence[Tensor], sums: Sequence[Tensor], ranking: Ranking) -> Tensor:
-    """beta * sum_j log(min(sum, 1)) over the words [A, J] of each source, of each hypothesis, [A, K]."""
-    each = zip(words, (received.clamp(MIN_COVERAGE, 1.0).log() for received in sums), strict=True)
-    parts = [(logs.unflatten(0, (len(own), -1)) * own[:, None, :]).sum(-1) for own, logs in each]
-    total: Tensor = reduce(torch.add, parts)
-    return ranking.coverage_penalty * total
-
-
-ATTENDED = 1 << 26
-"""Weights of attention that one call may keep: with more it goes step by step, which keeps those of the steps taken."""
+MAX_NATIVE_ATTENTION_WEIGHTS = 1 << 26
+"""Attention weights that one native call may store; a larger search runs step by step, which stores only real steps."""
 
 
 @runtime_checkable
-class SearchesWhole(Scorer, Protocol):
-    """A Scorer of one source with a beam search of its own, the twin of `BeamSearch`."""
+class NativeBeamScorer(Scorer, Protocol):
+    """A Scorer of one source with its own beam search of a whole batch, equivalent to `BeamSearch`."""
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int], asked: Asked
-    ) -> NBest | None:
-        """The n best translations of each sentence, each of at most `most` [B] symbols and without a `banned` one; None
-        where a score was no number. columns: as for `Scorer.start`."""
+        self,
+        sources: Sources,
+        columns: Tensor | None,
+        max_length: Array,
+        banned: Sequence[int],
+        request: NativeBeamRequest,
+    ) -> NBestArrays | None:
+        """Return the n best translations of each sentence, or None if a score was NaN.
+
+        Args:
+            sources: The batch.
+            columns: Score columns, see `Scorer.start`.
+            max_length: [B], maximum length of each translation.
+            banned: Tokens that must not be produced.
+            request: Further parameters.
+        """
 
 
-def beam(
+@runtime_checkable
+class NativeGreedyScorer(Protocol):
+    """A Scorer with its own greedy search of a whole batch, equivalent to a beam of 1."""
+
+    def greedy(
+        self, sources: Sources, columns: Tensor | None, max_length: Array, banned: Sequence[int]
+    ) -> HypothesisArrays:
+        """Return the tokens of each sentence until EOS, or `max_length` [B] + 1 tokens without EOS.
+
+        Args:
+            sources: The batch.
+            columns: Score columns, see `Scorer.start`.
+            max_length: [B], maximum length of each translation.
+            banned: Tokens that must not be produced.
+        """
+
+
+def beam_search(
     scorer: Scorer,
     sources: Sources,
     options: SearchOptions,
-    columns: ColumnChooser | None = None,
-    choose: Choose | Judge = best,
+    candidates: ColumnChooser | None = None,
+    selector: ContinuationSelector | HypothesisScorer = best_continuations,
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, distinct; finished ones first, each kind by falling score.
+    """Return the n best hypotheses of each sentence, all distinct.
 
-    `columns` says which symbols they are made of, all without it. `choose` picks the continuations looked at, by
-    default those of highest log-probability. A sentence has `BLOCKED` alone where no continuation was allowed before
-    anything had finished.
-    Errors: SentenceError where a score is NaN.
+    Finished ones come first, and each group is in descending order of the score. A sentence has only `BLOCKED` if no
+    continuation was allowed before any hypothesis had finished.
+
+    Args:
+        scorer: Scorer to use.
+        sources: The batch.
+        options: Options of the search; `variant` is ignored (see `decode.search_variant`).
+        candidates: Chooses the tokens that translations may consist of; by default the whole vocabulary.
+        selector: Selects the continuations to consider; by default those with the highest log-probability.
+
+    Raises:
+        SentenceError: A score is NaN.
     """
-    if choose is best and isinstance(scorer, SearchesWhole):
-        found = _in_one_call(scorer, sources, options, columns)
-        if found is not None:
-            return found
-    search = BeamSearch(scorer, sources, options, columns, choose)
+    if selector is best_continuations and isinstance(scorer, NativeBeamScorer):
+        results = _native_beam_search(scorer, sources, options, candidates)
+        if results is not None:
+            return results
+    search = BeamSearch(scorer, sources, options, candidates, selector)
     for _ in search.steps():
         pass
-    return search.found()
+    return search.hypotheses()
 
 
 @torch.inference_mode()
-def _in_one_call(
-    scorer: SearchesWhole, sources: Sources, options: SearchOptions, columns: ColumnChooser | None
+def greedy_search(
+    scorer: Scorer, sources: Sources, options: SearchOptions, candidates: ColumnChooser | None = None
+) -> list[list[Hypothesis]]:
+    """Return, per sentence, a list of the hypothesis that takes the best token at every step.
+
+    Of equal tokens the lowest column is taken; the list is [BLOCKED] if no token is allowed. `beam` and `n_best` of
+    the options are ignored.
+
+    Raises:
+        SentenceError: The score of a taken token is NaN.
+    """
+    if not isinstance(scorer, NativeGreedyScorer) or not options.unconstrained or options.has_prefix:
+        return beam_search(scorer, sources, replace(options, beam=1, n_best=1), candidates)
+    ids = score_columns(scorer, sources, options, candidates).ids
+    banned = sorted(options.banned | NEVER_PRODUCED)
+    arrays = scorer.greedy(sources, ids, max_lengths(sources, options), banned)
+    require_no_nan(arrays.scores, arrays.length + ~arrays.finished)
+    in_length = np.arange(len(arrays.scores))[:, None] < arrays.length  # [T, B]
+    blocked = np.where(in_length, arrays.scores, 0.0).min(0, initial=0.0) == -np.inf  # [B]
+    results = []
+    for hypothesis, is_blocked in zip(make_hypotheses(arrays, sources, options.ranking), blocked.tolist(), strict=True):
+        results.append([BLOCKED if is_blocked else hypothesis])
+    return results
+
+
+def greedy_stream(
+    scorer: Scorer, sources: Sources, options: SearchOptions, candidates: ColumnChooser | None = None
+) -> Generator[tuple[int, ...], None, Hypothesis]:
+    """Search one sentence greedily: yield the tokens so far after every step, and return the hypothesis."""
+    search = BeamSearch(scorer, sources, replace(options, beam=1, n_best=1), candidates)
+    ids: tuple[int, ...] = ()
+    for step in search.steps():
+        token = int(step.token[0, 0])
+        is_allowed = float(step.total[0, 0]) > -np.inf
+        if is_allowed and token != EOS and len(ids) < search.max_length[0]:
+            ids = (*ids, token)
+            yield ids
+    return search.hypotheses()[0][0]
+
+
+@torch.inference_mode()
+def _native_beam_search(
+    scorer: NativeBeamScorer, sources: Sources, options: SearchOptions, candidates: ColumnChooser | None
 ) -> list[list[Hypothesis]] | None:
-    """None where that is not for these options, or a score was no number: the steps tell where."""
-    ranking, most = options.ranking, max_lengths(sources, options)
-    [(source, symbols)] = source_lengths(sources).items()
-    attended = options.beam * len(most) * int(most.max() + 1) * max(symbols)
-    top = options.stop == "top" and options.beam > 1
+    """Search in one native call, or return None if it does not support the options or a score is NaN.
+
+    In the latter case the search step by step finds out where the NaN is.
+    """
+    ranking = options.ranking
+    max_length = max_lengths(sources, options)
+    [(source, lengths)] = source_lengths(sources).items()
+    attention_weights = options.beam * len(max_length) * int(max_length.max() + 1) * max(lengths)
     if (
         not options.unconstrained
-        or top
+        or (options.stop == "top" and options.beam > 1)
         or ranking.uses_coverage
         or ranking.length_norm not in ENGINE_NORMS
-        or attended > ATTENDED
+        or attention_weights > MAX_NATIVE_ATTENTION_WEIGHTS
     ):
         return None
-    over, begun = score_columns(scorer, sources, options, columns), options.forced_bytes
-    asked = Asked(
-        *(options.beam, options.n_best, ranking),
-        forced=None if options.prefix is None else prefix_columns(options.prefix, over, scorer.device).numpy(),
-        rests=() if begun is None else begun.allowed_tokens,
-        sizes=None if begun is None else begun.token_bytes.numpy(),
+    columns = score_columns(scorer, sources, options, candidates)
+    forced_bytes = options.forced_bytes
+    request = NativeBeamRequest(
+        options.beam,
+        options.n_best,
+        ranking,
+        forced=None if options.prefix is None else prefix_columns(options.prefix, columns, scorer.device).numpy(),
+        allowed_tokens=() if forced_bytes is None else forced_bytes.allowed_tokens,
+        token_bytes=None if forced_bytes is None else forced_bytes.token_bytes.numpy(),
     )
-    found = scorer.beam(sources, over.ids, most, sorted(options.banned | NEVER_PRODUCED), asked)
-    return None if found is None else n_best_hypotheses(found, symbols, ranking, source)
+    n_best = scorer.beam(sources, columns.ids, max_length, sorted(options.banned | NEVER_PRODUCED), request)
+    return None if n_best is None else n_best_hypotheses(n_best, lengths, ranking, source)
 
 
-class _Live(NamedTuple):
-    """The sentences still in the batch, A of them, and their K live hypotheses each."""
+class _LiveHypotheses(NamedTuple):
+    """The A sentences still in the batch, with K live hypotheses each."""
 
     memory: Any
-    """A rows."""
+    """Scorer's memory, A rows."""
     state: Any
-    """A * K rows."""
+    """Scorer's state, A * K rows."""
     tokens: Tensor
-    """[A * K], the last symbol of each hypothesis."""
-    worth: Tensor
-    """[A, K], their log-probabilities, or what a Judge compares them by: best first; -inf in an empty place."""
-    known: Tensor | None
-    """[A, K], what the Judge is to be told of them; None without one."""
+    """[A * K], last token of each hypothesis."""
+    total: Tensor
+    """[A, K], log-probability or score by a HypothesisScorer, in descending order; -inf in an empty slot."""
+    carry: Tensor | None
+    """[A, K], values carried for a HypothesisScorer; None without one."""
     sentences: Tensor
-    """[A], their numbers in the call."""
-    words: tuple[Tensor, ...]
-    """A rows, where the ranking asks for coverage: see `ranking`; else nothing."""
-    sums: tuple[Tensor, ...]
-    """A * K rows."""
+    """[A], indices of the sentences in the call."""
+    to_cover: tuple[Tensor, ...]
+    """[A, J] per source, tokens to cover; empty without a coverage penalty."""
+    coverage: tuple[Tensor, ...]
+    """[A * K, J] per source, sum of attention so far; empty without a coverage penalty."""
 
 
 class BeamSearch:
-    """The search of one batch."""
+    """Beam search of one batch, step by step."""
 
     def __init__(
         self,
         scorer: Scorer,
         sources: Sources,
         options: SearchOptions,
-        columns: ColumnChooser | None = None,
-        choose: Choose | Judge = best,
+        candidates: ColumnChooser | None = None,
+        selector: ContinuationSelector | HypothesisScorer = best_continuations,
     ) -> None:
-        self.most = max_lengths(sources, options)
-        """[B], the greatest length of each sentence's translation."""
+        """Prepare the search; the arguments are those of `beam_search`."""
+        self.max_length = max_lengths(sources, options)
+        """[B], maximum length of each translation."""
         self._sources = sources
         self._options = options
-        self._columns = score_columns(scorer, sources, options, columns)
-        self._filters = constraints(options, self._columns, scorer.device)
-        self._scorer = constrain(scorer, options, self.most)
-        self._choose = choose
-        self._shares = isinstance(self._scorer, PhraseScorer) and options.beam > 1
-        """Whether the beam is shared out among hypotheses that have met as much of their phrases."""
-        judged = isinstance(choose, Judge)
-        self._to_top = options.stop == "top" and options.beam > 1 and not judged
-        self._finals = Finals(self.most, options, scorer.normalised, judged, self._to_top)
+        self._columns = score_columns(scorer, sources, options, candidates)
+        self._constraints = constraints(options, self._columns, scorer.device)
+        self._scorer = constrain(scorer, options, self.max_length)
+        self._selector = selector
+        custom_totals = isinstance(selector, HypothesisScorer)
+        self._greedy = options.beam == 1
+        self._uses_banks = isinstance(self._scorer, PhraseScorer) and not self._greedy
+        self._stop_at_top = options.stop == "top" and not self._greedy and not custom_totals
+        # A beam of 1 stops when its hypothesis ends, so that no scores are compared and coverage does not matter.
+        self._uses_coverage = options.ranking.uses_coverage and not self._greedy
+        self._progress = BeamProgress(self.max_length, options, scorer.normalised, custom_totals, self._stop_at_top)
         self._history: list[BeamStep] = []
-        self._kept = KeptSteps()
-        # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
-        self._alone = options.beam == 1
-        self._covers = options.ranking.uses_coverage and not self._alone
-
-    def found(self) -> list[list[Hypothesis]]:
-        """What `beam` returns, after all `steps`."""
-        return hypotheses(self._history, self._finals, self._sources, self._options)
+        self._storage = StepStorage()
 
     def steps(self) -> Iterator[BeamStep]:
-        """The search, step by step; between them, the caller's gradients are on or off as he left them."""
-        numbers = np.arange(len(self.most))
+        """Run the search and yield every step; between steps the caller's gradient mode applies."""
+        sentences = np.arange(len(self.max_length))
         with torch.inference_mode():
             live = self._start()
-        for position in range(1, int(self.most.max()) + 2):
+        for position in range(1, int(self.max_length.max()) + 2):
             with torch.inference_mode():
-                live, made = self._step(live, position, numbers)
-                made = self._kept.keep(made)
-                going = self._finals.add(made)
-                if going.any():
-                    stay = None
-                    if not going.all() and np.mean(~going) >= self._options.compact_at:
-                        rows = np.flatnonzero(going)
-                        numbers, stay = numbers[rows], torch.from_numpy(rows).to(self._scorer.device)
-                    live = self._advance(live, made, stay)
-            self._history.append(made)
-            yield made
-            if not going.any():
+                live, step = self._step(live, position, sentences)
+                step = self._storage.store(step)
+                active = self._progress.add(step)
+                if active.any():
+                    remaining = None
+                    if not active.all() and np.mean(~active) >= self._options.compact_at:
+                        rows = np.flatnonzero(active)
+                        sentences = sentences[rows]
+                        remaining = torch.from_numpy(rows).to(self._scorer.device)
+                    live = self._advance(live, step, remaining)
+            self._history.append(step)
+            yield step
+            if not active.any():
                 return
 
-    def _start(self) -> _Live:
-        """One empty hypothesis a sentence: the first step has nothing to tell several apart by."""
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """Return the result of `beam_search`, after all `steps`."""
+        return trace_hypotheses(self._history, self._progress, self._sources, self._options)
+
+    def _start(self) -> _LiveHypotheses:
+        """Return one empty hypothesis per sentence (K = 1): the first step has no others to tell apart."""
         memory, state = self._scorer.start(self._sources, self._columns.ids)
-        words = to_cover(self._sources) if self._covers else ()
-        count, device = len(self.most), self._scorer.device
-        return _Live(
+        to_cover = tokens_to_cover(self._sources) if self._uses_coverage else ()
+        count = len(self.max_length)
+        device = self._scorer.device
+        return _LiveHypotheses(
             memory=memory,
             state=state,
             tokens=torch.full((count,), BOS, device=device),
-            worth=torch.zeros(count, 1, device=device),
-            known=torch.zeros(count, 1, device=device) if isinstance(self._choose, Judge) else None,
+            total=torch.zeros(count, 1, device=device),
+            carry=torch.zeros(count, 1, device=device) if isinstance(self._selector, HypothesisScorer) else None,
             sentences=torch.arange(count, device=device),
-            words=words,
-            sums=tuple(torch.zeros(w.shape, device=w.device) for w in words),
+            to_cover=to_cover,
+            coverage=tuple(torch.zeros(mask.shape, device=mask.device) for mask in to_cover),
         )
 
-    def _step(self, live: _Live, position: int, numbers: Array) -> tuple[_Live, BeamStep]:
-        """Score all continuations and choose; the hypotheses return with their next states."""
-        step = self._scorer.step(live.memory, live.state, live.tokens)
-        live = live._replace(state=step.state)
-        if self._covers:
-            live = live._replace(sums=attended(live.sums, step.attention, self._sources))
-        scores = step.scores.float()
-        rows = ScoredRows(position, live.sentences, live.worth.shape[1])
-        for constraint in self._filters:
+    def _step(self, live: _LiveHypotheses, position: int, sentences: Array) -> tuple[_LiveHypotheses, BeamStep]:
+        """Score all continuations, and select the best ones and the next live hypotheses.
+
+        Returns:
+            The live hypotheses with the scorer's next state and updated coverage (not yet reordered), and the step.
+        """
+        A, K = live.total.shape
+        beam = self._options.beam
+
+        # Score the continuations: C tokens of each of the K hypotheses.
+        scored = self._scorer.step(live.memory, live.state, live.tokens)
+        live = live._replace(state=scored.state)
+        if self._uses_coverage:
+            live = live._replace(coverage=add_attention(live.coverage, scored.attention, self._sources))
+        scores = scored.scores.float()  # [A * K, C], up to the norm
+        rows = ScoredRows(position, live.sentences, K)
+        for constraint in self._constraints:
             constraint(scores, rows)
-        return live, self._chosen(live, scores, step, rows, numbers)
+        scores = scores.reshape(A, K, -1)  # [A, K, C]
+        norm = torch.zeros((), device=scores.device)
+        if scored.norm is not None:
+            norm = scored.norm.view(A, K)
 
-    def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Array) -> BeamStep:
-        """The best 2 * beam continuations, so that `beam` are left when as many end; or the best `beam`."""
-        A, K = live.worth.shape
-        norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
-        count = 1 if self._alone else self._options.beam * (1 if self._to_top else 2)
-        judged = None
-        if isinstance(self._choose, Judge):
-            assert live.known is not None
-            judged = self._choose.judge(scores.reshape(A, K, -1), live.worth, live.known, count, rows)
-            index = judged.places
-        elif self._alone and self._choose is best:
-            index = scores.max(1, keepdim=True).indices  # the same, in one pass
-        else:
-            choose = partial(by_banks, state=live.state) if self._shares else self._choose
-            index = choose(scores.reshape(A, K, -1), live.worth - norm, count, rows)
-        score = scores.reshape(A, -1).gather(1, index)
+        # Select M continuations, best first.
+        index, custom = self._select(live, scores, norm, rows)  # [A, M]
+        token_score = scores.flatten(1).gather(1, index)  # [A, M]
         if K == 1:
-            parent, column, so_far = torch.zeros_like(index), index, live.worth
+            parent = torch.zeros_like(index)  # [A, M]
+            column = index
+            parent_total = live.total  # [A, 1]
         else:
-            parent, column = index // self._columns.count, index % self._columns.count
-            so_far, norm = live.worth.gather(1, parent), norm.expand(A, K).gather(1, parent)
-        token, score = self._columns.tokens(column), score - norm
-        worth = so_far + score if judged is None else judged.worth
-        ends = token == EOS
-        alive = worth.masked_fill(ends, -torch.inf)
-        if self._alone:
-            keep = parent  # 0: the one
-        else:
-            # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
-            keep = ends.byte().sort(dim=1, stable=True).indices[:, : self._options.beam]
-            alive = alive.gather(1, keep)
-        cost = None
-        if self._covers and judged is None:
-            cost = penalty(live.words, live.sums, self._options.ranking).gather(1, parent)
-        known = None if judged is None else judged.known.gather(1, keep)
-        return BeamStep(numbers, parent, token, score, worth, ends, keep, alive, known, step.attention, cost)
+            parent = index // self._columns.count  # [A, M]
+            column = index % self._columns.count
+            parent_total = live.total.gather(1, parent)  # [A, M]
+            norm = norm.expand(A, K).gather(1, parent)  # [A, M]
+        token = self._columns.tokens(column)  # [A, M]
+        token_score = token_score - norm  # [A, M]
+        total = parent_total + token_score if custom is None else custom.total  # [A, M]
 
-    def _advance(self, live: _Live, made: BeamStep, stay: Tensor | None) -> _Live:
-        """The beam after a step, of the sentences `stay` alone where these are given."""
-        token, alive, known = made.token, made.alive, made.known
-        memory, state, numbers, words, sums = live.memory, live.state, live.sentences, live.words, live.sums
-        if self._alone:
-            row = stay
+        # The first K = beam of them that do not end become the live hypotheses.
+        is_eos = token == EOS  # [A, M]
+        live_total = total.masked_fill(is_eos, -torch.inf)
+        if self._greedy:
+            live_index = parent  # [A, 1], all 0
         else:
-            token = token.gather(1, made.keep)
-            A, K = live.worth.shape
-            row = made.parent.gather(1, made.keep) + K * torch.arange(A, device=token.device)[:, None]
-            row = (row if stay is None else row[stay]).flatten()
-        if stay is not None:
-            whole = (token, alive, known, memory, numbers, words)
-            token, alive, known, memory, numbers, words = select(whole, stay)
+            # Stable: EOS last, otherwise in order. If too few do not end, slots with total -inf stay empty.
+            live_index = is_eos.byte().sort(dim=1, stable=True).indices[:, :beam]  # [A, K]
+            live_total = live_total.gather(1, live_index)  # [A, K]
+        penalty = None
+        if self._uses_coverage and custom is None:
+            penalty = coverage_term(live.to_cover, live.coverage, self._options.ranking).gather(1, parent)  # [A, M]
+        return live, BeamStep(
+            sentences=sentences,
+            parent=parent,
+            token=token,
+            token_score=token_score,
+            total=total,
+            is_eos=is_eos,
+            live_index=live_index,
+            live_total=live_total,
+            carry=None if custom is None else custom.carry.gather(1, live_index),
+            attention=scored.attention,
+            penalty=penalty,
+        )
+
+    def _select(
+        self, live: _LiveHypotheses, scores: Tensor, norm: Tensor, rows: ScoredRows
+    ) -> tuple[Tensor, ScoredContinuations | None]:
+        """Return the flat indices [A, M] of the continuations to consider, and their scores by a HypothesisScorer.
+
+        M is 2 * beam, so that `beam` continuations are left if as many end; a beam of 1 and `stop = "top"` need fewer.
+        """
+        count = self._options.beam  # M
+        if not self._greedy and not self._stop_at_top:
+            count *= 2
+        if isinstance(self._selector, HypothesisScorer):
+            assert live.carry is not None
+            custom = self._selector.select(scores, live.total, live.carry, count, rows)
+            return custom.index, custom
+        if self._greedy and self._selector is best_continuations:
+            return scores.flatten(1).max(1, keepdim=True).indices, None  # the same result in a single pass
+        selector = partial(select_by_banks, state=live.state) if self._uses_banks else self._selector
+        return selector(scores, live.total - norm, count, rows), None
+
+    def _advance(self, live: _LiveHypotheses, step: BeamStep, remaining: Tensor | None) -> _LiveHypotheses:
+        """Return the live hypotheses after a step, of all sentences or of those at the indices `remaining`."""
+        token = step.token
+        row = remaining  # of the state that each live hypothesis continues; None if all rows stay in place
+        if not self._greedy:
+            A, K = live.total.shape
+            token = token.gather(1, step.live_index)  # [A, K]
+            parent = step.parent.gather(1, step.live_index)  # [A, K]
+            row = parent + K * torch.arange(A, device=token.device)[:, None]
+            row = (row if remaining is None else row[remaining]).flatten()
+        per_sentence = (token, step.live_total, step.carry, live.memory, live.sentences, live.to_cover)
+        per_hypothesis = (live.state, live.coverage)
+        if remaining is not None:
+            per_sentence = select(per_sentence, remaining)
         if row is not None:
-            state, sums = select((state, sums), row)
-        return _Live(memory, state, token.flatten(), alive, known, numbers, words, sums)
+            per_hypothesis = select(per_hypothesis, row)
+        token, live_total, carry, memory, sentences, to_cover = per_sentence
+        state, coverage = per_hypothesis
+        return _LiveHypotheses(memory, state, token.flatten(), live_total, carry, sentences, to_cover, coverage)
 
 
-# Greedy search: the best symbol at every step, which is a beam of one.
+# The coverage penalty of live hypotheses (see `ranking.py`). All functions have one tensor per source.
 
 
-@runtime_checkable
-class SearchesGreedily(Protocol):
-    """A Scorer with a loop of its own, the twin of a beam of one."""
-
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int]) -> Scored:
-        """Each sentence's symbols until EOS, or one more than its `most` [B] where none came; never a banned one.
-        columns: as for `Scorer.start`."""
+def tokens_to_cover(sources: Sources) -> tuple[Tensor, ...]:
+    """Return masks [A, J] of the tokens to cover: all but padding and EOS."""
+    return tuple(source.mask & (source.ids != EOS) for source in sources.values())
 
 
-@torch.inference_mode()
-def greedy(
-    scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
-) -> list[list[Hypothesis]]:
-    """For each sentence a list of the one hypothesis that takes the best symbol at every step, the lowest
-    column among equals; `BLOCKED` where no symbol is allowed. `beam` and `n_best` of the options have no part in it.
+def add_attention(coverage: Sequence[Tensor], attention: Mapping[str, Tensor], sources: Sources) -> tuple[Tensor, ...]:
+    """Return the sums of attention [N, J] after a step with the weights `attention` [N, J] by source name.
 
-    Errors: SentenceError where a score taken is NaN.
+    Raises:
+        RnnsearchError: There is no attention to a source.
     """
-    if not isinstance(scorer, SearchesGreedily) or not options.unconstrained or options.has_prefix:
-        return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
-    ids = score_columns(scorer, sources, options, columns).ids
-    found = scorer.greedy(sources, ids, max_lengths(sources, options), sorted(options.banned | NEVER_PRODUCED))
-    refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
-    taken = np.arange(len(found.scores))[:, None] < found.length
-    blocked = np.where(taken, found.scores, 0.0).min(0, initial=0.0) == -np.inf
-    made = make_hypotheses(found, sources, options.ranking)
-    return [[BLOCKED if none else hypothesis] for hypothesis, none in zip(made, blocked.tolist(), strict=True)]
+    require_attention(attention)
+    if missing := sources.keys() - attention.keys():
+        raise RnnsearchError(f"coverage_penalty must be 0 without attention to a source ({', '.join(sorted(missing))})")
+    return tuple(sums + attention[name].float() for sums, name in zip(coverage, sources, strict=True))
 
 
-def stream(
-    scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
-) -> Generator[tuple[int, ...], None, Hypothesis]:
-    """Greedy search of one sentence: the symbols so far after every step and, returned, what `greedy` finds."""
-    search = BeamSearch(scorer, sources, replace(options, beam=1, n_best=1), columns)
-    ids: tuple[int, ...] = ()
-    for step in search.steps():
-        token, allowed = int(step.token[0, 0]), float(step.worth[0, 0]) > -np.inf
-        if allowed and token != EOS and len(ids) < search.most[0]:
-            ids = (*ids, token)
-            yield ids
-    return search.found()[0][0]
+def coverage_term(to_cover: Sequence[Tensor], coverage: Sequence[Tensor], ranking: Ranking) -> Tensor:
+    """Return beta * sum_j log(min(coverage_j, 1)) [A, K] over the tokens to cover [A, J]."""
+    terms = []
+    for mask, sums in zip(to_cover, coverage, strict=True):
+        logs = sums.clamp(MIN_COVERAGE, 1.0).log().unflatten(0, (len(mask), -1))  # [A, K, J]
+        terms.append((logs * mask[:, None, :]).sum(-1))  # [A, K]
+    return ranking.coverage_penalty * reduce(torch.add, terms)

@@ -1,5 +1,8 @@
-"""Candidate lists: target symbols that a batch's translations are made of, likely translations of its source symbols
-and the most frequent symbols. Imports no torch."""
+"""`CandidateLists`: the target tokens that translations of a batch may consist of.
+
+A list contains the most probable translations of each source token of the batch and the most frequent target tokens.
+`candidates.py` learns and stores the tables. The torch-free runtime uses this module, so it must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,35 @@ Ids = NDArray[Any]
 
 
 class CandidateLists:
-    """Lists of the `count` likeliest translations of each source symbol.
+    """Candidate lists with the `count` most probable translations of each source token."""
 
-    translations: [source vocabulary, K], the likeliest first, -1 for none; frequent: the symbols of every list, beside
-    the special ones and `marks`, which no text has; symbols: the target vocabulary's.
-    """
+    def __init__(
+        self,
+        translations: Ids,
+        frequent: Ids,
+        count: int,
+        vocabulary_size: int,
+        always_included: Sequence[int] = (),
+    ) -> None:
+        """Store the tables.
 
-    def __init__(self, translations: Ids, frequent: Ids, count: int, symbols: int, marks: Sequence[int] = ()) -> None:
-        first = translations[:, :count]
-        self.translations = np.where(first >= 0, first, PAD)  # which is in every list
+        Args:
+            translations: [source vocabulary, K] target tokens, most probable first, padded with -1.
+            frequent: Tokens of every list.
+            count: Number of translations per source token, at most K.
+            vocabulary_size: Size of the target vocabulary.
+            always_included: Tokens of every list that occur in no text, in addition to the special tokens.
+        """
+        translations = translations[:, :count]
+        self.translations = np.where(translations >= 0, translations, PAD)  # PAD is in every list anyway
         self.frequent = frequent
-        self._always = np.zeros(symbols, bool)
-        self._always[frequent] = True
-        self._always[: len(SPECIALS)] = True
-        self._always[list(marks)] = True
+        self._in_every_list = np.zeros(vocabulary_size, bool)
+        self._in_every_list[frequent] = True
+        self._in_every_list[: len(SPECIALS)] = True
+        self._in_every_list[list(always_included)] = True
 
     def __call__(self, sources: Ids) -> NDArray[np.int64]:
-        """The symbols for source symbols of any shape, in rising order; EOS is among them."""
-        wanted = self._always.copy()
-        wanted[self.translations[np.unique(sources)]] = True
-        return wanted.nonzero()[0]
+        """Return the candidates of source tokens (of any shape) in ascending order, EOS among them."""
+        included = self._in_every_list.copy()
+        included[self.translations[np.unique(sources)]] = True
+        return included.nonzero()[0]

@@ -1,7 +1,8 @@
-"""Candidate lists: the target symbols that translations of a batch are made of, so that the output layer is multiplied
-with their rows alone (Jean et al. 2015, section 3.2.2; Mi, Wang & Ittycheriah 2016, "Vocabulary manipulation for NMT").
+"""Candidate lists for PyTorch searches: how their tables are learned and stored, and `Columns`, the score columns.
 
-A batch's list: each of its source symbols' likeliest translations, and the most frequent target symbols.
+A candidate list restricts a batch's translations to the most probable translations of its source tokens and the most
+frequent target tokens, so that the output layer computes only their rows (Jean et al. 2015, section 3.2.2; Mi, Wang &
+Ittycheriah 2016, "Vocabulary manipulation for NMT"). `rnnsearch candidates` learns the tables.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,115 +20,45 @@ from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import EOS
 from rnnsearch.utils.weights import read_weights, save_weights
 
-FILE = "candidates.safetensors"
-"""The table's name in a model folder."""
-KEPT = 100
-"""Translations kept of each source symbol."""
-FREQUENT = 300
-"""Most frequent target symbols, in every list."""
-EVENTS = 20_000_000
-"""Pairs of symbols that a table is learned from, at most; of a larger corpus, sentences at even distances."""
-ROUNDS = 4
+CANDIDATES_FILE = "candidates.safetensors"
+"""File name of the tables in a model folder."""
+MAX_CANDIDATES = 100
+"""Translations stored per source token."""
+MAX_FREQUENT_TOKENS = 300
+"""Most frequent target tokens, which are in every list."""
+MAX_TRAINING_PAIRS = 20_000_000
+"""Limit of pairs of tokens to learn from; of a larger corpus, sentences at regular intervals are used."""
+EM_ITERATIONS = 4
 
-Table = NDArray[np.int64]
+ColumnChooser = Callable[[Sources], Tensor | None]
+"""Returns the distinct tokens [C] that a batch's translations may consist of, EOS among them, or None for all."""
 
 
 class Candidates:
-    """A `ColumnChooser` by candidate lists."""
+    """A `ColumnChooser` that uses candidate lists."""
 
     def __init__(self, lists: CandidateLists) -> None:
         self.lists = lists
 
     def __call__(self, sources: Sources) -> Int[Tensor, "C"]:
-        """The symbols for a batch, in rising order; EOS is among them."""
-        source = next(iter(sources.values()))  # others are the same text, as other members of an ensemble read it
+        """Return the tokens for a batch in ascending order, EOS among them."""
+        source = next(iter(sources.values()))  # the other sources are the same text in other members' vocabularies
         return torch.from_numpy(self.lists(source.ids.cpu().numpy())).to(source.ids.device)
 
 
-def learn(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], source: int, target: int
-) -> dict[str, Tensor]:
-    """The tables of `Candidates` from sentence pairs, by IBM model 1 (Brown et al. 1993): p(t | s) after some rounds of
-    expectation maximisation. `source` and `target` are the vocabularies' sizes.
-
-    Errors: RnnsearchError without any pair of symbols.
-    """
-    s, t, position = _events(sources, targets)
-    if not len(s):
-        raise RnnsearchError("candidate lists must be learned from sentence pairs with text on both sides; got none")
-    pairs, pair_of = np.unique(s * target + t, return_inverse=True)
-    source_of = pairs // target
-    p = np.ones(len(pairs))
-    for _ in range(ROUNDS):
-        weight = p[pair_of]
-        weight /= np.bincount(position, weight)[position]
-        counts = np.bincount(pair_of, weight, len(pairs))
-        p = counts / np.bincount(source_of, counts, source)[source_of]
-    order = np.lexsort((pairs, -p, source_of))
-    rank = np.arange(len(order)) - np.searchsorted(source_of[order], source_of[order])
-    kept = order[rank < KEPT]
-    translations = np.full((source, KEPT), -1, dtype=np.int32)
-    translations[source_of[kept], rank[rank < KEPT]] = pairs[kept] % target
-    frequency = np.bincount(np.concatenate([np.asarray(ids, np.int64) for ids in targets]), minlength=target)
-    frequent = np.argsort(-frequency, kind="stable")[: min(FREQUENT, np.count_nonzero(frequency))].astype(np.int32)
-    return {"translations": torch.from_numpy(translations), "frequent": torch.from_numpy(frequent)}
-
-
-def _events(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[Table, Table, Table]:
-    """Every source symbol beside every target symbol of its pair, and the number of that target position."""
-    work = np.array([len(x) * len(y) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
-    step = max(1, -(-int(work.sum()) // EVENTS))
-    chosen = [n for n in range(0, len(sources), step) if work[n]]
-    s, t, position, first = [], [], [], 0
-    for n in chosen:
-        x, y = np.asarray(sources[n], np.int64), np.asarray(targets[n], np.int64)
-        s.append(np.tile(x, len(y)))
-        t.append(np.repeat(y, len(x)))
-        position.append(np.repeat(np.arange(first, first + len(y)), len(x)))
-        first += len(y)
-    if not chosen:
-        return (np.zeros(0, np.int64),) * 3
-    return np.concatenate(s), np.concatenate(t), np.concatenate(position)
-
-
-def save(folder: Path, tables: dict[str, Tensor]) -> None:
-    """Put what `learn` gave into a model folder."""
-    save_weights(folder / FILE, tables)
-
-
-def read(folder: Path, count: int, source: int, target: int, marks: Sequence[int] = ()) -> Candidates:
-    """The lists of a model folder with `count` translations a source symbol. Errors: ModelError where it has none, or
-    those of other vocabularies."""
-    path = folder / FILE
-    if not path.is_file():
-        raise ModelError(
-            f"{folder}: must hold {FILE} for candidate lists; make it with `rnnsearch candidates {folder} SRC TGT`"
-        )
-    tables = read_weights(path)
-    try:
-        translations, frequent = tables["translations"], tables["frequent"]
-        fits = translations.shape == (source, KEPT) and translations.dtype == frequent.dtype == torch.int32
-        fits = fits and int(max(translations.max(), frequent.max())) < target and int(frequent.min()) >= 0
-    except (KeyError, RuntimeError):
-        fits = False
-    if not fits:
-        raise ModelError(f"{path}: must be of this model's vocabularies; make it again with `rnnsearch candidates`")
-    return Candidates(CandidateLists(translations.numpy(), frequent.numpy(), count, target, marks))
-
-
-# Which symbols a batch's score columns stand for: chosen once a batch by the search, the same for every Scorer.
-
-ColumnChooser = Callable[[Sources], Tensor | None]
-"""The symbols [C] that a batch's translations are made of, distinct, EOS among them (a candidate list); None: all."""
-
-
 class Columns:
-    """Symbols and score columns, each found by the other. ids: [C], the columns' symbols; None: all of V, in order.
-
-    Errors: RnnsearchError where EOS is not among them.
-    """
+    """Mapping between tokens and the score columns of a search."""
 
     def __init__(self, ids: Tensor | None, vocabulary: int) -> None:
+        """Index the columns.
+
+        Args:
+            ids: [C], tokens of the columns; None for the whole vocabulary in order.
+            vocabulary: V.
+
+        Raises:
+            RnnsearchError: EOS has no column.
+        """
         self.ids = ids
         self.count = vocabulary if ids is None else len(ids)
         self._column_of: Tensor | None = None
@@ -135,16 +66,120 @@ class Columns:
             self._column_of = ids.new_full((max(int(ids.max()), EOS) + 1,), -1)
             self._column_of[ids] = torch.arange(self.count, device=ids.device)
             if int(self._column_of[EOS]) < 0:
-                raise RnnsearchError(f"a scorer's candidate symbols must include EOS (id {EOS}); got none")
+                raise RnnsearchError(f"a scorer's candidate tokens must include EOS (id {EOS}); got none")
 
     def tokens(self, columns: Tensor) -> Tensor:
-        """The symbols of score columns, in any shape."""
+        """Return the tokens of score columns, in any shape."""
         return columns if self.ids is None else self.ids[columns]
 
     def find(self, tokens: Tensor) -> Tensor:
-        """The score columns of symbols, in any shape; -1 for a symbol without one (and for a negative id)."""
+        """Return the score columns of tokens, in any shape; -1 for a token without one and for a negative id."""
         table = self._column_of
         size = self.count if table is None else table.shape[0]
-        known = (tokens >= 0) & (tokens < size)
-        found = tokens if table is None else table[tokens.clamp(0, size - 1)]
-        return found.where(known, -1)
+        in_range = (tokens >= 0) & (tokens < size)
+        columns = tokens if table is None else table[tokens.clamp(0, size - 1)]
+        return columns.where(in_range, -1)
+
+
+def learn_candidate_tables(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], source_size: int, target_size: int
+) -> dict[str, Tensor]:
+    """Return the tables of candidate lists, learned from sentence pairs by IBM model 1 (Brown et al. 1993).
+
+    The model estimates p(t | s) by expectation maximisation.
+
+    Args:
+        sources: Token ids of the source sentences.
+        targets: Token ids of the target sentences.
+        source_size: Size of the source vocabulary.
+        target_size: Size of the target vocabulary.
+
+    Raises:
+        RnnsearchError: There is no pair of tokens.
+    """
+    s, t, position = _token_pairs(sources, targets)
+    if not len(s):
+        raise RnnsearchError("candidate lists must be learned from sentence pairs with text on both sides; got none")
+    pairs, pair_index = np.unique(s * target_size + t, return_inverse=True)
+    source_of_pair = pairs // target_size
+    p = np.ones(len(pairs))
+    for _ in range(EM_ITERATIONS):
+        weight = p[pair_index]
+        weight /= np.bincount(position, weight)[position]  # posterior of the source token of each target position
+        counts = np.bincount(pair_index, weight, len(pairs))
+        p = counts / np.bincount(source_of_pair, counts, source_size)[source_of_pair]
+    order = np.lexsort((pairs, -p, source_of_pair))
+    rank = np.arange(len(order)) - np.searchsorted(source_of_pair[order], source_of_pair[order])
+    selected = order[rank < MAX_CANDIDATES]
+    translations = np.full((source_size, MAX_CANDIDATES), -1, dtype=np.int32)
+    translations[source_of_pair[selected], rank[rank < MAX_CANDIDATES]] = pairs[selected] % target_size
+    target_tokens = np.concatenate([np.asarray(ids, np.int64) for ids in targets])
+    frequency = np.bincount(target_tokens, minlength=target_size)
+    count = min(MAX_FREQUENT_TOKENS, np.count_nonzero(frequency))
+    frequent = np.argsort(-frequency, kind="stable")[:count].astype(np.int32)
+    return {"translations": torch.from_numpy(translations), "frequent": torch.from_numpy(frequent)}
+
+
+def _token_pairs(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return all pairs (source token, target token) of all sentence pairs, with the index of the target position."""
+    pair_counts = np.array([len(x) * len(y) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
+    interval = max(1, -(-int(pair_counts.sum()) // MAX_TRAINING_PAIRS))
+    source_tokens = [np.zeros(0, np.int64)]
+    target_tokens = [np.zeros(0, np.int64)]
+    positions = [np.zeros(0, np.int64)]
+    first = 0
+    for n in range(0, len(sources), interval):
+        if not pair_counts[n]:
+            continue
+        x = np.asarray(sources[n], np.int64)
+        y = np.asarray(targets[n], np.int64)
+        source_tokens.append(np.tile(x, len(y)))
+        target_tokens.append(np.repeat(y, len(x)))
+        positions.append(np.repeat(np.arange(first, first + len(y)), len(x)))
+        first += len(y)
+    return np.concatenate(source_tokens), np.concatenate(target_tokens), np.concatenate(positions)
+
+
+def save_candidate_tables(folder: Path, tables: dict[str, Tensor]) -> None:
+    """Store the tables in a model folder."""
+    save_weights(folder / CANDIDATES_FILE, tables)
+
+
+def load_candidates(
+    folder: Path, count: int, source_size: int, target_size: int, always_included: Sequence[int] = ()
+) -> Candidates:
+    """Load the candidate lists of a model folder.
+
+    Args:
+        folder: Model folder.
+        count: Number of translations per source token.
+        source_size: Size of the source vocabulary.
+        target_size: Size of the target vocabulary.
+        always_included: Tokens of every list that occur in no text.
+
+    Raises:
+        ModelError: The folder has no tables, or those of other vocabularies.
+    """
+    path = folder / CANDIDATES_FILE
+    if not path.is_file():
+        raise ModelError(
+            f"{folder}: must contain {CANDIDATES_FILE} for candidate lists; "
+            f"create it with `rnnsearch candidates {folder} SRC TGT`"
+        )
+    tables = read_weights(path)
+    try:
+        translations = tables["translations"]
+        frequent = tables["frequent"]
+        fits = (
+            translations.shape == (source_size, MAX_CANDIDATES)
+            and translations.dtype == frequent.dtype == torch.int32
+            and int(max(translations.max(), frequent.max())) < target_size
+            and int(frequent.min()) >= 0
+        )
+    except (KeyError, RuntimeError):  # a missing or empty table
+        fits = False
+    if not fits:
+        raise ModelError(f"{path}: must fit this model's vocabularies; create it again with `rnnsearch candidates`")
+    return Candidates(CandidateLists(translations.numpy(), frequent.numpy(), count, target_size, always_included))

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import LONGEST, Characters
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.decode import Ids, MakeSources, decode_all, ended
+from rnnsearch.search.decode import Ids, MakeSources, decode_all, pad_with_eos
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE, Sources, Step
@@ -45,16 +45,16 @@ class CharacterScorer:
     @staticmethod
     def sources(words: Sequence[Ids], device: torch.device) -> Sources:
         """The batch of words that are given by their numbers."""
-        return {SOURCE: Side.of(torch.tensor([[number + 1] for (number,) in words], device=device))}
+        return {SOURCE: Stream.from_ids(torch.tensor([[number + 1] for (number,) in words], device=device))}
 
 
 @torch.inference_mode()
-def spell(
+def spell_unknown_words(
     model: TranslationModel,
     characters: Characters,
     sources: Sequence[Ids],
     targets: Sequence[Ids],
-    make: MakeSources,
+    make_batch: MakeSources,
     beam: int,
     batch_sentences: int = 64,
 ) -> list[dict[int, str]]:
@@ -62,13 +62,13 @@ def spell(
     found: list[dict[int, str]] = [{} for _ in sources]
     for begin in range(0, len(sources), batch_sentences):
         numbers = slice(begin, begin + batch_sentences)
-        places, first = _unknown(model, sources[numbers], targets[numbers], make)
-        for (row, place), best in zip(places, spellings(model, first, beam), strict=True):
+        places, first = _unknown(model, sources[numbers], targets[numbers], make_batch)
+        for (row, place), best in zip(places, decode_characters(model, first, beam), strict=True):
             found[begin + row][place] = characters.text(best.ids)
     return found
 
 
-def spellings(model: TranslationModel, first: Tensor, beam: int) -> list[Hypothesis]:
+def decode_characters(model: TranslationModel, first: Tensor, beam: int) -> list[Hypothesis]:
     """The best spelling of each word that begins at first [M, D]: at least one character, at most `LONGEST`."""
     assert model.speller is not None
     options = SearchOptions(
@@ -76,7 +76,7 @@ def spellings(model: TranslationModel, first: Tensor, beam: int) -> list[Hypothe
     )
     scorer = CharacterScorer(model.speller, first)
     words = [[number] for number in range(len(first))]
-    return [best[0] for best in decode_all(scorer, words, options, make=CharacterScorer.sources)]
+    return [best[0] for best in decode_all(scorer, words, options, make_batch=CharacterScorer.sources)]
 
 
 def _unknown(
@@ -84,8 +84,8 @@ def _unknown(
 ) -> tuple[list[tuple[int, int]], Tensor]:
     """Where the unknown words of a batch are, as (sentence, place), and what each begins at."""
     assert model.speller is not None
-    y = ended(targets).to(model.device)
-    reading = model.unroll(Side.of(y).previous(), model.encode(make(sources, model.device))).reading
+    y = pad_with_eos(targets).to(model.device)
+    reading = model.unroll(Stream.from_ids(y).previous(), model.encode(make(sources, model.device))).reading
     places = (y == UNK).nonzero(as_tuple=True)
     first = model.speller.initial_state(reading.state[places], reading.context[places])
     return list(zip(*(part.tolist() for part in places), strict=True)), first

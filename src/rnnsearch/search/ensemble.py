@@ -18,7 +18,7 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.ops import rows
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, disturbed
+from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hidden_states
 
 # Several scorers as one: a weighted sum of what they say (an ensemble, shallow fusion), which is not normalised.
 #
@@ -95,9 +95,9 @@ class Combined:
         attention = mean_attention([step.attention for step in steps])
         return Step(scores, _States(states, partial), attention, reduce(torch.add, norms) if norms else None)
 
-    def disturbed(self, state: _States, by: Callable[[Tensor], Tensor]) -> _States:
+    def map_hidden(self, state: _States, by: Callable[[Tensor], Tensor]) -> _States:
         each = zip(self._full, state.full, strict=True)
-        return state._replace(full=tuple(disturbed(member.scorer, own, by) for member, own in each))
+        return state._replace(full=tuple(map_hidden_states(member.scorer, own, by) for member, own in each))
 
     def _rescored(
         self, memory: _Memories, state: _States, y: Tensor, kept: Tensor, scores: Tensor
@@ -184,9 +184,9 @@ class Ensemble:
         scores, norm = (self._geometric if self._mean == "geometric" else self._arithmetic)(steps)
         return Step(scores, _Parts(tuple(step.state for step in steps)), attention, norm)
 
-    def disturbed(self, state: _Parts, by: Callable[[Tensor], Tensor]) -> _Parts:
+    def map_hidden(self, state: _Parts, by: Callable[[Tensor], Tensor]) -> _Parts:
         each = zip(self._members, state.members, strict=True)
-        return _Parts(tuple(disturbed(member.scorer, own, by) for member, own in each))
+        return _Parts(tuple(map_hidden_states(member.scorer, own, by) for member, own in each))
 
     def _geometric(self, steps: Sequence[Step]) -> tuple[Tensor, Tensor]:
         """Members' norms are the same in every column: the sum's own holds them, too."""

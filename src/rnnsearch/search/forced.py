@@ -1,4 +1,7 @@
-"""What a Scorer says of given target symbols: of whole sentences (forced decoding), of what may follow a beginning."""
+"""Forced decoding: scores of given target sentences, and the best tokens after a given prefix.
+
+`decode.force_decode_all` calls `force_decode` batch by batch, for scoring and for alignments by attention.
+"""
 
 from collections.abc import Sequence
 
@@ -8,84 +11,102 @@ from torch import Tensor
 
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.backtrace import KeptSteps
+from rnnsearch.search.backtrace import StepStorage
 from rnnsearch.search.candidates import ColumnChooser, Columns
 from rnnsearch.search.constraints import NEVER_PRODUCED, score_columns
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
-from rnnsearch.search.results import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses, refuse, source_lengths
+from rnnsearch.search.results import (
+    HypothesisArrays,
+    gather_attention,
+    make_hypotheses,
+    require_no_nan,
+    source_lengths,
+)
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 
 @torch.inference_mode()
-def forced(
+def force_decode(
     scorer: Scorer,
     sources: Sources,
     targets: Sequence[Sequence[int]],
     ranking: Ranking = MEAN_LOG_PROB,
-    ended: Sequence[bool] | None = None,
+    finished: Sequence[bool] | None = None,
     columns: Tensor | None = None,
 ) -> list[Hypothesis]:
-    """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS; without EOS, and
-    not finished, where `ended` says so. `columns`: as of `Scorer.start`.
+    """Return the given targets as hypotheses, one per sentence. No search options apply.
 
-    A symbol that the Scorer has no column for has the score -inf. No option of a search applies: nothing is
-    banned.
-    Errors: RnnsearchError where there are not as many targets as sentences; SentenceError for a NaN score.
+    Args:
+        scorer: Scorer to use.
+        sources: The batch.
+        targets: Token ids without EOS. A token without a score column has the score -inf.
+        ranking: Score of the hypotheses.
+        finished: False for targets to which no EOS is appended; by default all are finished.
+        columns: Score columns, see `Scorer.start`.
+
+    Raises:
+        RnnsearchError: The number of targets is not the number of sentences.
+        SentenceError: A score is NaN.
     """
-    lengths = source_lengths(sources)
-    for name, known in lengths.items():
-        if len(known) != len(targets):
-            raise RnnsearchError(f"targets must be one a sentence of {name} ({len(known)}); got {len(targets)}")
-    finished = np.ones(len(targets), dtype=bool) if ended is None else np.array(ended, dtype=bool)
+    for name, lengths in source_lengths(sources).items():
+        if len(lengths) != len(targets):
+            raise RnnsearchError(f"targets must be one per sentence of {name} ({len(lengths)}); got {len(targets)}")
+    has_eos = np.ones(len(targets), dtype=bool) if finished is None else np.array(finished, dtype=bool)
     sizes = np.array([len(target) for target in targets], dtype=np.int64)
-    ends = sizes + finished
-    tokens = np.full((int(sizes.max(initial=-1)) + 1, len(targets)), PAD)
+    length = sizes + has_eos
+    tokens = np.full((int(sizes.max(initial=-1)) + 1, len(targets)), PAD)  # [T, B]
     for b, target in enumerate(targets):
         tokens[: len(target), b] = target
         tokens[len(target), b] = EOS
-    scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device), columns)
-    refuse(np.isnan, scores, ends, NOT_A_NUMBER)
-    many = np.arange(len(targets))
-    weights = gather_attention(attention, np.where(np.arange(len(tokens))[:, None] < ends, many, -1))
-    return make_hypotheses(Scored(many, tokens, scores, ends, finished, weights), sources, ranking)
+    scores, attention = _teacher_force(scorer, sources, torch.from_numpy(tokens).to(scorer.device), columns)
+    require_no_nan(scores, length)
+    sentences = np.arange(len(targets))
+    rows = np.where(np.arange(len(tokens))[:, None] < length, sentences, -1)  # [T, B]
+    weights = gather_attention(attention, rows)
+    arrays = HypothesisArrays(sentences, tokens, scores, length, has_eos, weights)
+    return make_hypotheses(arrays, sources, ranking)
 
 
-def _unroll(
+def _teacher_force(
     scorer: Scorer, sources: Sources, tokens: Tensor, ids: Tensor | None
 ) -> tuple[Array, list[dict[str, Tensor]]]:
-    """Scores [T, B] of the symbols `tokens` [T, B], and each step's attention."""
+    """Return the scores [T, B] of `tokens` [T, B] and the attention of each step; `ids` are the score columns."""
     memory, state = scorer.start(sources, ids)
-    columns = Columns(ids, scorer.vocabulary).find(tokens)
+    columns = Columns(ids, scorer.vocabulary).find(tokens)  # [T, B]
     previous = torch.full_like(tokens[0], BOS)
-    scores, attention, kept = torch.empty(tokens.shape, device=tokens.device), [], KeptSteps()
+    scores = torch.empty(tokens.shape, device=tokens.device)
+    attention = []
+    storage = StepStorage()
     for t, (y, column) in enumerate(zip(tokens, columns, strict=True)):
         step = scorer.step(memory, state, previous)
         scores[t] = step.log_probs(column.clamp(min=0)[:, None])[:, 0]
-        attention.append(kept.keep(step.attention))
-        state, previous = step.state, y
+        attention.append(storage.store(step.attention))
+        state = step.state
+        previous = y
     return scores.masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention
 
 
 @torch.inference_mode()
-def following(
+def next_tokens(
     scorer: Scorer,
     sources: Sources,
     prefix: Sequence[int],
     allowed: Sequence[int],
     count: int,
-    choose: ColumnChooser | None = None,
+    candidates: ColumnChooser | None = None,
 ) -> list[int]:
-    """The `count` symbols of `allowed` that best follow `prefix` in the one sentence's translation, best first."""
-    columns = score_columns(scorer, sources, SearchOptions(), choose)
+    """Return the `count` tokens of `allowed` with the highest scores after `prefix`, best first, for one sentence."""
+    columns = score_columns(scorer, sources, SearchOptions(), candidates)
     memory, state = scorer.start(sources, columns.ids)
-    for symbol in (BOS, *prefix):
-        step = scorer.step(memory, state, torch.tensor([symbol], device=scorer.device))
+    for token in (BOS, *prefix):
+        step = scorer.step(memory, state, torch.tensor([token], device=scorer.device))
         state = step.state
-    wanted = torch.tensor([id for id in allowed if id not in NEVER_PRODUCED], dtype=torch.int64, device=scorer.device)
-    found = columns.find(wanted)
-    wanted, found = wanted[found >= 0], found[found >= 0]
-    best = step.scores[0, found].float().topk(min(count, len(wanted))).indices
-    return [int(id) for id in wanted[best]]
+    tokens = torch.tensor([id for id in allowed if id not in NEVER_PRODUCED], dtype=torch.int64, device=scorer.device)
+    column = columns.find(tokens)
+    tokens = tokens[column >= 0]
+    column = column[column >= 0]
+    best = step.scores[0, column].float().topk(min(count, len(tokens))).indices
+    return [int(id) for id in tokens[best]]

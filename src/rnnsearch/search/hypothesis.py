@@ -1,4 +1,7 @@
-"""What a search returns. Imports no torch."""
+"""`Hypothesis`, the result of every search, and the error that names a sentence of a batch.
+
+Also used by the torch-free runtime, so this module must not import torch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.ranking import Ranking
@@ -14,44 +17,43 @@ from rnnsearch.search.ranking import Ranking
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A target sentence and what its Scorer said of it."""
+    """A target sentence with its scores and attention."""
 
     ids: tuple[int, ...]
-    """Its symbols, without BOS and EOS."""
+    """Tokens without BOS and EOS."""
     score: float
-    """log_prob / length ** length_penalty, with the length in scored symbols (EOS counts), or what else the search's
-    `ranking.Ranking` says."""
+    """Score that hypotheses are ranked by (see `Ranking`), by default log_prob / length with EOS in the length."""
     log_prob: float
-    """The sum of `token_scores`, natural logarithm."""
+    """Sum of `token_scores`, in nats."""
     token_scores: tuple[float, ...]
-    """One score a symbol; where the hypothesis is finished the last is that of EOS."""
+    """Log-probability of each token; the last one is that of EOS if the hypothesis is finished."""
     attention: dict[str, NDArray[np.float32]] = field(compare=False, repr=False)
-    """Source name -> [scored symbols, J] weights over the source's symbols and its EOS; or empty."""
+    """Source name -> weights [scored tokens, J] over the source tokens with EOS; empty without attention."""
     finished: bool
-    """Whether it ended with EOS; False where it was cut at its maximal length."""
+    """True if it ended with EOS, False if it was cut at its maximum length."""
 
     @property
     def blocked(self) -> bool:
-        """Whether it is `BLOCKED`, no translation: what is cut at its maximal length has a symbol at least."""
+        """True if this is `BLOCKED`; hypotheses cut at their maximum length have at least one token."""
         return not self.finished and not self.ids
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
-        """The attention over its one source; None where there is none."""
+        """The attention over the only source, or None."""
         return next(iter(self.attention.values()), None)
 
 
 EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={}, finished=True)
-"""The translation of an empty sentence, which no Scorer is asked for."""
+"""Translation of an empty sentence, which is not searched."""
 BLOCKED = replace(EMPTY, finished=False)
-"""What stands for a sentence of which nothing was found: wherever the search had come, no symbol was allowed."""
+"""Result for a sentence whose search ended because no continuation of any hypothesis was allowed."""
 
 
 def make_hypothesis(
     tokens: Array, scores: Array, attention: dict[str, NDArray[np.float32]], finished: bool, ranking: Ranking
 ) -> Hypothesis:
-    """From its scored symbols [I], the last of them EOS where it is `finished`, and their scores in float32."""
-    # One symbol after another in float32, as the beam adds them up: the two agree to the last bit.
+    """Return a hypothesis of scored tokens [I], the last of which is EOS if it is `finished`, and scores in float32."""
+    # Sequential summation in float32 is what the beam does, so that both agree to the last bit.
     log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
     return Hypothesis(
         ids=tuple(tokens[: len(tokens) - finished].tolist()),
@@ -63,30 +65,41 @@ def make_hypothesis(
     )
 
 
-def n_best_hypotheses(found: NBest, symbols: Sequence[int], ranking: Ranking, source: str) -> list[list[Hypothesis]]:
-    """What was found for each sentence, the best first, `BLOCKED` where that is nothing. symbols: of each source, EOS
-    among them; source: its name."""
+def n_best_hypotheses(
+    n_best: NBestArrays, source_lengths: Sequence[int], ranking: Ranking, source: str
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of a native search per sentence, best first; `BLOCKED` if there is none.
 
-    def one(b: int, n: int) -> Hypothesis:
-        length, attends = int(found.length[b, n]), found.attention.shape[-1] > 0
-        attention = {source: found.attention[b, n, :length, : symbols[b]].copy()} if attends else {}
-        tokens, scores = found.tokens[b, n, :length], found.scores[b, n, :length]
-        return make_hypothesis(tokens, scores, attention, bool(found.finished[b, n]), ranking)
-
-    each = [np.flatnonzero(lengths).tolist() for lengths in found.length]
-    return [[one(b, n) for n in own] or [BLOCKED] for b, own in enumerate(each)]
+    Args:
+        source_lengths: Tokens of each source sentence, with EOS.
+        source: Name of the source.
+    """
+    has_attention = n_best.attention.shape[-1] > 0
+    results = []
+    for b, lengths in enumerate(n_best.length):
+        hypotheses = []
+        for n in np.flatnonzero(lengths).tolist():
+            length = int(lengths[n])
+            attention = {}
+            if has_attention:
+                attention[source] = n_best.attention[b, n, :length, : source_lengths[b]].copy()
+            tokens = n_best.tokens[b, n, :length]
+            scores = n_best.scores[b, n, :length]
+            hypotheses.append(make_hypothesis(tokens, scores, attention, bool(n_best.finished[b, n]), ranking))
+        results.append(hypotheses or [BLOCKED])
+    return results
 
 
 class SentenceError(RnnsearchError):
-    """Something is wrong with one sentence of a batch: {sentence} in `message` stands for its number."""
+    """An error in one sentence of a batch; {sentence} in the message is replaced by the sentence's index."""
 
     def __init__(self, sentence: int, message: str, position: int = 0) -> None:
-        """`position`: what {position} in `message` stands for, a target position from 1."""
+        """Create the error for a sentence and, in place of {position} in the message, a target position from 1."""
         message = message.replace("{position}", str(position))
         super().__init__(message.replace("{sentence}", f"sentence {sentence} (counting from 0)"))
         self.sentence = sentence
         self.message = message
 
     def renumbered(self, sentence: int) -> "SentenceError":
-        """The same error under the sentence's number in a larger collection."""
+        """Return the same error with the sentence's index in a larger collection."""
         return SentenceError(sentence, self.message)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from rnnsearch.accel.rnnsearch_search import Among, Greedy, NativeRNNsearch
 from rnnsearch.accel.search import NativeDecoder, packed, search_lacks
-from rnnsearch.data.batch import Side
-from rnnsearch.engine.n_best import NBest
-from rnnsearch.engine.rnnsearch import CBeam
-from rnnsearch.engine.structs import Array, Kind, Laid
+from rnnsearch.data.batch import Stream
+from rnnsearch.engine.n_best import NBestArrays
+from rnnsearch.engine.rnnsearch import CBeamOptions
+from rnnsearch.engine.structs import Array, DType, PackedMatrix
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.language_model import LanguageModel
@@ -21,8 +21,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import search_kind
 from rnnsearch.ops.native.library import library
-from rnnsearch.search.native_beam import Asked
-from rnnsearch.search.results import Scored
+from rnnsearch.search.native_beam import NativeBeamRequest
+from rnnsearch.search.results import HypothesisArrays
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
@@ -67,31 +67,31 @@ class ModelScorer:
 class _NativeMemory(NamedTuple):
     source: str
     encoded: Any
-    output: Laid
+    output: PackedMatrix
     """The output layer over the batch's columns."""
 
 
 @runtime_checkable
-class SearchTwin(Protocol):
+class NativeModel(Protocol):
     """A model's native twin: `NativeRNNsearch`, or `NativeDecoder` of the other families. Each has a memory of its own
     kind."""
 
     @property
-    def output(self) -> Laid: ...
+    def output(self) -> PackedMatrix: ...
     @property
     def hidden(self) -> Sequence[slice]:
         """Where in a state the hidden vectors of cells are."""
 
     @property
     def searches_whole(self) -> bool: ...
-    def rows(self, ids: Tensor) -> Laid: ...
-    def encode(self, source: Side) -> Any: ...
+    def rows(self, ids: Tensor) -> PackedMatrix: ...
+    def encode(self, source: Stream) -> Any: ...
     def start(self, memory: Any) -> Tensor: ...
     def step(
-        self, memory: Any, state: Tensor, y: Tensor, output: Laid
+        self, memory: Any, state: Tensor, y: Tensor, output: PackedMatrix
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]: ...
-    def greedy(self, memory: Any, output: Laid, among: Among) -> Greedy: ...
-    def beam(self, memory: Any, output: Laid, among: Among, asked: CBeam) -> NBest | None: ...
+    def greedy(self, memory: Any, output: PackedMatrix, among: Among) -> Greedy: ...
+    def beam(self, memory: Any, output: PackedMatrix, among: Among, asked: CBeamOptions) -> NBestArrays | None: ...
 
 
 class NativeStepScorer:
@@ -100,9 +100,9 @@ class NativeStepScorer:
     normalised = True
     device = torch.device("cpu")
 
-    def __init__(self, twin: SearchTwin) -> None:
+    def __init__(self, twin: NativeModel) -> None:
         self._twin = twin
-        self.vocabulary = twin.output.matrix.outputs
+        self.vocabulary = twin.output.struct.outputs
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory = self._remember(sources, columns)
@@ -127,19 +127,21 @@ class NativeStepScorer:
 class NativeScorer(NativeStepScorer):
     """With greedy and beam search of a whole batch in one call."""
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int]) -> Scored:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int]) -> HypothesisArrays:
         source, encoded, output = self._remember(sources, columns)
         found = self._twin.greedy(encoded, output, _among(columns, most, banned))
         finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
         length = found.length.numpy() - ~finished
         attention = {} if found.attention is None else {source: found.attention.numpy()}
-        return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
+        return HypothesisArrays(
+            np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention
+        )
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int], asked: Asked
-    ) -> NBest | None:
+        self, sources: Sources, columns: Tensor | None, most: Array, banned: Sequence[int], asked: NativeBeamRequest
+    ) -> NBestArrays | None:
         _, encoded, output = self._remember(sources, columns)
-        return self._twin.beam(encoded, output, _among(columns, most, banned), asked.c)
+        return self._twin.beam(encoded, output, _among(columns, most, banned), asked.c_struct)
 
 
 def _among(columns: Tensor | None, most: Array, banned: Sequence[int]) -> Among:
@@ -149,17 +151,17 @@ def _among(columns: Tensor | None, most: Array, banned: Sequence[int]) -> Among:
     return Among(columns, never, torch.from_numpy(most), BOS, EOS)
 
 
-LIBRARY = "the library's products, fp32"
+TORCH_PRODUCTS = "the library's products, fp32"
 
 
-class Fastest(NamedTuple):
+class FastestScorer(NamedTuple):
     """The fastest Scorer of a model, and what it is, in words."""
 
     scorer: Scorer
-    what: str
+    description: str
 
 
-def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
+def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
     """What native code is to multiply; None where the library's products in fp32 serve: elsewhere than on a CPU, and
     where these were faster than what fp32 or `auto` allow.
 
@@ -175,23 +177,23 @@ def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
         return None
     if precision in ("auto", "fp32"):
         found = search_kind(("bf16", "fp32") if precision == "auto" else ("fp32",))
-        return None if found is None else Kind[found.upper()]
-    return Kind[precision.upper()]
+        return None if found is None else DType[found.upper()]
+    return DType[precision.upper()]
 
 
-def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
+def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestScorer:
     """The fastest Scorer of a model on the device where it is, with products in a precision as in `native_kind`."""
-    kind = native_kind(model.device, precision)
+    kind = native_dtype(model.device, precision)
     if kind is None:
-        return Fastest(ModelScorer(model), LIBRARY)
-    twin: SearchTwin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
+        return FastestScorer(ModelScorer(model), TORCH_PRODUCTS)
+    twin: NativeModel | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
     if twin is not None:
         scorer = NativeScorer if twin.searches_whole else NativeStepScorer
-        return Fastest(scorer(twin), f"native search, {kind.name.lower()}")
+        return FastestScorer(scorer(twin), f"native search, {kind.name.lower()}")
     other = packed(model, kind)
     assert other is not None
     why = search_lacks(model)
-    return Fastest(ModelScorer(other), f"native products, {kind.name.lower()} (no native search: {why})")
+    return FastestScorer(ModelScorer(other), f"native products, {kind.name.lower()} (no native search: {why})")
 
 
 # A language model as a Scorer: alone, or beside a translation model over the same symbols (shallow fusion).

@@ -1,4 +1,7 @@
-"""What a whole beam search in native code is asked. Imports no torch."""
+"""`NativeBeamRequest`: the parameters of a beam search that runs entirely in native code, in the layout of C structs.
+
+`BeamSearch`'s fast path (`beam.py`) and the torch-free runtime create one, so this module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,14 @@ from itertools import accumulate
 
 import numpy as np
 
-from rnnsearch.engine.rnnsearch import CBeam
+from rnnsearch.engine.rnnsearch import CBeamOptions
 from rnnsearch.engine.structs import Array
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Rest
 
 
-class Asked:
-    """A beam of B sentences: its width, how many of each are wanted, and what they are compared by.
-
-    covered: [B, J] bool, the source symbols to cover, where `ranking` covers. forced: [B, P] int64, the columns that
-    translations begin with, -1 behind the last. rests: what each must then spell, by symbols of as many bytes as
-    `sizes` [V] int64 says.
-    """
+class NativeBeamRequest:
+    """Parameters of the beam search of B sentences."""
 
     def __init__(
         self,
@@ -29,19 +27,38 @@ class Asked:
         *,
         covered: Array | None = None,
         forced: Array | None = None,
-        rests: Sequence[Rest] = (),
-        sizes: Array | None = None,
+        allowed_tokens: Sequence[Rest] = (),
+        token_bytes: Array | None = None,
     ) -> None:
-        every = [ids for rest in rests for ids in rest]
-        places = np.array([0, *accumulate(map(len, rests))], np.int64)
-        ways = np.array([0, *accumulate(map(len, every))], np.int64)
-        way = np.array([id for ids in every for id in ids] or [0], np.int64)
-        self._kept = (covered, forced, places, ways, way, sizes)  # as long as native code may read them
-        self.c = CBeam(
-            *(width, n_best, int(ranking.length_norm == "gnmt"), ranking.length_penalty, ranking.coverage_penalty),
+        """Lay out the parameters for native code.
+
+        Args:
+            width: Beam width.
+            n_best: Number of hypotheses to return per sentence.
+            ranking: Score of hypotheses.
+            covered: [B, J] bool, source tokens to cover; required if `ranking` uses coverage.
+            forced: [B, P] int64, score columns that translations begin with, padded with -1.
+            allowed_tokens: Per sentence and byte that must follow the prefix, the tokens that may start there.
+            token_bytes: [V] int64, bytes of each token; required with `allowed_tokens`.
+        """
+        # Two levels of offsets: sentence -> its bytes -> the tokens allowed at each byte.
+        lists = [ids for allowed in allowed_tokens for ids in allowed]
+        sentence_offsets = np.array([0, *accumulate(map(len, allowed_tokens))], np.int64)
+        byte_offsets = np.array([0, *accumulate(map(len, lists))], np.int64)
+        tokens = np.array([id for ids in lists for id in ids] or [0], np.int64)
+        # Native code reads these arrays by address: they must live as long as the request.
+        self._arrays = (covered, forced, sentence_offsets, byte_offsets, tokens, token_bytes)
+        self.c_struct = CBeamOptions(
+            width,
+            n_best,
+            int(ranking.length_norm == "gnmt"),
+            ranking.length_penalty,
+            ranking.coverage_penalty,
             None if covered is None else covered.ctypes.data,
-            *((None, 0) if forced is None else (forced.ctypes.data, forced.shape[1])),
-            None if sizes is None else places.ctypes.data,
-            *(ways.ctypes.data, way.ctypes.data, None if sizes is None else sizes.ctypes.data),
+            None if forced is None else forced.ctypes.data,
+            0 if forced is None else forced.shape[1],
+            None if token_bytes is None else sentence_offsets.ctypes.data,
+            byte_offsets.ctypes.data,
+            tokens.ctypes.data,
+            None if token_bytes is None else token_bytes.ctypes.data,
         )
-        """As native code reads it."""

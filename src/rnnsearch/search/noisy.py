@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.sampling import Keys, Variant, keys, normal, require_all, require_divisible
-from rnnsearch.search.scorer import Scorer, Sources, Step, disturbed
+from rnnsearch.search.sampling import StreamKeys, Variant, normal, require_all, require_divisible, stream_keys
+from rnnsearch.search.scorer import Scorer, Sources, Step, map_hidden_states
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Noisy(Variant):
         return require_divisible(beam, self.chains, "chains")
 
     def wrap_scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
-        own = keys(sources, copies, self.seed)
+        own = stream_keys(sources, copies, self.seed)
         return NoisyScorer(scorer, self.sigma, own, np.arange(len(own)) % copies > 0)
 
 
@@ -63,7 +63,7 @@ class _State(NamedTuple):
 class NoisyScorer:
     """`scorer`, with noise in its hidden states before each step."""
 
-    def __init__(self, scorer: Scorer, sigma: float, keys: Keys, loud: Array) -> None:
+    def __init__(self, scorer: Scorer, sigma: float, keys: StreamKeys, loud: Array) -> None:
         """`keys`: the random numbers of each sentence of the batch; `loud`: [B] bool, whether it has noise."""
         self._scorer, self._sigma = scorer, sigma
         self._keys, self._loud = keys, loud
@@ -87,7 +87,7 @@ class NoisyScorer:
             count += 1
             return h + self._sigma / position * torch.from_numpy(noise).to(h).view_as(h)
 
-        inner = disturbed(self._scorer, state.inner, noisy)
+        inner = map_hidden_states(self._scorer, state.inner, noisy)
         if not count:
             raise RnnsearchError("noisy chains need a decoder with a recurrent cell; this one has none")
         step = self._scorer.step(memory.inner, inner, y)

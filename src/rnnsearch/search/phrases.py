@@ -1,13 +1,13 @@
-"""Phrases that a translation must hold: a Scorer of a Scorer that follows them, and a beam with room for them.
+"""Lexical constraints: phrases that a translation must contain, as a scorer wrapper and a division of the beam.
 
-Every hypothesis counts, of each phrase, the symbols that it ends with (as Knuth, Morris & Pratt find a word in a text).
-It may not end before all are whole; and where no more symbols are left than they take, only they may come. So that this
-is seldom needed, the beam is shared out among hypotheses that have met as many symbols (dynamic beam allocation:
-Post & Vilar 2018, "Fast lexically constrained decoding with dynamic beam allocation").
+Every hypothesis counts, for each phrase, how many of the phrase's tokens it ends with (matching as in Knuth, Morris &
+Pratt). It may not end before all phrases are complete; when no more tokens are left than they take, only their tokens
+are allowed. To make this rare, the beam is divided into banks of hypotheses that have met equally many tokens (dynamic
+beam allocation: Post & Vilar 2018, "Fast lexically constrained decoding with dynamic beam allocation").
 
-A phrase that must end where a word does (`WordPhrase`) is met by its symbols until one follows that goes on with the
-word, and for good when another does. Until then it is pending: the translation may end; and where there would be no
-room for the phrase once more, the word may not go on.
+A `WordPhrase` must end where a word ends. After its last token it is *pending*: the translation may end, or the next
+token may start another word, and the phrase is met; but if the next token continues the word, it is not. If the
+phrase would then no longer fit, the word must not be continued.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,235 +23,280 @@ from rnnsearch.engine.structs import Array
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.topk import ScoredRows, best
+from rnnsearch.search.topk import ScoredRows, best_continuations
 from rnnsearch.text.vocabulary import EOS
 from rnnsearch.utils.tensors import each
 
 Phrase = tuple[int, ...]
-NOTHING = -1
-"""What pads phrases: no symbol."""
+NO_TOKEN = -1
+"""Padding of phrases, and the next token of a complete one."""
 
 
 class WordPhrase(Phrase):
-    """A phrase that ends where a word does. Where that does not matter, its symbols alone may take its place."""
+    """A phrase that must end where a word ends; an ordinary tuple is a phrase that may end anywhere."""
 
-    goes_on: NDArray[np.bool_]
-    """[V], whether each symbol goes on with a word before it; the same array in all phrases of a search."""
+    continues_word: NDArray[np.bool_]
+    """[V], True for tokens that continue a word before them; the same array in all phrases of a search."""
 
-    def __new__(cls, ids: Iterable[int], goes_on: NDArray[np.bool_]) -> "WordPhrase":
+    def __new__(cls, ids: Iterable[int], continues_word: NDArray[np.bool_]) -> "WordPhrase":
         phrase = super().__new__(cls, ids)
-        phrase.goes_on = goes_on
+        phrase.continues_word = continues_word
         return phrase
 
 
-class Table:
-    """The phrases of a batch's B sentences: P at most of a sentence, of L symbols at most."""
+class PhraseTable:
+    """Phrases of B sentences, at most P per sentence and L tokens per phrase, and the matching automaton.
 
-    def __init__(self, phrases: Sequence[Sequence[Phrase]], most: Array, columns: Columns) -> None:
-        count = max(map(len, phrases), default=0)
-        self.longest = max((len(phrase) for own in phrases for phrase in own), default=0)
-        padded = [[*own, *[()] * (count - len(own))] for own in phrases]
-        rows = [[[*phrase, *[NOTHING] * (self.longest - len(phrase))] for phrase in own] for own in padded]
-        shape = len(padded), count, self.longest
-        self.symbols = torch.tensor(rows, dtype=torch.int64).reshape(shape)
-        """[B, P, L]."""
-        self.sizes = torch.tensor([[len(phrase) for phrase in own] for own in padded], dtype=torch.int64)
-        """[B, P]."""
-        fallback = [[_fallback(phrase, self.longest) for phrase in own] for own in padded]
-        self.fallback = torch.tensor(fallback, dtype=torch.int64).reshape(*shape[:2], self.longest + 2)
-        """[B, P, L + 2], how much of a phrase still stands where the next symbol is another."""
-        self.bounded = torch.tensor([[isinstance(phrase, WordPhrase) for phrase in own] for own in padded]).view(
-            *shape[:2]
-        )
-        """[B, P], whether it must end where a word does."""
-        known = [phrase.goes_on for own in phrases for phrase in own if isinstance(phrase, WordPhrase)]
-        self._goes_on = torch.from_numpy(known[0] if known else np.zeros(1, np.bool_))
-        self.most = torch.from_numpy(most)
-        """[B], the greatest length of each translation."""
+    `progress` [N, P] counts the tokens met of each phrase; a WordPhrase that is met for good has size + 1.
+    `sentences` [N] has the sentence (row of the table) of each hypothesis.
+    """
+
+    def __init__(self, phrases: Sequence[Sequence[Phrase]], max_length: Array, columns: Columns) -> None:
+        """Build the table.
+
+        Args:
+            phrases: Phrases of each sentence.
+            max_length: [B], maximum length of each translation.
+            columns: Score columns of the search.
+        """
+        P = max(map(len, phrases), default=0)
+        self.longest = max((len(phrase) for required in phrases for phrase in required), default=0)  # L
+        B = len(phrases)
+        tokens = np.full((B, P, self.longest), NO_TOKEN, np.int64)
+        sizes = np.zeros((B, P), np.int64)
+        fallback = np.zeros((B, P, self.longest + 2), np.int64)
+        must_end_word = np.zeros((B, P), np.bool_)
+        continues_word = np.zeros(1, np.bool_)
+        for b, required in enumerate(phrases):
+            for p, phrase in enumerate(required):
+                tokens[b, p, : len(phrase)] = phrase
+                sizes[b, p] = len(phrase)
+                fallback[b, p] = _fallback(phrase, self.longest)
+                if isinstance(phrase, WordPhrase):
+                    must_end_word[b, p] = True
+                    continues_word = phrase.continues_word
+        self.tokens = torch.from_numpy(tokens)  # [B, P, L]
+        self.sizes = torch.from_numpy(sizes)  # [B, P]
+        self.fallback = torch.from_numpy(fallback)  # [B, P, L + 2], progress that remains if the next token differs
+        self.must_end_word = torch.from_numpy(must_end_word)  # [B, P]
+        self._continues_word = torch.from_numpy(continues_word)  # [V], or [1] without a WordPhrase
+        self.max_length = torch.from_numpy(max_length)  # [B]
         self.columns = columns
 
-    def to(self, device: torch.device) -> "Table":
-        """On a device."""
-        for name in ("symbols", "sizes", "fallback", "bounded", "_goes_on", "most"):
-            setattr(self, name, getattr(self, name).to(device))
+    def to(self, device: torch.device) -> "PhraseTable":
+        """Move the table to a device."""
+        self.tokens = self.tokens.to(device)
+        self.sizes = self.sizes.to(device)
+        self.fallback = self.fallback.to(device)
+        self.must_end_word = self.must_end_word.to(device)
+        self._continues_word = self._continues_word.to(device)
+        self.max_length = self.max_length.to(device)
         return self
 
     @cached_property
-    def goes_on(self) -> Tensor:
-        """[C], whether each column's symbol goes on with a word before it."""
-        return self.after_word(self.columns.tokens(torch.arange(self.columns.count, device=self._goes_on.device)))
+    def columns_continue_word(self) -> Tensor:
+        """[C], True for score columns whose token continues a word before it."""
+        columns = torch.arange(self.columns.count, device=self._continues_word.device)
+        return self.continues_word(self.columns.tokens(columns))
 
-    def after_word(self, tokens: Tensor) -> Tensor:
-        """Whether symbols, in any shape, go on with a word before them; one beyond the vocabulary is a word itself."""
-        known = (tokens >= 0) & (tokens < len(self._goes_on))
-        return self._goes_on[tokens.clamp(0, len(self._goes_on) - 1)] & known
+    def continues_word(self, tokens: Tensor) -> Tensor:
+        """Return True where a token (in any shape) continues a word before it; source copies are whole words."""
+        known = (tokens >= 0) & (tokens < len(self._continues_word))
+        return self._continues_word[tokens.clamp(0, len(self._continues_word) - 1)] & known
 
     def pending(self, progress: Tensor, sentences: Tensor) -> Tensor:
-        """[N, P], which phrases are met if the word does not go on."""
-        return (progress == self.sizes[sentences]) & self.bounded[sentences]
+        """Return True [N, P] for phrases that are met unless the word continues."""
+        return (progress == self.sizes[sentences]) & self.must_end_word[sentences]
 
-    def advanced(self, progress: Tensor, y: Tensor, sentences: Tensor) -> Tensor:
-        """[N, P], symbols met of each phrase after `y` [N]; a phrase that is whole stays so: if it must end where a
-        word does, it has one more than its symbols."""
-        pending, goes_on = self.pending(progress, sentences), self.after_word(y)[:, None]
-        undone = pending & goes_on
-        sought, y = (progress < self.sizes[sentences]) | undone, y[:, None]
-        missed = undone | (sought & (self._following(progress, sentences) != y) & (progress > 0))
-        while missed.any():
-            progress = torch.where(missed, self._at(self.fallback, progress, sentences), progress)
-            missed = sought & (self._following(progress, sentences) != y) & (progress > 0)
-        met = sought & (self._following(progress, sentences) == y)
-        return progress + (met | (pending & ~goes_on))
+    def advance(self, progress: Tensor, y: Tensor, sentences: Tensor) -> Tensor:
+        """Return the progress [N, P] after the tokens `y` [N]; a complete phrase stays complete."""
+        y_continues_word = self.continues_word(y)[:, None]
+        y = y[:, None]
+        pending = self.pending(progress, sentences)
+        failed = pending & y_continues_word  # the phrase was the beginning of a longer word
+        active = (progress < self.sizes[sentences]) | failed
+        # Fall back to shorter and shorter matches, until y continues one of them or nothing is left.
+        mismatch = failed | (active & (self._token_at(progress, sentences) != y) & (progress > 0))
+        while mismatch.any():
+            progress = torch.where(mismatch, self._lookup(self.fallback, progress, sentences), progress)
+            mismatch = active & (self._token_at(progress, sentences) != y) & (progress > 0)
+        matched = active & (self._token_at(progress, sentences) == y)
+        return progress + (matched | (pending & ~y_continues_word))
 
-    def wanted(self, progress: Tensor, sentences: Tensor) -> Tensor:
-        """[N, P], the symbol that goes on with each phrase; NOTHING for one that is whole."""
-        return self._following(progress, sentences).masked_fill(progress >= self.sizes[sentences], NOTHING)
+    def next_tokens(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        """Return the token [N, P] that continues each phrase; NO_TOKEN for a complete one."""
+        return self._token_at(progress, sentences).masked_fill(progress >= self.sizes[sentences], NO_TOKEN)
 
-    def fitting(self, progress: Tensor, sentences: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-        """Score columns [N, P * L] of the phrases' symbols, and whether after each there is room [N] for what is
-        left."""
-        symbols = self.symbols[sentences].flatten(1)
-        count = symbols.shape[1]
-        of = sentences.repeat_interleave(count)
-        after = self.advanced(progress.repeat_interleave(count, 0), symbols.flatten(), of)
-        fits = (self._left(after, of).view_as(symbols) <= room[:, None]) & (symbols != NOTHING)
-        return self.columns.find(symbols).clamp(min=0), fits
+    def fitting(self, progress: Tensor, sentences: Tensor, remaining: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the score columns [N, P * L] of all phrase tokens, and which of them leave enough capacity.
 
-    def _left(self, progress: Tensor, sentences: Tensor) -> Tensor:
-        """[N], symbols that are enough: all phrases that are not met, but for what is met of one of them, and once more
-        those that are pending where that one goes on with their word."""
+        Args:
+            progress: [N, P].
+            sentences: [N].
+            remaining: [N], number of tokens that can follow the next one.
+        """
+        tokens = self.tokens[sentences].flatten(1)
+        count = tokens.shape[1]
+        repeated = sentences.repeat_interleave(count)
+        after = self.advance(progress.repeat_interleave(count, 0), tokens.flatten(), repeated)
+        fits = (self._tokens_needed(after, repeated).view_as(tokens) <= remaining[:, None]) & (tokens != NO_TOKEN)
+        return self.columns.find(tokens).clamp(min=0), fits
+
+    def _tokens_needed(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        """Return a sufficient number of tokens [N] to complete all phrases.
+
+        These are the unmet phrases in full, minus the progress of one of them. If the next token of that one
+        continues the current word, pending phrases fail and are needed again.
+        """
         sizes = self.sizes[sentences]
-        unmet, again = progress < sizes, (sizes * self.pending(progress, sentences)).sum(1)
-        whole, begun = (sizes * unmet).sum(1), progress * unmet
-        apart = begun.masked_fill(self.after_word(self.wanted(progress, sentences)), 0)
-        return torch.minimum(whole - apart.amax(1), whole + again - begun.amax(1))
+        unmet = progress < sizes
+        unmet_tokens = (sizes * unmet).sum(1)
+        pending_tokens = (sizes * self.pending(progress, sentences)).sum(1)
+        begun = progress * unmet
+        fails_pending = self.continues_word(self.next_tokens(progress, sentences))
+        without_failure = begun.masked_fill(fails_pending, 0)
+        return torch.minimum(unmet_tokens - without_failure.amax(1), unmet_tokens + pending_tokens - begun.amax(1))
 
-    def _following(self, progress: Tensor, sentences: Tensor) -> Tensor:
-        return self._at(self.symbols, progress.clamp(max=self.longest - 1), sentences)
+    def _token_at(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        return self._lookup(self.tokens, progress.clamp(max=self.longest - 1), sentences)
 
-    def _at(self, table: Tensor, progress: Tensor, sentences: Tensor) -> Tensor:
-        """Entries [N, P] of a table [B, P, ...]: those of each row's sentence, at its progress."""
+    def _lookup(self, table: Tensor, progress: Tensor, sentences: Tensor) -> Tensor:
+        """Return the entries [N, P] of a table [B, P, ...] at each row's sentence and progress."""
         return table[sentences[:, None], torch.arange(progress.shape[1], device=progress.device), progress]
 
 
 def _fallback(phrase: Phrase, longest: int) -> list[int]:
-    """Of each number of symbols met, the longest smaller one whose symbols the met ones end with."""
-    found = [0] * (longest + 2)
+    """Return, for each number of tokens met, the longest smaller number that these tokens also end with."""
+    fallback = [0] * (longest + 2)
     for met in range(2, len(phrase) + 1):
-        found[met] = max(size for size in range(met) if phrase[:size] == phrase[met - size : met])
-    return found
+        fallback[met] = max(size for size in range(met) if phrase[:size] == phrase[met - size : met])
+    return fallback
 
 
 class _Memory(NamedTuple):
     inner: Any
-    sentences: Tensor
-    """[B], their numbers in the call."""
-    table: Table
+    sentences: Tensor  # [B], indices in the call
+    table: PhraseTable
 
 
 class PhraseState(NamedTuple):
-    """What is known of N hypotheses."""
+    """State of N hypotheses; `select_by_banks` reads it, too."""
 
     inner: Any
     progress: Tensor
-    """[N, P], symbols met of each phrase."""
+    """[N, P], tokens met of each phrase."""
     sentences: Tensor
-    """[N]."""
+    """[N], index of each hypothesis's sentence."""
     length: Tensor
-    """[N], symbols so far, BOS too."""
-    table: Table
+    """[N], number of tokens so far, with BOS."""
+    table: PhraseTable
 
 
 class PhraseScorer:
-    """`scorer`, with -inf for what keeps a hypothesis from holding its phrases."""
+    """A scorer with -inf for tokens that would keep a hypothesis from containing its phrases."""
 
-    def __init__(self, scorer: Scorer, phrases: Sequence[Sequence[Phrase]], most: Array) -> None:
-        """`phrases`: those of each sentence; `most`: [B], the greatest length of each translation."""
-        self._scorer, self._phrases, self._most = scorer, phrases, most
-        self.vocabulary, self.device = scorer.vocabulary, scorer.device
-        self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
+    def __init__(self, scorer: Scorer, phrases: Sequence[Sequence[Phrase]], max_length: Array) -> None:
+        """Wrap `scorer`.
+
+        Args:
+            scorer: Scorer to restrict.
+            phrases: Phrases of each sentence.
+            max_length: [B], maximum length of each translation.
+        """
+        self._scorer = scorer
+        self._phrases = phrases
+        self._max_length = max_length
+        self.vocabulary = scorer.vocabulary
+        self.device = scorer.device
+        self.normalised = scorer.normalised  # with fewer tokens allowed, sums still only decrease
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory, state = self._scorer.start(sources, columns)
-        table = Table(self._phrases, self._most, Columns(columns, self.vocabulary)).to(self.device)
-        lacking = (table.columns.find(table.symbols) < 0) & (table.symbols != NOTHING)
-        for sentence, *place in lacking.nonzero().tolist()[:1]:
-            got = int(table.symbols[sentence, *place])
-            raise SentenceError(
-                sentence, f"the phrases of {{sentence}} must consist of tokens that are scored; got {got}"
-            )
-        sentences = torch.arange(len(self._most), device=self.device)
-        zero = torch.zeros_like(sentences)
-        return _Memory(memory, sentences, table), PhraseState(
-            state, torch.zeros_like(table.sizes), sentences, zero, table
-        )
+        table = PhraseTable(self._phrases, self._max_length, Columns(columns, self.vocabulary)).to(self.device)
+        without_column = (table.columns.find(table.tokens) < 0) & (table.tokens != NO_TOKEN)
+        for sentence, phrase, position in without_column.nonzero().tolist()[:1]:
+            token = int(table.tokens[sentence, phrase, position])
+            message = f"the phrases of {{sentence}} must consist of tokens that are scored; got {token}"
+            raise SentenceError(sentence, message)
+        sentences = torch.arange(len(self._max_length), device=self.device)
+        progress = torch.zeros_like(table.sizes)
+        phrase_state = PhraseState(state, progress, sentences, torch.zeros_like(sentences), table)
+        return _Memory(memory, sentences, table), phrase_state
 
     def step(self, memory: _Memory, state: PhraseState, y: Tensor) -> Step:
-        step, table = self._scorer.step(memory.inner, state.inner, y), memory.table
-        sentences = each(memory.sentences, len(y))
-        progress, length = table.advanced(state.progress, y, sentences), state.length + 1
+        step = self._scorer.step(memory.inner, state.inner, y)
+        table = memory.table
+        sentences = each(memory.sentences, len(y))  # [N]
+        progress = table.advance(state.progress, y, sentences)  # [N, P]
+        length = state.length + 1
         sizes = table.sizes[sentences]
         unmet = progress < sizes
-        more = unmet.any(1)
-        step.scores[:, table.columns.find(torch.tensor([EOS], device=y.device))] += _minus_infinity(more)
-        # While there is room for all phrases, any symbol may come; then those after which there still is.
-        room = table.most[sentences] - length
+        any_unmet = unmet.any(1)
+        eos = table.columns.find(torch.tensor([EOS], device=y.device))
+        step.scores[:, eos] += torch.zeros(len(y), 1, device=y.device).masked_fill(any_unmet[:, None], -torch.inf)
+        # While all unmet phrases still fit, any token is allowed; then only those after which they do.
+        remaining = table.max_length[sentences] - length
         pending = table.pending(progress, sentences)
-        tight = more & ((sizes * unmet).sum(1) > room)
-        brittle = pending.any(1) & ((sizes * (unmet | pending)).sum(1) > room)
-        some = (tight | brittle).nonzero()[:, 0]
-        if len(some):
-            columns, fits = table.fitting(progress[some], sentences[some], room[some])
-            kept = step.scores[some[:, None], columns].masked_fill(~fits, -torch.inf)
-            free = step.scores[some].masked_fill(tight[some][:, None] | table.goes_on, -torch.inf)
-            step.scores[some] = free.scatter_reduce(1, columns, kept, "amax")
+        tight = any_unmet & ((sizes * unmet).sum(1) > remaining)
+        tight_if_failed = pending.any(1) & ((sizes * (unmet | pending)).sum(1) > remaining)
+        rows = (tight | tight_if_failed).nonzero()[:, 0]
+        if len(rows):
+            columns, fits = table.fitting(progress[rows], sentences[rows], remaining[rows])
+            phrase_scores = step.scores[rows[:, None], columns].masked_fill(~fits, -torch.inf)
+            forbidden = tight[rows][:, None] | table.columns_continue_word
+            other_scores = step.scores[rows].masked_fill(forbidden, -torch.inf)
+            step.scores[rows] = other_scores.scatter_reduce(1, columns, phrase_scores, "amax")
         return step._replace(state=PhraseState(step.state, progress, sentences, length, table))
 
 
-def _minus_infinity(rows: Tensor) -> Tensor:
-    return torch.zeros(len(rows), 1, device=rows.device).masked_fill(rows[:, None], -torch.inf)
+def select_by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows, state: PhraseState) -> Tensor:
+    """Select continuations of hypotheses with phrases; with `state` bound, this is a `ContinuationSelector`.
 
-
-def by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows, state: PhraseState) -> Tensor:
-    """A `selection.Choose` for a PhraseScorer in a state.
-
-    Looked at are the best continuations, the best of each hypothesis, and those that go on with a phrase. Half of
-    `count`, the beam, is shared out among the numbers of symbols met, from the highest down, in turns; the other half
-    is the best of the rest.
+    The candidates are the best continuations, the best one of each hypothesis, and those that continue a phrase. Half
+    of `count` (the beam) is divided among the numbers of phrase tokens met, from the highest down, in turns; the other
+    half are the best of the remaining candidates.
     """
     A, K, C = scores.shape
-    table, begins = state.table, C * torch.arange(K, device=scores.device)
-    top = best(scores, log_probs, count, rows)
-    wanted = table.columns.find(table.wanted(state.progress, state.sentences)).view(A, K, -1)
-    each = scores.argmax(2) + begins
-    index = torch.cat((top, each, (wanted.clamp(min=0) + begins[:, None]).flatten(1)), 1)
-    known = torch.cat((torch.ones_like(top), torch.ones_like(each), (wanted >= 0).flatten(1)), 1).bool()
-    known &= ~_repeated(index.masked_fill(~known, -1))
+    table = state.table
+    first_column = C * torch.arange(K, device=scores.device)  # flat index of each hypothesis's first column
+    best = best_continuations(scores, log_probs, count, rows)  # [A, count]
+    best_of_each = scores.argmax(2) + first_column  # [A, K]
+    next_column = table.columns.find(table.next_tokens(state.progress, state.sentences)).view(A, K, -1)  # [A, K, P]
+    continuing = (next_column.clamp(min=0) + first_column[:, None]).flatten(1)  # [A, K * P]
+    index = torch.cat((best, best_of_each, continuing), 1)  # [A, M], the candidates
+    always = torch.ones_like(index[:, : best.shape[1] + K], dtype=torch.bool)
+    valid = torch.cat((always, (next_column >= 0).flatten(1)), 1)
+    valid &= ~_is_repeated(index.masked_fill(~valid, -1))
+
     parent = index // C
-    ahead = log_probs - log_probs.amax(1, keepdim=True)
-    total = scores.flatten(1).gather(1, index) + ahead.gather(1, parent)
-    total = total.masked_fill(~known, -torch.inf)
-    of = (parent + K * torch.arange(A, device=index.device)[:, None]).flatten()
-    tokens = table.columns.tokens(index % C).flatten()
-    sentences = state.sentences[of]
-    met = table.advanced(state.progress[of], tokens, sentences).minimum(table.sizes[sentences]).sum(1).view(A, -1)
-    place = _places(-total)
-    better = (met[:, :, None] == met[:, None, :]) & (place[:, :, None] > place[:, None, :])
+    relative = log_probs - log_probs.amax(1, keepdim=True)
+    total = scores.flatten(1).gather(1, index) + relative.gather(1, parent)
+    total = total.masked_fill(~valid, -torch.inf)
+
+    row = (parent + K * torch.arange(A, device=index.device)[:, None]).flatten()
+    sentences = state.sentences[row]
+    progress = table.advance(state.progress[row], table.columns.tokens(index % C).flatten(), sentences)
+    met = progress.minimum(table.sizes[sentences]).sum(1).view(A, -1)  # [A, M], the bank of each candidate
+
+    rank = _ranks(-total)
+    better = (met[:, :, None] == met[:, None, :]) & (rank[:, :, None] > rank[:, None, :])
+    # In turn 0 the best of each bank is taken, the highest bank first, then in turn 1 the second best, ...
     turn = better.sum(2) * (met.amax() + 1) + met.amax() - met
-    worth = total > -torch.inf
-    kept = worth & (_places(turn.double().masked_fill(~worth, torch.inf)) < count // 2)
-    # `top` holds as many as are asked for, and comes first among equals: what is not known is never reached.
-    return index.gather(1, (place + place.shape[1] * ~kept).argsort(1)[:, : top.shape[1]])
+    allowed = total > -torch.inf
+    in_banks = allowed & (_ranks(turn.double().masked_fill(~allowed, torch.inf)) < count // 2)
+    # `best` has as many as are returned and comes first among equals, so that invalid candidates are never reached.
+    order = (rank + rank.shape[1] * ~in_banks).argsort(1)
+    return index.gather(1, order[:, : best.shape[1]])
 
 
-def _places(values: Tensor) -> Tensor:
-    """Of each value of a row its place in rising order, of equals the first first."""
+def _ranks(values: Tensor) -> Tensor:
+    """Return the rank of each value in its row, in ascending order; ties keep their order."""
     return values.argsort(dim=1, stable=True).argsort(1)
 
 
-def _repeated(index: Tensor) -> Tensor:
-    """Whether a row has had a number before."""
+def _is_repeated(index: Tensor) -> Tensor:
+    """Return True for values that occur earlier in their row."""
     ordered, order = index.sort(dim=1, stable=True)
-    again = torch.zeros_like(index, dtype=torch.bool)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    return torch.zeros_like(again).scatter(1, order, again)
+    repeated = torch.zeros_like(index, dtype=torch.bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(repeated).scatter(1, order, repeated)

@@ -1,7 +1,8 @@
-"""What a translation must spell after its forced symbols, in whatever symbols: a Scorer of a Scorer.
+"""Scorers that force the end of a prefix, and that forbid repeated n-grams.
 
-A prefix that ends inside a word is symbols for its whole words, and for the rest bytes, which several symbols may
-spell or go beyond (`Hun` is begun by `Hund`, `Hu`, `H`). Every hypothesis counts the bytes that it has spelled.
+A prefix that ends inside a word is given as tokens for its complete words, and as UTF-8 bytes for the rest. Several
+tokens may spell these bytes or continue beyond them: `Hun` is begun by `Hund`, `Hu` and `H`. `ForcedBytesScorer`
+counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
 """
 
 from collections.abc import Sequence
@@ -17,123 +18,133 @@ from rnnsearch.text.prefixes import Rest
 from rnnsearch.text.vocabulary import EOS
 from rnnsearch.utils.tensors import each
 
-# Search that says nothing twice: no n symbols in a row stand in a hypothesis a second time (n-gram blocking).
-
-
-class _Memory(NamedTuple):
-    inner: Any
-    begun: Tensor
-    """[B], so many symbols at the beginning may repeat what they like."""
-    free: Tensor
-    """[B, F], symbols that may always come; padded by EOS, which may, too."""
-    columns: Columns
-
-
-class _State(NamedTuple):
-    inner: Any
-    symbols: Tensor
-    """[N, t], those so far, BOS first."""
-
-
-class RepeatScorer:
-    """`scorer`, with -inf for a symbol that would make `size` symbols stand in a hypothesis again."""
-
-    def __init__(self, scorer: Scorer, size: int, begun: Sequence[int], free: Sequence[Sequence[int]]) -> None:
-        """`begun`: how many symbols each sentence's translation is forced to begin with, which are not looked at;
-        `free`: symbols of each that are never forbidden."""
-        self._scorer, self._size = scorer, size
-        self._begun, self._free = torch.tensor(begun), _padded(free)
-        self.vocabulary, self.device = scorer.vocabulary, scorer.device
-        self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
-
-    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        memory, state = self._scorer.start(sources, columns)
-        begun, free = self._begun.to(self.device), self._free.to(self.device)
-        nothing = torch.zeros(len(begun), 0, dtype=torch.int64, device=self.device)
-        return _Memory(memory, begun, free, Columns(columns, self.vocabulary)), _State(state, nothing)
-
-    def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
-        step = self._scorer.step(memory.inner, state.inner, y)
-        symbols = torch.cat((state.symbols, y[:, None]), dim=1)
-        length, before = symbols.shape[1], self._size - 1
-        if length > self._size:  # BOS and `size` symbols more are the first that can be repeated
-            said = symbols.unfold(1, self._size, 1)
-            last = symbols[:, length - before :]
-            next_ = said[:, :, -1]
-            again = (said[:, :, :-1] == last[:, None]).all(2)
-            again &= (length > each(memory.begun, len(y)))[:, None]
-            again &= (next_[:, :, None] != each(memory.free, len(y))[:, None, :]).all(2)
-            column = memory.columns.find(next_)
-            row, place = (again & (column >= 0)).nonzero(as_tuple=True)
-            step.scores[row, column[row, place]] = -torch.inf
-        return step._replace(state=_State(step.state, symbols))
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([[*row, *[EOS] * (longest - len(row))] for row in rows]).long().view(len(rows), longest)
-
 
 @dataclass(frozen=True, eq=False)
 class ForcedBytes:
-    """What the sentences of a call must spell after their prefixes."""
+    """Bytes that translations must continue with after their prefixes."""
 
     allowed_tokens: tuple[Rest, ...]
-    """One a sentence."""
+    """Per sentence and byte, the ids of the tokens that may start at this byte."""
     token_bytes: Tensor
-    """[V] int64, bytes of each symbol."""
+    """[V] int64, number of bytes of each token."""
 
     def select(self, sentences: Sequence[int]) -> "ForcedBytes":
-        """That of some sentences of the call."""
+        """Return the bytes of some sentences of the call, by index."""
         return ForcedBytes(tuple(self.allowed_tokens[i] for i in sentences), self.token_bytes)
 
 
-class _SpellingMemory(NamedTuple):
+class _ForcedBytesMemory(NamedTuple):
     inner: Any
-    sentences: Tensor
-    """[B], their numbers in the call."""
+    sentences: Tensor  # [B], indices in the call
 
 
-class _SpellingState(NamedTuple):
+class _ForcedBytesState(NamedTuple):
     inner: Any
-    spelled: Tensor
-    """[N], bytes of the rest that are spelled; negative in the forced prefix, where symbols count."""
+    spelled: Tensor  # [N], bytes spelled; within the forced prefix -1 - (number of tokens left)
 
 
 class ForcedBytesScorer:
-    """`scorer`, with -inf for symbols that do not spell what must be spelled. It scores all symbols."""
+    """A scorer with -inf for tokens that do not spell the forced bytes. It needs the whole vocabulary."""
 
-    def __init__(self, scorer: Scorer, spelling: ForcedBytes, forced: Sequence[int]) -> None:
-        """`forced`: the symbols that each sentence is forced to begin with, how many."""
+    def __init__(self, scorer: Scorer, forced_bytes: ForcedBytes, prefix_lengths: Sequence[int]) -> None:
+        """Wrap `scorer`.
+
+        Args:
+            scorer: Scorer to restrict.
+            forced_bytes: Bytes that each sentence's translation must spell.
+            prefix_lengths: Number of forced tokens before these bytes, per sentence.
+        """
         self._scorer = scorer
-        self.vocabulary, self.device = scorer.vocabulary, scorer.device
-        self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
-        self._allowed = [
-            [torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in rest]
-            for rest in spelling.allowed_tokens
-        ]
-        self._sizes = spelling.token_bytes.to(scorer.device)
-        self._ends = torch.tensor([len(rest) for rest in spelling.allowed_tokens], device=scorer.device)
-        # Before the first symbol (BOS, which counts as one) nothing of the prefix is there.
-        self._starts = torch.tensor([-1 - count for count in forced], device=scorer.device)
+        self.vocabulary = scorer.vocabulary
+        self.device = scorer.device
+        self.normalised = scorer.normalised  # with fewer tokens allowed, sums still only decrease
+        self._allowed: list[list[Tensor]] = []
+        for allowed in forced_bytes.allowed_tokens:
+            self._allowed.append([torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in allowed])
+        self._token_bytes = forced_bytes.token_bytes.to(scorer.device)
+        total_bytes = [len(allowed) for allowed in forced_bytes.allowed_tokens]
+        self._total_bytes = torch.tensor(total_bytes, device=scorer.device)
+        # The first step reads BOS, which counts as one token of the prefix.
+        self._initial = torch.tensor([-1 - length for length in prefix_lengths], device=scorer.device)
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         assert columns is None
         memory, state = self._scorer.start(sources, None)
-        sentences = torch.arange(len(self._ends), device=self.device)
-        return _SpellingMemory(memory, sentences), _SpellingState(state, self._starts.clone())
+        sentences = torch.arange(len(self._total_bytes), device=self.device)
+        return _ForcedBytesMemory(memory, sentences), _ForcedBytesState(state, self._initial.clone())
 
-    def step(self, memory: _SpellingMemory, state: _SpellingState, y: Tensor) -> Step:
+    def step(self, memory: _ForcedBytesMemory, state: _ForcedBytesState, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
-        sentences = each(memory.sentences, len(y))
-        more = torch.where(state.spelled < 0, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
-        ends = self._ends[sentences]
-        spelled = torch.minimum(state.spelled + more, ends)
-        open_ = ((spelled >= 0) & (spelled < ends)).nonzero()[:, 0]
-        places = (open_.tolist(), sentences[open_].tolist(), spelled[open_].tolist())
-        for row, sentence, byte in zip(*places, strict=True):
+        sentences = each(memory.sentences, len(y))  # [N]
+        y_bytes = self._token_bytes[y.clamp(max=len(self._token_bytes) - 1)]
+        total_bytes = self._total_bytes[sentences]
+        spelled = torch.minimum(state.spelled + torch.where(state.spelled < 0, 1, y_bytes), total_bytes)
+        unfinished = ((spelled >= 0) & (spelled < total_bytes)).nonzero()[:, 0]
+        positions = (unfinished.tolist(), sentences[unfinished].tolist(), spelled[unfinished].tolist())
+        for row, sentence, byte in zip(*positions, strict=True):
             allowed = self._allowed[sentence][byte]
-            kept = step.scores[row, allowed]
+            allowed_scores = step.scores[row, allowed]
             step.scores[row] = -torch.inf
-            step.scores[row, allowed] = kept
-        return step._replace(state=_SpellingState(step.state, spelled))
+            step.scores[row, allowed] = allowed_scores
+        return step._replace(state=_ForcedBytesState(step.state, spelled))
+
+
+class _RepeatMemory(NamedTuple):
+    inner: Any
+    forced: Tensor  # [B], number of tokens at the start that may repeat anything
+    exempt: Tensor  # [B, F], tokens that are never forbidden, padded with EOS (which is not forbidden either)
+    columns: Columns
+
+
+class _RepeatState(NamedTuple):
+    inner: Any
+    tokens: Tensor  # [N, t], tokens so far, BOS first
+
+
+class RepeatScorer:
+    """A scorer with -inf for tokens that would repeat an n-gram of the hypothesis (n-gram blocking)."""
+
+    def __init__(self, scorer: Scorer, size: int, forced: Sequence[int], exempt: Sequence[Sequence[int]]) -> None:
+        """Wrap `scorer`.
+
+        Args:
+            scorer: Scorer to restrict.
+            size: Length n of the n-grams.
+            forced: Number of forced tokens at the start of each translation, where nothing is forbidden.
+            exempt: Tokens per sentence that are never forbidden.
+        """
+        self._scorer = scorer
+        self._size = size
+        self._forced = torch.tensor(forced)
+        self._exempt = _pad(exempt)
+        self.vocabulary = scorer.vocabulary
+        self.device = scorer.device
+        self.normalised = scorer.normalised  # with fewer tokens allowed, sums still only decrease
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        memory, state = self._scorer.start(sources, columns)
+        forced = self._forced.to(self.device)
+        exempt = self._exempt.to(self.device)
+        no_tokens = torch.zeros(len(forced), 0, dtype=torch.int64, device=self.device)
+        return _RepeatMemory(memory, forced, exempt, Columns(columns, self.vocabulary)), _RepeatState(state, no_tokens)
+
+    def step(self, memory: _RepeatMemory, state: _RepeatState, y: Tensor) -> Step:
+        step = self._scorer.step(memory.inner, state.inner, y)
+        tokens = torch.cat((state.tokens, y[:, None]), dim=1)  # [N, t]
+        length = tokens.shape[1]
+        if length > self._size:  # BOS is not part of an n-gram that can be repeated
+            ngrams = tokens.unfold(1, self._size, 1)  # [N, t - n + 1, n]
+            context = tokens[:, length - (self._size - 1) :]  # [N, n - 1], the last tokens
+            following = ngrams[:, :, -1]  # [N, t - n + 1]
+            repeats = (ngrams[:, :, :-1] == context[:, None]).all(2)
+            repeats &= (length > each(memory.forced, len(y)))[:, None]
+            repeats &= (following[:, :, None] != each(memory.exempt, len(y))[:, None, :]).all(2)
+            column = memory.columns.find(following)
+            row, index = (repeats & (column >= 0)).nonzero(as_tuple=True)
+            step.scores[row, column[row, index]] = -torch.inf
+        return step._replace(state=_RepeatState(step.state, tokens))
+
+
+def _pad(rows: Sequence[Sequence[int]]) -> Tensor:
+    longest = max(map(len, rows), default=0)
+    return torch.tensor([[*row, *[EOS] * (longest - len(row))] for row in rows]).long().view(len(rows), longest)

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.models.copying import CopyOutput
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.decode import ATTENDED, Ids, MakeSources, ended, make_sources, pair_batches
+from rnnsearch.search.decode import MAX_ATTENTION_WEIGHTS, Ids, MakeSources, make_sources, pad_with_eos, pair_batches
 from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import BOS, EOS
 
@@ -31,7 +31,7 @@ from rnnsearch.text.vocabulary import BOS, EOS
 # asked for what share of its probability is copied from each source place.
 
 Weights = dict[str, NDArray[np.float32]]
-SIDE_BY_SIDE = 16
+VALUES_PER_WEIGHT = 16
 """Numbers for each weight: behind every readout stand scores and words of all places."""
 
 
@@ -40,9 +40,9 @@ def copied_attention(
     model: TranslationModel,
     sources: Sequence[Ids],
     targets: Sequence[Ids],
-    make: MakeSources = make_sources,
+    make_batch: MakeSources = make_sources,
     batch_sentences: int = 64,
-    columns: ColumnChooser | None = None,
+    candidates: ColumnChooser | None = None,
 ) -> list[Weights]:
     """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS, over
     the source's symbols and EOS: a symbol's shares that are copied, and attention by the rest.
@@ -50,8 +50,8 @@ def copied_attention(
     Ids are given without EOS. `columns`: what a search was over (`decode_all`), for which <unk> stood for all else.
     """
     found: list[Weights] = [{} for _ in sources]
-    for batch in pair_batches(sources, targets, batch_sentences, ATTENDED // SIDE_BY_SIDE):
-        own = _of_batch(model, [sources[n] for n in batch], [targets[n] for n in batch], make, columns)
+    for batch in pair_batches(sources, targets, batch_sentences, MAX_ATTENTION_WEIGHTS // VALUES_PER_WEIGHT):
+        own = _of_batch(model, [sources[n] for n in batch], [targets[n] for n in batch], make_batch, candidates)
         for number, weights in zip(batch, own, strict=True):
             found[number] = weights
     return found
@@ -65,10 +65,10 @@ def _of_batch(
     columns: ColumnChooser | None,
 ) -> list[Weights]:
     assert isinstance(model.output, CopyOutput)
-    y, read = ended(targets).to(model.device), make(sources, model.device)
+    y, read = pad_with_eos(targets).to(model.device), make(sources, model.device)
     memories = model.encode(read)
     ((name, memory),) = memories.items()
-    unrolled = model.unroll(Side.of(y).previous(), memories)
+    unrolled = model.unroll(Stream.from_ids(y).previous(), memories)
     assert unrolled.reading.alpha is not None
     # A batch of a search may have had more of them, all that it found among them.
     chosen = None if columns is None else columns(read)
@@ -80,9 +80,9 @@ def _of_batch(
     return [{name: own[: len(y) + 1, : len(x) + 1].copy()} for own, x, y in pairs]
 
 
-LEAST = 1e-9
+MIN_WEIGHT = 1e-9
 """Of a weight: what attention gives nothing to may still be where a word came from."""
-AT_ONCE = 2**24
+MAX_CHUNK_PROBABILITIES = 2**24
 """Probabilities, of a vocabulary for each pair of positions: a piece of a sentence pair has no more, or is a word."""
 
 
@@ -91,14 +91,14 @@ def posterior_attention(
     model: TranslationModel,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
-    make: MakeSources = make_sources,
+    make_batch: MakeSources = make_sources,
 ) -> list[dict[str, NDArray[np.float32]]]:
     """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS,
     which sum to 1, over the source's symbols and EOS.
 
     Ids are given without EOS.
     """
-    return [_of_pair(model, make([x], model.device), y) for x, y in zip(sources, targets, strict=True)]
+    return [_of_pair(model, make_batch([x], model.device), y) for x, y in zip(sources, targets, strict=True)]
 
 
 def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) -> dict[str, NDArray[np.float32]]:
@@ -109,7 +109,7 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     reading = model.unroll_separate(previous, memories)
     assert reading.soft_alpha is not None
     alpha = reading.soft_alpha[0].float()
-    rows = max(1, AT_ONCE // (alpha.shape[1] * model.output.vocabulary))
+    rows = max(1, MAX_CHUNK_PROBABILITIES // (alpha.shape[1] * model.output.vocabulary))
     of_word = torch.cat(
         [
             _of_words(model, before, state, memory, words)
@@ -118,7 +118,7 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
             )
         ]
     )
-    scores = (alpha.clamp_min(LEAST).log() + of_word).masked_fill(~memory.mask, -torch.inf)
+    scores = (alpha.clamp_min(MIN_WEIGHT).log() + of_word).masked_fill(~memory.mask, -torch.inf)
     posterior = torch.softmax(scores, dim=-1)
     return {name: memory.to_source(posterior[None])[0].cpu().numpy()}
 

@@ -20,43 +20,43 @@ from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search import topk
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.search.topk import Choose, Judge, ScoredRows, best
+from rnnsearch.search.topk import ContinuationSelector, HypothesisScorer, ScoredRows, best_continuations
 
 # Random numbers that hang on nothing but what they are for: a source, the number of its copy, a seed and a place.
 #
 # Each is a hash of its place in a stream of its own (SplitMix64: Steele, Lea & Flood 2014, "Fast splittable pseudorandom
 # number generators"), so that those of all rows of a batch are made by the same few operations, in whatever company.
 
-Keys = NDArray[np.uint64]
+StreamKeys = NDArray[np.uint64]
 """[N], one a stream."""
 GAMMA = 0x9E3779B97F4A7C15
 """2^64 by the golden ratio, odd: the steps of a counter."""
 
 
-def keys(sources: Sources, copies: int, seed: int) -> Keys:
+def stream_keys(sources: Sources, copies: int, seed: int) -> StreamKeys:
     """The streams of each copy of each source, copy by copy, by the source's symbols."""
     symbols = [[side.ids[row][side.mask[row]].tolist() for row in range(len(side.ids))] for side in sources.values()]
     each = [chain.from_iterable(ids) for ids in zip(*symbols, strict=True)]
     own = [np.random.SeedSequence([seed, *ids]).generate_state(1, np.uint64) for ids in each]
-    return bits(np.concatenate(own), copies).reshape(-1)
+    return random_bits(np.concatenate(own), copies).reshape(-1)
 
 
-def bits(keys: Keys, count: int, *at: int) -> NDArray[np.uint64]:
+def random_bits(keys: StreamKeys, count: int, *at: int) -> NDArray[np.uint64]:
     """[N, count], 64 random bits each, of the streams' substreams `at` (a position, a part of it)."""
     for number in at:
         keys = _mixed(keys + np.uint64(GAMMA * (number + 1) % 2**64))
     return _mixed(keys[:, None] + np.uint64(GAMMA) * np.arange(1, count + 1, dtype=np.uint64))
 
 
-def uniform(keys: Keys, count: int, *at: int) -> NDArray[np.float64]:
+def uniform(keys: StreamKeys, count: int, *at: int) -> NDArray[np.float64]:
     """[N, count] numbers above 0 and below 1."""
-    numbers = (bits(keys, count, *at) >> np.uint64(12)).astype(np.float64)
+    numbers = (random_bits(keys, count, *at) >> np.uint64(12)).astype(np.float64)
     numbers += 0.5
     numbers *= 2.0**-52
     return numbers
 
 
-def gumbel(keys: Keys, count: int, *at: int) -> NDArray[np.float64]:
+def gumbel(keys: StreamKeys, count: int, *at: int) -> NDArray[np.float64]:
     """[N, count] numbers of the standard Gumbel distribution: -log(-log u)."""
     numbers = uniform(keys, count, *at)
     for _ in range(2):
@@ -64,10 +64,10 @@ def gumbel(keys: Keys, count: int, *at: int) -> NDArray[np.float64]:
     return numbers
 
 
-def normal(keys: Keys, count: int, *at: int) -> NDArray[np.float32]:
+def normal(keys: StreamKeys, count: int, *at: int) -> NDArray[np.float32]:
     """[N, count] numbers of the standard normal distribution, two from 64 bits (Box & Muller 1958)."""
     pairs = -(-count // 2)
-    halves = bits(keys, pairs, *at).view(np.uint32).reshape(len(keys), pairs, 2).astype(np.float32)
+    halves = random_bits(keys, pairs, *at).view(np.uint32).reshape(len(keys), pairs, 2).astype(np.float32)
     radius, angle = np.ascontiguousarray(halves[:, :, 0]), np.ascontiguousarray(halves[:, :, 1])
     radius += np.float32(1)  # of 32 bits: no logarithm of 0
     radius *= np.float32(2.0**-32)
@@ -86,7 +86,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return numbers
 
 
-LIKELIEST = 64
+FIRST_NUCLEUS_COLUMNS = 64
 """Symbols among which a nucleus is looked for first."""
 
 
@@ -112,9 +112,9 @@ class Variant(ABC):
         """What scores in a batch of so many copies of each source. Copy c of sentence b is sentence b * copies + c."""
         return scorer
 
-    def selector(self, sources: Sources, copies: int, most: Array) -> Choose | Judge:
+    def selector(self, sources: Sources, copies: int, most: Array) -> ContinuationSelector | HypothesisScorer:
         """What chooses in such a batch. sources: each once; most: the greatest length of each copy's translation."""
-        return best
+        return best_continuations
 
 
 def require_divisible(beam: int, parts: int, what: str) -> int:
@@ -165,8 +165,8 @@ class Sampling(Variant):
     def copies(self, beam: int) -> int:
         return beam
 
-    def selector(self, sources: Sources, copies: int, most: Array) -> Choose:
-        drawn = torch.from_numpy(uniform(keys(sources, copies, self.seed), int(most.max()) + 2))
+    def selector(self, sources: Sources, copies: int, most: Array) -> ContinuationSelector:
+        drawn = torch.from_numpy(uniform(stream_keys(sources, copies, self.seed), int(most.max()) + 2))
 
         def choose(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
             numbers = drawn[rows.sentences.cpu(), rows.position - 1].to(scores.device)
@@ -182,12 +182,12 @@ class Sampling(Variant):
             each = some.double() / self.temperature
             return order.gather(1, _held(each, _cut(each.softmax(1), self.top_p), numbers)[0])[:, 0]
         if self.top_p < 1:
-            return self._of_nucleus(scores.double() / self.temperature, numbers, LIKELIEST)
+            return self._of_nucleus(scores.double() / self.temperature, numbers, FIRST_NUCLEUS_COLUMNS)
         # A block first, and then in it where the number stands within the block's share.
         each = scores[:, None] if self.temperature == 1 else scores[:, None] / self.temperature
-        sums = topk.sums(each)[:, 0].double()
+        sums = topk.block_logsumexp(each)[:, 0].double()
         block, numbers = _held(sums, sums.softmax(1), numbers)
-        order, within = topk.members(each, torch.zeros_like(block), block)
+        order, within = topk.block_columns(each, torch.zeros_like(block), block)
         own = within[:, 0].double()
         return order[:, 0].gather(1, _held(own, own.softmax(1), numbers)[0])[:, 0]
 
@@ -250,7 +250,7 @@ class Diverse(Variant):
     def copies(self, beam: int) -> int:
         return require_divisible(beam, self.groups, "groups")
 
-    def selector(self, sources: Sources, copies: int, most: Array) -> Choose:
+    def selector(self, sources: Sources, copies: int, most: Array) -> ContinuationSelector:
         return self._choose
 
     def _choose(self, scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows) -> Tensor:
@@ -264,7 +264,7 @@ class Diverse(Variant):
             if len(mine):
                 of = sentence[mine]
                 less = scores[mine] - self.strength * taken[of][:, None]
-                found[mine] = index = best(less, log_probs[mine], count, rows)
+                found[mine] = index = best_continuations(less, log_probs[mine], count, rows)
                 # Half of what is looked at lives on, or as much as does not end.
                 column = index[:, : (count + 1) // 2] % C
                 taken.index_put_((of[:, None], column), taken.new_ones(()), accumulate=True)

@@ -1,15 +1,18 @@
-"""The contract between search and whatever scores the next symbol: one model, an ensemble, a fusion, ...
+"""The `Scorer` protocol between search and whatever scores the next token: one model, an ensemble, a language model, ...
 
-Axes: `B` sentences of the batch, `K` hypotheses a sentence, `N = B * K` rows, `V` symbols, `C` score columns, `J`
-source positions. Row n belongs to sentence n // K. A Scorer keeps nothing between calls: all that it needs is in
-`memory` and `state`, which are trees for `tensors.select` (nested named tuples of tensors).
+Axes: `B` sentences of the batch, `K` hypotheses per sentence, `N = B * K` rows, `V` tokens, `C` score columns, `J`
+source positions. Row n belongs to sentence n // K.
 
-- `memory` has one row a sentence. It never moves with the beam; only the rows of finished sentences leave it.
-- `state` has one row a hypothesis. The search reorders, repeats and drops its rows after every step.
-- What is neither (the score columns of the batch) must not be a tensor leaf of either tree: hold it in
-  a plain object, which `tensors.select` leaves as it is.
-- What a Scorer must remember of a hypothesis (its length, coverage, the symbols so far) belongs to the state;
-  a constraint on a hypothesis's history is a Scorer of a Scorer.
+A Scorer keeps nothing between calls. Everything it needs is in `memory` and `state`, trees of tensors (nested named
+tuples, see `utils.tensors.select`) whose rows the search selects:
+
+- `memory` has one row per sentence; only the rows of finished sentences are dropped.
+- `state` has one row per hypothesis. The search reorders, repeats and drops its rows after every step. Everything
+  that depends on a hypothesis (its length, coverage, tokens so far) belongs to the state.
+- Tensors that have neither kind of rows (such as the score columns of the batch) must not be leaves of these trees:
+  put them into a plain object, which `select` leaves unchanged.
+
+A restriction that depends on a hypothesis's history is a Scorer that wraps another one.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,95 +21,100 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.errors import RnnsearchError
 
-Sources = Mapping[str, Side]
-"""The batch's sentences by the source's name."""
+Sources = Mapping[str, Stream]
+"""Source sentences of a batch by source name."""
 
 SOURCE = "source"
-"""What the one source of a batch is called where nobody has named it."""
+"""Default name of the only source of a batch."""
 
 
 class Step(NamedTuple):
-    """What a Scorer says of the next symbol of N hypotheses."""
+    """Scores of the next token of N hypotheses."""
 
     scores: Tensor
-    """[N, C] log-probabilities, or scores that add up like them. Made anew each step: the search overwrites
-    them."""
+    """[N, C] log-probabilities, or scores that add up like them; a new tensor, which the search overwrites."""
     state: Any
-    """The state after this step, N rows."""
+    """State after this step, N rows."""
     attention: dict[str, Tensor]
-    """Source name -> [N, J] weights behind these scores; empty where there is no attention."""
+    """Source name -> [N, J] weights of this step; empty without attention."""
     norm: Tensor | None = None
-    """[N], what each row's scores are too high by (the logarithm of a softmax's sum, say), so that nobody need subtract
-    it from C columns; None for nothing."""
+    """[N], a constant to subtract from each row of scores (such as logsumexp), which saves a pass over C columns."""
 
     def log_probs(self, columns: Tensor | None = None) -> Tensor:
-        """The scores in fp32 without the norm's excess: of all columns, or of columns [N, M]."""
+        """Return the normalised scores in fp32, of all columns or of `columns` [N, M]."""
         scores = (self.scores if columns is None else self.scores.gather(1, columns)).float()
         return scores if self.norm is None else scores - self.norm[:, None]
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """What search knows of a system. It is full: it scores every column that search has chosen."""
+    """A full scorer: it scores every column of the search."""
 
     @property
     def vocabulary(self) -> int:
-        """V: its own symbols are the ids below."""
+        """V; ids of V or more are copies of source tokens."""
 
     @property
     def normalised(self) -> bool:
-        """Whether each row of scores is a log-distribution: a hypothesis's sum then only falls."""
+        """True if each row of scores is a log-distribution, so that the sum of a hypothesis never increases."""
 
     @property
     def device(self) -> torch.device:
-        """Where it works: sources, columns and `y` must be there."""
+        """Device of sources, columns and `y`."""
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        """(memory, state) of a batch, before the first symbol: one row a sentence in both (K = 1).
+        """Return (memory, state) before the first token, with one row per sentence in both (K = 1).
 
-        columns: [C] int64, the symbol that each score column of this batch stands for, distinct, EOS among them; None:
-        all V, in order. An id of V or more is a copy of a source symbol.
+        Args:
+            sources: The batch.
+            columns: [C] int64, distinct tokens of the score columns, EOS among them; None for all V in order.
         """
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
-        """Scores of the symbol after `y` [N] (BOS at first), for any K in N = B * K. Ids of V or more (source
-        copies) may be among `y`: read them as UNK."""
+        """Return the scores of the token after `y` [N] (first BOS), for any K in N = B * K.
+
+        `y` may contain ids of V or more (copies of source tokens), to be read as UNK.
+        """
 
 
 @runtime_checkable
-class Disturbable(Protocol):
-    """A Scorer whose hidden states can be got at (see `noisy`)."""
+class HasHiddenStates(Protocol):
+    """A Scorer that gives access to the hidden states of its cells (see `noisy.py`)."""
 
-    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
-        """The state with `by` of each hidden vector [N, D] that its cells carry, always in one order; the state that is
-        given stays as it is."""
+    def map_hidden(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        """Return the state with `function` applied to each hidden vector [N, D], always in the same order.
+
+        `state` itself is not modified.
+        """
 
 
-def disturbed(scorer: Scorer, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
-    """The same of any Scorer. Errors: RnnsearchError where it has no such states."""
-    if not isinstance(scorer, Disturbable):
-        raise RnnsearchError(f"noise needs a recurrent model's own scorer; got {type(scorer).__name__}")
-    return scorer.disturbed(state, by)
+def map_hidden_states(scorer: Scorer, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Return `scorer.map_hidden(state, function)`, or raise RnnsearchError if the scorer has no hidden states."""
+    if not isinstance(scorer, HasHiddenStates):
+        raise RnnsearchError(f"noise needs the scorer of a recurrent model; got {type(scorer).__name__}")
+    return scorer.map_hidden(state, function)
 
 
 class PartialStep(NamedTuple):
-    """What a PartialScorer says of M symbols that may come next, for each of N hypotheses."""
+    """Scores of M possible next tokens of each of N hypotheses."""
 
     scores: Tensor
-    """[N, M], as those of a `Step`, without any norm."""
+    """[N, M], like those of a `Step` without a norm."""
     state: Any
-    """The state after this step, N rows."""
+    """State after this step, N rows."""
 
 
 class PartialScorer(Protocol):
-    """A scorer that costs too much for all columns (a large language model, a reranker): it is asked about the symbols
-    that survive what full ones say. Its memory and state are as a Scorer's."""
+    """A scorer that is too expensive for all columns (a large language model, a reranker).
+
+    It scores only tokens with high scores of full scorers (`ensemble.Combined`). Memory and state are like a Scorer's.
+    """
 
     def start(self, sources: Sources) -> tuple[Any, Any]:
-        """(memory, state) of a batch, before the first symbol."""
+        """Return (memory, state) before the first token."""
 
-    def step(self, memory: Any, state: Any, y: Tensor, symbols: Tensor) -> PartialStep:
-        """Scores of the symbols [N, M] after `y` [N]."""
+    def step(self, memory: Any, state: Any, y: Tensor, tokens: Tensor) -> PartialStep:
+        """Return the scores of `tokens` [N, M] after `y` [N]."""

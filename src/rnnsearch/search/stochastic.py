@@ -15,9 +15,9 @@ from torch import Tensor
 
 from rnnsearch.engine.structs import Array
 from rnnsearch.search import topk
-from rnnsearch.search.sampling import Keys, Variant, gumbel, keys, require_all
+from rnnsearch.search.sampling import StreamKeys, Variant, gumbel, require_all, stream_keys
 from rnnsearch.search.scorer import Sources
-from rnnsearch.search.topk import ScoredRows, Worth
+from rnnsearch.search.topk import ScoredContinuations, ScoredRows
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Stochastic(Variant):
     def copies(self, beam: int) -> int:
         return 1
 
-    def selector(self, sources: Sources, copies: int, most: Array) -> "Gumbel":
-        return Gumbel(keys(sources, copies, self.seed), most, self.temperature)
+    def selector(self, sources: Sources, copies: int, most: Array) -> "GumbelTopK":
+        return GumbelTopK(stream_keys(sources, copies, self.seed), most, self.temperature)
 
 
-class Gumbel:
+class GumbelTopK:
     """A `selection.Judge` for one batch. A hypothesis's worth is G, and what is known of it phi: its log-probability
     with noise, the highest of all that begin so, and without.
 
@@ -54,29 +54,29 @@ class Gumbel:
     that hold a continuation of those wanted need noise for each column.
     """
 
-    def __init__(self, keys: Keys, most: Array, temperature: float) -> None:
+    def __init__(self, keys: StreamKeys, most: Array, temperature: float) -> None:
         """The random numbers, and `most` symbols, of each sentence."""
         self._keys = keys
         self._most, self._temperature = torch.from_numpy(most), temperature
 
-    def judge(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> Worth:
+    def select(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> ScoredContinuations:
         if self._temperature != 1:
             scores = scores / self._temperature
         # At its greatest length a hypothesis ends or is cut: it goes on as itself alone.
         last = rows.position > self._most.to(rows.sentences.device)[rows.sentences]
-        sums = topk.sums(scores).double()
+        sums = topk.block_logsumexp(scores).double()
         # Where nothing is allowed the sum is -inf, too.
         norm = sums.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
         known = known.double() - norm
         found, block = self._drawn(known[:, :, None] + sums, worth.double(), count, last, rows, 0)
         value, place = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
         row, block = place // found.shape[2], block.flatten(1).gather(1, place)
-        column, of = topk.members(scores, row, block)
+        column, of = topk.block_columns(scores, row, block)
         phi = known.gather(1, row)[:, :, None] + of.double()
         found, order = self._drawn(phi, value, count, last, rows, 1)
         place = (row[:, :, None] * scores.shape[2] + column.gather(2, order)).flatten(1)
         value, best = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
-        return Worth(place.gather(1, best), value, phi.gather(2, order).flatten(1).gather(1, best))
+        return ScoredContinuations(place.gather(1, best), value, phi.gather(2, order).flatten(1).gather(1, best))
 
     def _drawn(
         self,
@@ -92,13 +92,13 @@ class Gumbel:
         keys = self._keys[rows.sentences.cpu().numpy()]
         noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.position, part)).to(phi.device).view(phi.shape)
         near, place = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
-        found = conditioned(near, worth)
+        found = condition_on_max(near, worth)
         found = found.masked_fill((near == -torch.inf) | (worth == -torch.inf)[:, :, None], -torch.inf)
         found[:, :, 1:] = found[:, :, 1:].masked_fill(last[:, None, None], -torch.inf)
         return found, place
 
 
-def conditioned(noisy: Float64[Tensor, "A K M"], worth: Float64[Tensor, "A K"]) -> Float64[Tensor, "A K M"]:
+def condition_on_max(noisy: Float64[Tensor, "A K M"], worth: Float64[Tensor, "A K"]) -> Float64[Tensor, "A K M"]:
     """Gumbel numbers of a hypothesis's continuations, the highest first, given that the highest is the hypothesis's own
     `worth` T:
 

@@ -1,4 +1,9 @@
-"""Which continuations the beam looks at: the hook for searches that choose differently (`variants`)."""
+"""Selection of continuations: the best of K hypotheses times C score columns per sentence.
+
+`best_continuations` is the ordinary choice of beam search. Other searches pass their own `ContinuationSelector`, or a
+`HypothesisScorer` if hypotheses are also ranked by something other than their log-probability (`sampling.py`,
+`stochastic.py`). A continuation is identified by its flat index: hypothesis * C + column.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -9,119 +14,134 @@ from torch import Tensor
 
 from rnnsearch.ops import rows as native
 
-# Score columns in blocks, so that what is drawn among all of them is drawn among blocks first, and then within few.
-
-BLOCK = 64
-"""Columns that stand together."""
-
-
-def sums(scores: Float[Tensor, "A K C"]) -> Float[Tensor, "A K N"]:
-    """The logarithm of each block's sum of exponentials: the score of its columns as one. The last may be shorter."""
-    blocks = scores.shape[2] // BLOCK
-    whole = scores[:, :, : blocks * BLOCK].reshape(*scores.shape[:2], blocks, BLOCK).logsumexp(3)
-    if blocks * BLOCK == scores.shape[2]:
-        return whole
-    return torch.cat((whole, scores[:, :, blocks * BLOCK :].logsumexp(2, keepdim=True)), 2)
-
-
-def members(
-    scores: Float[Tensor, "A K C"], row: Int[Tensor, "A M"], block: Int[Tensor, "A M"]
-) -> tuple[Int[Tensor, "A M W"], Float[Tensor, "A M W"]]:
-    """The columns of the block of a row that each of M is, and their scores; -inf behind the last column."""
-    A, _, C = scores.shape
-    column = block[:, :, None] * BLOCK + torch.arange(min(BLOCK, C), device=block.device)
-    known = column.clamp(max=C - 1)
-    found = scores.flatten(1).gather(1, (row[:, :, None] * C + known).flatten(1)).view(A, *column.shape[1:])
-    return known, found.masked_fill(column >= C, -torch.inf)
-
-
-SMALL = 4096
-"""Up to so many continuations a sentence, one pass over all of them is quicker."""
+BLOCK_COLUMNS = 64
+"""Columns per block, for searches that first choose among blocks and then within a few of them."""
+MAX_SINGLE_PASS_SCORES = 4096
+"""Up to this many continuations per sentence, one pass over all of them is faster than blocks."""
 
 
 class ScoredRows(NamedTuple):
-    """Which rows a batch of scores has."""
+    """Rows of a batch of scores [A * K, C]."""
 
     position: int
-    """Position of the scored symbol, from 1."""
+    """Target position of the scored token, from 1."""
     sentences: Tensor
-    """[A] int64: which sentences of the call are still in the batch."""
+    """[A] int64, indices in the call of the sentences still in the batch."""
     width: int
-    """Rows of scores a sentence (K); row n belongs to sentence `sentences[n // width]`."""
+    """Rows per sentence (K); row n belongs to sentence `sentences[n // width]`."""
 
 
-Choose = Callable[[Tensor, Tensor, int, ScoredRows], Tensor]
-"""(scores, log_probs, count, rows) -> the `count` (or all, where there are fewer) most wanted continuations of each
-sentence's K live hypotheses.
+ContinuationSelector = Callable[[Tensor, Tensor, int, ScoredRows], Tensor]
+"""(scores, log_probs, count, rows) -> the best `count` continuations per sentence (or all, if there are fewer).
 
-scores: [A, K, C], -inf where not allowed. log_probs: [A, K], -inf in an empty place.
-Returns distinct flat indices [A, count], hypothesis * C + column, the most wanted first. The search sums the
-log-probabilities itself: only the choice is free.
+Args:
+    scores: [A, K, C], -inf if not allowed.
+    log_probs: [A, K] of the live hypotheses, -inf in an empty slot.
+
+Returns:
+    Distinct flat indices [A, count], best first. The search itself sums the log-probabilities: the selector only
+    determines which continuations it considers.
 """
 
 
-class Worth(NamedTuple):
-    """Continuations, and what they are compared by in the place of their log-probabilities."""
+class ScoredContinuations(NamedTuple):
+    """Continuations chosen by a `HypothesisScorer`, with the scores that replace their log-probabilities."""
 
-    places: Tensor
-    """[A, M], as of a `Choose`."""
-    worth: Tensor
-    """[A, M], by which hypotheses are compared to the end, ended or cut alike: that of a continuation is at most its
-    hypothesis's. -inf where not allowed."""
-    known: Tensor
-    """[A, M], what `judge` is to be told of each where it goes on."""
+    index: Tensor
+    """[A, M], flat indices like those of a `ContinuationSelector`."""
+    total: Tensor
+    """[A, M], scores that hypotheses are compared by until the end; at most that of the parent, -inf if not allowed."""
+    carry: Tensor
+    """[A, M], values that `select` gets back for continuations that become live hypotheses."""
 
 
 @runtime_checkable
-class Judge(Protocol):
-    """Chooses as a `Choose` does, by a worth of its own."""
+class HypothesisScorer(Protocol):
+    """Selects continuations by scores of its own, which also rank the finished hypotheses."""
 
-    def judge(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> Worth:
-        """The `count` continuations of most worth of each sentence's hypotheses, whose own worth, -inf in an empty
-        place, and what was said of them stand in `worth` and `known` [A, K]: 0 both of the empty hypothesis."""
+    def select(self, scores: Tensor, total: Tensor, carry: Tensor, count: int, rows: ScoredRows) -> ScoredContinuations:
+        """Return the best `count` continuations per sentence.
+
+        Args:
+            scores: [A, K, C], -inf if not allowed.
+            total: [A, K], scores of the live hypotheses; 0 for the empty one, -inf in an empty slot.
+            carry: [A, K], values carried from the last step; 0 for the empty hypothesis.
+        """
 
 
-def best(
+def best_continuations(
     scores: Float[Tensor, "A K C"], log_probs: Float[Tensor, "A K"], count: int, _rows: ScoredRows | None = None
 ) -> Int[Tensor, "A M"]:
-    """The highest log_probs + scores, of equals the lowest flat index first, whatever the rows. NaN counts as the
-    highest."""
-    # Relative to the sentence's best hypothesis: a long sum would swallow the scores' small differences.
-    ahead = log_probs - log_probs.amax(1, keepdim=True)
-    return native.best(scores, ahead, count) if native.serves(scores) else best_of_blocks(scores, ahead, count)
+    """Return the continuations with the highest log_probs + scores, best first; NaN counts as the highest.
 
-
-def best_of_blocks(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
-    """The definition of `rows.best`, on every device.
-
-    Only `count` blocks of columns, those of the highest maxima, can hold one of the `count` best: one pass
-    over all scores finds the maxima, and everything else is small.
+    Of equal ones the lowest flat index comes first, whichever other sentences are in the batch.
     """
-    _, hypotheses, columns = scores.shape
-    if hypotheses * columns <= SMALL:
-        total = (scores + ahead[:, :, None]).flatten(1)
-        index = torch.arange(total.shape[1], device=total.device)
-        return _first(total, index, count)
-    blocks = columns // BLOCK
-    whole = scores[:, :, : blocks * BLOCK].reshape(*scores.shape[:2], blocks, BLOCK)
-    maxima = (whole.amax(3) + ahead[:, :, None]).flatten(1)
-    block = _first(maxima, torch.arange(maxima.shape[1], device=maxima.device), count)
-    begin = (block // blocks) * columns + (block % blocks) * BLOCK
-    index = (begin[:, :, None] + torch.arange(BLOCK, device=begin.device)).flatten(1)
-    if blocks * BLOCK < columns:
-        rest = torch.arange(blocks * BLOCK, columns, device=begin.device)
-        rest = rest + columns * torch.arange(hypotheses, device=begin.device)[:, None]
-        index = torch.cat((index, rest.flatten().expand(index.shape[0], -1)), 1)
-    total = scores.flatten(1).gather(1, index) + ahead.gather(1, index // columns)
-    return index.gather(1, _first(total, index, count))
+    # Relative to the sentence's best hypothesis: a long sum would swallow small differences of scores.
+    relative = log_probs - log_probs.amax(1, keepdim=True)  # [A, K]
+    if native.serves(scores):
+        return native.best(scores, relative, count)
+    return best_continuations_in_blocks(scores, relative, count)
 
 
-def _first(values: Tensor, index: Tensor, count: int) -> Tensor:
-    """Positions [A, count] of the highest `values` [A, n]; of equals those of lowest `index`, [n] or [A, n].
+def best_continuations_in_blocks(
+    scores: Float[Tensor, "A K C"], relative: Float[Tensor, "A K"], count: int
+) -> Int[Tensor, "A M"]:
+    """Return the same as `ops.rows.best`, on every device; this is its definition.
 
-    A float32 value as float64 has room for the index below its last digit: 2^-52 of the value times the index
-    stays under the distance to the next float32 for indices up to 2^28. The 1e-200 tells zeros apart.
+    One pass over all scores finds the maximum of each block of columns. Only the `count` blocks with the highest
+    maxima can contain one of the `count` best continuations, so everything after this pass is small.
+    """
+    A, K, C = scores.shape
+    if K * C <= MAX_SINGLE_PASS_SCORES:
+        total = (scores + relative[:, :, None]).flatten(1)  # [A, K * C]
+        return _highest(total, torch.arange(K * C, device=total.device), count)
+    blocks = C // BLOCK_COLUMNS  # N full blocks per hypothesis
+    full = scores[:, :, : blocks * BLOCK_COLUMNS].reshape(A, K, blocks, BLOCK_COLUMNS)
+    maxima = (full.amax(3) + relative[:, :, None]).flatten(1)  # [A, K * N]
+    block = _highest(maxima, torch.arange(K * blocks, device=maxima.device), count)  # [A, count]
+    first = (block // blocks) * C + (block % blocks) * BLOCK_COLUMNS  # flat index of each block's first column
+    index = (first[:, :, None] + torch.arange(BLOCK_COLUMNS, device=first.device)).flatten(1)
+    if blocks * BLOCK_COLUMNS < C:  # the columns after the last full block are always candidates
+        remaining = torch.arange(blocks * BLOCK_COLUMNS, C, device=first.device)
+        remaining = remaining + C * torch.arange(K, device=first.device)[:, None]
+        index = torch.cat((index, remaining.flatten().expand(A, -1)), 1)
+    total = scores.flatten(1).gather(1, index) + relative.gather(1, index // C)
+    return index.gather(1, _highest(total, index, count))
+
+
+def _highest(values: Tensor, index: Tensor, count: int) -> Tensor:
+    """Return the positions [A, count] of the highest `values` [A, n]; ties go to the lowest `index`, [n] or [A, n].
+
+    A float32 value converted to float64 has unused digits below its last one, which hold the index: 2^-52 of the
+    value times the index is less than the distance to the next float32 for indices up to 2^28. The 1e-200 separates
+    zeros.
     """
     wide = values.double()
     wide = wide - (wide.abs() + 1e-200) * ((index + 1) * 2.0**-52)
     return wide.topk(min(count, wide.shape[1]), dim=1).indices
+
+
+def block_logsumexp(scores: Float[Tensor, "A K C"]) -> Float[Tensor, "A K N"]:
+    """Return log(sum(exp(scores))) of each block of columns; the last block may be shorter."""
+    blocks = scores.shape[2] // BLOCK_COLUMNS
+    full = scores[:, :, : blocks * BLOCK_COLUMNS].reshape(*scores.shape[:2], blocks, BLOCK_COLUMNS).logsumexp(3)
+    if blocks * BLOCK_COLUMNS == scores.shape[2]:
+        return full
+    return torch.cat((full, scores[:, :, blocks * BLOCK_COLUMNS :].logsumexp(2, keepdim=True)), 2)
+
+
+def block_columns(
+    scores: Float[Tensor, "A K C"], row: Int[Tensor, "A M"], block: Int[Tensor, "A M"]
+) -> tuple[Int[Tensor, "A M W"], Float[Tensor, "A M W"]]:
+    """Return the W columns of M blocks and their scores; -inf after the last column.
+
+    Args:
+        row: Hypothesis (0 to K - 1) of each block.
+        block: Index of each block in its row.
+    """
+    A, _, C = scores.shape
+    column = block[:, :, None] * BLOCK_COLUMNS + torch.arange(min(BLOCK_COLUMNS, C), device=block.device)
+    valid = column.clamp(max=C - 1)
+    flat_index = (row[:, :, None] * C + valid).flatten(1)
+    found = scores.flatten(1).gather(1, flat_index).view(A, *column.shape[1:])
+    return valid, found.masked_fill(column >= C, -torch.inf)

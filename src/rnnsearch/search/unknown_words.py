@@ -24,9 +24,9 @@ from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import is_unknown
 
 Span = tuple[int, int]
-DICTIONARY = "dictionary.tsv"
+DICTIONARY_FILE = "dictionary.tsv"
 """The dictionary's name in a model folder."""
-LONGEST = 8
+MAX_ENTRY_TOKENS = 8
 """Symbols of an entry that is looked up."""
 _LAST_MARK, _FIRST_MARK = re.compile(r"(?:\S(?=.$)|<unk>)([^\w\s]) ?$"), re.compile(r"([^\w\s])(?:\S| <unk)")
 """Of what stands before `<unk>`, and behind it: a mark between two pieces of a word."""
@@ -34,7 +34,7 @@ WINDOW = len("<unk>- ")
 """Characters beside `<unk>` that these look at."""
 
 
-class UnknownWords:
+class UnknownWordReplacer:
     """What stands in for `<unk>`: the attended source word's translation in a dictionary, else the word itself."""
 
     def __init__(self, dictionary: Mapping[str, str] | None = None) -> None:
@@ -45,9 +45,9 @@ class UnknownWords:
         source: Segmented,
         target: Segmented,
         attention: NDArray[np.floating[Any]] | None,
-        kept: Collection[int] = (),
+        unchanged: Collection[int] = (),
         spelled: Collection[int] = (),
-        told: Mapping[int, int] = MappingProxyType({}),
+        copied_from: Mapping[int, int] = MappingProxyType({}),
     ) -> Segmented:
         """`target` with other text at its unknown symbols; its symbols and their number stay. `kept`: the places of
         those that stay as they are; `spelled`: of those that a model has spelled, for which a dictionary's entry alone
@@ -67,10 +67,10 @@ class UnknownWords:
             gap, shown = target.text[done:start], target.text[start:end]
             beside = target.text[max(start - WINDOW, 0) : start], target.text[end : end + WINDOW]
             done = max(done, end)
-            j = told.get(i)
+            j = copied_from.get(i)
             if is_unknown(symbol) and attention is not None and (j is None or not real[j]):
                 j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
-            if is_unknown(symbol) and i not in kept and j is not None and real[j]:
+            if is_unknown(symbol) and i not in unchanged and j is not None and real[j]:
                 again = len(own) > 1 and j in own
                 own = own if again else self._looked_up(source, spans, j, beside)
                 copied = source.text[source.offsets[own[0]][0] : source.offsets[own[-1]][1]]
@@ -90,11 +90,11 @@ class UnknownWords:
         word = bisect_right(spans, source.offsets[j][0], key=lambda span: span[1])
         if word < len(spans) and spans[word][0] <= source.offsets[j][0]:
             begin, end = j, j + 1
-            while begin > max(j + 1 - LONGEST, 0) and source.offsets[begin - 1][0] >= spans[word][0]:
+            while begin > max(j + 1 - MAX_ENTRY_TOKENS, 0) and source.offsets[begin - 1][0] >= spans[word][0]:
                 begin -= 1
-            while end < min(j + LONGEST, len(source.offsets)) and source.offsets[end][1] <= spans[word][1]:
+            while end < min(j + MAX_ENTRY_TOKENS, len(source.offsets)) and source.offsets[end][1] <= spans[word][1]:
                 end += 1
-            for size in range(min(end - begin, LONGEST), 1, -1):
+            for size in range(min(end - begin, MAX_ENTRY_TOKENS), 1, -1):
                 for first in range(max(begin, j + 1 - size), min(j, end - size) + 1):
                     entry = source.text[source.offsets[first][0] : source.offsets[first + size - 1][1]]
                     if self.entry(entry) and not _in_pieces(entry, *beside):
@@ -113,7 +113,7 @@ def _in_pieces(entry: str, before: str, after: str) -> bool:
     return any(found is not None and found[1] in entry for found in marks)
 
 
-def unknown_words(config: RunConfig) -> UnknownWords | None:
+def unknown_word_replacer(config: RunConfig) -> UnknownWordReplacer | None:
     """What `[search]` asks for, or a model that spells, copies or says what to copy needs; None where `<unk>` stays.
 
     Errors: DataError for an unfit dictionary.
@@ -122,7 +122,7 @@ def unknown_words(config: RunConfig) -> UnknownWords | None:
     if config.search.replace_unknown == "none" and not told and config.translation.target_characters is None:
         return None
     path = config.search.dictionary
-    return UnknownWords(None if path is None else read_dictionary(config.base / path))
+    return UnknownWordReplacer(None if path is None else read_dictionary(config.base / path))
 
 
 def read_dictionary(path: Path) -> dict[str, str]:

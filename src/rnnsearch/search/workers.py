@@ -1,4 +1,7 @@
-"""Threads that search side by side: each takes a batch of its own through the whole search."""
+"""Threads that search different batches in parallel, each with single-threaded tensor operations.
+
+`decode.py` uses them for the batches of one call, the server for concurrent requests.
+"""
 
 import os
 import sys
@@ -8,27 +11,33 @@ from threading import Barrier, get_native_id
 
 import torch
 
-FEWEST = 4
-"""Sentences of which a thread makes a batch of its own: with fewer, all threads are better off with one batch."""
+MIN_SENTENCES_PER_THREAD = 4
+"""With fewer sentences per thread, one batch whose operations use all threads is faster."""
 
 
-def one_thread_each(workers: int, nice: int = 0) -> ThreadPoolExecutor:
-    """So many threads, all begun, each of which has torch compute on that thread alone: the threads of one batch would
-    wait for one another at every product. `nice`: how far they stand back for other threads, where the system has
-    priorities of threads (0 to 19)."""
+def single_threaded_pool(workers: int, nice: int = 0) -> ThreadPoolExecutor:
+    """Return a pool of running threads in which torch uses a single thread.
+
+    Threads of one operation would wait for each other at every product.
+
+    Args:
+        workers: Number of threads.
+        nice: Increment of the threads' nice value (0 to 19), on Linux.
+    """
     threads = torch.get_num_threads()
-    begun = Barrier(workers + 1)
-    pool = ThreadPoolExecutor(workers, "back" if nice else "beside", initializer=partial(_compute_alone, nice))
+    all_started = Barrier(workers + 1)
+    prefix = "background" if nice else "search"
+    pool = ThreadPoolExecutor(workers, prefix, initializer=partial(_use_one_thread, nice))
     for _ in range(workers):
-        pool.submit(begun.wait)
-    begun.wait()
-    torch.set_num_threads(threads)  # what a worker sets is what threads that are made later begin with
+        pool.submit(all_started.wait)
+    all_started.wait()
+    torch.set_num_threads(threads)  # the setting of a worker is the default of threads created later
     return pool
 
 
-def _compute_alone(nice: int) -> None:
+def _use_one_thread(nice: int) -> None:
     if nice and sys.platform == "linux":
         thread = get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + nice))
     torch.set_num_threads(1)
-    torch.get_num_threads()  # the first time it is asked in a thread, it takes over what was set last in any other
+    torch.get_num_threads()  # the first call in a thread adopts the last setting of any other thread
