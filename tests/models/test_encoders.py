@@ -101,7 +101,7 @@ def test_without_its_end_a_sentence_is_its_words_alone(type, numbers):
 
 
 def test_a_source_without_its_end_is_not_reversed():
-    with pytest.raises(ValidationError, match="has no meaning with reads_end = false"):
+    with pytest.raises(ValidationError, match="cannot be combined with reads_end = false"):
         options_of({"type": "unidirectional", "reverse": True, "reads_end": False})
 
 
