@@ -32,6 +32,7 @@ import pytest
 import tomli_w
 
 from rnnsearch import config as run_config
+from scripts import commands_page
 from scripts.configuration_page import regenerate
 from tests.command_line import run
 from tests.importing import joeynmt
@@ -278,6 +279,13 @@ def test_configuration_page_is_what_its_script_makes():
         assert f"### `[{path}]`" in text
     assert "| `width` | integer, at least 1 | required | D of the window" in text
     assert text.count("required for `local-m`, `local-p` |") == 1
+
+
+def test_commands_page_is_up_to_date():
+    text = (DOCS / "commands.md").read_text(encoding="utf-8")
+    assert commands_page.regenerate(text) == text, "run python scripts/commands_page.py"
+    assert "rnnsearch translate MODEL... [OPTIONS]" in text
+    assert "| `--beam` | integer, 1 to 1000 | the model's | Beam width; 1 is greedy search. |" in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command line in this process, a tiny parallel corpus, and models trained on it once a session."""
+"""Fixtures: the command line in this process, a tiny parallel corpus, and models trained on it once per session."""
 
 import random
 import shutil
@@ -61,23 +61,26 @@ def cli() -> Cli:
 
 
 def sentences() -> list[tuple[str, str]]:
-    """English and German, word by word: 'the small cat sees the dog.'"""
-    made = []
+    """Return English sentences such as 'the small cat sees the dog.' with word-by-word German translations."""
+    pairs = []
     for (a, b), (s, t), (v, w), (o, p) in product(ADJECTIVES.items(), NOUNS.items(), VERBS.items(), NOUNS.items()):
         if s != o:
-            made.append((f"the {a} {s} {v} the {o}.", f"der {b} {t} {w} der {p}."))
-    random.Random(2).shuffle(made)
-    return made
+            pairs.append((f"the {a} {s} {v} the {o}.", f"der {b} {t} {w} der {p}."))
+    random.Random(2).shuffle(pairs)
+    return pairs
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text files train, dev and test, and run.toml beside them."""
+    """Return a folder with text files for train, dev and test, and run files."""
     folder = tmp_path_factory.mktemp("tiny")
     pairs = sentences()
-    for part, some in (("train", pairs[:200]), ("dev", pairs[200:220]), ("test", pairs[220:])):
+    parts = {"train": pairs[:200], "dev": pairs[200:220], "test": pairs[220:]}
+    for part, part_pairs in parts.items():
         for side, language in enumerate(("en", "de")):
-            (folder / f"{part}.{language}").write_text("".join(f"{pair[side]}\n" for pair in some), encoding="utf-8")
+            (folder / f"{part}.{language}").write_text(
+                "".join(f"{pair[side]}\n" for pair in part_pairs), encoding="utf-8"
+            )
     (folder / "run.toml").write_text(RUN.format(vocabulary=40, model=ATTENTION, updates=100))
     (folder / "one-vector.toml").write_text(RUN.format(vocabulary=10, model=ONE_VECTOR, updates=2))
     return folder
@@ -85,36 +88,36 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(corpus: Path, cli: Cli) -> Result:
-    """What `train` said while it made `model`."""
+    """Return the result of the command that trains `model`."""
     return cli("train", corpus / "run.toml", "--set", "folder=model", "--set", "training.max_updates=100")
 
 
 @pytest.fixture(scope="session")
 def model(trained: Result, corpus: Path) -> Path:
-    """A model folder with attention."""
+    """Return a model folder with attention."""
     assert trained.code == 0, trained.err
     return corpus / "model"
 
 
 @pytest.fixture(scope="session")
 def one_vector(corpus: Path, cli: Cli) -> Path:
-    """A model folder of RNNencdec, with a vocabulary that lacks some words."""
+    """Return a model folder of RNNencdec, without attention, whose vocabulary does not contain all words."""
     result = cli("train", corpus / "one-vector.toml", "--set", "folder=one-vector", "data.aligner=false")
     assert result.code == 0, result.err
     return corpus / "one-vector"
 
 
 @pytest.fixture
-def own(model: Path, tmp_path: Path) -> Path:
-    """A copy of the model, as it is handed on."""
-    copy = tmp_path / "own"
+def model_copy(model: Path, tmp_path: Path) -> Path:
+    """Return a copy of the model without checkpoints and data."""
+    copy = tmp_path / "copy"
     shutil.copytree(model, copy, ignore=shutil.ignore_patterns("checkpoints", "data"))
     return copy
 
 
 @pytest.fixture
-def fault(cli: Cli) -> Callable[..., str]:
-    """Runs a command that must fail with exit 1 and one sentence on stderr alone; returns the sentence."""
+def user_error(cli: Cli) -> Callable[..., str]:
+    """Return a function that runs a command, which must fail with exit code 1, and returns its one-line message."""
 
     def run(*arguments: object, stdin: bytes | str = b"") -> str:
         result = cli(*arguments, stdin=stdin)

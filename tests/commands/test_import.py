@@ -1,4 +1,4 @@
-"""`rnnsearch import`: what it makes is a model folder that the other commands take."""
+"""`rnnsearch import`: the result is a model folder that all commands accept."""
 
 import tomli_w
 
@@ -7,11 +7,11 @@ from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
 
 
-def test_the_folder_is_an_ordinary_one(tmp_path, cli):
+def test_imported_model_is_used_by_other_commands(tmp_path, cli):
     path = Model.drawn().save(tmp_path / "model_step_40.pt")
-    made = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
-    assert (made.code, made.out) == (0, "")
-    assert "(stacked lstm, luong-input-feeding), 10 source and 11 target symbols" in made.err
+    imported = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
+    assert (imported.code, imported.out) == (0, "")
+    assert "(stacked lstm, luong-input-feeding), 10 source and 11 target tokens" in imported.err
     assert (tmp_path / "m" / "card.md").read_text().count("40") >= 1
     system = load_system(tmp_path / "m")
     assert system.config.data.train == ["train.en|train.de"]
@@ -20,10 +20,10 @@ def test_the_folder_is_an_ordinary_one(tmp_path, cli):
     shown = cli("inspect", tmp_path / "m")
     assert "reads_end False" in shown.out
     assert "beam 5, length penalty 1 (power-with-bos), stop top" in shown.out
-    refused = cli("export", tmp_path / "m", tmp_path / "m.rnn")
-    assert "the engine cannot run it" in refused.err
-    again = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
-    assert (again.code, "there is something already" in again.err) == (1, True)
+    exported = cli("export", tmp_path / "m", tmp_path / "m.rnn")
+    assert "the engine cannot run it" in exported.err
+    repeated = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
+    assert (repeated.code, "there is something already" in repeated.err) == (1, True)
     (tmp_path / "train.en").write_text("a b@@ c\nd f a\n" * 20)
     (tmp_path / "train.de").write_text("u v\nx y z\n" * 20)
     run = tmp_path / "run.toml"
@@ -49,10 +49,10 @@ def test_the_folder_is_an_ordinary_one(tmp_path, cli):
     assert "warm start from" in trained.err
 
 
-def test_a_model_of_joeynmt(tmp_path, cli):
+def test_joeynmt_model_is_imported(tmp_path, cli):
     path = joeynmt.Model.drawn().save(tmp_path / "joey")
-    made = cli("import", path, "--from", "joeynmt", "-o", tmp_path / "m", "--source", "en", "--target", "de")
-    assert (made.code, made.out) == (0, "")
-    assert "(stacked torch-gru, luong-input-feeding), 10 source and 10 target symbols" in made.err
+    imported = cli("import", path, "--from", "joeynmt", "-o", tmp_path / "m", "--source", "en", "--target", "de")
+    assert (imported.code, imported.out) == (0, "")
+    assert "(stacked torch-gru, luong-input-feeding), 10 source and 10 target tokens" in imported.err
     assert cli("translate", tmp_path / "m", stdin="a b@@ c\n").code == 0
     assert "tanh-bias" in cli("inspect", tmp_path / "m").out

@@ -1,4 +1,4 @@
-"""From a run file to translations that hold what a glossary says, by a model that has learned to read terms inline."""
+"""Inline terms, from the run file to translations that contain the terms of a glossary."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.text.terms import Glossary
 
 pytestmark = pytest.mark.xdist_group("inline_terms")
-"""Its models are trained once, by one worker."""
+"""The models are trained once, by one test process."""
 
 RUN = """
 folder = "model"
@@ -42,12 +42,13 @@ evaluate_every = 150
 [search]
 beam = 2
 """
-ENGLISH, GERMAN = ["dog", "cat", "bird", "horse"], ["Hund", "Katze", "Vogel", "Pferd"]
+ENGLISH = ["dog", "cat", "bird", "horse"]
+GERMAN = ["Hund", "Katze", "Vogel", "Pferd"]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every animal is translated by every other: what is meant a term alone can tell."""
+    """Return a corpus in which every animal is translated by every other, so that only a term determines which."""
     folder = tmp_path_factory.mktemp("animals")
     pairs = list(product(ENGLISH, GERMAN))
     rows = [(f"we see a {e}.", f"wir sehen {g}.") for e, g in pairs] + [(f"a {e} here", f"hier {g}") for e, g in pairs]
@@ -67,46 +68,46 @@ def model(cli: Any, corpus: Path) -> Path:
     return corpus / "model"
 
 
-def test_a_glossarys_terms_are_written_by_a_model_that_reads_them(cli, model, tmp_path):
+def test_glossary_terms_are_used_in_translations(cli, model, tmp_path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tPferd\ncat\tVogel\nmouse\tMaus\n", encoding="utf-8")
     lines = "we see a dog.\n\na cat here\nwe see a bird.\n"
     for beam in ("1", "2"):
-        told = cli("translate", model, "--glossary", terms, "--beam", beam, stdin=lines)
-        assert told.code == 0, told.err
-        assert told.lines[:3] == ["wir sehen Pferd.", "", "hier Vogel"] and len(told.lines) == 4
-        assert "2 terms, of which 2 stand in the translations as the glossary has them" in told.err
+        result = cli("translate", model, "--glossary", terms, "--beam", beam, stdin=lines)
+        assert result.code == 0, result.err
+        assert result.lines[:3] == ["wir sehen Pferd.", "", "hier Vogel"] and len(result.lines) == 4
+        assert "2 glossary terms, 2 unchanged in the translations" in result.err
     [row, *_] = cli("translate", model, "--glossary", terms, "--format", "json", stdin=lines).rows
     assert row["source"] == "we see a dog." and "<0x02>" in row["source_tokens"]
-    assert [3, 2] in row["alignment"], "what is inline is of the word that it is for"
+    assert [3, 2] in row["alignment"], "an inline term is aligned with the word that it replaces"
     forced = cli("translate", model, "--glossary", terms, "--force-terms", "--beam", "4", stdin=lines)
-    assert forced.lines[0] == "wir sehen Pferd." and "terms, of which" not in forced.err
+    assert forced.lines[0] == "wir sehen Pferd." and "glossary terms" not in forced.err
     [tagged] = cli("translate", model, "--glossary", terms, "--tags", stdin="a <b>cat</b> here\n").lines
     assert re.sub("</?b>", "", tagged) == "hier Vogel" and tagged.count("<b>") == tagged.count("</b>") == 1
 
 
-def test_terms_inline_from_python(model):
+def test_inline_terms_in_python(model):
     translator = rnnsearch.load(model)
     text = translator.with_terms("we see a dog.", Glossary({"dog": "Katze"}))
-    found = translator.translate(text)
-    assert (found.source, found.text) == ("we see a dog.", "wir sehen Katze.")
-    assert found.attention.shape == (len(found.tokens), len(found.source_tokens))
+    translation = translator.translate(text)
+    assert (translation.source, translation.text) == ("we see a dog.", "wir sehen Katze.")
+    assert translation.attention.shape == (len(translation.tokens), len(translation.source_tokens))
 
 
-def test_what_has_no_use_is_refused(cli, model, corpus, tmp_path):
+def test_errors(cli, model, corpus, tmp_path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tPferd\n")
-    refused = cli("translate", model, "--force-terms", stdin="x\n")
-    assert refused.code == 2 and "--force-terms needs a --glossary" in refused.err
+    error = cli("translate", model, "--force-terms", stdin="x\n")
+    assert error.code == 2 and "--force-terms needs a --glossary" in error.err
     settings = ["folder=other", "text.inline_terms=unset", "training.max_updates=2", "training.evaluate_every=2"]
     assert cli("train", corpus / "run.toml", "--set", *settings).code == 0
     with pytest.raises(ModelError, match="need a model trained with"):
         rnnsearch.load(corpus / "other").with_terms("a dog", Glossary({}))
-    missing = ["folder=missing", "text.inline_terms.dictionary=nowhere.tsv"]
-    result = cli("train", corpus / "run.toml", "--set", *missing)
+    settings_without_dictionary = ["folder=missing", "text.inline_terms.dictionary=nowhere.tsv"]
+    result = cli("train", corpus / "run.toml", "--set", *settings_without_dictionary)
     assert result.code == 1 and "nowhere.tsv" in result.err
 
 
-def test_prepared_data_are_the_same_with_and_without(model):
+def test_prepared_data_do_not_depend_on_inline_terms(model):
     facts = json.loads((model / "data" / "prepared.json").read_text())
     assert "inline_terms" not in facts["settings"]["text"]

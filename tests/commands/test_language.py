@@ -1,4 +1,4 @@
-"""`rnnsearch lm`, from text to a model's scores, samples and completions; and what is not for language models."""
+"""`rnnsearch lm`: training, scores, samples and completions; errors with models of the other kind."""
 
 import json
 import math
@@ -55,17 +55,19 @@ def lm(cli, run_file, tmp_path_factory):
     return folder / "tiny"
 
 
-def test_score_is_the_probability_of_each_line_and_of_all(cli, corpus, lm):
+def test_score_prints_log_probabilities_and_perplexity(cli, corpus, lm):
     lines = [*(corpus / "test.de").read_text().splitlines(), ""]
     result = cli("lm", "score", lm, stdin="".join(f"{line}\n" for line in lines))
     scores = [float(line) for line in result.lines]
     loaded = load_text_model(lm)
     scored = loaded.score(lines)
-    assert scores == pytest.approx([one.log_prob for one in scored], abs=1e-5)
-    assert all(one.log_prob == pytest.approx(sum(one.token_scores), abs=1e-4) for one in scored)
-    symbols, words = sum(len(one.token_scores) for one in scored), sum(len(line.split()) + 1 for line in lines)
-    told = f"perplexity {math.exp(-sum(scores) / symbols):.2f} a symbol ({symbols:,}), "
-    assert told + f"{math.exp(-sum(scores) / words):.2f} a word ({words:,})" in result.err
+    assert scores == pytest.approx([text.log_prob for text in scored], abs=1e-5)
+    assert all(text.log_prob == pytest.approx(sum(text.token_scores), abs=1e-4) for text in scored)
+    tokens = sum(len(text.token_scores) for text in scored)
+    words = sum(len(line.split()) + 1 for line in lines)
+    per_token = f"perplexity {math.exp(-sum(scores) / tokens):.2f} per token ({tokens:,}), "
+    per_word = f"{math.exp(-sum(scores) / words):.2f} per word ({words:,})"
+    assert per_token + per_word in result.err
     shuffled = [" ".join(reversed(line.split())) for line in lines[:-1]]
     assert all(b.log_prob < a.log_prob - 5 for a, b in zip(scored, loaded.score(shuffled), strict=False))
     rows = [json.loads(line) for line in cli("lm", "score", lm, corpus / "test.de", "--format", "json").lines]
@@ -74,14 +76,14 @@ def test_score_is_the_probability_of_each_line_and_of_all(cli, corpus, lm):
     assert cli("lm", "score", lm, corpus / "test.de", "--format", "none").out == ""
 
 
-def test_the_dev_score_of_training_is_that_of_the_command(cli, corpus, lm):
+def test_dev_perplexity_of_training_equals_that_of_score(cli, corpus, lm):
     log = [json.loads(line) for line in (lm / "log.jsonl").read_text().splitlines()]
     best = min(row["dev_perplexity"] for row in log if row["kind"] == "dev")
-    told = cli("lm", "score", lm, corpus / "dev.de", "--format", "none").err
-    assert f"perplexity {best:.2f} a symbol" in told
+    result = cli("lm", "score", lm, corpus / "dev.de", "--format", "none")
+    assert f"perplexity {best:.2f} per token" in result.err
 
 
-def test_samples_are_text_of_the_kind_and_hang_on_the_seed(cli, lm):
+def test_samples_resemble_the_corpus_and_depend_on_the_seed(cli, lm):
     first = cli("lm", "sample", lm, "-n", 60, "--seed", 3).lines
     assert len(first) == 60 and len(set(first)) > 30
     assert sum(line.startswith("der ") and line.split()[2] in NOUNS.values() for line in first) > 50
@@ -92,33 +94,33 @@ def test_samples_are_text_of_the_kind_and_hang_on_the_seed(cli, lm):
     assert all(len(line.split()) == 3 for line in short)
 
 
-def test_texts_are_gone_on_with_letter_for_letter(cli, lm):
-    begun = ["der kleine Ka", "", "der alte Hund hö", "der rote"]
-    result = cli("lm", "complete", lm, "--beam", 3, stdin="".join(f"{line}\n" for line in begun))
+def test_completions_begin_with_their_input(cli, lm):
+    prefixes = ["der kleine Ka", "", "der alte Hund hö", "der rote"]
+    result = cli("lm", "complete", lm, "--beam", 3, stdin="".join(f"{line}\n" for line in prefixes))
     assert result.code == 0, result.err
-    assert all(line.startswith(begin) for line, begin in zip(result.lines, begun, strict=True))
+    assert all(line.startswith(prefix) for line, prefix in zip(result.lines, prefixes, strict=True))
     assert result.lines[0].startswith("der kleine Katze ") and result.lines[2].startswith("der alte Hund hört der ")
     loaded = load_text_model(lm)
-    several = loaded.complete(begun, loaded.options(beam=4, n_best=4))
-    assert all(len(set(texts)) == 4 for texts in several)
-    drawn = loaded.complete(begun[:1], loaded.options(variant=Sampling(seed=9)))
-    assert drawn[0][0].startswith("der kleine Katze ")
+    n_best_lists = loaded.complete(prefixes, loaded.options(beam=4, n_best=4))
+    assert all(len(set(texts)) == 4 for texts in n_best_lists)
+    sampled = loaded.complete(prefixes[:1], loaded.options(variant=Sampling(seed=9)))
+    assert sampled[0][0].startswith("der kleine Katze ")
 
 
-def test_the_feed_forward_model_learns_too_and_goes_on(cli, corpus, run_file, lm, tmp_path):
+def test_feed_forward_model_is_trained_and_resumed(cli, corpus, run_file, lm, tmp_path):
     settings = ["--set", f'folder="{tmp_path / "ff"}"', FEED_FORWARD, "model.tie=none"]
     assert cli("lm", "train", run_file, *settings, "training.max_updates=150").code == 0
     result = cli("lm", "train", run_file, "--resume", *settings)
     assert result.code == 0, result.err
     assert "going on from update 150" in result.err
-    perplexities = [load_text_model(folder) for folder in (lm, tmp_path / "ff")]
+    models = [load_text_model(folder) for folder in (lm, tmp_path / "ff")]
     lines = (corpus / "test.de").read_text().splitlines()
-    recurrent, other = (m.perplexity(m.score(lines)).per_symbol for m in perplexities)
-    assert 1 < recurrent < 4 and 1 < other < 4
+    for model in models:
+        assert 1 < model.perplexity(model.score(lines)).per_token < 4
 
 
-def test_other_outputs_and_objectives_learn_too(cli, corpus, run_file, tmp_path):
-    for number, way in enumerate(
+def test_other_outputs_and_objectives_train(cli, corpus, run_file, tmp_path):
+    for number, settings_of_output in enumerate(
         (
             ['model.output={type="hierarchical", classes=5}', "model.tie=none"],
             ['model.output={type="adaptive", cutoffs=[8, 12], factor=2.0}', "model.tie=none"],
@@ -127,30 +129,34 @@ def test_other_outputs_and_objectives_learn_too(cli, corpus, run_file, tmp_path)
         )
     ):
         folder = tmp_path / str(number)
-        result = cli("lm", "train", run_file, "--set", f'folder="{folder}"', *way)
+        result = cli("lm", "train", run_file, "--set", f'folder="{folder}"', *settings_of_output)
         assert result.code == 0, result.err
         model = load_text_model(folder)
         lines = (corpus / "test.de").read_text().splitlines()
-        assert model.perplexity(model.score(lines)).per_symbol < 6, way
+        assert model.perplexity(model.score(lines)).per_token < 6, settings_of_output
 
 
-def test_it_can_have_the_symbols_of_a_translation_model(cli, run_file, model, fault, tmp_path):
-    own, (other, plain) = ["lm", "train", run_file, "--set"], (tmp_path / "lm", tmp_path / "plain")
-    few = ["training.max_updates=1", f'data.prepared="{tmp_path / "data"}"']
-    assert cli(*own, f'folder="{other}"', *few, f'text.tokenizers="{model}"').code == 0
-    of = load_system(model).target
-    assert load_text_model(other).tokenizer.fingerprint() == of.fingerprint()
-    again = fault(*own, f'folder="{plain}"', *few)
-    assert "was prepared with text.tokenizers" in again
-    few[1] = f'data.prepared="{tmp_path / "anew"}"'
-    assert "must be a model folder with a tokenizer of de" in fault(*own, *few, f'text.tokenizers="{tmp_path}"')
-    wrong = fault(*own, *few, f'text.tokenizers="{model}"', "text.type=bpe")
-    assert 'text.type: must be "words", as de is in' in wrong and 'got "bpe"' in wrong
-    idle = fault(*own, *few, f'text.tokenizers="{model}"', "text.vocabulary=100")
-    assert "`vocabulary` has no effect with `tokenizers`" in idle
+def test_language_model_uses_the_tokenizer_of_a_translation_model(cli, run_file, model, user_error, tmp_path):
+    command = ["lm", "train", run_file, "--set"]
+    other = tmp_path / "lm"
+    plain = tmp_path / "plain"
+    settings = ["training.max_updates=1", f'data.prepared="{tmp_path / "data"}"']
+    assert cli(*command, f'folder="{other}"', *settings, f'text.tokenizers="{model}"').code == 0
+    tokenizer = load_system(model).target
+    assert load_text_model(other).tokenizer.fingerprint() == tokenizer.fingerprint()
+    message = user_error(*command, f'folder="{plain}"', *settings)
+    assert "was prepared with text.tokenizers" in message
+    settings[1] = f'data.prepared="{tmp_path / "other-data"}"'
+    assert "must be a model folder with a tokenizer of de" in user_error(
+        *command, *settings, f'text.tokenizers="{tmp_path}"'
+    )
+    message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.type=bpe")
+    assert 'text.type: must be "words", as de is in' in message and 'got "bpe"' in message
+    message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.vocabulary=100")
+    assert "`vocabulary` has no effect with `tokenizers`" in message
 
 
-def test_each_kind_of_model_is_told_from_the_other(cli, corpus, lm, model):
+def test_commands_reject_the_other_type_of_model(cli, corpus, lm, model):
     for command in (["translate", lm], ["score", lm, corpus / "dev.en", corpus / "dev.de"]):
         result = cli(*command, stdin="a\n")
         assert (result.code, "needs a translation model; this is a language model" in result.err) == (1, True)
@@ -164,19 +170,20 @@ def test_each_kind_of_model_is_told_from_the_other(cli, corpus, lm, model):
     assert "a language model" in (lm / "card.md").read_text()
 
 
-def test_what_needs_a_translation_model_says_so(fault, corpus, lm, model, tmp_path):
-    needs = "translating needs a translation model; this is a language model (see `rnnsearch lm`)"
-    both, before = [corpus / "dev.en", corpus / "dev.de"], sorted(lm.iterdir())
-    assert fault("serve", model, lm) == f"{lm}: {needs}"
-    assert fault("aligner", lm, *both) == f"{lm}: {needs}"
-    assert fault("candidates", lm, *both) == needs
-    assert fault("ensemble", lm, lm, "-o", tmp_path / "x") == f"model 1 of the ensemble: {needs}"
-    assert fault("ensemble", model, lm, "-o", tmp_path / "x") == f"model 2 of the ensemble: {needs}"
-    assert fault("translate", model, lm, stdin="a\n") == f"model 2 of the ensemble: {needs}"
+def test_translation_commands_reject_language_models(user_error, corpus, lm, model, tmp_path):
+    message = "translating needs a translation model; this is a language model (see `rnnsearch lm`)"
+    files = [corpus / "dev.en", corpus / "dev.de"]
+    before = sorted(lm.iterdir())
+    assert user_error("serve", model, lm) == f"{lm}: {message}"
+    assert user_error("aligner", lm, *files) == f"{lm}: {message}"
+    assert user_error("candidates", lm, *files) == message
+    assert user_error("ensemble", lm, lm, "-o", tmp_path / "x") == f"model 1 of the ensemble: {message}"
+    assert user_error("ensemble", model, lm, "-o", tmp_path / "x") == f"model 2 of the ensemble: {message}"
+    assert user_error("translate", model, lm, stdin="a\n") == f"model 2 of the ensemble: {message}"
     assert sorted(lm.iterdir()) == before and not (tmp_path / "x").exists()
 
 
-def test_the_page_of_a_run_has_one_side(cli, lm, tmp_path):
+def test_report_of_a_language_model_has_one_language(cli, lm, tmp_path):
     result = cli("report", lm, "-o", tmp_path / "page.html")
     assert result.code == 0, result.err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -188,7 +195,7 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["data.source=en"], "data.source: must not be given for a language model, which has a target alone"),
         (["training.metric=bleu"], 'training.metric: must be "nll" for a language model; got "bleu"'),
@@ -218,9 +225,10 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_not_for_language_models_is_refused(settings, said, problems):
-    assert any(said in fault for fault in problems(LM, *settings)), problems(LM, *settings)
+def test_options_of_translation_models_are_an_error(settings, message, problems):
+    listed = problems(LM, *settings)
+    assert any(message in problem for problem in listed), listed
 
 
-def test_both_presets_are_sound(problems):
+def test_presets_are_valid(problems):
     assert problems(LM) == problems({**LM, "preset": "lm-bengio"}) == []

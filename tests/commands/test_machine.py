@@ -1,4 +1,4 @@
-"""`rnnsearch inspect --machine`: what each kernel does here, and which way serves."""
+"""`rnnsearch inspect --machine`: speeds of kernels, and which implementation is used."""
 
 import re
 
@@ -10,9 +10,9 @@ from rnnsearch.utils.files import write_json
 
 
 @pytest.fixture
-def kept(monkeypatch, tmp_path):
-    """A machine's kept times, made up; native code need not be there."""
-    library.library()  # built where it always is
+def stored_timings(monkeypatch, tmp_path):
+    """Store timings of a fictitious machine; native code is not needed."""
+    library.library()  # built in the usual cache
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     autotune.time_at_first_use(autotune_cases.cases)
@@ -32,21 +32,21 @@ def rows(result):
     return [re.split(r"  +", line.strip()) for line in result.lines]
 
 
-def test_speeds_shares_and_what_serves(cli, kept):
+def test_speeds_fractions_and_used_implementation_are_printed(cli, stored_timings):
     result = cli("inspect", "--machine")
     assert (result.code, result.err) == (0, "")
-    found = rows(result)
-    assert ["Kept in", str(kept)] in found
-    assert ["Limit", "fp32 50 GFLOP/s"] in found
-    assert ["Threads", "1"] in found
-    assert ["Processor", autotune.processor_name()] in found
-    assert ["product", "fp32", "9 x 8 x 7", "10.0", "20.0", "50.0", "100%", "onednn"] in found
-    assert ["GRU", "fp32", "3 rows", "25.0", "12.5", "50%", "native"] in found
-    assert ["softmax loss", "bf16", "3 x 4", "1.0", "0.5", "native"] in found
+    printed = rows(result)
+    assert ["Stored in", str(stored_timings)] in printed
+    assert ["Limit", "fp32 50 GFLOP/s"] in printed
+    assert ["Threads", "1"] in printed
+    assert ["Processor", autotune.processor_name()] in printed
+    assert ["product", "fp32", "9 x 8 x 7", "10.0", "20.0", "50.0", "100%", "onednn"] in printed
+    assert ["GRU", "fp32", "3 rows", "25.0", "12.5", "50%", "native"] in printed
+    assert ["softmax loss", "bf16", "3 x 4", "1.0", "0.5", "native"] in printed
 
 
-@pytest.mark.usefixtures("kept")
-def test_held_to_native_code(cli, monkeypatch):
+@pytest.mark.usefixtures("stored_timings")
+def test_native_code_is_used_if_required(cli, monkeypatch):
     if library.library() is None:
         pytest.skip(library.why_not())
     monkeypatch.setenv(library.SWITCH, "1")
@@ -58,12 +58,12 @@ def test_held_to_native_code(cli, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give a model folder, or --machine alone"),
-        (("--machine", "--config"), "give a model folder, or --machine alone"),
+        ((), "needs a model folder or --machine"),
+        (("--machine", "--config"), "needs a model folder or --machine"),
         (("model", "--threads", "2"), "--threads has no effect without --machine"),
     ],
 )
-def test_options_that_do_not_fit(cli, arguments, message):
+def test_wrong_usage(cli, arguments, message):
     result = cli("inspect", *arguments)
     assert result.code == 2
     assert message in result.err
@@ -72,13 +72,14 @@ def test_options_that_do_not_fit(cli, arguments, message):
 @pytest.mark.parametrize(
     ("command", "options"), [("evaluate", ["--no-card"]), ("score", []), ("align", []), ("translate", ["-i"])]
 )
-def test_threads_are_those_asked_for(cli, model, tmp_path, monkeypatch, command, options):
-    asked = []
-    monkeypatch.setattr("torch.set_num_threads", asked.append)
+def test_threads_option_sets_the_number_of_threads(cli, model, tmp_path, monkeypatch, command, options):
+    thread_counts = []
+    monkeypatch.setattr("torch.set_num_threads", thread_counts.append)
     files = [tmp_path / name for name in ("en", "de")]
     for path, text in zip(files, ("the small cat sees the dog.", "der kleine Katze sieht der Hund."), strict=True):
         path.write_text(f"{text}\n")
-    given = files[:1] if command == "translate" else files
-    result = cli(command, model, *options, *given, "--threads", "3")
+    if command == "translate":
+        del files[1]
+    result = cli(command, model, *options, *files, "--threads", "3")
     assert result.code == 0, result.err
-    assert asked[0] == 3
+    assert thread_counts[0] == 3

@@ -1,4 +1,4 @@
-"""`prepare --engine`: the folder of plain preparation, and a killed run goes on where it was."""
+"""`prepare --engine`: output identical to ordinary preparation, and resumption of a killed run."""
 
 import sys
 
@@ -15,48 +15,50 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(preprocess, "CHUNK", 60)
 
 
-def test_a_killed_run_goes_on(cli, corpus, tmp_path, monkeypatch):
-    run, encode, calls = corpus / "run.toml", preprocess.encode, []
+def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
+    run = corpus / "run.toml"
+    encode = preprocess.encode
+    calls = []
     plain = ["--set", f'data.prepared="{tmp_path / "one"}"']
-    asked = ["prepare", run, "--set", f'data.prepared="{tmp_path / "data"}"', *SHARDS]
+    command = ["prepare", run, "--set", f'data.prepared="{tmp_path / "data"}"', *SHARDS]
     assert cli("prepare", run, *plain, "--processes", "1").code == 0
 
-    def dies(*given):
-        calls.append(given)
+    def interrupt(*arguments):
+        calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return encode(*given)
+        return encode(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr("rnnsearch.data.prepare.encode", dies)
-        dies.__name__, dies.__module__ = "encode", "rnnsearch.data.preprocess"
-        assert cli(*asked).code == 130
-    left = tmp_path / "data.partial"
+        patched.setattr("rnnsearch.data.prepare.encode", interrupt)
+        interrupt.__name__, interrupt.__module__ = "encode", "rnnsearch.data.preprocess"
+        assert cli(*command).code == 130
+    store = tmp_path / "data.partial"
     assert not (tmp_path / "data").exists()
-    done = len(list(left.glob("*.done")))
+    done = len(list(store.glob("*.done")))
     shards = (done - 2) // 2
-    other = cli(*asked, "--set", "text.vocabulary=20")
+    other = cli(*command, "--set", "text.vocabulary=20")
     assert other.code == 1
-    assert other.err == f"rnnsearch: {left}: holds a run with other [text]; finish that one, or delete it\n"
-    result = cli(*asked)
+    assert other.err == f"rnnsearch: {store}: holds a run with other [text]; finish that one, or delete it\n"
+    result = cli(*command)
     assert result.code == 0, result.err
-    assert f"goes on after {shards} of {shards} shards of cleaning" in result.err
-    assert f"goes on after 2 of {shards} shards of segmenting" in result.err
+    assert f"resuming after {shards} of {shards} shards of cleaning" in result.err
+    assert f"resuming after 2 of {shards} shards of segmenting" in result.err
     assert contents(tmp_path / "data") == contents(tmp_path / "one")
-    assert not left.exists()
+    assert not store.exists()
 
 
-def test_a_run_trains_on_it(cli, corpus, tmp_path):
-    given = [corpus / "run.toml", "--set", f'folder="{tmp_path / "run"}"', "--set", "training.max_updates=1"]
+def test_prepared_shards_are_used_in_training(cli, corpus, tmp_path):
+    arguments = [corpus / "run.toml", "--set", f'folder="{tmp_path / "run"}"', "--set", "training.max_updates=1"]
     store = tmp_path / "shards"
-    result = cli("prepare", *given, *SHARDS, "--rows", "100", "--store", store)
+    result = cli("prepare", *arguments, *SHARDS, "--rows", "100", "--store", store)
     assert result.code == 0 and "prepared 200 training pairs" in result.err and not store.exists()
-    trained = cli("train", *given)
+    trained = cli("train", *arguments)
     assert trained.code == 0 and "prepared" not in trained.err.partition("[data]")[0]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--store", "x"], "--store has no effect without --engine"),
         (["--rows", "5"], "--rows has no effect without --engine"),
@@ -65,18 +67,20 @@ def test_a_run_trains_on_it(cli, corpus, tmp_path):
         (["--engine", "slurm"], "'--engine'"),
     ],
 )
-def test_bad_options(cli, corpus, arguments, said):
+def test_wrong_usage(cli, corpus, arguments, message):
     result = cli("prepare", corpus / "run.toml", *arguments)
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
 
 
-def test_faults(fault, corpus, tmp_path, monkeypatch):
-    asked = ["prepare", corpus / "run.toml", "--set", f'data.prepared="{tmp_path / "data"}"', "--engine"]
+def test_errors(user_error, corpus, tmp_path, monkeypatch):
+    command = ["prepare", corpus / "run.toml", "--set", f'data.prepared="{tmp_path / "data"}"', "--engine"]
     text = corpus / "train.en"
-    assert fault(*asked, "local", "--store", text).startswith(f"{text}: must be a folder that can be written to; got: ")
-    assert "nosuch://x: must be a store that" in fault(*asked, "local", "--store", "nosuch://x")
-    assert "none: no such file" in fault(*asked, "local", "--set", 'data.train=["none|none"]')
+    assert user_error(*command, "local", "--store", text).startswith(
+        f"{text}: must be a folder that can be written to; got: "
+    )
+    assert "nosuch://x: must be a store that" in user_error(*command, "local", "--store", "nosuch://x")
+    assert "none: no such file" in user_error(*command, "local", "--set", 'data.train=["none|none"]')
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert fault(*asked, "ray").startswith('the engine "ray" needs a library: pip install "ray[data]"; got: ')
+    assert user_error(*command, "ray").startswith('the engine "ray" needs a library: pip install "ray[data]"; got: ')
     assert list(tmp_path.iterdir()) == []

@@ -1,44 +1,46 @@
-"""`rnnsearch serve`: what keeps it from starting. (`tests/serve` has it running.)"""
+"""Errors of `rnnsearch serve` at start-up. (`tests/serve` tests running servers.)"""
 
 import socket
-from collections.abc import Callable
-
-Fault = Callable[..., str]
 
 
-def test_a_folder_that_is_no_models(fault, corpus):
-    assert fault("serve", corpus / "nowhere") == f"{corpus / 'nowhere'}: there is no such model folder"
-    assert "is not a complete model folder: missing" in fault("serve", corpus)
+def test_invalid_model_folder_is_an_error(user_error, corpus):
+    assert user_error("serve", corpus / "nowhere") == f"{corpus / 'nowhere'}: there is no such model folder"
+    assert "is not a complete model folder: missing" in user_error("serve", corpus)
 
 
-def test_two_models_of_one_name(fault, one_vector):
-    said = fault("serve", one_vector, one_vector)
-    assert said == f"models must have folders of different names; got {one_vector} and {one_vector}"
+def test_models_with_the_same_name_are_an_error(user_error, one_vector):
+    message = user_error("serve", one_vector, one_vector)
+    assert message == f"models must have folders of different names; got {one_vector} and {one_vector}"
 
 
-def test_an_address_that_is_taken(fault, one_vector):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        said = fault("serve", one_vector, "--port", port)
-    assert said == f"host and port must be free to listen on; got 127.0.0.1:{port}: Address already in use"
+def test_used_port_is_an_error(user_error, one_vector):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        message = user_error("serve", one_vector, "--port", port)
+    assert message == f"host and port must be free to listen on; got 127.0.0.1:{port}: Address already in use"
 
 
-def test_keys_that_cannot_be_read(fault, one_vector, tmp_path):
+def test_unreadable_or_empty_api_key_file_is_an_error(user_error, one_vector, tmp_path):
     keys = tmp_path / "keys"
-    assert fault("serve", one_vector, "--api-keys", keys).startswith(f"{keys}: the file of API keys cannot be read")
+    assert user_error("serve", one_vector, "--api-keys", keys).startswith(
+        f"{keys}: the file of API keys cannot be read"
+    )
     keys.write_text("\n")
-    assert fault("serve", one_vector, "--api-keys", keys) == f"{keys}: must hold API keys, one a line; it is empty"
+    assert (
+        user_error("serve", one_vector, "--api-keys", keys)
+        == f"{keys}: must contain API keys, one per line; got an empty file"
+    )
 
 
-def test_suggestions_that_cannot_be_kept(fault, one_vector, tmp_path, monkeypatch):
+def test_unwritable_suggestion_file_is_an_error(user_error, one_vector, tmp_path, monkeypatch):
     monkeypatch.setattr("rnnsearch.serve.server.run", None)
-    said = "must be a file that can be added to; got: "
-    assert fault("serve", one_vector, "--suggestions", tmp_path) == f"{tmp_path}: {said}Is a directory"
-    place = tmp_path / "nowhere" / "kept"
-    assert fault("serve", one_vector, "--suggestions", place) == f"{place}: {said}No such file or directory"
+    message = "must be a file that can be added to; got: "
+    assert user_error("serve", one_vector, "--suggestions", tmp_path) == f"{tmp_path}: {message}Is a directory"
+    path = tmp_path / "nowhere" / "kept"
+    assert user_error("serve", one_vector, "--suggestions", path) == f"{path}: {message}No such file or directory"
 
 
-def test_a_device_that_is_not_there(fault, one_vector, monkeypatch):
+def test_missing_device_is_an_error(user_error, one_vector, monkeypatch):
     monkeypatch.setattr("rnnsearch.serve.server.run", None)
-    assert fault("serve", one_vector, "--device", "foo") == 'device: must be auto, cpu, cuda or cuda:N; got "foo"'
-    assert "device: must be a device of this machine" in fault("serve", one_vector, "--device", "cuda:99")
+    assert user_error("serve", one_vector, "--device", "foo") == 'device: must be auto, cpu, cuda or cuda:N; got "foo"'
+    assert "device: must be a device of this machine" in user_error("serve", one_vector, "--device", "cuda:99")

@@ -1,4 +1,4 @@
-"""`torchrun -m rnnsearch train`: the real command in two processes, killed and started again, and refused."""
+"""`torchrun -m rnnsearch train` in two processes: restarts of a killed worker, interruption and errors."""
 
 import json
 import os
@@ -33,40 +33,40 @@ def torchrun(folder: Path, *settings: str, restarts: int = 0) -> subprocess.Pope
 
 
 def workers(agent: int) -> list[int]:
-    """The processes that torchrun started, the first one first."""
-    found = {}
+    """Return the process ids of the workers that torchrun started, by rank."""
+    workers_by_rank = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             variables = (entry / "environ").read_bytes().split(b"\0") if parent == agent else []
         except OSError:
             continue
-        found |= {int(v.removeprefix(b"RANK=")): int(entry.name) for v in variables if v.startswith(b"RANK=")}
-    return [found[rank] for rank in sorted(found)]
+        workers_by_rank |= {int(v.removeprefix(b"RANK=")): int(entry.name) for v in variables if v.startswith(b"RANK=")}
+    return [workers_by_rank[rank] for rank in sorted(workers_by_rank)]
 
 
-def wait_for_update(folder: Path, least: int, process: subprocess.Popen[str]) -> None:
-    """Until a checkpoint has so many updates."""
+def wait_for_update(folder: Path, updates: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a checkpoint has at least this many updates."""
     state, end = folder / "out" / "checkpoints" / "last" / "state.json", time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         try:
-            if json.loads(state.read_text())["update"] >= least:
+            if json.loads(state.read_text())["update"] >= updates:
                 return
-        except (OSError, ValueError):  # between two of them
+        except (OSError, ValueError):  # the file is being replaced
             pass
         time.sleep(0.05)
     process.kill()
-    raise AssertionError(f"no update {least}: {process.communicate(timeout=10)}")
+    raise AssertionError(f"no update {updates}: {process.communicate(timeout=10)}")
 
 
 def devices() -> list[Any]:
-    """The CPU, and GPUs where there is one for each process (gradients then go over nccl)."""
+    """Return the CPU, and GPUs if there is one per process (gradients are then reduced by NCCL)."""
     return ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(devices=2))]
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
 @pytest.mark.parametrize("device", devices())
-def test_a_killed_worker_is_started_again_and_sigterm_saves(folder, device):
+def test_killed_worker_is_restarted_and_sigterm_saves_state(folder, device):
     process = torchrun(folder, f"training.device={device}", restarts=1)
     wait_for_update(folder, 20, process)
     _, second = workers(process.pid)
@@ -77,7 +77,7 @@ def test_a_killed_worker_is_started_again_and_sigterm_saves(folder, device):
     out, err = process.communicate(timeout=120)
     assert out == ""
     assert err.count("going on from update ") == 1, err
-    assert err.count("training was interrupted at update ") == 1, "one process says it"
+    assert err.count("training was interrupted at update ") == 1, "only one process prints it"
     assert "it is started" not in err
     messages = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines()]
     history = [row["update"] for row in messages if row["kind"] == "dev"]
@@ -86,10 +86,10 @@ def test_a_killed_worker_is_started_again_and_sigterm_saves(folder, device):
     assert f"training was interrupted at update {state['update']}; its state is saved in" in err
 
 
-def test_a_fault_of_the_run_file_is_said_once(folder):
+def test_run_file_error_is_printed_once(folder):
     process = torchrun(folder, "training.precision=fp16")
     _, err = process.communicate(timeout=300)
     assert process.returncode != 0
-    said = [line for line in err.splitlines() if line.startswith("rnnsearch: ")]
-    assert len(said) == 1
-    assert said[0].startswith("rnnsearch: run.toml: training.precision: must be")
+    errors = [line for line in err.splitlines() if line.startswith("rnnsearch: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith("rnnsearch: run.toml: training.precision: must be")

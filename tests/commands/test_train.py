@@ -1,4 +1,4 @@
-"""`rnnsearch prepare`, `train` and `inspect`, and what is wrong with run files."""
+"""`rnnsearch prepare`, `train` and `inspect`, and errors in run files."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ import pytest
 from rnnsearch import config as run_config
 
 
-def test_train_makes_a_model_folder_and_says_what_next(trained, model):
-    assert trained.out == "", "results go to stdout, and a trained model is no text"
+def test_train_writes_a_model_folder_and_prints_next_steps(trained, model):
+    assert trained.out == "", "training has no text output"
     err = trained.err
     assert "prepared 200 training pairs in " in err
     assert '[model.attention]\nscore = "additive"' in err, "the resolved config is printed"
@@ -27,8 +27,7 @@ def test_train_makes_a_model_folder_and_says_what_next(trained, model):
     assert run_config.load(model / "config.toml").training.max_updates == 100
 
 
-def test_the_aligner_has_no_part_in_training(cli, corpus):
-    """The network is the same to the bit without it."""
+def test_aligner_does_not_affect_training(cli, corpus):
     weights = []
     for name, on in (("with", "true"), ("without", "false")):
         settings = (f"folder={name}", f"data.aligner={on}", "training.max_updates=5")
@@ -38,7 +37,7 @@ def test_the_aligner_has_no_part_in_training(cli, corpus):
     assert weights[0] == weights[1]
 
 
-def test_merges_are_dropped_over_the_same_prepared_data(cli, corpus):
+def test_bpe_dropout_uses_the_same_prepared_data(cli, corpus):
     def weights(name, *settings):
         shared = (f"folder={name}", "data.prepared=merges", "data.aligner=false", "training.max_updates=4")
         result = cli("train", corpus / "run.toml", "--set", "text.type=bpe", "text.vocabulary=270", *shared, *settings)
@@ -47,11 +46,11 @@ def test_merges_are_dropped_over_the_same_prepared_data(cli, corpus):
 
     dropped = [weights(f"dropped-{number}", "text.bpe_dropout=0.1") for number in range(2)]
     whole = weights("whole")
-    assert [made for made, _ in (*dropped, whole)] == [True, False, False]
+    assert [is_new for is_new, _ in (*dropped, whole)] == [True, False, False]
     assert dropped[0][1] == dropped[1][1] != whole[1]
 
 
-def test_unigram_symbols_are_drawn_over_the_same_prepared_data(cli, corpus):
+def test_unigram_sampling_uses_the_same_prepared_data(cli, corpus):
     def trained(name, *settings):
         text = ("text.type=unigram", "text.vocabulary=270", "data.prepared=unigram", "data.aligner=false")
         shared = (*text, f"folder={name}", "training.max_updates=4")
@@ -59,17 +58,17 @@ def test_unigram_symbols_are_drawn_over_the_same_prepared_data(cli, corpus):
         assert result.code == 0, result.err
         return "prepared 200" in result.err, (corpus / name / "model.safetensors").read_bytes()
 
-    drawn = [trained(f"drawn-{number}", "text.unigram_sampling=0.1") for number in range(2)]
+    sampled_weights = [trained(f"drawn-{number}", "text.unigram_sampling=0.1") for number in range(2)]
     whole = trained("likeliest")
-    assert [made for made, _ in (*drawn, whole)] == [True, False, False]
-    assert drawn[0][1] == drawn[1][1] != whole[1]
+    assert [is_new for is_new, _ in (*sampled_weights, whole)] == [True, False, False]
+    assert sampled_weights[0][1] == sampled_weights[1][1] != whole[1]
     result = cli("translate", corpus / "likeliest", stdin="the small cat sees the dog.\n\n日本\n")
     assert result.code == 0 and len(result.out.splitlines()) == 3
     shown = cli("inspect", corpus / "likeliest")
     assert shown.code == 0 and "subwords (unigram)" in shown.out
 
 
-def test_unigram_symbols_need_a_library(cli, corpus, monkeypatch):
+def test_unigram_needs_sentencepiece(cli, corpus, monkeypatch):
     monkeypatch.setattr("rnnsearch.text.unigram.find_spec", {}.get)
     result = cli("prepare", corpus / "run.toml", "--set", "text.type=unigram", "text.vocabulary=270", "folder=none")
     assert result.code == 1
@@ -77,23 +76,23 @@ def test_unigram_symbols_need_a_library(cli, corpus, monkeypatch):
     assert not (corpus / "none").exists()
 
 
-def test_a_joint_vocabulary_with_symbols_that_one_side_lacks(cli, corpus):
+def test_joint_vocabulary_with_minimum_counts_per_language(cli, corpus):
     joint = ("text.type=bpe", "text.joint=true", "text.vocabulary=300", "text.side_min_count=20", "model.tie=unset")
     shared = (*joint, "folder=joint", "data.aligner=false", "training.max_updates=250")
     result = cli("train", corpus / "run.toml", "--set", *shared)
     assert result.code == 0, result.err
-    told = cli("translate", corpus / "joint", "--format", "json", stdin="the small cat sees the dog.\n")
-    [row] = told.rows
+    [row] = cli("translate", corpus / "joint", "--format", "json", stdin="the small cat sees the dog.\n").rows
     assert row["text"] == "der kleine Katze sieht der Hund."
     sides = [(corpus / "joint" / "tokenizers" / f"{side}.json").read_text() for side in ("en", "de")]
-    assert sides[0] != sides[1], "each knows what it takes apart"
+    assert sides[0] != sides[1], "each language has its own rare tokens"
     dropped = cli("train", corpus / "run.toml", "--set", *shared, "text.bpe_dropout=0.1", "folder=joint-dropped")
     assert dropped.code == 0 and "prepared 200" in dropped.err
 
 
-def test_data_without_an_aligner_are_said_to_have_none(cli, corpus):
-    data, other = ("data.prepared=bare", "training.max_updates=2"), "data.aligner=false"
-    assert "has no aligner" not in cli("train", corpus / "run.toml", "--set", "folder=first", *data, other).err
+def test_missing_aligner_of_prepared_data_is_reported(cli, corpus):
+    data = ("data.prepared=bare", "training.max_updates=2")
+    first = cli("train", corpus / "run.toml", "--set", "folder=first", *data, "data.aligner=false")
+    assert "has no aligner" not in first.err
     (corpus / "later" / "aligner").mkdir(parents=True)
     (corpus / "later" / "aligner" / "of another run").touch()
     assert "has no aligner" in cli("train", corpus / "run.toml", "--set", "folder=later", *data).err
@@ -102,7 +101,7 @@ def test_data_without_an_aligner_are_said_to_have_none(cli, corpus):
 
 @pytest.fixture
 def folder(corpus: Path, tmp_path: Path) -> Path:
-    """A copy of the corpus and its run file, to be changed."""
+    """Return a copy of the corpus and its run file that a test can change."""
     shutil.copytree(corpus, tmp_path / "corpus", ignore=shutil.ignore_patterns("model", "one-vector"))
     return tmp_path / "corpus"
 
@@ -120,13 +119,13 @@ def test_prepare_reports_what_was_left_out(cli, folder, tmp_path):
     assert "target: " in result.err
     assert "% unknown" in result.err
     assert (tmp_path / "out" / "data" / "prepared.json").is_file()
-    # train then takes what is prepared
+    # Training uses the prepared data.
     result = cli("train", folder / "run.toml", "--set", f"folder={tmp_path / 'out'}", "training.max_updates=1")
     assert result.code == 0
     assert "prepared 2" not in result.err
 
 
-def test_prepare_makes_it_anew(cli, folder, tmp_path):
+def test_prepare_replaces_stale_data(cli, folder, tmp_path):
     settings = ("--set", f"folder={tmp_path / 'out'}")
     assert cli("prepare", folder / "run.toml", *settings).code == 0
     for name in ("train.en", "train.de"):
@@ -140,29 +139,29 @@ def test_prepare_makes_it_anew(cli, folder, tmp_path):
     assert "201 pairs read, 201 kept" in again.err
 
 
-def test_a_run_without_a_folder_lands_in_runs(cli, corpus, tmp_path, monkeypatch):
+def test_default_run_folder(cli, corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train = ("train", corpus / "run.toml", "--set", "training.dev_bleu=false", "--set")
     result = cli(*train, "training.max_updates=1")
     assert result.code == 0, result.err
     assert (tmp_path / "runs" / "tiny" / "model.safetensors").is_file()
-    # again: refused without --resume, goes on with it
+    # A second run is rejected without --resume, and continues with it.
     again = cli(*train, "training.max_updates=1")
     assert again.code == 1
     assert again.err.splitlines()[-1] == (
         "rnnsearch: runs/tiny: holds a training run already; continue with --resume, or name another folder"
     )
-    more = cli(*train, "training.max_updates=2", "--resume")
-    assert more.code == 0, more.err
-    assert "going on from update 1 (runs/tiny/checkpoints/last)" in more.err
-    assert "training ended: 2 updates done" in more.err
+    resumed = cli(*train, "training.max_updates=2", "--resume")
+    assert resumed.code == 0, resumed.err
+    assert "going on from update 1 (runs/tiny/checkpoints/last)" in resumed.err
+    assert "training ended: 2 updates done" in resumed.err
     other = cli(*train, "training.seed=3", "--resume", "--set", "model.embedding=8")
     assert other.code == 1
     assert "its run differs from this config in model.embedding, training.seed;" in other.err
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("preset=smal", "preset must be one of "),
         ("training.batch_tokens=3", "training.batch_tokens: unknown option"),
@@ -171,17 +170,17 @@ def test_a_run_without_a_folder_lands_in_runs(cli, corpus, tmp_path, monkeypatch
         ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(cli, corpus, tmp_path, setting, said):
+def test_wrong_setting_is_a_one_line_error(cli, corpus, tmp_path, setting, message):
     result = cli("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'out'}", "--set", setting)
     assert (result.code, result.out) == (1, "")
     last = result.err.splitlines()[-1]
-    assert said in last
+    assert message in last
     assert last.startswith("rnnsearch: ")
     assert "Traceback" not in result.err
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
-def test_all_faults_come_at_once(cli, corpus):
+def test_all_problems_are_reported_together(cli, corpus):
     result = cli(
         "train", corpus / "run.toml", "--set", "training.optimiser.rho=0.9", "--set", "model.encoder.cell=gruu",
         "--set", "training.schedule.type=halving",
@@ -196,28 +195,28 @@ def test_all_faults_come_at_once(cli, corpus):
     ]
 
 
-def test_missing_and_unfitting_files(fault, corpus, tmp_path):
+def test_missing_and_unequal_files_are_an_error(user_error, corpus, tmp_path):
     nowhere = tmp_path / "nowhere.toml"
-    assert fault("train", nowhere) == f"{nowhere}: no such run file"
+    assert user_error("train", nowhere) == f"{nowhere}: no such run file"
     out = f"folder={tmp_path / 'out'}"
-    text = fault("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["train.en|dev.de"]')
+    text = user_error("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["train.en|dev.de"]')
     assert text == f"{corpus / 'train.en'} and {corpus / 'dev.de'} must have the same number of lines; got 200 and 20"
     assert not (tmp_path / "out" / "data").exists()
 
 
-def test_a_folder_of_another_model_is_refused_before_any_text_comes_into_it(fault, corpus, own):
-    before = sorted(own.rglob("*"))
-    told = fault("train", corpus / "run.toml", "--set", f'folder="{own}"')
-    assert told == f"{own}: holds a model without a checkpoint to go on from; name another folder"
-    assert sorted(own.rglob("*")) == before
+def test_folder_of_another_model_is_rejected_before_preparation(user_error, corpus, model_copy):
+    before = sorted(model_copy.rglob("*"))
+    message = user_error("train", corpus / "run.toml", "--set", f'folder="{model_copy}"')
+    assert message == f"{model_copy}: holds a model without a checkpoint to go on from; name another folder"
+    assert sorted(model_copy.rglob("*")) == before
 
 
-def test_a_folder_name_is_no_markup(cli, model, tmp_path):
+def test_folder_name_is_not_parsed_as_markup(cli, model, tmp_path):
     (tmp_path / "my [bold]").symlink_to(model)
     assert "my [bold]" in cli("inspect", tmp_path / "my [bold]").out
 
 
-def test_inspect_shows_parts_training_and_config(cli, model):
+def test_inspect_shows_components_training_and_config(cli, model):
     result = cli("inspect", model, "--config")
     assert (result.code, result.err) == (0, "")
     facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
@@ -231,7 +230,7 @@ def test_inspect_shows_parts_training_and_config(cli, model):
     assert rows["Search"] == "beam 3, length penalty 1"
     assert rows["In training"] == "fast twins of encoder, decoder, output"
     assert rows["Training pairs"] == "200"
-    assert rows["Weights' SHA-256"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    assert rows["SHA-256 of weights"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     assert rows["Updates"].startswith(f"{facts['updates']} (")
     assert "[model.attention]" in result.out
     assert "[model.attention]" not in cli("inspect", model).out
@@ -240,17 +239,17 @@ def test_inspect_shows_parts_training_and_config(cli, model):
     parameters = dict(load_system(model).model.named_parameters())
     total = sum(p.numel() for p in parameters.values())
     assert rows["all"].split() == [f"{total:,}", "100.0%"]
-    for part in ("source_embedding", "encoder", "decoder", "output"):
-        inside = sum(p.numel() for name, p in parameters.items() if name.partition(".")[0] == part)
-        assert rows[part].split() == [f"{inside:,}", f"{inside / total:.1%}"]
+    for component in ("source_embedding", "encoder", "decoder", "output"):
+        inside = sum(p.numel() for name, p in parameters.items() if name.partition(".")[0] == component)
+        assert rows[component].split() == [f"{inside:,}", f"{inside / total:.1%}"]
     for name, _ in parameters.items():
         assert f"  {name} " in result.out, "names are not cut off"
 
 
-def test_inspect_shows_what_was_measured(cli, own, corpus):
-    assert "Scores" not in cli("inspect", own).out
-    cli("evaluate", own, corpus / "dev.en", corpus / "dev.de", "--beam", "1")
-    shown = cli("inspect", own).out
+def test_inspect_shows_scores(cli, model_copy, corpus):
+    assert "Scores" not in cli("inspect", model_copy).out
+    cli("evaluate", model_copy, corpus / "dev.en", corpus / "dev.de", "--beam", "1")
+    shown = cli("inspect", model_copy).out
     assert re.search(r"^dev\.en +20 +beam 1, length penalty 1 +BLEU +\d+\.\d\d +nrefs:1", shown, re.MULTILINE)
-    (own / "training.json").unlink()
-    assert "NLL" not in cli("inspect", own).out
+    (model_copy / "training.json").unlink()
+    assert "NLL" not in cli("inspect", model_copy).out

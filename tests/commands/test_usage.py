@@ -1,4 +1,4 @@
-"""Help, version, exit statuses and quick answers, in processes of their own."""
+"""Help, version, exit codes and wrong usage."""
 
 import subprocess
 import sys
@@ -10,10 +10,16 @@ import torch
 
 from rnnsearch import __version__
 
-COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
-BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
-COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "ensemble", "lm", "plot", "presets"]
-COMMANDS += ["distil", "export", "filter", "import", "prune", "reranker", "tune"]
+COMMANDS = [
+    *("demo", "presets", "prepare", "train", "lm", "report", "inspect"),
+    *("translate", "score", "align", "plot", "dictionary"),
+    *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner"),
+    *("ensemble", "prune", "import", "export"),
+    *("data", "backtranslate", "distil", "filter"),
+    "serve",
+]
+SUBCOMMANDS = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
+MAX_SUMMARY_WORDS = 8
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -27,36 +33,57 @@ def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> 
     )
 
 
-def test_help_lists_every_command(cli):
+def test_help_lists_every_command_once_with_a_short_summary(cli):
     result = cli("--help")
     assert result.code == 0
-    listed = [line.split()[0] for line in result.out.partition("Commands:\n")[2].splitlines() if line[2] != " "]
-    assert sorted(listed) == sorted(COMMANDS)
+    panels = result.out.partition("\nTrain:\n")[2]
+    rows = [line.split(maxsplit=1) for line in panels.splitlines() if line.startswith("  ")]
+    assert sorted(name for name, _ in rows) == sorted(COMMANDS)
+    for _, summary in rows:
+        assert summary.endswith(".") and not summary.endswith("..."), summary
+        assert len(summary.split()) <= MAX_SUMMARY_WORDS, summary
+    assert max(map(len, result.lines)) <= 80
 
 
-@pytest.mark.parametrize(
-    "name", [*COMMANDS, "data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
-)
-def test_each_command_has_help(cli, name):
+def test_help_of_translate_groups_options_in_panels(cli):
+    result = cli("translate", "--help")
+    panels = [line.removesuffix(":") for line in result.lines if line.endswith(":") and not line.startswith(" ")]
+    assert panels == [
+        "Arguments",
+        "Input and output",
+        "Search",
+        "Sampling",
+        "Ensembles",
+        "Unknown words",
+        "Terms and tags",
+        "Bulk",
+        "Hardware",
+        "Options",
+    ]
+    assert "[default: the model's; 1<=x<=1000]" in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *SUBCOMMANDS])
+def test_every_command_has_help(cli, name):
     result = cli(*name.split(), "--help")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"Usage: rnnsearch {name} ")
     assert len(result.out.splitlines()) > 5
 
 
-@pytest.mark.parametrize("asked", [lambda: torch.empty(2**50), lambda: np.empty(2**50)], ids=["torch", "numpy"])
-def test_too_little_memory_is_said_in_a_sentence(asked, cli, monkeypatch):
-    monkeypatch.setattr("rnnsearch.cli.app.app", lambda *_, **__: asked())
+@pytest.mark.parametrize("allocate", [lambda: torch.empty(2**50), lambda: np.empty(2**50)], ids=["torch", "numpy"])
+def test_out_of_memory_is_a_one_line_error(allocate, cli, monkeypatch):
+    monkeypatch.setattr("rnnsearch.cli.app.app", lambda *_, **__: allocate())
     code, out, err = cli("translate")
     assert (code, out) == (1, "")
-    assert err.startswith("rnnsearch: there is not enough memory; smaller batches take less") and err.count("\n") == 1
+    assert err.startswith("rnnsearch: not enough memory; use smaller batches") and err.count("\n") == 1
 
 
-def test_a_fault_of_the_program_is_not_called_one_of_memory(cli, monkeypatch):
-    def fault(*_, **__):
+def test_other_runtime_errors_are_not_reported_as_out_of_memory(cli, monkeypatch):
+    def raise_error(*_, **__):
         raise RuntimeError("sizes differ")
 
-    monkeypatch.setattr("rnnsearch.cli.app.app", fault)
+    monkeypatch.setattr("rnnsearch.cli.app.app", raise_error)
     with pytest.raises(RuntimeError, match="sizes differ"):
         cli("translate")
 
@@ -66,7 +93,7 @@ def test_version(cli):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["translatte"], "No such command"),
         (["translate"], "Missing argument"),
@@ -82,32 +109,33 @@ def test_version(cli):
         (["translate", "m", "--seed", "0"], "--seed has no effect without --sample"),
         (["translate", "m", "--sample", "--top-p", "0"], "'--top-p'"),
         (["translate", "m", "--diversity", "1"], "--diversity has no effect without --groups"),
-        (["translate", "m", "--sample", "--groups", "2"], "two ways to search; choose one"),
-        (["translate", "m", "--stochastic", "--noisy", "4"], "--stochastic and --noisy are two ways to search"),
+        (["translate", "m", "--sample", "--groups", "2"], "are different search methods; choose one"),
+        (["translate", "m", "--stochastic", "--noisy", "4"], "--stochastic and --noisy are different search methods"),
         (["translate", "m", "--stochastic", "--top-p", "0.5"], "--top-p has no effect without --sample"),
         (["translate", "m", "--seed", "1", "--groups", "2"], "without --sample or --stochastic or --noisy"),
         (["translate", "m", "--sigma", "1"], "--sigma has no effect without --noisy"),
         (["translate", "m", "--noisy", "1"], "'--noisy'"),
         (["translate", "m", "--mbr", "ter"], "'--mbr'"),
-        (["translate", "m", "n", "--weights", "1,x"], "--weights must be numbers with commas between; got 1,x"),
+        (["translate", "m", "n", "--weights", "1,x"], "--weights must be comma-separated numbers; got 1,x"),
         (["translate", "m", "--unsure", "mark"], "--unsure has no effect without --min-confidence"),
         (["translate", "m", "--min-confidence", "2"], "'--min-confidence'"),
         (["translate", "m", "--min-confidence", "0.5", "--format", "json"], "--min-confidence needs --format text"),
         (["dictionary", "a", "b", "--model", "m", "--alignments", "l"], "--model has no effect with --alignments"),
         (["dictionary", "a", "b", "--by", "attention"], "--by has no effect without --model"),
         (["score", "m", "a", "b", "--format", "nbest"], "'--format'"),
-        (["filter", "a", "b", "--scores", "s"], "there must be models (--forward, --reverse), files for what is kept"),
+        (
+            ["filter", "a", "b", "--scores", "s"],
+            "needs a model (--forward, --reverse) to score pairs, files for the best pairs",
+        ),
         (["filter", "a", "b", "--scores", "s", "-o", "c", "d"], "-o needs --share, --threshold or both"),
         (["filter", "a", "b", "--scores", "s", "--forward", "m", "--share", "1"], "have no effect without -o"),
         (["filter", "a", "b", "--scores", "s", "-o", "c", "c", "--share", "1"], "must name different files; got c"),
         (["filter", __file__, "b", "--scores", __file__, "--forward", "m"], "--scores must not be a file that is read"),
-        *(
-            ([name, "m", *read, "-o", __file__], "--output must not be a file that is read")
-            for name, read in [
-                *[("score", ["a", __file__]), ("align", [__file__, "b"]), ("distil", [__file__])],
-                *[("backtranslate", [__file__]), ("distil", ["a", "--interpolate", __file__])],
-            ]
-        ),
+        (["score", "m", "a", __file__, "-o", __file__], "--output must not be a file that is read"),
+        (["align", "m", __file__, "b", "-o", __file__], "--output must not be a file that is read"),
+        (["distil", "m", __file__, "-o", __file__], "--output must not be a file that is read"),
+        (["distil", "m", "a", "--interpolate", __file__, "-o", __file__], "--output must not be a file that is read"),
+        (["backtranslate", "m", __file__, "-o", __file__], "--output must not be a file that is read"),
         (["dictionary", __file__, "b", "-o", __file__], "--output must not be a file that is read"),
         (["translate", "m", "--length-penalty", "1000"], "'--length-penalty'"),
         (["translate", "m", "--threads", "100000"], "'--threads'"),
@@ -117,36 +145,36 @@ def test_version(cli):
         (["train", "run.toml", "--nothing"], "No such option"),
     ],
 )
-def test_wrong_usage_exits_2(cli, arguments, said):
+def test_wrong_usage_exits_2(cli, arguments, message):
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
-    assert said in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_help_needs_no_heavy_library():
+def test_help_imports_no_heavy_library():
     code = (
         "import sys\nsys.argv = ['rnnsearch', '--help']\nfrom rnnsearch.cli import main\n"
         "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
         "heavy = {'torch', 'tokenizers', 'numpy', 'sacrebleu', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
         "sys.stderr.write(' '.join(sorted(heavy)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-    assert "Usage: rnnsearch" in done.stdout
-    assert done.stderr == ""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert "Usage: rnnsearch" in process.stdout
+    assert process.stderr == ""
 
 
-def test_exit_statuses_and_streams_of_the_real_command(model, tmp_path):
-    right = command("translate", model, stdin=b"the cat sees the dog.\n\n")
-    assert right.returncode == 0
-    assert right.stderr == b""
-    assert right.stdout.count(b"\n") == 2
-    wrong = command("translate", tmp_path / "nowhere", stdin=b"a\n")
-    assert (wrong.returncode, wrong.stdout) == (1, b"")
-    assert wrong.stderr.decode() == f"rnnsearch: {tmp_path / 'nowhere'}: there is no such model folder\n"
+def test_exit_codes_and_streams_of_the_installed_command(model, tmp_path):
+    success = command("translate", model, stdin=b"the cat sees the dog.\n\n")
+    assert success.returncode == 0
+    assert success.stderr == b""
+    assert success.stdout.count(b"\n") == 2
+    failure = command("translate", tmp_path / "nowhere", stdin=b"a\n")
+    assert (failure.returncode, failure.stdout) == (1, b"")
+    assert failure.stderr.decode() == f"rnnsearch: {tmp_path / 'nowhere'}: there is no such model folder\n"
 
 
-def test_a_reader_that_leaves_early_is_no_fault(model, tmp_path):
+def test_closed_output_pipe_is_not_an_error(model, tmp_path):
     """`rnnsearch translate ... | head -1`"""
     text = tmp_path / "in.txt"
     text.write_text("the cat sees the dog.\n" * 3000)

@@ -42,7 +42,7 @@ from rnnsearch.cli.panels import PanelCommand, PanelGroup, expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts, Done
-    from rnnsearch.evaluation.filtering import Numbers, PairScores
+    from rnnsearch.evaluation.filtering import Scores, PairScores
 
 # `rnnsearch data`.
 
@@ -227,7 +227,7 @@ def filter_pairs(
     models = {name: model for name, model in (("forward", forward), ("reverse", reverse)) if model is not None}
     if not models and output is None:
         raise BadParameter(
-            "needs a model (--forward, --reverse) to score pairs, files for selected pairs (-o), or both"
+            "needs a model (--forward, --reverse) to score pairs, files for the best pairs (-o), or both"
         )
     if output is not None and share is None and threshold is None:
         raise BadParameter("-o needs --share, --threshold or both")
@@ -301,7 +301,7 @@ def _write_best_pairs(
     print_message(f"{selected.sum():,} of {num_pairs:,} pairs selected{lowest}")
 
 
-def _read_scores(path: Path) -> Numbers:
+def _read_scores(path: Path) -> Scores:
     """Return the scores of a file; raise DataError for a line that is not a number."""
     import numpy as np
 

@@ -15,7 +15,7 @@ from rnnsearch.text.alignment_types import AlignedBy, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.evaluation.assess import Assessment
-    from rnnsearch.evaluation.tuning import Tried
+    from rnnsearch.evaluation.tuning import Trial
     from rnnsearch.text.alignments import Links
     from rnnsearch.translator.translator import Translator
 
@@ -60,7 +60,7 @@ def evaluate(
     Prints BLEU, chrF and TER with sacreBLEU signatures, BLEU without unknown words, and scores by sentence length.
     """
     from rnnsearch.evaluation.assess import assess, training_counts
-    from rnnsearch.evaluation.report import read_grouped, require_places, write_assessment
+    from rnnsearch.evaluation.report import read_grouped_sentences, require_writable_outputs, write_assessment
     from rnnsearch.translator.loading import load
     from rnnsearch.utils.files import write_json
 
@@ -68,7 +68,7 @@ def evaluate(
         raise BadParameter("--sentences has no effect without --report")
     if by is not None and alignments is None:
         raise BadParameter("--by has no effect without --alignments")
-    require_places(report, output)
+    require_writable_outputs(report, output)
     hardware.set_threads()
     translator = load(model, hardware.device)
     sources, references = read_parallel_lines(source, reference)
@@ -79,7 +79,7 @@ def evaluate(
     gold = None
     if alignments is not None:
         gold = (str(alignments), _read_gold_links(translator, by, alignments, source, len(sources)))
-    grouped_sentences = read_grouped(sentences) if sentences is not None else None
+    grouped_sentences = read_grouped_sentences(sentences) if sentences is not None else None
     assessment = assess(
         translator,
         sources,
@@ -89,8 +89,8 @@ def evaluate(
         baseline_lines,
         gold,
         training_counts(model, training_text),
-        more=more_references,
-        by=by,
+        more_references=more_references,
+        align_by=by,
     )
     typer.echo(assessment.evaluation.to_text())
     if output is not None:
@@ -195,7 +195,7 @@ def plot(
     if output is not None:
         print_message(str(translation.plot(output, unit)))
         return
-    attention, columns, rows = translation.drawing(unit)
+    attention, columns, rows = translation.heatmap_data(unit)
     links = translation.attended if unit == "words" else translation.attended_tokens
     typer.echo(f"{translation.text}\n")
     typer.echo(draw(attention, columns, rows, scale=True, links=links))
@@ -232,8 +232,8 @@ def tune(
     """
     hardware.set_threads()
     settings = None if values is None else dict(map(_parse_values, values))
-    from rnnsearch.evaluation.tuning import TABLE, Tuning
-    from rnnsearch.translator.confidence import CONFIDENCE
+    from rnnsearch.evaluation.tuning import TABLE_FILE, Tuning
+    from rnnsearch.translator.confidence import CALIBRATION_FILE
 
     sources, references = read_parallel_lines(source, reference)
     tuning = Tuning(model, sources, references, metric, lm, hardware.device, settings)
@@ -247,8 +247,8 @@ def tune(
     tuning.write()
     if changed:
         listed = ", ".join(f"{name} = {value:g}" for name, value in changed.items())
-        print_message(f"{model}: {listed} ({model / TABLE})")
-        if (model / CONFIDENCE).is_file():
+        print_message(f"{model}: {listed} ({model / TABLE_FILE})")
+        if (model / CALIBRATION_FILE).is_file():
             print_message("the calibration is for the previous settings: run `rnnsearch calibrate` again")
 
 
@@ -267,6 +267,6 @@ def _parse_values(text: str) -> tuple[str, list[int | float]]:
     return name, values
 
 
-def _tried_line(tried: Tried, metric: str) -> str:
+def _tried_line(tried: Trial, metric: str) -> str:
     settings = "  ".join(f"{name} {value:g}" for name, value in tried.settings.items())
     return f"{settings}  {metric} {tried.score:.2f}  {tried.seconds:.1f} s"

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.accel.registry import in_training
+from rnnsearch.accel.registry import describe_training
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language_model import LanguageModelConfig
-from rnnsearch.engine.file import damaged, header_of
+from rnnsearch.engine.file import damaged_error, read_header
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native.library import status
@@ -151,7 +151,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "Parameters": parameters,
             "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
             "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
-            "In training": in_training(system.model),
+            "In training": describe_training(system.model),
             **digest,
         }
     text_types = " to ".join(dict.fromkeys(TEXT_TYPE_NAMES[text_type] for text_type in config.text.types))
@@ -165,8 +165,8 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         "Alignments": _alignments(system, path),
         "Search": _search(config),
         **_companion_rows(config.search),
-        "In training": in_training(system.model),
-        "On this machine": system.fast_scorer(config.search.precision).what,
+        "In training": describe_training(system.model),
+        "On this machine": system.fast_scorer(config.search.precision).description,
         **digest,
     }
 
@@ -288,12 +288,12 @@ def _training_rows(facts: dict[str, Any], origin: dict[str, str]) -> dict[str, s
 
 def _read_header(path: Path) -> tuple[dict[str, str], list[Sequence[str]]]:
     """Return the origin of the data and the rows of scores in an engine file; raise ModelError if it is damaged."""
-    header = header_of(path)
+    header = read_header(path)
     try:
         origin = {str(name): str(text) for name, text in dict(header.get("about", {})).items()}
         return origin, list(_score_rows([dict(test_set) for test_set in header.get("scores", [])]))
     except (KeyError, TypeError, ValueError, IndexError):
-        raise damaged(path) from None
+        raise damaged_error(path) from None
 
 
 def _score_rows(test_sets: list[dict[str, Any]]) -> Rows:

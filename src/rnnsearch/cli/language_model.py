@@ -73,7 +73,7 @@ def _format_score(scored: ScoredText, format: str) -> str:
     row = {
         "text": scored.text,
         "log_prob": scored.log_prob,
-        "symbols": scored.symbols,
+        "symbols": scored.tokens,
         "token_scores": scored.token_scores,
     }
     return json.dumps(row, ensure_ascii=False) + "\n"
@@ -85,7 +85,7 @@ def _print_perplexity(chunks: list[Perplexity]) -> None:
 
     total = Perplexity(*map(sum, zip(*chunks, strict=True)))
     print_message(
-        f"perplexity {total.per_symbol:.2f} per token ({total.symbols:,}), {total.per_word:.2f} per word "
+        f"perplexity {total.per_token:.2f} per token ({total.tokens:,}), {total.per_word:.2f} per word "
         f"({total.words:,}); {total.bits_per_character:.3f} bits per character (ends of lines count)"
     )
 

@@ -58,10 +58,14 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     system = load_system(model)
     system.require("translate")
     sources, targets = read_parallel_lines(source, target)
-    tables = learn_candidate_tables(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
+    tables = learn_candidate_tables(
+        system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target)
+    )
     save_candidate_tables(model, tables)
     with_translations = int((tables["translations"][:, 0] >= 0).sum())
-    print_message(f"{model / CANDIDATES_FILE}: translations of {with_translations:,} of {len(system.source):,} source tokens")
+    print_message(
+        f"{model / CANDIDATES_FILE}: translations of {with_translations:,} of {len(system.source):,} source tokens"
+    )
 
 
 def dictionary(
@@ -159,14 +163,14 @@ def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware:
     """
     hardware.set_threads()
     from rnnsearch.systems.folder import require_complete
-    from rnnsearch.translator.confidence import CONFIDENCE, learned
+    from rnnsearch.translator.confidence import CALIBRATION_FILE, learn_calibration
     from rnnsearch.translator.loading import load
 
     require_complete(model)  # `load` also accepts an engine file, to which nothing can be added
     sources, references = read_parallel_lines(source, reference)
-    calibration = learned(load(model, hardware.device).translate(sources), references)
-    calibration.save(model / CONFIDENCE)
+    calibration = learn_calibration(load(model, hardware.device).translate(sources), references)
+    calibration.save(model / CALIBRATION_FILE)
     print_message(
-        f"{model / CONFIDENCE}: {calibration.right:.1%} of {calibration.words:,} words are correct; the expected "
+        f"{model / CALIBRATION_FILE}: {calibration.right:.1%} of {calibration.words:,} words are correct; the expected "
         f"calibration error on held-out sentences is {calibration.error:.1%}"
     )

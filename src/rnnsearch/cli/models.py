@@ -182,9 +182,9 @@ def reranker(
     """
     hardware.set_threads()
     from rnnsearch.translator.loading import load
-    from rnnsearch.translator.rerank import learn, load_features, require_free
+    from rnnsearch.translator.rerank import learn, load_features, require_reranker_or_new
 
-    require_free(output)
+    require_reranker_or_new(output)
     sources, references = read_parallel_lines(source, reference)
     features = load_features(reverse, lm, hardware.device)
     learned = learn(load(model, hardware.device), sources, references, features, method, metric, n_best)

@@ -103,7 +103,7 @@ class LinkWriter:
         Args:
             words_before: Number of words before the translation in its output line; None if that line is empty.
         """
-        by_attention = self._always_attention or translation.aligned is None
+        by_attention = self._always_attention or translation.aligner_links is None
         if by_attention:
             count_attention_information(translation, self._counts)
         if words_before is None:

@@ -173,7 +173,9 @@ def align(
     by: AlignBy = None,
     reverse: Annotated[
         Path | None,
-        Option(help="Model of the opposite direction, whose links are combined with the model's (not by an aligner)."),
+        Option(
+            help="Model of the opposite direction, whose links are combined with the model's; not for --by aligner."
+        ),
     ] = None,
     symmetrise: Annotated[
         Symmetrisation | None,

@@ -121,10 +121,10 @@ class TranslateOptions:
 
     def fingerprint(self) -> dict[str, str]:
         """Return everything that the results depend on by option; paths are replaced by digests of their contents."""
-        options: dict[str, Any] = _flat_options(_map_paths(self, digest))
+        options = _flat_options(self)
         del options["input name"], options["threads"]
         options["device"] = self.hardware.device.partition(":")[0]
-        return {name: str(value) for name, value in options.items()}
+        return {name: str(_map_paths(value, digest)) for name, value in options.items()}
 
 
 def _map_paths(value: Any, change: Callable[[Path], Any]) -> Any:
@@ -230,8 +230,8 @@ class LineTranslator:
             replaced.update(REPLACED_PREFIX + word.by for word in best.replaced)
             if best.blocked:
                 messages.append(
-                    f"{self.options.input_name}:{number + 1}: no translation is possible under the given constraints; "
-                    "its output line is empty"
+                    f"{self.options.input_name}:{number + 1}: the search found no translation that satisfies the "
+                    "constraints; its output line is empty"
                 )
         outputs = {OUTPUT: "".join(written)}
         if self.options.alignments:
@@ -371,10 +371,10 @@ def translation_row(translation: Translation, by_attention: bool = False) -> dic
         links = {"alignment": "attended", "token_alignment": "attended_tokens"}
     else:
         links = {"alignment": "alignment", "token_alignment": "token_alignment"}
-    row: dict[str, Any] = translation.plain(*names)
-    values: Mapping[str, Any] = translation.plain(*links.values())
+    row: dict[str, Any] = translation.json_values(*names)
+    values: Mapping[str, Any] = translation.json_values(*links.values())
     row |= {name: values[attribute] for name, attribute in links.items()}
-    row |= translation.plain("attention", "confidence", "word_confidence")
+    row |= translation.json_values("attention", "confidence", "word_confidence")
     row["replaced"] = [asdict(word) for word in translation.replaced]
     row["warnings"] = warnings(translation)
     if translation.rationale is not None:

@@ -53,7 +53,7 @@ def choose_reranking(
         from rnnsearch.translator.rerank import load_reranker
 
         reranker = load_reranker(group.reranker, device)
-        reranker.require(translator)
+        reranker.require_languages(translator)
         if group.beam is None:
             options = reranker.wide_enough(options)
         require_several(options, "--reranker")
@@ -114,14 +114,16 @@ class GlossaryTranslator:
             if options.beam == 1 and options.variant is None:
                 raise typer.BadParameter("--glossary needs a beam of 2 or more")
             terms = self._writable_terms(path, terms)
-            translator.demands.phrases([list(terms.values())], options)  # raises before the first line is translated
+            translator.constraints.required_phrases(
+                [list(terms.values())], options
+            )  # raises before the first line is translated
         self._glossary = Glossary(terms)
 
     def _writable_terms(self, path: Path, terms: dict[str, str]) -> dict[str, str]:
         writable: dict[str, str] = {}
         unwritable: list[str] = []
         for source, target in terms.items():
-            if self._translator.demands.writes(target):
+            if self._translator.constraints.can_write(target):
                 writable[source] = target
             else:
                 unwritable.append(target)
