@@ -40,7 +40,7 @@ def test_bleu_is_of_text_as_the_target_language_is_written(language, configure, 
     dev = DevSet([Row(("a", reference), Path(), 1) for reference in references], system, Processes())
     found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own_indices]
     monkeypatch.setattr(dev_set, "decode_all", lambda *_, **__: found)
-    monkeypatch.setattr(dev_set, "fastest", lambda *_: SimpleNamespace(scorer=None))
+    monkeypatch.setattr(dev_set, "fastest_scorer", lambda *_: SimpleNamespace(scorer=None))
     model = build(configure(max_updates=1).model, 20, 20, seed=None)
     assert Bleu(dev, language, SearchConfig())(model) > 80
     assert Bleu(dev, "en", SearchConfig())(model) < 20

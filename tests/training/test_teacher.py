@@ -39,7 +39,7 @@ def test_it_trains_goes_on_and_is_read_back(learn, teacher, standing, tmp_path):
     shutil.rmtree(teacher)
     system = load_system(tmp_path / "whole")
     assert {*system.model.state_dict()} == {*load_system(tmp_path / "alone").model.state_dict()}
-    with pytest.raises(ModelError, match=r"teacher: there is no such model folder; the run needs its teacher \(obj"):
+    with pytest.raises(ModelError, match=r"teacher: there is no such model folder; training needs the teacher until it ends \(obj"):
         learn("parts", tables(teacher), max_updates=6, resume=True)
 
 
@@ -91,7 +91,7 @@ def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
         ({"objective": {"symmetry": 1.0}}, "objective.symmetry"),
         ({"objective": {"partition": 9}}, "objective.partition"),
         ({"objective": {"contrast": {"type": "nce"}}}, "objective.contrast"),
-        ({"model": {"pointer": {"size": 3}}}, "a model that copies from the source"),
+        ({"model": {"pointer": {"size": 3}}}, "model.pointer"),
         (
             {"data": {"target_only": "null", "train": ["a|b", "|c"]}},
             "data.target_only, because the teacher needs a source",

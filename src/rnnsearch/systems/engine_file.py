@@ -13,7 +13,7 @@ from rnnsearch.accel.rnnsearch_search import fill_from
 from rnnsearch.config import RunConfig, override_search
 from rnnsearch.config.rules import check_model
 from rnnsearch.engine import file, stored
-from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
+from rnnsearch.engine.rnnsearch import TABLES, RNNsearchModel, Weight
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
@@ -52,7 +52,7 @@ def engine_file_config(path: Path, header: dict[str, Any]) -> RunConfig:
     except ConfigError as error:
         raise ModelError(f"{path}: its config is not valid in this version of rnnsearch: {error.faults[0]}") from None
     except KeyError:
-        raise file.damaged(path) from None
+        raise file.damaged_error(path) from None
 
 
 def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
@@ -61,7 +61,7 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
     Raises:
         ModelError: If the file is missing, damaged or not an engine file.
     """
-    with file.opened(path) as (header, arrays, *_):
+    with file.open_file(path) as (header, arrays, *_):
         weights = {name: _to_fp32(name, weight) for name, weight in arrays.weights.items()}
     config = engine_file_config(path, header)
     try:
@@ -75,7 +75,7 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RecursionError):
-        raise file.damaged(path) from None
+        raise file.damaged_error(path) from None
     system.model.to(device).eval()
     return system
 
@@ -86,7 +86,7 @@ def engine_file_candidates(path: Path, count: int, target: Tokenizer) -> Candida
     Raises:
         ModelError: If the file has no candidate lists, or shorter ones.
     """
-    with file.opened(path) as contents:
+    with file.open_file(path) as contents:
         lists = contents.candidates
     if lists is None or count > lists[0].shape[1]:
         stored = f"lists of {lists[0].shape[1]} translations" if lists else "no candidate lists"
@@ -95,7 +95,7 @@ def engine_file_candidates(path: Path, count: int, target: Tokenizer) -> Candida
 
 
 def _make_system(
-    config: RunConfig, tokenizers: dict[str, Tokenizer], weights: dict[str, Array], arrays: file.Model
+    config: RunConfig, tokenizers: dict[str, Tokenizer], weights: dict[str, Array], arrays: file.EngineModel
 ) -> System[Any]:
     """Return a system with the weights of an engine file.
 
@@ -104,7 +104,7 @@ def _make_system(
     """
     system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     assert isinstance(system.model, TranslationModel)
-    if isinstance(arrays, Arrays):
+    if isinstance(arrays, RNNsearchModel):
         fill_from(system.model, weights, arrays)
     else:
         program_writer.fill(system.model, weights, arrays)
@@ -114,5 +114,5 @@ def _make_system(
 def _to_fp32(name: str, weight: Weight) -> Array:
     """Return a weight in fp32 that native code rounds to the bytes of the file; tables are stored in fp32."""
     if weight.scale is None or name in TABLES:
-        return weight.all
-    return Weight(weight.values, stored.readable(weight.scale)).all
+        return weight.fp32
+    return Weight(weight.values, stored.reproducible_scales(weight.scale)).fp32

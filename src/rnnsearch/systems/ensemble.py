@@ -15,7 +15,7 @@ import torch
 
 from rnnsearch.errors import ModelError
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
+from rnnsearch.search.ensemble import WeightedSumScorer, EnsembleScorer, EnsembleMember, WeightedScorer
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
@@ -174,12 +174,12 @@ class EnsembleSystem(System[Any]):
     def reference_scorer(self) -> Scorer:
         return self._combine_scorers([member.reference_scorer() for member in self.members])
 
-    def _combine_scorers(self, scorers: Sequence[Scorer]) -> Ensemble:
+    def _combine_scorers(self, scorers: Sequence[Scorer]) -> EnsembleScorer:
         members = []
         for scorer, weight, first in zip(scorers, self.weights, self._first_alike, strict=True):
             names = {_source_name(name, first): name for name in self.direction.sources}
-            members.append(Member(scorer, weight, names, attends=first == 0))
-        return Ensemble(members, self.mean)
+            members.append(EnsembleMember(scorer, weight, names, uses_attention=first == 0))
+        return EnsembleScorer(members, self.mean)
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
@@ -263,8 +263,8 @@ class FusedSystem(System[Any]):
     def reference_scorer(self) -> Scorer:
         return self._combine_scorers(self.translation.reference_scorer(), self.language.reference_scorer())
 
-    def _combine_scorers(self, translation: Scorer, language: Scorer) -> Combined:
-        return Combined([Weighted(translation), Weighted(language, self.weight)])
+    def _combine_scorers(self, translation: Scorer, language: Scorer) -> WeightedSumScorer:
+        return WeightedSumScorer([WeightedScorer(translation), WeightedScorer(language, self.weight)])
 
     def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
         return self.translation.segment_sources(texts)

@@ -21,7 +21,7 @@ from torch import nn
 from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batch import Direction
-from rnnsearch.data.characters import Spellings, spellings
+from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ModelError
@@ -92,9 +92,9 @@ class System(ABC, Generic[Model]):
         return self.tokenizers[self.config.data.target]
 
     @cached_property
-    def spellings(self) -> Spellings:
+    def spellings(self) -> WordCharacters:
         """Return the characters and copies that the system's batches have for unknown words."""
-        return spellings(self.config, self.tokenizers)
+        return word_characters(self.config, self.tokenizers)
 
     @cached_property
     def annotation(self) -> Annotation | None:

@@ -16,7 +16,7 @@ from rnnsearch.accel.registry import choose
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
-from rnnsearch.data.characters import same_words, spellings
+from rnnsearch.data.characters import same_words, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.word_classes import by_frequency, by_neighbours
@@ -107,7 +107,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         if len(config.data.languages) != 2:
             raise ConfigError(["data.source: must be one language for a translation model"])
         source, target = config.data.languages
-        characters = spellings(config, tokenizers).characters
+        characters = word_characters(config, tokenizers).characters
         model = build(
             config.translation,
             len(tokenizers[source]),
