@@ -39,7 +39,9 @@ def test_it_trains_goes_on_and_is_read_back(learn, teacher, standing, tmp_path):
     shutil.rmtree(teacher)
     system = load_system(tmp_path / "whole")
     assert {*system.model.state_dict()} == {*load_system(tmp_path / "alone").model.state_dict()}
-    with pytest.raises(ModelError, match=r"teacher: there is no such model folder; training needs the teacher until it ends \(obj"):
+    with pytest.raises(
+        ModelError, match=r"teacher: there is no such model folder; training needs the teacher until it ends \(obj"
+    ):
         learn("parts", tables(teacher), max_updates=6, resume=True)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from rnnsearch.errors import ModelError
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.ensemble import WeightedSumScorer, EnsembleScorer, EnsembleMember, WeightedScorer
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer, WeightedScorer, WeightedSumScorer
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
