@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rnnsearch.data.workers import Ahead
+from rnnsearch.data.workers import Prefetcher
 from rnnsearch.errors import DataError
 
 
@@ -17,7 +17,7 @@ def counted(made: list[int], upto: int) -> Iterator[int]:
 
 
 def test_items_come_in_order_and_end():
-    ahead = Ahead(counted([], 20), depth=3)
+    ahead = Prefetcher(counted([], 20), depth=3)
     assert list(ahead) == list(range(20))
     assert list(ahead) == [], "and stay at their end"
     ahead.close()
@@ -26,7 +26,7 @@ def test_items_come_in_order_and_end():
 def test_no_more_than_depth_are_made_ahead_and_none_after_closing():
     made: list[int] = []
     threads = threading.active_count()
-    ahead = Ahead(counted(made, 1000), depth=3)
+    ahead = Prefetcher(counted(made, 1000), depth=3)
     assert next(ahead) == 0
     end = time.monotonic() + 10
     while len(made) < 5 and time.monotonic() < end:
@@ -42,7 +42,7 @@ def test_an_error_comes_after_what_was_made_before_it():
         yield 1
         raise DataError("a broken file")
 
-    ahead = Ahead(items())
+    ahead = Prefetcher(items())
     assert next(ahead) == 1
     for _ in range(2):
         with pytest.raises(DataError, match="a broken file"):
@@ -58,7 +58,7 @@ def test_waiting_is_counted_where_items_are_slow_alone():
         gate.wait(10)
         yield 1
 
-    ahead = Ahead(items())
+    ahead = Prefetcher(items())
     assert next(ahead) == 0
     before = ahead.waited
     threading.Timer(0.2, gate.set).start()

@@ -11,7 +11,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.corpus import read_rows
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.links import links_matrix, of_stripped, ragged_links, symbol_links
+from rnnsearch.data.links import links_matrix, strip_links, ragged_links, token_links
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError
@@ -112,7 +112,7 @@ def test_a_word_link_links_every_symbol_with_every_symbol():
     texts = ["the indivisible whole", "das unteilbare Ganze"]
     bpe, whole = train_bpe(["a b"], 270, 1), train_words([texts[1]], 50, 1)
     [source], [target] = bpe.segment([texts[0]]), whole.segment([texts[1]])
-    links = symbol_links(parse_pharaoh("1-1 0p0", "here"), source, target)
+    links = token_links(parse_pharaoh("1-1 0p0", "here"), source, target)
     of_word = [[n for n, (a, b) in enumerate(source.offsets) if start <= a and b <= end and a < b] or [0]
                for start, end in ((0, 3), (4, 15))]  # fmt: skip
     assert len(of_word[1]) > 5
@@ -131,7 +131,7 @@ def test_a_word_link_links_every_symbol_with_every_symbol():
     ],
 )
 def test_links_count_the_words_that_strip_leaves(source, target, before, after):
-    assert of_stripped(parse_pharaoh(before, "x"), source, target) == parse_pharaoh(after, "x")
+    assert strip_links(parse_pharaoh(before, "x"), source, target) == parse_pharaoh(after, "x")
 
 
 def test_links_are_stored_and_made_into_matrices():
@@ -147,7 +147,7 @@ def test_links_are_stored_and_made_into_matrices():
 def test_batches_carry_links():
     source, target = [[5, 6], [7], [8, 9, 5], [5]], [[5], [6, 7], [8, 9, 9], [4]]
     rows = [{(0, 0), (1, 0)}, {(0, 1)}, {(2, 2)}, set()]
-    ids = ParallelIds.of({"en": source, "de": target}, ragged_links(rows))
+    ids = ParallelIds.from_rows({"en": source, "de": target}, ragged_links(rows))
     from rnnsearch.config import BatchConfig
 
     for batch in Batches(ids, BatchConfig(sentences=3), None, 1).epoch(0):

@@ -9,9 +9,9 @@ import torch
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batch, Batches, make_batch
-from rnnsearch.data.characters import Characters, Spellings
+from rnnsearch.data.characters import Characters, WordCharacters
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.ragged import Ragged
+from rnnsearch.data.ragged import RaggedArray
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -32,7 +32,7 @@ def corpus(pairs: int = 203, longest: int = 20, seed: int = 0) -> ParallelIds:
 
 
 def pairs_of(sources: list[list[int]], targets: list[list[int]]) -> ParallelIds:
-    return ParallelIds.of({"en": sources, "de": targets})
+    return ParallelIds.from_rows({"en": sources, "de": targets})
 
 
 def seen(batches: list[Batch]) -> Counter[int]:
@@ -150,17 +150,17 @@ def test_processes_have_the_rows_of_each_batch_between_them(budget, world):
     ranks = [Batches(ids, budget, None, seed=5, rank=rank, world=world) for rank in range(world)]
     assert {rank.count(1) for rank in ranks} == {len(alone)}
     for batch, *parts in zip(alone, *(rank.epoch(1) for rank in ranks), strict=True):
-        shares = [part.share for part in parts]
-        assert {(share.indices, share.target_tokens) for share in shares} == {(batch.indices, batch.target.tokens)}
-        assert [share.counts for share in shares] == [rank < batch.sentences for rank in range(world)]
-        real = [(row, part, n) for part in parts if part.share.counts for n, row in enumerate(part.share.rows)]
+        shares = [part.shard for part in parts]
+        assert {(share.indices, share.target_tokens) for share in shares} == {(batch.indices, batch.target.num_tokens)}
+        assert [share.is_counted for share in shares] == [rank < batch.sentences for rank in range(world)]
+        real = [(row, part, n) for part in parts if part.shard.is_counted for n, row in enumerate(part.shard.rows)]
         assert sorted(row for row, _, _ in real) == list(range(batch.sentences)), "every row is worked on once"
         for row, part, n in real:
             assert part.indices[n] == batch.indices[row]
             assert torch.equal(part.source.ids[n], batch.source.ids[row]), "as wide as the whole"
             assert torch.equal(part.target.ids[n], batch.target.ids[row])
         for part in parts:
-            if not part.share.counts:
+            if not part.shard.is_counted:
                 assert part.indices == batch.indices[:1], "it keeps step on a row that another has"
         assert max(part.sentences for part in parts) - min(part.sentences for part in parts) <= 1
 
@@ -218,8 +218,8 @@ def test_halves_hold_the_same_pairs_as_wide_as_the_whole():
 
 def test_ids_of_any_width_give_the_same_pairs():
     sides = {
-        "en": Ragged(np.array([5, 6, 7], dtype=np.uint16), np.array([2, 2, 3], dtype=np.uint64)),
-        "de": Ragged(np.array([8, 9], dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint64)),
+        "en": RaggedArray(np.array([5, 6, 7], dtype=np.uint16), np.array([2, 2, 3], dtype=np.uint64)),
+        "de": RaggedArray(np.array([8, 9], dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint64)),
     }
     ids = ParallelIds(sides)
     assert len(ids) == 3
@@ -236,7 +236,7 @@ def test_ids_of_any_width_give_the_same_pairs():
 
 
 def test_a_batch_holds_the_rows_that_have_all_sides_of_its_direction():
-    ids = ParallelIds.of({
+    ids = ParallelIds.from_rows({
         "en": [[5], [6, 6], None, [7]],
         "fr": [[15], None, [16, 16, 16], [17]],
         "de": [[25], [26], [27], None],
@@ -298,15 +298,15 @@ def test_processes_share_out_what_one_would_draw(options):
     parts = [list(Batches(ids, BUDGETS[0], None, 3, rank=rank, world=2, **options).epoch(1)) for rank in range(2)]
     for batch, *shares in zip(whole, *parts, strict=True):
         for share in shares:
-            assert share.share.target_tokens == batch.target.tokens
-            for name, side in share.sides.items():
-                assert torch.equal(side.ids, batch.sides[name].ids[list(share.share.rows)])
+            assert share.shard.target_tokens == batch.target.num_tokens
+            for name, side in share.streams.items():
+                assert torch.equal(side.ids, batch.streams[name].ids[list(share.shard.rows)])
 
 
 def test_links_are_left_out_where_symbols_change():
     sources, targets = [[4, 5], [6]], [[7], [8, 9]]
-    links = Ragged.of([[(0, 0)], [(0, 1)]], columns=2)
-    ids = ParallelIds.of({"en": sources, "de": targets}, links)
+    links = RaggedArray.from_rows([[(0, 0)], [(0, 1)]], columns=2)
+    ids = ParallelIds.from_rows({"en": sources, "de": targets}, links)
     assert next(Batches(ids, BUDGETS[3], None, 0).epoch(0)).links is not None
     assert next(Batches(ids, BUDGETS[3], None, 0, segments={"de": doubled}).epoch(0)).links is None
 
@@ -341,10 +341,10 @@ def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
 
 def test_words_behind_unknown_symbols_stay_beside_a_side_that_is_segmented_anew():
     rows = [Spelled([5, 1, 1], [" ab", "c"]), Spelled([6], []), Spelled([1], [" ab"])]
-    ids = ParallelIds.of({"en": rows, "de": [[7, 8], [9], [4]]})
+    ids = ParallelIds.from_rows({"en": rows, "de": [[7, 8], [9], [4]]})
     inventory = Characters(train_words(["a b c"], 8, 1), known=False)
     made = Batches(ids, BatchConfig(sentences=3), None, 1, segments={"de": lambda ids, _: [*ids, 5]},
-                   spellings=Spellings({"en": inventory}))  # fmt: skip
+                   spellings=WordCharacters({"en": inventory}))  # fmt: skip
     [batch] = made.epoch(0)
     assert sorted((batch.source.characters.indices > 0).sum(1).tolist()) == [0, 1, 2]
     assert (batch.target.ids == 5).sum() == 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig, resolve
-from rnnsearch.data.epochs import Mixture, Widths, plan
+from rnnsearch.data.epochs import Mixture, BatchWidths, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
@@ -17,12 +17,12 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 
 def test_rows_are_as_frequent_as_their_weights():
-    ids = ParallelIds.of({"a": [[5]] * 900, "b": [[6]] * 900})
+    ids = ParallelIds.from_rows({"a": [[5]] * 900, "b": [[6]] * 900})
     mixture = Mixture(np.array([300, 600, 900]), np.array([1.0, 2.5, 0.25]))
     seen, batch = Counter(), BatchConfig(sentences=8)
     for epoch in range(40):
-        made = plan(ids, None, batch, 1, epoch, Widths(1, 9), mixture)
-        again = plan(ids, None, batch, 1, epoch, Widths(1, 9), mixture)
+        made = plan_epoch(ids, None, batch, 1, epoch, BatchWidths(1, 9), mixture)
+        again = plan_epoch(ids, None, batch, 1, epoch, BatchWidths(1, 9), mixture)
         assert np.array_equal(made.order, again.order)
         own = Counter(made.order.tolist())
         assert all(own[row] == 1 for row in range(300))
@@ -36,12 +36,12 @@ def test_rows_are_as_frequent_as_their_weights():
 
 
 def test_rows_left_out_stay_out_and_an_epoch_is_never_empty():
-    ids, kept = ParallelIds.of({"a": [[5]] * 6, "b": [[6]] * 6}), np.array([1, 4], dtype=np.uint32)
+    ids, kept = ParallelIds.from_rows({"a": [[5]] * 6, "b": [[6]] * 6}), np.array([1, 4], dtype=np.uint32)
     mixture = Mixture(np.array([3, 6]), np.array([3.0, 1.0]))
-    made = plan(ids, kept, BatchConfig(sentences=2), 1, 0, Widths(1, 9), mixture)
+    made = plan_epoch(ids, kept, BatchConfig(sentences=2), 1, 0, BatchWidths(1, 9), mixture)
     assert Counter(made.order.tolist()) == {1: 3, 4: 1}
     rarely = Mixture(np.array([6]), np.array([1e-9]))
-    assert len(plan(ids, kept, BatchConfig(sentences=2), 1, 0, Widths(1, 9), rarely)) == 1
+    assert len(plan_epoch(ids, kept, BatchConfig(sentences=2), 1, 0, BatchWidths(1, 9), rarely)) == 1
 
 
 def config(tmp_path, weights, *settings):

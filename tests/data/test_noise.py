@@ -25,7 +25,7 @@ def test_words_come_by_their_counts_to_a_power(power):
 
 def test_batches_hold_noise_of_their_own_the_same_again():
     rows = [[4, 5], [6], [7, 4, 4], [5, 5], [4]]
-    ids = ParallelIds.of({"en": rows, "de": rows})
+    ids = ParallelIds.from_rows({"en": rows, "de": rows})
     assert ids.counts("de", 8).tolist() == [0, 0, 0, 5, 4, 3, 1, 1], "EOS once a row"
 
     def epoch(number, skip=0, **processes):

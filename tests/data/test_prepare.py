@@ -53,7 +53,7 @@ def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
     found, numbers = [], np.arange(len(prepared.train))
     assert prepared.facts["spelled"] == ["en", "de"] and prepared.facts["unknown"]["en"] > 0.2
     for name, tokenizer in prepared.tokenizers.items():
-        side = prepared.train.only([name])
+        side = prepared.train.select([name])
         each = zip(side.padded(name, numbers), side.unknown_words(name, numbers), strict=True)
         column = []
         for ids, words in each:

@@ -35,10 +35,10 @@ def planted(size):
 
 def test_words_that_follow_the_same_words_are_of_one_class():
     rows, kinds = planted(300)
-    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert all(len({int(classes[word]) for word in kind}) == 1 for kind in kinds)
     assert len({int(classes[kind[0]]) for kind in kinds}) == 3
-    again = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    again = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert np.array_equal(classes, again)
 
 
@@ -47,7 +47,7 @@ def test_no_exchange_of_one_word_would_make_the_text_likelier():
     rows = [draw.integers(4, 12, 5).tolist() for _ in range(12)]
     counts = np.bincount(np.concatenate(rows), minlength=12)
     counts[EOS] = len(rows)
-    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 12, 3)
+    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 12, 3)
     reached = likelihood(rows, classes)
     assert reached >= likelihood(rows, by_frequency(counts, 3))
     for word in range(4, 12):
@@ -60,9 +60,9 @@ def test_no_exchange_of_one_word_would_make_the_text_likelier():
 def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch):
     rows, _ = planted(50)
     monkeypatch.setattr(word_classes, "CELLS", 4 * 6)
-    counts = ParallelIds.of({"de": rows}).counts("de", 19)
+    counts = ParallelIds.from_rows({"de": rows}).counts("de", 19)
     before = by_frequency(counts, 4)
-    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     rare = np.argsort(-counts, kind="stable")[6:]
     assert np.array_equal(classes[rare], before[rare])
 
@@ -70,5 +70,5 @@ def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch
 def test_a_text_may_be_too_long_to_be_counted_whole(monkeypatch):
     rows, _ = planted(50)
     monkeypatch.setattr(word_classes, "PAIRS", 60)
-    some = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
-    assert np.array_equal(some, by_neighbours(ParallelIds.of({"de": rows[:10]}), "de", 19, 4))
+    some = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
+    assert np.array_equal(some, by_neighbours(ParallelIds.from_rows({"de": rows[:10]}), "de", 19, 4))

@@ -14,7 +14,7 @@ from tests.objectives.passes import passed, real_weights
 
 def test_the_agreement_is_a_trace(make, batches):
     onward, back, batch = make(), make(seed=2, turned=True), batches([0, 1, 2])
-    there, again = passed(onward, batch), passed(back, batch.turned())
+    there, again = passed(onward, batch), passed(back, batch.reversed())
     expected = sum(np.trace(real_weights(there, row).T @ real_weights(again, row).T) for row in range(3))
     assert agreement(there, again).item() == pytest.approx(expected, rel=1e-6)
 
@@ -22,8 +22,8 @@ def test_the_agreement_is_a_trace(make, batches):
 def test_the_loss_is_both_directions_less_the_agreement(make, batches):
     pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
     loss = Symmetric(0.4, Likelihood(0.1))(pair, batch, None)
-    there, again = Likelihood(0.1)(pair.onward, batch, None), Likelihood(0.1)(pair.back, batch.turned(), None)
-    agreed = agreement(passed(pair.onward, batch), passed(pair.back, batch.turned()))
+    there, again = Likelihood(0.1)(pair.onward, batch, None), Likelihood(0.1)(pair.back, batch.reversed(), None)
+    agreed = agreement(passed(pair.onward, batch), passed(pair.back, batch.reversed()))
     expected = there.total + again.total - 0.4 * agreed
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx((there.nll + again.nll).item() / 2, rel=1e-9)
@@ -39,6 +39,6 @@ def test_the_bonus_makes_them_agree(make, batches):
             optimiser.zero_grad()
             Symmetric(weight, Likelihood())(pair, batch, None).total.backward()
             optimiser.step()
-        return agreement(passed(pair.onward, batch), passed(pair.back, batch.turned())).item()
+        return agreement(passed(pair.onward, batch), passed(pair.back, batch.reversed())).item()
 
     assert agreed(3.0) > agreed(1e-9) + 1.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rnnsearch.accel.registry import choose
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.attention.normalisers import NORMALISERS, Exponential, Monotonic, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global, Mixture
@@ -34,9 +34,9 @@ def wider(batch, symbol):
         more = side.ids.new_full((len(side.ids), 3), symbol)
         ids = torch.cat([torch.where(side.mask, side.ids, symbol), more], 1)
         mask = torch.cat([side.mask, torch.zeros_like(more, dtype=torch.bool)], 1)
-        return Side(ids, mask, mask.flatten().nonzero()[:, 0])
+        return Stream(ids, mask, mask.flatten().nonzero()[:, 0])
 
-    return replace(batch, sides={name: widen(side) for name, side in batch.sides.items()})
+    return replace(batch, streams={name: widen(side) for name, side in batch.streams.items()})
 
 
 def learns(config, name):
@@ -220,7 +220,7 @@ def test_several_rows_of_a_sentence_are_unrolled_with_gradients(system, make, ba
     for times in (1, K):
         model = make(system).double()
         repeated = batch.source.ids.repeat_interleave(times, dim=0)
-        unrolled = model.unroll(sampled, model.encode({"source": Side.of(repeated)}))
+        unrolled = model.unroll(sampled, model.encode({"source": Stream.from_ids(repeated)}))
         weight = torch.linspace(-1, 1, unrolled.readout.numel(), dtype=torch.float64).view_as(unrolled.readout)
         (unrolled.readout * weight).sum().backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

@@ -8,7 +8,7 @@ import torch
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.encoders import SOURCE_CHARACTERS
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.characters import LONGEST, NOTHING, UNKNOWN, Characters, Spellings
+from rnnsearch.data.characters import MAX_WORD_CHARACTERS, CHARACTER_PAD, UNKNOWN_CHARACTER, Characters, WordCharacters
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
@@ -27,7 +27,7 @@ READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
 COUNTS = CharacterCounts(len(READ), len(WRITTEN))
 SOURCES = [s.spelled for s in WORDS.segment(["the cebras saw the cat", "the gnu saw", "the cat"])]
 TARGETS = [s.spelled for s in WORDS.segment(["the bat saw", "rats the chat saw", "the cat"])]
-SIDES = Spellings({"source": READ, "target": WRITTEN})
+SIDES = WordCharacters({"source": READ, "target": WRITTEN})
 
 
 def batch_of(numbers=(0, 1, 2), spellings=SIDES):
@@ -36,7 +36,7 @@ def batch_of(numbers=(0, 1, 2), spellings=SIDES):
 
 def make(sentences, device):
     batch = make_batch(
-        [(sentence, [5]) for sentence in sentences], range(len(sentences)), spellings=Spellings({"source": READ})
+        [(sentence, [5]) for sentence in sentences], range(len(sentences)), spellings=WordCharacters({"source": READ})
     )
     return {"source": batch.source.to(device)}
 
@@ -81,10 +81,10 @@ def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decod
     speller, model.speller = model.speller, None
     words = Likelihood()(model, batch, None)
     model.speller = speller
-    reading, spelling, of_characters = done.unrolled.reading, batch.target.spelling, 0.0
+    reading, spelling, of_characters = done.unrolled.reading, batch.target.characters, 0.0
     for n, i in product(*map(range, batch.target.ids.shape)):
-        word = spelling.characters[spelling.which[n, i]][None]
-        assert (spelling.which[n, i] > 0) == (batch.target.ids[n, i] == UNK)
+        word = spelling.characters[spelling.indices[n, i]][None]
+        assert (spelling.indices[n, i] > 0) == (batch.target.ids[n, i] == UNK)
         if batch.target.ids[n, i] == UNK:
             of_characters += speller.losses(
                 speller.initial_state(reading.state[n, i, None], reading.context[n, i, None]), word
@@ -107,7 +107,7 @@ def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hy
         decode_characters(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
     ):
         assert WRITTEN.text(hypothesis.ids) == text != ""
-        assert UNK not in hypothesis.ids and len(hypothesis.ids) <= LONGEST
+        assert UNK not in hypothesis.ids and len(hypothesis.ids) <= MAX_WORD_CHARACTERS
         if hypothesis.finished:
             forced = model.speller.losses(begin[None], torch.tensor([hypothesis.ids]))[0]
             assert hypothesis.log_prob == pytest.approx(-forced.item(), rel=1e-4, abs=1e-4)
@@ -144,7 +144,7 @@ def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
     model = hybrid("bahdanau", composition).double()
     settled = model.with_source_embedding(model.source_embedding.settled(READ.known))
     assert settled.source_embedding is not model.source_embedding and settled.encoder is model.encoder
-    symbols = batch_of().source.symbols
+    symbols = batch_of().source.embedding_input
     torch.testing.assert_close(settled.source_embedding(symbols), model.source_embedding(symbols))
     for some in ([2], [0, 1]):
         one, other = (m.encode(batch_of(some).sources)["source"].annotations for m in (model, settled))
@@ -156,25 +156,25 @@ def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
     sources = [s.spelled for s in WORDS.segment(texts)]
     for inventory, known in ((READ, True), (WRITTEN, False)):
         rows = [(source, [5]) for source in sources]
-        batch = make_batch(rows, [0, 1, 2], spellings=Spellings({"source": inventory}))
+        batch = make_batch(rows, [0, 1, 2], spellings=WordCharacters({"source": inventory}))
         words = {f" {word}" for text in texts for word in text.split() if known or word in ("zebras", "gnu")}
-        assert len(batch.source.spelling.characters) == 1 + len(words)
-        for made in (batch, batch.to("cpu"), batch.turned().turned(), *batch.split()):
-            which, characters = made.source.spelling.which, made.source.spelling.characters
+        assert len(batch.source.characters.characters) == 1 + len(words)
+        for made in (batch, batch.to("cpu"), batch.reversed().reversed(), *batch.split()):
+            which, characters = made.source.characters.indices, made.source.characters.characters
             assert which.shape == made.source.ids.shape
             spelled = made.source.ids >= len(SPECIALS) if known else torch.zeros_like(made.source.mask)
             assert torch.equal(which > 0, spelled | (made.source.ids == UNK)), "EOS and padding have no spelling"
             for row, index in enumerate(made.indices):
-                found = [inventory.text([c for c in characters[n].tolist() if c != UNKNOWN]) for n in which[row] if n]
+                found = [inventory.text([c for c in characters[n].tolist() if c != UNKNOWN_CHARACTER]) for n in which[row] if n]
                 each = [f" {word}" for word in texts[index].split() if known or word in ("zebras", "gnu")]
                 assert found == ["".join(c for c in word if c in " thecasawbirdn" and c != "n") for word in each]
 
 
 def test_longer_words_are_cut_and_unknown_characters_are_one():
     ids = torch.tensor([[UNK, UNK, EOS]])
-    spelling = WRITTEN.spelling(ids, [["c" * (LONGEST + 9), " ±t"]])
-    assert spelling.characters.shape == (3, LONGEST) and spelling.which.tolist() == [[1, 2, 0]]
-    assert spelling.characters[2, 1] == UNKNOWN and spelling.characters[2, 3] == NOTHING
+    spelling = WRITTEN.character_table(ids, [["c" * (MAX_WORD_CHARACTERS + 9), " ±t"]])
+    assert spelling.characters.shape == (3, MAX_WORD_CHARACTERS) and spelling.indices.tolist() == [[1, 2, 0]]
+    assert spelling.characters[2, 1] == UNKNOWN_CHARACTER and spelling.characters[2, 3] == CHARACTER_PAD
     assert not spelling.characters[0].any()
 
 

@@ -76,8 +76,8 @@ class NoiseDistribution:
 class CharacterTable:
     """Characters of a batch's tokens, each distinct token once.
 
-    Row 0 of `characters` belongs to tokens without characters (padding, EOS): all 0, which also pads shorter tokens. A
-    dataclass, not a named tuple, so that `tensors.select` leaves it as it is.
+    Row 0 of `characters` belongs to tokens without characters (padding, EOS): all 0, which also pads shorter tokens.
+    A dataclass, not a named tuple, so that `tensors.select` leaves it as it is.
     """
 
     indices: Int[Tensor, "B J"]
@@ -111,8 +111,8 @@ class Stream:
     mask: Bool[Tensor, "B J"]
     """True on real tokens, including EOS."""
     token_positions: Int[Tensor, "N"]
-    """Indices of the real tokens in `ids.flatten()`, ascending. Selecting by them, unlike by a mask, does not make the
-    host wait for a GPU."""
+    """Indices of the real tokens in `ids.flatten()`, ascending. Selecting by them, unlike by a mask, does not make
+    the host wait for a GPU."""
     characters: CharacterTable | None = None
 
     @classmethod

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.batch import DEFAULT_DIRECTION, Direction, NoiseDistribution, NoiseWords, Stream
-from rnnsearch.data.characters import NO_SPELLINGS, Spellings
-from rnnsearch.data.epochs import Epoch, Mixture, Widths, blocks, plan
+from rnnsearch.data.characters import NO_CHARACTERS, WordCharacters
+from rnnsearch.data.epochs import BatchWidths, EpochPlan, Mixture, length_blocks, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix
 from rnnsearch.errors import ConfigError, DataError
@@ -138,7 +138,7 @@ def make_batch(
     rows: Sequence[tuple[Sequence[int], ...]],
     indices: Sequence[int],
     direction: Direction = DEFAULT_DIRECTION,
-    spellings: Spellings = NO_SPELLINGS,
+    spellings: WordCharacters = NO_CHARACTERS,
 ) -> Batch:
     """Return the batch of some rows of ids.
 
@@ -151,7 +151,7 @@ def make_batch(
     assert len(rows) == len(indices) > 0
     columns = [list(column) for column in zip(*rows, strict=True)]
     streams = dict(zip((*direction.sources, direction.target), columns, strict=True))
-    return _batch(ParallelIds.of(streams), np.arange(len(rows)), tuple(indices), direction, spellings)
+    return _batch(ParallelIds.from_rows(streams), np.arange(len(rows)), tuple(indices), direction, spellings)
 
 
 def _batch(
@@ -159,7 +159,7 @@ def _batch(
     rows: Indices,
     indices: tuple[int, ...],
     direction: Direction,
-    spellings: Spellings,
+    spellings: WordCharacters,
     shard: Shard | None = None,
     widths: Sequence[int] | None = None,
 ) -> Batch:
@@ -170,7 +170,7 @@ def _batch(
         inventory = spellings.characters.get(name)
         characters = None
         if inventory is not None:
-            characters = inventory.spelling(padded, ids.unknown_words(name, rows))
+            characters = inventory.character_table(padded, ids.unknown_words(name, rows))
         streams[name] = Stream.from_ids(padded, characters)
     batch = Batch(streams, direction, indices, shard=shard)
     if spellings.copies is not None:
@@ -191,9 +191,9 @@ def _batch(
 class Batches:
     """The batches of each epoch, which depend only on corpus, budget, seed and epoch number (see `epochs.plan`).
 
-    Process `rank` of `world` has rows rank, rank + world, ... of each batch, padded to the width of the whole batch, so
-    that random numbers of the whole batch fit. Batches, and what is learned from them, are therefore the same for any
-    number of processes; the budget applies to all processes together.
+    Process `rank` of `world` has rows rank, rank + world, ... of each batch, padded to the width of the whole batch,
+    so that random numbers of the whole batch fit. Batches, and what is learned from them, are therefore the same for
+    any number of processes; the budget applies to all processes together.
 
     Args:
         ids: The corpus.
@@ -231,14 +231,14 @@ class Batches:
         direction: Direction | None = None,
         segments: Mapping[str, Resegment] | None = None,
         inlines: InlineTermsFunction | None = None,
-        spellings: Spellings = NO_SPELLINGS,
+        spellings: WordCharacters = NO_CHARACTERS,
         partition: int | None = None,
         proposal: NoiseDistribution | None = None,
         mixture: Mixture | None = None,
     ) -> None:
         assert 0 <= rank < world
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
-        ids = ids.only((*self.direction.sources, self.direction.target))
+        ids = ids.select((*self.direction.sources, self.direction.target))
         self._ids = ids
         self._config = batch
         self._seed = seed
@@ -251,14 +251,14 @@ class Batches:
         self._proposal = proposal
         self._mixture = mixture
         self._rows, longest, self.left_out = _select_rows(ids, max_length)
-        self._widths = Widths(multiple, longest)
+        self._widths = BatchWidths(multiple, longest)
         if self._rows is not None and len(self._rows) == 0:
             raise DataError(f"no training pair has at most {max_length} tokens per side (training.max_length)")
         if batch.tokens is not None and longest > batch.tokens:
             requirement = f"must be at least {longest}, the length of the longest training pair"
             advice = "training.max_length leaves long pairs out"
             raise ConfigError([f"training.batch.tokens: {requirement} ({advice}); got {batch.tokens}"])
-        self._plan: tuple[int, Epoch] | None = None
+        self._plan: tuple[int, EpochPlan] | None = None
         self._counts: dict[int, int] = {}
         self._lock = Lock()  # a prefetching thread makes batches while the training loop asks for counts
 
@@ -280,7 +280,7 @@ class Batches:
                 batch = replace(batch, noise=noise)
             yield batch
 
-    def _vocabularies(self, planned: Epoch, skip: int) -> Iterator[Indices | None]:
+    def _vocabularies(self, planned: EpochPlan, skip: int) -> Iterator[Indices | None]:
         """Yield the softmax vocabulary of each batch of an epoch but the first `skip`."""
         if self._partition is None:
             yield from repeat(None)
@@ -310,10 +310,10 @@ class Batches:
         with self._lock:
             return (self._plan[1] if self._plan else self._planned(0)).waste
 
-    def _planned(self, epoch: int) -> Epoch:
+    def _planned(self, epoch: int) -> EpochPlan:
         if self._plan is None or self._plan[0] != epoch:
             self._plan = None  # free the old plan first: two would need twice the memory
-            planned = plan(self._ids, self._rows, self._config, self._seed, epoch, self._widths, self._mixture)
+            planned = plan_epoch(self._ids, self._rows, self._config, self._seed, epoch, self._widths, self._mixture)
             self._plan = epoch, planned
             self._counts[epoch] = len(planned)
         return self._plan[1]
@@ -329,7 +329,7 @@ class Batches:
         is_counted = self._rank < len(pairs)
         rows = np.arange(self._rank, len(pairs), self._world) if is_counted else np.array([0])
         shard = Shard(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), is_counted)
-        widths = self._widths.of(lengths.max(1)).tolist()
+        widths = self._widths.round_up(lengths.max(1)).tolist()
         indices = tuple(pairs[rows].tolist())
         return _batch(ids, positions[rows], indices, self.direction, self._spellings, shard, widths)
 
@@ -354,7 +354,7 @@ class Batches:
                 for n, pair in enumerate(pairs.tolist()):
                     sentences[n] = resegment(sentences[n], Random(f"{self._seed} {epoch} {pair} {name}"))
             streams[name] = sentences
-        return ParallelIds.of(streams)
+        return ParallelIds.from_rows(streams)
 
 
 def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
@@ -369,7 +369,7 @@ def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[
     longest = 0
     num_too_long = 0
     start = 0
-    for lengths in blocks(ids):  # [streams, rows]
+    for lengths in length_blocks(ids):  # [streams, rows]
         is_complete = lengths.min(0) > 0
         max_lengths = lengths.max(0)
         fitting = np.flatnonzero(is_complete & (max_lengths <= limit))

@@ -150,12 +150,11 @@ def read_rows(
     """The rows of several files one after the other; paths are relative to `base`.
 
     A spec is a text file a side, `source_file|target_file`, or one TSV file, whose first columns count. An empty part
-    (of two sides, of the source alone) means that these rows lack that side; so does, of three sides and more, an empty
-    cell. Rows with invalid UTF-8 or a missing column come too, with their fault. `alignments` are files in the Pharaoh
-    format, one for each spec.
-    With `documents`, lines that are empty on all sides end a document and are no rows; a file ends one, too.
-    Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV, a link that is none
-    or points past its sentences.
+    (of two sides, of the source alone) means that these rows lack that side; so does, of three sides and more, an
+    empty cell. Rows with invalid UTF-8 or a missing column come too, with their fault. `alignments` are files in the
+    Pharaoh format, one for each spec. With `documents`, lines that are empty on all sides end a document and are no
+    rows; a file ends one, too. Errors: DataError for a missing or damaged file, different line counts, a file that is
+    no TSV, a link that is none or points past its sentences.
     """
     document = 0
     for chunk in read_chunks(specs, base, sides, alignments):

@@ -1,7 +1,7 @@
-"""Which pairs make the batches of an epoch: similar lengths together, within a budget, a function of seed and number.
+"""Plans of epochs: which pairs form which batch, by similar length and within a budget.
 
-Nothing here holds an object a pair: an epoch is one array of pair numbers, 4 bytes a pair, and where each batch begins
-and ends in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
+A plan depends only on seed and epoch number. It holds no object per pair: one array of row numbers (4 bytes per pair)
+and the bounds of each batch in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
 """
 
 from collections.abc import Iterator
@@ -15,135 +15,158 @@ from rnnsearch.config import BatchConfig
 from rnnsearch.data.id_store import ParallelIds
 
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.uint32]
-_BLOCK = 1 << 16
-"""Pairs whose lengths are looked at together."""
+RowNumbers = npt.NDArray[np.uint32]
+_BLOCK_PAIRS = 1 << 16
+"""Pairs whose lengths are read together."""
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """Batch k is the pairs `order[begins[k]:ends[k]]`; `waste`: the share of padding among all positions."""
+class EpochPlan:
+    """The batches of an epoch; batch k has the pairs `order[starts[k]:ends[k]]`."""
 
-    order: Numbers
-    begins: Integers
+    order: RowNumbers
+    starts: Integers
     ends: Integers
     waste: float
+    """Fraction of padding among all positions."""
 
     def __len__(self) -> int:
-        return len(self.begins)
+        return len(self.starts)
 
     def pairs(self, batch: int) -> Integers:
-        """The pair numbers of one batch."""
-        return self.order[self.begins[batch] : self.ends[batch]].astype(np.int64)
+        """Return the row numbers of one batch."""
+        return self.order[self.starts[batch] : self.ends[batch]].astype(np.int64)
 
 
 class Mixture(NamedTuple):
-    """How often an epoch has the rows of each file of a corpus, whose rows end before the number `ends` of the file."""
+    """How often an epoch contains the rows of each file of a corpus."""
 
     ends: Integers
+    """Row number after the last row of each file."""
     weights: npt.NDArray[np.float64]
+    """Expected repetitions of each file's rows."""
 
-    def drawn(self, rows: Numbers, rng: np.random.Generator) -> Numbers:
-        """Each of some rows as often as its weight says: the whole part, and once more with the probability left."""
+    def sample(self, rows: RowNumbers, rng: np.random.Generator) -> RowNumbers:
+        """Return rows repeated by their weight: its integer part, and once more with the probability of the rest."""
         weights = self.weights[np.searchsorted(self.ends, rows, side="right")]
         whole = np.floor(weights).astype(np.int64)
         return np.repeat(rows, whole + (rng.random(len(rows)) < weights - whole))
 
 
-class Widths(NamedTuple):
-    """How wide batches are made: up to a `multiple` of symbols, where few different shapes are wanted, but no wider
-    than the longest side of all pairs."""
+class BatchWidths(NamedTuple):
+    """Widths of batches: multiples of some number of tokens, for few different shapes."""
 
     multiple: int
     longest: int
+    """Length of the longest sentence; no batch is padded beyond it."""
 
-    def of(self, lengths: Integers) -> Integers:
-        """The widths of batches whose longest sentences are so long."""
+    def round_up(self, lengths: Integers) -> Integers:
+        """Return the widths of batches whose longest sentences have these lengths."""
         padded: Integers = np.minimum(-(-lengths // self.multiple) * self.multiple, np.maximum(self.longest, lengths))
         return padded
 
 
-def plan(
+def plan_epoch(
     ids: ParallelIds,
-    kept: Numbers | None,
+    rows: RowNumbers | None,
     batch: BatchConfig,
     seed: int,
     epoch: int,
-    widths: Widths,
+    widths: BatchWidths,
     mixture: Mixture | None = None,
-) -> Epoch:
-    """The batches of an epoch over the pairs `kept` (None: all), as often as a `mixture` says (None: once). An epoch of
-    which none is drawn has them once.
+) -> EpochPlan:
+    """Return the batches of an epoch.
 
     Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches
-    (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth), and all batches are shuffled again; or with
-    `shuffle = "once"` all epochs are the first one, whose batches stay where their pairs were. The token budget bounds
-    rows * max(J, I), with EOS, as padded.
+    (Bahdanau et al. 2015, appendix B.2, with 20 batches' worth); then batches are shuffled. With `shuffle = "once"`
+    all epochs equal the first one, whose batches are not shuffled. The token budget bounds rows * max(J, I), with EOS
+    and padding.
+
+    Args:
+        ids: The corpus.
+        rows: Row numbers to use; None for all.
+        batch: Budget and grouping.
+        seed: Seed of the run.
+        epoch: Number of the epoch.
+        widths: Rounding of batch widths.
+        mixture: How often each row occurs; None for once. If it samples no row, each row occurs once.
     """
     once = batch.shuffle == "once"
     rng = np.random.default_rng([seed, 0 if once else epoch])
-    order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
-    if mixture is not None and len(drawn := mixture.drawn(order, rng)):
-        order = drawn
+    order = np.arange(len(ids), dtype=np.uint32) if rows is None else rows.copy()
+    if mixture is not None:
+        sampled = mixture.sample(order, rng)
+        order = sampled if len(sampled) else order
     rng.shuffle(order)
-    cuts: list[Integers] = []
-    positions = real = 0
-    for begin, end in _chunks(ids, order, batch):
-        order[begin:end], lengths = _sorted(ids, order[begin:end])
-        first = _cut(widths.of(lengths.max(0)), batch)
-        cuts.append(first + begin)
-        rows = np.diff(first, append=end - begin)
-        positions += int((widths.of(np.maximum.reduceat(lengths, first, axis=1)) * rows).sum())
-        real += int(lengths.sum())
-    begins = np.concatenate(cuts)
-    ends = np.append(begins[1:], len(order))
-    turn = np.arange(len(begins)) if once else rng.permutation(len(begins))
-    return Epoch(order, begins[turn], ends[turn], 1.0 - real / positions)
+    batch_starts: list[Integers] = []
+    num_positions = 0
+    num_tokens = 0
+    for start, end in _chunks(ids, order, batch):
+        order[start:end], lengths = _sort_by_length(ids, order[start:end])  # lengths: [streams, pairs]
+        first = _cut(widths.round_up(lengths.max(0)), batch)
+        batch_starts.append(first + start)
+        num_rows = np.diff(first, append=end - start)
+        batch_widths = widths.round_up(np.maximum.reduceat(lengths, first, axis=1))  # [streams, batches]
+        num_positions += int((batch_widths * num_rows).sum())
+        num_tokens += int(lengths.sum())
+    starts = np.concatenate(batch_starts)
+    ends = np.append(starts[1:], len(order))
+    permutation = np.arange(len(starts)) if once else rng.permutation(len(starts))
+    return EpochPlan(order, starts[permutation], ends[permutation], 1.0 - num_tokens / num_positions)
 
 
-def blocks(ids: ParallelIds) -> Iterator[Integers]:
-    """The lengths [sides, rows] of all rows, EOS included, in the corpus's order, block by block."""
-    for begin in range(0, len(ids), _BLOCK):
-        yield ids.lengths(np.arange(begin, min(begin + _BLOCK, len(ids))))
+def length_blocks(ids: ParallelIds) -> Iterator[Integers]:
+    """Yield the lengths [streams, rows] of all rows with EOS, in the corpus's order, block by block."""
+    for start in range(0, len(ids), _BLOCK_PAIRS):
+        yield ids.lengths(np.arange(start, min(start + _BLOCK_PAIRS, len(ids))))
 
 
-def _chunks(ids: ParallelIds, order: Numbers, batch: BatchConfig) -> Iterator[tuple[int, int]]:
-    """Begin and end, in `order`, of pieces of about `sort_batches` batches each."""
+def _chunks(ids: ParallelIds, order: RowNumbers, batch: BatchConfig) -> Iterator[tuple[int, int]]:
+    """Yield start and end, in `order`, of chunks of about `sort_batches` batches."""
     if batch.sentences is not None:
         size = batch.sentences * batch.sort_batches
-        yield from ((begin, min(begin + size, len(order))) for begin in range(0, len(order), size))
+        for start in range(0, len(order), size):
+            yield start, min(start + size, len(order))
         return
     assert batch.tokens is not None
-    budget, used, begin = batch.tokens * batch.sort_batches, 0, 0
-    for start in range(0, len(order), _BLOCK):
-        total = used + np.cumsum(ids.lengths(order[start : start + _BLOCK]).max(0))
-        full = np.flatnonzero(np.diff(total // budget, prepend=used // budget))
+    budget = batch.tokens * batch.sort_batches
+    used = 0
+    chunk_start = 0
+    for start in range(0, len(order), _BLOCK_PAIRS):
+        total = used + np.cumsum(ids.lengths(order[start : start + _BLOCK_PAIRS]).max(0))
+        full = np.flatnonzero(np.diff(total // budget, prepend=used // budget))  # pairs that exceed a budget
         for end in (full + start).tolist():
-            if end > begin:
-                yield begin, end
-                begin = end
+            if end > chunk_start:
+                yield chunk_start, end
+                chunk_start = end
         used = int(total[-1])
-    yield begin, len(order)
+    yield chunk_start, len(order)
 
 
-def _sorted(ids: ParallelIds, chunk: Numbers) -> tuple[Numbers, Integers]:
-    """A chunk by the longest side, then by the difference of the first and the last to and fro, so that neighbours are
-    alike on both; and the lengths [sides, pairs] of what it then holds."""
+def _sort_by_length(ids: ParallelIds, chunk: RowNumbers) -> tuple[RowNumbers, Integers]:
+    """Return a chunk sorted by length, and its lengths [streams, pairs].
+
+    Pairs are sorted by the longer stream, then by the difference between the first and the last stream, in
+    alternating order, so that neighbours are similar in both.
+    """
     lengths = ids.lengths(chunk)
-    longer, difference = lengths.max(0), lengths[0] - lengths[-1]
+    longer = lengths.max(0)
+    difference = lengths[0] - lengths[-1]
     by_length = np.lexsort((np.where(longer % 2 == 0, difference, -difference), longer))
     return chunk[by_length], lengths[:, by_length]
 
 
 def _cut(widths: Integers, batch: BatchConfig) -> Integers:
-    """Where batches begin in a sorted chunk: as many rows each as the budget allows."""
+    """Return the start of each batch in a sorted chunk, with as many rows as the budget allows."""
     if batch.sentences is not None:
         return np.arange(0, len(widths), batch.sentences)
     assert batch.tokens is not None
-    begins, start = [], 0
+    starts = []
+    start = 0
     while start < len(widths):
-        begins.append(start)
-        # sorted, so that the last row of a batch is its widest
-        most = widths[start : start + batch.tokens // int(widths[start])]
-        start += int(np.searchsorted(most * np.arange(1, len(most) + 1), batch.tokens, side="right"))
-    return np.array(begins)
+        starts.append(start)
+        # Rows are sorted: the last row of a batch is its widest.
+        candidates = widths[start : start + batch.tokens // int(widths[start])]
+        sizes = candidates * np.arange(1, len(candidates) + 1)
+        start += int(np.searchsorted(sizes, batch.tokens, side="right"))
+    return np.array(starts)

@@ -49,7 +49,9 @@ class HeldOut:
         return cls(part, cells, [row.document for row in whole], len(rows) - len(whole))
 
     def write(self, folder: Path, suffixes: Sequence[str], ends: bool) -> None:
-        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents' rows."""
+        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents'
+        rows.
+        """
         changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
         for column, suffix in zip(zip(*self.rows, strict=True), suffixes, strict=False):
             ended = ends and suffix != "align"  # which has a line a row

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.data.characters import codes, words_of_codes
-from rnnsearch.data.ragged import Integers, Ragged
+from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
@@ -28,11 +28,11 @@ class ParallelIds:
 
     def __init__(
         self,
-        sides: Mapping[str, Ragged],
-        links: Ragged | None = None,
+        sides: Mapping[str, RaggedArray],
+        links: RaggedArray | None = None,
         present: Mapping[str, npt.NDArray[np.bool_]] | None = None,
         documents: Documents | None = None,
-        unknown: Mapping[str, Ragged] | None = None,
+        unknown: Mapping[str, RaggedArray] | None = None,
     ) -> None:
         """`present`: of the sides that some rows lack, which rows have them. `unknown`: of the sides that have them,
         the unknown words of each row, as `spelling.codes`."""
@@ -46,7 +46,9 @@ class ParallelIds:
         """Where the corpus says where documents end."""
 
     @classmethod
-    def of(cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: Ragged | None = None) -> "ParallelIds":
+    def from_rows(
+        cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: RaggedArray | None = None
+    ) -> "ParallelIds":
         """From lists of ids (without BOS and EOS) in memory, maybe `Spelled`; None where a row lacks the side."""
         present = {name: np.array([ids is not None for ids in rows]) for name, rows in sides.items() if None in rows}
         unknown = {}
@@ -54,8 +56,8 @@ class ParallelIds:
             words = [row.unknown if isinstance(row, Spelled) else () for row in rows]
             if any(words):
                 flat, sizes = codes(words)
-                unknown[name] = Ragged(flat, np.cumsum(sizes))
-        ids = {name: Ragged.of([ids or () for ids in rows]) for name, rows in sides.items()}
+                unknown[name] = RaggedArray(flat, np.cumsum(sizes))
+        ids = {name: RaggedArray.from_rows([ids or () for ids in rows]) for name, rows in sides.items()}
         return cls(ids, links, present, unknown=unknown)
 
     def __len__(self) -> int:
@@ -66,7 +68,7 @@ class ParallelIds:
         """Of the sides."""
         return tuple(self._sides)
 
-    def only(self, names: Sequence[str]) -> "ParallelIds":
+    def select(self, names: Sequence[str]) -> "ParallelIds":
         """The same rows, of some sides."""
         present = {name: rows for name, rows in self._present.items() if name in names}
         unknown = {name: words for name, words in self._unknown.items() if name in names}
@@ -76,9 +78,9 @@ class ParallelIds:
         """The ids of one row's sides, without EOS."""
         return tuple(side.row(index) for side in self._sides.values())
 
-    def first(self, name: str, most: int) -> tuple[Integers, Integers]:
+    def first(self, name: str, limit: int) -> tuple[Integers, Integers]:
         """The symbols of one side's first rows, as many as have `most` together or fewer, and where each row ends."""
-        values, ends = self._sides[name].first(most)
+        values, ends = self._sides[name].first(limit)
         return values.astype(np.int64), ends
 
     def counts(self, name: str, vocabulary: int) -> Integers:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rnnsearch.data.ragged import Integers, Ragged
+from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.alignments import Link, Links, parse_pharaoh, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented
 
@@ -17,12 +17,12 @@ LINK_TYPE = "<u4"
 """What the places of linked symbols are kept as."""
 
 
-def ragged_links(rows: Iterable[Iterable[Link]]) -> Ragged:
+def ragged_links(rows: Iterable[Iterable[Link]]) -> RaggedArray:
     """The symbol links of pairs, each row of (source symbol, target symbol)."""
-    return Ragged.of([sorted(links) for links in rows], columns=2)
+    return RaggedArray.from_rows([sorted(links) for links in rows], columns=2)
 
 
-def links_matrix(links: Ragged, indices: Integers, height: int, width: int) -> npt.NDArray[np.bool_]:
+def links_matrix(links: RaggedArray, indices: Integers, height: int, width: int) -> npt.NDArray[np.bool_]:
     """The links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source symbols."""
     values, rows, _ = links.values(indices)
     matrix = np.zeros((len(indices), height, width), dtype=bool)
@@ -30,7 +30,7 @@ def links_matrix(links: Ragged, indices: Integers, height: int, width: int) -> n
     return matrix
 
 
-def symbol_links(links: Links, source: Segmented, target: Segmented) -> set[Link]:
+def token_links(links: Links, source: Segmented, target: Segmented) -> set[Link]:
     """Every symbol of a linked target word to every symbol of its source word; merely possible links count too."""
     sources, targets = (_symbols_of_words(side) for side in (source, target))
     return {(s, t) for i, j in links.possible for s in sources.get(i, ()) for t in targets.get(j, ())}
@@ -43,7 +43,7 @@ def _symbols_of_words(segmented: Segmented) -> dict[int, list[int]]:
     return symbols
 
 
-def of_stripped(links: Links, source: str, target: str) -> Links:
+def strip_links(links: Links, source: str, target: str) -> Links:
     """The links after `str.strip` of both texts, which may take words of white space other than ASCII's away."""
     sources, targets = _kept_words(source), _kept_words(target)
 
@@ -64,4 +64,4 @@ def _kept_words(text: str) -> range:
 def links_of_rows(sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]) -> list[set[Link]]:
     """The symbol links of pairs; `lines` are word links in the Pharaoh format."""
     pairs = zip(sources, targets, lines, strict=True)
-    return [symbol_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs]
+    return [token_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs]

@@ -312,7 +312,9 @@ def _tokenizers(
 
 
 def _as_in(folder: Path, kinds: Mapping[str, TextType]) -> dict[str, Tokenizer]:
-    """The tokenizers of a model folder, by side. Errors: DataError where it lacks one; ConfigError for another type."""
+    """The tokenizers of a model folder, by side. Errors: DataError where it lacks one; ConfigError for another
+    type.
+    """
     found = {}
     for side, kind in kinds.items():
         path = folder / tokenizer_file(side)
@@ -359,8 +361,8 @@ def _write_ids(
 
 
 def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers) -> Aligner:
-    """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
-    its threshold is chosen."""
+    """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has
+    any, its threshold is chosen."""
     step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.ROWS)), 0
     texts: tuple[list[str], list[str]] = ([], [])
     for lines, own in cleaned.chunks(parts):

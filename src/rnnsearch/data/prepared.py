@@ -21,11 +21,11 @@ import numpy as np
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
 from rnnsearch.data.batch import Direction
-from rnnsearch.data.characters import CODES
+from rnnsearch.data.characters import CODE_POINT_DTYPE
 from rnnsearch.data.corpus import Row, read_lines, read_rows
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.links import LINK_TYPE
-from rnnsearch.data.ragged import ENDS, Ragged
+from rnnsearch.data.ragged import ENDS, RaggedArray
 from rnnsearch.data.split import Part
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
@@ -103,15 +103,15 @@ class Prepared:
     @cached_property
     def train(self) -> ParallelIds:
         """The training rows."""
-        links = Ragged.open(self.folder / "train.links", LINK_TYPE, columns=2) if self.facts["aligned"] else None
+        links = RaggedArray.open(self.folder / "train.links", LINK_TYPE, columns=2) if self.facts["aligned"] else None
         sides, present, unknown = {}, {}, {}
         for side, kind in self.facts["dtypes"].items():
             ids = f"train.{side}.ids"
-            sides[side] = Ragged.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS}"))
+            sides[side] = RaggedArray.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS}"))
             if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
                 present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
         for side in self.facts["spelled"]:
-            unknown[side] = Ragged.open(self.folder / unknown_words(side), CODES.str)
+            unknown[side] = RaggedArray.open(self.folder / unknown_words(side), CODE_POINT_DTYPE.str)
         documents = None
         if self.facts["documents"]:
             table = np.memmap(self.folder / DOCUMENTS, dtype=DOCUMENT_TYPE, mode="r").reshape(-1, 2)

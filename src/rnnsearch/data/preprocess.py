@@ -21,7 +21,7 @@ from rnnsearch.config import CleaningConfig, TextConfig
 from rnnsearch.data.characters import codes
 from rnnsearch.data.cleaning import Tally, fault, row_key
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
-from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped, ragged_links
+from rnnsearch.data.links import LINK_TYPE, links_of_rows, ragged_links, strip_links
 from rnnsearch.data.split import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
 from rnnsearch.data.workers import Workers
 from rnnsearch.text.alignments import Link, format_pharaoh
@@ -100,7 +100,7 @@ def clean(rules: Rules, chunk: Chunk) -> Cleaned:
 def cells_of(row: Row) -> Cells:
     """A row as it is kept."""
     texts = tuple([text.strip() for text in row.texts])
-    return texts if row.links is None else (*texts, format_pharaoh(of_stripped(row.links, row.source, row.target)))
+    return texts if row.links is None else (*texts, format_pharaoh(strip_links(row.links, row.source, row.target)))
 
 
 class Lines(NamedTuple):
@@ -137,8 +137,8 @@ def _read(path: Path, start: int, size: int) -> bytes:
 
 
 class CleanedText:
-    """The cleaned text of a corpus between the passes: files in `folder`, columns of lines and a table of keys, removed
-    at the end; `aligned`: with a column of links."""
+    """The cleaned text of a corpus between the passes: files in `folder`, columns of lines and a table of keys,
+    removed at the end; `aligned`: with a column of links."""
 
     def __init__(self, folder: Path, rules: Rules, aligned: bool) -> None:
         self.rules = rules

@@ -15,7 +15,7 @@ ENDS = ".ends"
 """Added to a file's name: where each of its rows ends."""
 
 
-class Ragged:
+class RaggedArray:
     """Rows one after the other in one flat array, [values] or [values, columns], and the end of each row in it.
 
     The arrays may be memory-mapped: only the rows asked for are read.
@@ -26,14 +26,14 @@ class Ragged:
         self._ends = ends
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[Any]], columns: int | None = None) -> Ragged:
+    def from_rows(cls, rows: Sequence[Sequence[Any]], columns: int | None = None) -> RaggedArray:
         """From rows in memory."""
         flat = np.array([value for row in rows for value in row], dtype=np.int64)
         shaped = flat if columns is None else flat.reshape(-1, columns)
         return cls(shaped, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     @classmethod
-    def open(cls, path: Path, dtype: str, columns: int | None = None, ends: Path | None = None) -> Ragged:
+    def open(cls, path: Path, dtype: str, columns: int | None = None, ends: Path | None = None) -> RaggedArray:
         """What a `RaggedFile` wrote; `ends`: where the ends are, if not beside it by its name."""
         empty = path.stat().st_size == 0  # which cannot be mapped
         flat: npt.NDArray[Any] = np.zeros(0, dtype) if empty else np.memmap(path, dtype=dtype, mode="r")
@@ -53,9 +53,9 @@ class Ragged:
         """One row."""
         return self.values(np.array([range(len(self))[index]]))[0]
 
-    def first(self, most: int) -> tuple[npt.NDArray[Any], Integers]:
+    def first(self, limit: int) -> tuple[npt.NDArray[Any], Integers]:
         """The values of the first rows, as many as have `most` together or fewer, and where each row ends."""
-        ends = np.asarray(self._ends[: np.searchsorted(self._ends, most, side="right")], dtype=np.int64)
+        ends = np.asarray(self._ends[: np.searchsorted(self._ends, limit, side="right")], dtype=np.int64)
         return self.flat[: int(ends[-1]) if len(ends) else 0], ends
 
     def values(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers, Integers]:

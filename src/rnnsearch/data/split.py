@@ -1,8 +1,8 @@
 """A deterministic train / dev / test split that shares no sentence between its parts.
 
 Which rows are held out depends on hashes of their text alone: the split is the same on every machine, and a corpus
-that grows keeps nearly all of it (no row ever moves between dev and test). Held-out sentences are all different, and a
-training row that has a sentence of any side in common with dev or test is left out. Sentences are compared by their
+that grows keeps nearly all of it (no row ever moves between dev and test). Held-out sentences are all different, and
+a training row that has a sentence of any side in common with dev or test is left out. Sentences are compared by their
 letters and digits alone, so that "Tom left!" does not stand in train where "Tom left." is tested.
 
 A corpus of documents is split by whole documents, and training documents stay whole: sentences that also stand in dev
@@ -44,8 +44,8 @@ def sentence_key(text: str) -> bytes:
 
 
 def split_key(texts: Sequence[str]) -> bytes:
-    """What a row is split by, a row of `key_fields`: the keys of its sentences (0 for a side it lacks), and the hash of
-    them all, by which rows are chosen."""
+    """What a row is split by, a row of `key_fields`: the keys of its sentences (0 for a side it lacks), and the hash
+    of them all, by which rows are chosen."""
     keys = b"".join([sentence_key(text) if text else bytes(8) for text in texts])
     return keys + blake2b(keys, digest_size=8).digest()
 
@@ -141,7 +141,9 @@ def _choose(candidates: list[_Candidate], dev_size: int, test_size: int) -> list
 
 
 def document_keys(keys: Numbers, documents: npt.NDArray[np.uint32]) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """A key for each document, of those of its rows, and where each document begins; `documents`: each row's number."""
+    """A key for each document, of those of its rows, and where each document begins; `documents`: each row's
+    number.
+    """
     begins = np.flatnonzero(np.diff(documents, prepend=documents[:1] + 1))
     pieces = np.split(keys.astype("<u8"), begins[1:])
     digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces if len(piece))

@@ -93,8 +93,8 @@ def _plogp(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _pairs(
     ids: ParallelIds, side: str, vocabulary: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Each different pair of neighbouring symbols of the first `PAIRS`, by what comes after, and how often it occurs. A
-    sentence stands between two EOS."""
+    """Each different pair of neighbouring symbols of the first `PAIRS`, by what comes after, and how often it occurs.
+    A sentence stands between two EOS."""
     flat, ends = ids.first(side, PAIRS)
     whole = np.insert(flat, ends, EOS)
     before = np.concatenate([[EOS], whole[:-1]])

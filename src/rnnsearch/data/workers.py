@@ -45,8 +45,8 @@ class Workers(Protocol):
         common: tuple[Any, ...] = (),
         alone: bool = False,
     ) -> Iterator[Result]:
-        """`function(*common, *task)` of each task, in order. The function must be one of a module, and nothing that it
-        is given may name what this machine alone has. `alone`: a task is much work, and is not put together with
+        """`function(*common, *task)` of each task, in order. The function must be one of a module, and nothing that
+        it is given may name what this machine alone has. `alone`: a task is much work, and is not put together with
         others.
         """
 
@@ -78,8 +78,8 @@ class Pool:
         common: tuple[Any, ...] = (),
         alone: bool = False,
     ) -> Iterator[Result]:
-        """As `Workers.map`, a few ahead of the caller; here every task is alone. What is common is sent to each process
-        once.
+        """As `Workers.map`, a few ahead of the caller; here every task is alone. What is common is sent to each
+        process once.
 
         Errors: what the function raises; RnnsearchError where a process ends before its time.
         """
@@ -165,7 +165,7 @@ _LOOK = 0.05
 """Seconds between two looks whether anyone still wants items."""
 
 
-class Ahead(Generic[Item]):
+class Prefetcher(Generic[Item]):
     """An iterator's items in order, made by a thread up to `depth` of them ahead; an exception comes in its place.
 
     `waited`: seconds that `next` has spent waiting for items so far. Close it, or the thread goes on.
@@ -196,7 +196,7 @@ class Ahead(Generic[Item]):
             return True
         return False
 
-    def __iter__(self) -> "Ahead[Item]":
+    def __iter__(self) -> "Prefetcher[Item]":
         return self
 
     def __next__(self) -> Item:

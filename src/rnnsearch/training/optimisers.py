@@ -69,9 +69,8 @@ def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) ->
 
 def add_l2(parameters: Iterable[nn.Parameter], weight: float) -> None:
     """Add the gradient of `weight` / 2 |theta|^2 to the gradients, in place."""
-    trained = [parameter for parameter in parameters if parameter.grad is not None]
-    gradients = [parameter.grad for parameter in trained]
-    torch._foreach_add_(gradients, [parameter.detach() for parameter in trained], alpha=weight)
+    pairs = [(parameter.grad, parameter.detach()) for parameter in parameters if parameter.grad is not None]
+    torch._foreach_add_([gradient for gradient, _ in pairs], [value for _, value in pairs], alpha=weight)
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | None) -> Tensor:
