@@ -176,7 +176,7 @@ def test_long_pairs_are_left_out_and_counted():
     batches = Batches(ids, BatchConfig(sentences=2), max_length=5, seed=0)
     assert batches.left_out == 2
     assert seen(list(batches.epoch(0))) == Counter([0, 3])
-    with pytest.raises(DataError, match="no training pair has at most 3 symbols"):
+    with pytest.raises(DataError, match="no training pair has at most 3 tokens"):
         Batches(pairs_of([[4] * 4], [[4]]), BatchConfig(sentences=2), max_length=3, seed=0)
 
 

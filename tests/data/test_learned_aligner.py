@@ -27,7 +27,7 @@ def rows(count=60):
 
 def aligned_words(prepared: Prepared, source: str, target: str) -> set[tuple[int, int]]:
     assert prepared.aligner is not None
-    return prepared.aligner.links([Pair.of_words(source, target)])[0]
+    return prepared.aligner.links([Pair.from_words(source, target)])[0]
 
 
 def test_a_corpus_without_links_has_an_aligner(tmp_path):
@@ -86,7 +86,7 @@ def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
     chosen = prepare(config(tmp_path, **files, dev_alignments="dev.align"), tmp_path / "chosen").aligner
     assert chosen is not None and chosen.threshold == 0.07
     links = frozenset({(0, 2), (1, 1), (2, 0)})
-    assert asked == [([Pair.of_words(*row[:2]) for row in given[:10]], [Links(links, links)] * 10)]
+    assert asked == [([Pair.from_words(*row[:2]) for row in given[:10]], [Links(links, links)] * 10)]
     usual = prepare(config(tmp_path, **files), tmp_path / "usual").aligner
     assert usual is not None and usual.threshold == THRESHOLD
 

@@ -1,4 +1,6 @@
-"""The training text as models read it: the ids of each side, row by row."""
+"""The corpus as models read it: the ids of each stream, row by row, in memory or memory-mapped."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,105 +13,126 @@ from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
-COUNTED = 1 << 22
-"""Symbols at a time."""
+COUNT_BLOCK_TOKENS = 1 << 22
+"""Tokens counted together."""
 
 
 class Documents(NamedTuple):
-    """Of each row, which document it is of and its place there, as the text was read: rows left out leave gaps."""
+    """The document of each row and its position in it; rows that were left out leave gaps."""
 
     number: npt.NDArray[np.uint32]
     place: npt.NDArray[np.uint32]
 
 
 class ParallelIds:
-    """The ids of sentences and their translations by the names of the sides, the last of which is translated into. A
-    row may lack a side. No special id is stored."""
+    """Token ids of sentences and their translations by the names of the streams, the last of which is the target.
+
+    A row may have no sentence in a stream. Special ids (BOS, EOS) are not stored.
+    """
 
     def __init__(
         self,
-        sides: Mapping[str, RaggedArray],
+        streams: Mapping[str, RaggedArray],
         links: RaggedArray | None = None,
         present: Mapping[str, npt.NDArray[np.bool_]] | None = None,
         documents: Documents | None = None,
         unknown: Mapping[str, RaggedArray] | None = None,
     ) -> None:
-        """`present`: of the sides that some rows lack, which rows have them. `unknown`: of the sides that have them,
-        the unknown words of each row, as `spelling.codes`."""
-        assert len({len(rows) for rows in (*sides.values(), *([] if links is None else [links]))}) == 1
-        self._sides = dict(sides)
+        """Initialise the store.
+
+        Args:
+            streams: Ids of each stream.
+            links: Word alignments between tokens.
+            present: For streams that some rows do not have: True for the rows that do.
+            documents: The documents of the rows, if the corpus marks them.
+            unknown: The unknown words of each row as code points (see `characters.codes`), for some streams.
+        """
+        assert len({len(rows) for rows in (*streams.values(), *([] if links is None else [links]))}) == 1
+        self._streams = dict(streams)
         self._present = dict(present or {})
         self._unknown = dict(unknown or {})
         self.links = links
-        """Word alignments over symbols, where the corpus has them."""
+        """Word alignments between tokens, if the corpus has them."""
         self.documents = documents
-        """Where the corpus says where documents end."""
+        """Documents of the rows, if the corpus marks them."""
 
     @classmethod
     def from_rows(
-        cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: RaggedArray | None = None
-    ) -> "ParallelIds":
-        """From lists of ids (without BOS and EOS) in memory, maybe `Spelled`; None where a row lacks the side."""
-        present = {name: np.array([ids is not None for ids in rows]) for name, rows in sides.items() if None in rows}
+        cls, streams: Mapping[str, Sequence[Sequence[int] | None]], links: RaggedArray | None = None
+    ) -> ParallelIds:
+        """Return a store of ids in memory.
+
+        Args:
+            streams: Ids of each row (without BOS and EOS), possibly `Spelled`; None if a row does not have the
+                stream.
+            links: Word alignments between tokens.
+        """
+        present = {}
         unknown = {}
-        for name, rows in sides.items():
+        for name, rows in streams.items():
+            if None in rows:
+                present[name] = np.array([ids is not None for ids in rows])
             words = [row.unknown if isinstance(row, Spelled) else () for row in rows]
             if any(words):
                 flat, sizes = codes(words)
                 unknown[name] = RaggedArray(flat, np.cumsum(sizes))
-        ids = {name: RaggedArray.from_rows([ids or () for ids in rows]) for name, rows in sides.items()}
+        ids = {name: RaggedArray.from_rows([ids or () for ids in rows]) for name, rows in streams.items()}
         return cls(ids, links, present, unknown=unknown)
 
     def __len__(self) -> int:
-        return len(next(iter(self._sides.values())))
+        return len(next(iter(self._streams.values())))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the sides."""
-        return tuple(self._sides)
+        """Names of the streams."""
+        return tuple(self._streams)
 
-    def select(self, names: Sequence[str]) -> "ParallelIds":
-        """The same rows, of some sides."""
+    def select(self, names: Sequence[str]) -> ParallelIds:
+        """Return the same rows with some of the streams."""
         present = {name: rows for name, rows in self._present.items() if name in names}
         unknown = {name: words for name, words in self._unknown.items() if name in names}
-        return ParallelIds({name: self._sides[name] for name in names}, self.links, present, self.documents, unknown)
+        streams = {name: self._streams[name] for name in names}
+        return ParallelIds(streams, self.links, present, self.documents, unknown)
 
     def row(self, index: int) -> tuple[Integers, ...]:
-        """The ids of one row's sides, without EOS."""
-        return tuple(side.row(index) for side in self._sides.values())
+        """Return the ids of one row's streams, without EOS."""
+        return tuple(stream.row(index) for stream in self._streams.values())
 
     def first(self, name: str, limit: int) -> tuple[Integers, Integers]:
-        """The symbols of one side's first rows, as many as have `most` together or fewer, and where each row ends."""
-        values, ends = self._sides[name].first(limit)
+        """Return the ids of a stream's first rows with at most `limit` tokens in total, and the end of each row."""
+        values, ends = self._streams[name].first(limit)
         return values.astype(np.int64), ends
 
     def counts(self, name: str, vocabulary: int) -> Integers:
-        """How often each symbol of one side's vocabulary occurs; EOS once a row."""
-        flat, found = self._sides[name].flat, np.zeros(vocabulary, dtype=np.int64)
-        for begin in range(0, len(flat), COUNTED):
-            found += np.bincount(flat[begin : begin + COUNTED], minlength=vocabulary)
-        found[EOS] += len(self)
-        return found
+        """Return the count of each token of a stream's vocabulary; EOS counts once per row."""
+        flat = self._streams[name].flat
+        counts = np.zeros(vocabulary, dtype=np.int64)
+        for start in range(0, len(flat), COUNT_BLOCK_TOKENS):
+            counts += np.bincount(flat[start : start + COUNT_BLOCK_TOKENS], minlength=vocabulary)
+        counts[EOS] += len(self)
+        return counts
 
     def unknown_words(self, name: str, indices: Integers) -> list[list[str]]:
-        """The unknown words of rows of one side, in order; none of a side that they were not kept of."""
+        """Return the unknown words of some rows of a stream, in order; none if they are not stored."""
         return words_of_codes(self._unknown[name], indices) if name in self._unknown else [[] for _ in indices]
 
     def lengths(self, indices: npt.NDArray[np.integer]) -> Integers:
-        """Symbols of rows' sides, EOS included, [sides, rows]; 0 for a side that a row lacks."""
-        return np.stack([self._lengths(name, indices) for name in self._sides])
+        """Return the lengths [streams, rows] with EOS; 0 if a row does not have the stream."""
+        return np.stack([self._lengths(name, indices) for name in self._streams])
 
     def padded(self, name: str, indices: Integers, width: int = 0) -> Integers:
-        """The ids [B, J] of one side, each row ended by EOS, then padded by PAD, to `width` where the longest row is
-        shorter. A row that lacks the side is padding alone."""
+        """Return the ids [B, J] of a stream: each row ended by EOS and padded with PAD, to at least `width`.
+
+        A row that does not have the stream consists of padding only.
+        """
         lengths = self._lengths(name, indices)
-        values, rows, places = self._sides[name].values(indices)
+        values, rows, positions = self._streams[name].values(indices)
         padded = np.full((len(indices), max(int(lengths.max()), width)), PAD, dtype=np.int64)
-        padded[rows, places] = values
-        having = np.flatnonzero(lengths)
-        padded[having, lengths[having] - 1] = EOS
+        padded[rows, positions] = values
+        present = np.flatnonzero(lengths)
+        padded[present, lengths[present] - 1] = EOS
         return padded
 
     def _lengths(self, name: str, indices: npt.NDArray[np.integer]) -> Integers:
-        lengths = self._sides[name].lengths(indices) + 1
+        lengths = self._streams[name].lengths(indices) + 1
         return lengths * self._present[name][indices] if name in self._present else lengths

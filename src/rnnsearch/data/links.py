@@ -1,7 +1,6 @@
-"""Word alignments as links between symbols, kept beside the ids they belong to.
+"""Word alignments as links between tokens, stored next to the ids.
 
-A link between two words becomes links between all their symbols: every symbol of the target word to every symbol of
-the source word. Symbols in no word (EOS, mere spaces) have none.
+A link between two words becomes links between all their tokens. Tokens outside words (EOS, spaces) have none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,16 +13,16 @@ from rnnsearch.text.alignments import Link, Links, parse_pharaoh, word_of_symbol
 from rnnsearch.text.tokenizer import Segmented
 
 LINK_TYPE = "<u4"
-"""What the places of linked symbols are kept as."""
+"""Stored type of token positions."""
 
 
 def ragged_links(rows: Iterable[Iterable[Link]]) -> RaggedArray:
-    """The symbol links of pairs, each row of (source symbol, target symbol)."""
+    """Return the token links of pairs as rows of (source position, target position)."""
     return RaggedArray.from_rows([sorted(links) for links in rows], columns=2)
 
 
 def links_matrix(links: RaggedArray, indices: Integers, height: int, width: int) -> npt.NDArray[np.bool_]:
-    """The links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source symbols."""
+    """Return the links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source tokens."""
     values, rows, _ = links.values(indices)
     matrix = np.zeros((len(indices), height, width), dtype=bool)
     matrix[rows, values[:, 1], values[:, 0]] = True
@@ -31,37 +30,46 @@ def links_matrix(links: RaggedArray, indices: Integers, height: int, width: int)
 
 
 def token_links(links: Links, source: Segmented, target: Segmented) -> set[Link]:
-    """Every symbol of a linked target word to every symbol of its source word; merely possible links count too."""
-    sources, targets = (_symbols_of_words(side) for side in (source, target))
-    return {(s, t) for i, j in links.possible for s in sources.get(i, ()) for t in targets.get(j, ())}
+    """Return the links between all tokens of linked words, including possible links."""
+    source_tokens = _tokens_by_word(source)
+    target_tokens = _tokens_by_word(target)
+    return {
+        (s, t)
+        for source_word, target_word in links.possible
+        for s in source_tokens.get(source_word, ())
+        for t in target_tokens.get(target_word, ())
+    }
 
 
-def _symbols_of_words(segmented: Segmented) -> dict[int, list[int]]:
-    symbols: dict[int, list[int]] = {}
-    for symbol, word in enumerate(word_of_symbol(segmented.text, segmented.offsets)):
-        symbols.setdefault(word, []).append(symbol)
-    return symbols
+def _tokens_by_word(segmented: Segmented) -> dict[int, list[int]]:
+    tokens: dict[int, list[int]] = {}
+    for token, word in enumerate(word_of_symbol(segmented.text, segmented.offsets)):
+        tokens.setdefault(word, []).append(token)
+    return tokens
 
 
 def strip_links(links: Links, source: str, target: str) -> Links:
-    """The links after `str.strip` of both texts, which may take words of white space other than ASCII's away."""
-    sources, targets = _kept_words(source), _kept_words(target)
+    """Return the links after `str.strip` of both texts, which may remove words of non-ASCII white space."""
+    source_words = _words_after_strip(source)
+    target_words = _words_after_strip(target)
 
-    def moved(old: frozenset[Link]) -> frozenset[Link]:
-        inside = ((i, j) for i, j in old if i in sources and j in targets)
-        return frozenset((i - sources.start, j - targets.start) for i, j in inside)
+    def shift(old: frozenset[Link]) -> frozenset[Link]:
+        inside = ((i, j) for i, j in old if i in source_words and j in target_words)
+        return frozenset((i - source_words.start, j - target_words.start) for i, j in inside)
 
-    return Links(moved(links.sure), moved(links.possible))
+    return Links(shift(links.sure), shift(links.possible))
 
 
-def _kept_words(text: str) -> range:
-    """Which words of a text `str.strip` leaves, whole or in part."""
-    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+def _words_after_strip(text: str) -> range:
+    """Return the indices of the words of which `str.strip` leaves at least a part."""
+    start = len(text) - len(text.lstrip())
+    stop = len(text.rstrip())
     spans = word_spans(text)
-    return range(sum(end <= first for _, end in spans), sum(start < last for start, _ in spans))
+    first = sum(word_end <= start for _, word_end in spans)
+    return range(first, sum(word_start < stop for word_start, _ in spans))
 
 
 def links_of_rows(sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]) -> list[set[Link]]:
-    """The symbol links of pairs; `lines` are word links in the Pharaoh format."""
+    """Return the token links of pairs whose word links are given as lines in the Pharaoh format."""
     pairs = zip(sources, targets, lines, strict=True)
     return [token_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs]

@@ -363,7 +363,7 @@ def _write_ids(
 def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers) -> Aligner:
     """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has
     any, its threshold is chosen."""
-    step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.ROWS)), 0
+    step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.MAX_PAIRS)), 0
     texts: tuple[list[str], list[str]] = ([], [])
     for lines, own in cleaned.chunks(parts):
         wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]
@@ -374,7 +374,7 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
     learned = learn_aligner(*texts, partial(workers.map, alone=True))
     if dev is None or not dev.aligned:
         return learned
-    pairs = [Pair.of_words(source, target) for source, target, _ in dev.rows]
+    pairs = [Pair.from_words(source, target) for source, target, _ in dev.rows]
     return learned.tuned(pairs, [parse_pharaoh(row[2], dev.part) for row in dev.rows])
 
 

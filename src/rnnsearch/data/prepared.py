@@ -25,7 +25,7 @@ from rnnsearch.data.characters import CODE_POINT_DTYPE
 from rnnsearch.data.corpus import Row, read_lines, read_rows
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.links import LINK_TYPE
-from rnnsearch.data.ragged import ENDS, RaggedArray
+from rnnsearch.data.ragged import ENDS_SUFFIX, RaggedArray
 from rnnsearch.data.split import Part
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
@@ -107,7 +107,7 @@ class Prepared:
         sides, present, unknown = {}, {}, {}
         for side, kind in self.facts["dtypes"].items():
             ids = f"train.{side}.ids"
-            sides[side] = RaggedArray.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS}"))
+            sides[side] = RaggedArray.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS_SUFFIX}"))
             if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
                 present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
         for side in self.facts["spelled"]:
@@ -218,7 +218,7 @@ def _names_of_two(sides: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for side, role in zip(sides, ("source", "target"), strict=True):
         names |= {prepared_tokenizer(side): f"{role}.json", f"train.{side}.ids": f"train.{role}.ids"}
-        names[f"train.{side}.ids{ENDS}"] = f"train.{role}{ENDS}"
+        names[f"train.{side}.ids{ENDS_SUFFIX}"] = f"train.{role}{ENDS_SUFFIX}"
     return names
 
 

@@ -319,7 +319,7 @@ def _linked(texts: list[list[str]], tokenizers: tuple[Tokenizer, ...], linking: 
         if linking.kept:
             links = links_of_rows(sources, targets, _aligned(linking.aligner, *texts))
         else:
-            links = linking.aligner.links(list(map(Pair.of_symbols, sources, targets)))
+            links = linking.aligner.links(list(map(Pair.from_tokens, sources, targets)))
     annotated = annotation(linking.text, *tokenizers)
     if annotated is None:
         return _Linked(sources, targets, links)
@@ -336,7 +336,7 @@ def _unknown_words(tokenizer: Tokenizer, texts: list[str], having: set[int]) -> 
 
 def _aligned(guide: Aligner, sources: list[str], targets: list[str]) -> list[str]:
     """The links of rows by an aligner, in the Pharaoh format; a row that lacks a side has none."""
-    pairs = list(map(Pair.of_words, sources, targets))
+    pairs = list(map(Pair.from_words, sources, targets))
     return [format_pharaoh(links) for links in guide.links(pairs)]
 
 
