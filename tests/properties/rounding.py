@@ -46,8 +46,8 @@ def rounded(model, rounding):
             module.weight.data = rounding(module.weight.data)
         if isinstance(module, nn.Linear):
             module.register_forward_pre_hook(lambda _, given: (Through.apply(given[0], rounding),))
-    over = twin.output.over
-    twin.output.over = lambda rows: lambda readout: over(rows)(Through.apply(readout, rounding))
+    logits_function = twin.output.logits_function
+    twin.output.logits_function = lambda rows: lambda readout: logits_function(rows)(Through.apply(readout, rounding))
     return twin
 
 

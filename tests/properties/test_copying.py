@@ -5,7 +5,7 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.characters import Copies, Spellings, same_words
+from rnnsearch.data.characters import CopyFinder, WordCharacters, same_words
 from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.models.memory import NO_WORD
 from rnnsearch.objectives.likelihood import Likelihood
@@ -21,7 +21,7 @@ from rnnsearch.text.words import train_words
 from tests.properties.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob ."], 20, 1), train_words(["wir sehen die Katze Eva ."], 20, 1)
-SPELLINGS = Spellings(copies=Copies(SOURCE))
+SPELLINGS = WordCharacters(copies=CopyFinder(SOURCE))
 SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe .", "Bob the Eva Ann", "the cat ."])]
 TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe .", "Bob die Ann Ida Eva", "die Katze ."])]
 
@@ -107,7 +107,7 @@ def plain_copies(model, source, target, listed=None):
 def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(lists, copying):
     """Of whatever rank: another word may have been likelier. The lists leave out a word that both sides have."""
     options = SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=6)
-    both = {int(word) for word in copying.same_words.table[torch.tensor(SOURCES[0])]} - {UNK}
+    both = {int(word) for word in copying.target_words.table[torch.tensor(SOURCES[0])]} - {UNK}
     assert both
     listed = [id for id in range(len(TARGET)) if not lists or id not in both]
     chooser = (lambda _: torch.tensor(listed)) if lists else None
@@ -122,9 +122,9 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
 
 
 def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
-    sizes, once = [], reattend._of_batch
+    sizes, once = [], reattend._copied_in_batch
     monkeypatch.setattr(reattend, "MAX_ATTENTION_WEIGHTS", 16 * 900)
-    monkeypatch.setattr(reattend, "_of_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
+    monkeypatch.setattr(reattend, "_copied_in_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
     sources, targets = [[5] * 25, *[[5, 6]] * 40], [[7] * 30, *[[7]] * 40]
     found = copied_attention(copying, sources, targets)
     assert [own["source"].shape for own in found] == [(31, 26), *[(2, 3)] * 40]

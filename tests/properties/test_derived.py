@@ -6,9 +6,10 @@ import torch
 from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS, choose, describe_training
 from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
 from rnnsearch.accel.search import NativeDecoder, search_lacks
+from rnnsearch.config import registry
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders import DECODERS
-from rnnsearch.ops.linear import Kind
+from rnnsearch.ops.linear import DType
 from rnnsearch.systems.translation import build
 from rnnsearch.utils.tensors import stack
 
@@ -67,20 +68,20 @@ def config_with(choices, **wanted):
 def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkeypatch):
     for config in config_with(choices, decoder=name):
         with monkeypatch.context() as patch:
-            patch.setitem(DECODERS, name, turned_round(DECODERS[name]))
+            patch.setitem(registry._IMPLEMENTATIONS, DECODERS[name].component, turned_round(DECODERS[name]))
             derived = make(config).double()
         trained, searched = readouts(derived, batch)
         torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
         assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
-        assert NativeRNNsearch.of(derived, Kind.FP32) is None
-        assert NativeDecoder.of(derived, Kind.FP32) is None
+        assert NativeRNNsearch.of(derived, DType.FP32) is None
+        assert NativeDecoder.of(derived, DType.FP32) is None
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypatch):
     config = next(config_with(choices, cell=name))
     with monkeypatch.context() as patch:
-        patch.setitem(CELLS, name, halved(CELLS[name]))
+        patch.setitem(registry._IMPLEMENTATIONS, CELLS[name].component, halved(CELLS[name]))
         derived = make(config).double()
     trained, searched = readouts(derived, batch)
     choose(derived, fast=False)
@@ -88,9 +89,9 @@ def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypat
     torch.testing.assert_close(trained, defined, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
-    assert NativeRNNsearch.of(derived, Kind.FP32) is None
+    assert NativeRNNsearch.of(derived, DType.FP32) is None
     in_decoder = any(type(module).__name__ == "Derived" for module in derived.decoder.modules())
-    assert not in_decoder or NativeDecoder.of(derived, Kind.FP32) is None
+    assert not in_decoder or NativeDecoder.of(derived, DType.FP32) is None
 
 
 PARTS = {
@@ -128,21 +129,21 @@ READOUTS = {
 def test_a_derived_readout_is_not_searched_by_its_parents_equations(name, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert search_lacks(model) is None
-    assert NativeDecoder.of(model, Kind.FP32) is not None
+    assert NativeDecoder.of(model, DType.FP32) is not None
     own = model.decoder.get_submodule(READOUTS[name])
     own.__class__ = unbent(type(own))
     assert "derived" in search_lacks(model).lower()
-    assert NativeRNNsearch.of(model, Kind.FP32) is None
-    assert NativeDecoder.of(model, Kind.FP32) is None
+    assert NativeRNNsearch.of(model, DType.FP32) is None
+    assert NativeDecoder.of(model, DType.FP32) is None
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_derived_cell_in_one_direction_of_the_encoder_has_no_twin(direction, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
-    assert NativeRNNsearch.of(model, Kind.FP32) is not None
+    assert NativeRNNsearch.of(model, DType.FP32) is not None
     own = model.encoder.get_submodule(f"{direction}_cell")
     own.__class__ = halved(type(own))
-    assert NativeRNNsearch.of(model, Kind.FP32) is None
+    assert NativeRNNsearch.of(model, DType.FP32) is None
 
 
 def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):

@@ -32,7 +32,7 @@ def lively(request, plainest):
         options = ModelConfig.model_validate(config.model.model_dump() | output)
         model = conftest.lively(build(options, SYMBOLS, SYMBOLS, 1, config.objective).eval())
         if request.param == "hierarchical":
-            model.output.arrange(torch.arange(SYMBOLS) % 3)
+            model.output.assign_classes(torch.arange(SYMBOLS) % 3)
         return model
 
     return made
@@ -70,7 +70,7 @@ def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder
 def test_a_file_of_weights_keeps_the_classes(lively, tmp_path):
     model, other = lively("bahdanau"), lively("bahdanau")
     if "output.classes" in weights(model):
-        other.output.arrange(torch.zeros(SYMBOLS, dtype=torch.int64))
+        other.output.assign_classes(torch.zeros(SYMBOLS, dtype=torch.int64))
     save_weights(tmp_path / "w", weights(model))
     load_weights(tmp_path / "w", other)
     t = torch.randn(2, model.decoder.readout_size)

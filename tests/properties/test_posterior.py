@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.batch import Side, Symbols
+from rnnsearch.data.batch import Stream, EmbeddingInput
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only_memory
@@ -21,7 +21,7 @@ SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
 def plain_posterior(model: TranslationModel) -> np.ndarray:
     """p(a = j | y) by asking, for each position, a memory whose every context is h_j."""
     x = torch.tensor([[*SOURCE, EOS]])
-    memories = model.encode({"source": Side.of(x)})
+    memories = model.encode({"source": Stream.from_ids(x)})
     memory = only_memory(memories)
     previous, y = [BOS, *TARGET], [*TARGET, EOS]
     reading = model.unroll(torch.tensor([previous]), memories).reading
@@ -37,9 +37,9 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
                 alpha=torch.eye(values.shape[1], dtype=values.dtype)[j][None],
                 expected_alpha=None,
             )
-            readout = model._readout(model.target_embedding(Symbols(torch.tensor([before]))), here, memory)
+            readout = model._readout(model.target_embedding(EmbeddingInput(torch.tensor([before]))), here, memory)
             if model.decoder.component.name() == "luong-input-feeding":  # whose readings have read the context
-                readout = model._with_lexical(model.decoder.attentional(here.context, here.state), here, memory)
+                readout = model._append_lexical(model.decoder.attentional(here.context, here.state), here, memory)
             prior = reading.alpha if reading.expected_alpha is None else reading.expected_alpha
             weight = max(float(prior[0, i, j]), MIN_WEIGHT)
             row.append(weight * float(model.log_probs(readout)[0, word].exp()))
@@ -53,7 +53,7 @@ def fed(model: TranslationModel, previous: list[int], memory: Memory) -> list[to
     decoder, state, states = model.decoder, model.decoder.start(memory), []
     layers, attention, tilde = state.stack, state.attention, state.fed
     for word in previous:
-        x = decoder.inputs(model.target_embedding(Symbols(torch.tensor([word]))))
+        x = decoder.inputs(model.target_embedding(EmbeddingInput(torch.tensor([word]))))
         h, layers = decoder.stack.step(x + tilde @ decoder.feeding.weight.T, layers)
         attended, attention = decoder.attention.step(h, attention, memory)
         tilde = torch.tanh(torch.cat([attended.context, h], 1) @ decoder.attentional.combine.weight.T)
@@ -63,7 +63,7 @@ def fed(model: TranslationModel, previous: list[int], memory: Memory) -> list[to
 
 def test_posterior_is_the_loop(system, make, monkeypatch):
     decoder = DECODERS[system.model.decoder.type]
-    if not decoder.attends or system.model.copies:
+    if not decoder.component.attends or system.model.copies:
         pytest.skip("attention has no posterior here")
     model = make(system)
     with torch.no_grad():

@@ -142,7 +142,7 @@ def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
 @pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
 def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
     model = hybrid("bahdanau", composition).double()
-    settled = model.with_source_embedding(model.source_embedding.settled(READ.known))
+    settled = model.with_source_embedding(model.source_embedding.precompute(READ.known))
     assert settled.source_embedding is not model.source_embedding and settled.encoder is model.encoder
     symbols = batch_of().source.embedding_input
     torch.testing.assert_close(settled.source_embedding(symbols), model.source_embedding(symbols))
