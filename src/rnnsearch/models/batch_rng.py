@@ -30,7 +30,7 @@ class BatchRng:
         """Number of sentences in the whole batch; only set with `rows`."""
 
     def select_rows(self, rows: Sequence[int], batch_size: int) -> None:
-        """Return only the numbers of these rows of a batch of `batch_size` sentences from now on."""
+        """Restrict all further numbers to these rows of a batch of `batch_size` sentences."""
         device = self.generator.device
         indices = torch.tensor(rows)
         self.rows = indices.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else indices

@@ -82,7 +82,7 @@ class Learned(Bridge):
 
     @staticmethod
     def paired_layers(encoder: int, decoder: int) -> tuple[int, ...]:
-        """Return the index of the encoder layer that each decoder layer reads, given the numbers of layers."""
+        """Return the index of the encoder layer that each decoder layer reads, given the number of layers of both."""
         return tuple(max(0, encoder - decoder + l) for l in range(decoder))
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:

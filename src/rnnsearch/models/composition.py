@@ -1,7 +1,7 @@
 """Source word embeddings composed of characters, one class per formulation.
 
-Each distinct word of a batch is composed once. A word is a row of character ids, padded with NOTHING; its leading space
-is the first character. The vector of a word depends neither on the other words of the batch nor on the padding.
+Each distinct word of a batch is composed once. A word is a row of character ids, padded with CHARACTER_PAD; its leading
+space is the first character. The vector of a word depends neither on the other words of the batch nor on the padding.
 `Filters` and `Highway` are also used by the convolutional encoder.
 """
 
@@ -19,7 +19,7 @@ from rnnsearch.config import encoders
 from rnnsearch.config.encoders import BiLSTMOptions, CNNOptions, LSTMOptions, NGramsOptions, SourceCharactersConfig
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import EmbeddingInput
-from rnnsearch.data.characters import NOTHING
+from rnnsearch.data.characters import CHARACTER_PAD
 from rnnsearch.models.cells import LSTM
 from rnnsearch.models.layers import Embedding, Linear, parameter
 from rnnsearch.text.vocabulary import SPECIALS, UNK
@@ -105,7 +105,7 @@ class LastState(Composition):
 
     def forward(self, words: Words) -> Vectors:
         x = functional.embedding(words, self.characters)  # [S, L, E of a character]
-        mask = words != NOTHING
+        mask = words != CHARACTER_PAD
         last = x
         for layer in self.layers:
             assert isinstance(layer, LSTM)
@@ -127,7 +127,7 @@ class BothStates(Composition):
 
     def forward(self, words: Words) -> Vectors:
         x = functional.embedding(words, self.characters)
-        mask = words != NOTHING
+        mask = words != CHARACTER_PAD
         _, last = self.forward_cell.sequence(x, mask)
         _, first = self.backward_cell.sequence(x, mask, backward=True)
         joined: Tensor = self.join(torch.cat([last.h, first.h], dim=-1))
@@ -151,7 +151,7 @@ class Convolution(Composition):
         self.join = Linear(self.filters.size, size)
 
     def forward(self, words: Words) -> Vectors:
-        is_padding = (words == NOTHING).unsqueeze(-1)
+        is_padding = (words == CHARACTER_PAD).unsqueeze(-1)
         x = functional.embedding(words, self.characters).masked_fill(is_padding, 0.0)
         y = torch.tanh(self.filters(x)).masked_fill(is_padding, -1.0).amax(1)  # -1 is the minimum of tanh; [S, F]
         joined: Tensor = self.join(self.highway(y))
@@ -174,10 +174,11 @@ class NGrams(Composition):
         hashes = torch.zeros_like(words)  # of the n-gram that starts at each character
         total = self.vectors.new_zeros(len(words), self.vectors.shape[1])
         for n in range(1, self.lengths[-1] + 1):
-            ends = functional.pad(words, (0, n - 1), value=NOTHING)[:, n - 1 :]  # the n-th character of each n-gram
+            # The n-th character of each n-gram
+            ends = functional.pad(words, (0, n - 1), value=CHARACTER_PAD)[:, n - 1 :]
             hashes = (hashes * self.HASH_FACTOR + ends) % len(self.vectors)
             if n in self.lengths:
-                is_inside = (ends != NOTHING).unsqueeze(-1)
+                is_inside = (ends != CHARACTER_PAD).unsqueeze(-1)
                 total = total + (functional.embedding(hashes, self.vectors) * is_inside).sum(1)
         return total
 
@@ -195,11 +196,11 @@ class ComposedEmbedding(Embedding):
         super().__init__(len(SPECIALS) if options.words == "all" else vocabulary, size)
         self.composition = COMPOSITIONS[options.type](options, characters, size)
 
-    def forward(self, symbols: EmbeddingInput) -> Float[Tensor, "*rows E"]:
-        table = symbols.characters
+    def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
+        table = inputs.characters
         assert table is not None, "composed embeddings need the characters of the words"
         is_composed = table.indices > 0
-        listed = super().forward(EmbeddingInput(symbols.ids.masked_fill(is_composed, 0)))
+        listed = super().forward(EmbeddingInput(inputs.ids.masked_fill(is_composed, 0)))
         composed = functional.embedding(table.indices, self.composition(table.characters).to(listed.dtype))
         return torch.where(is_composed.unsqueeze(-1), composed, listed)
 
@@ -220,11 +221,11 @@ class PrecomputedEmbedding(ComposedEmbedding):
             vectors = [self.composition(words) for words in batches]
             self.weight = nn.Parameter(torch.cat([embedding.weight, *vectors]), requires_grad=False)
 
-    def forward(self, symbols: EmbeddingInput) -> Float[Tensor, "*rows E"]:
-        table = symbols.characters
+    def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
+        table = inputs.characters
         assert table is not None, "composed embeddings need the characters of the words"
-        x = functional.embedding(symbols.ids, self.weight)
-        positions = ((symbols.ids == UNK) & (table.indices > 0)).nonzero(as_tuple=True)
+        x = functional.embedding(inputs.ids, self.weight)
+        positions = ((inputs.ids == UNK) & (table.indices > 0)).nonzero(as_tuple=True)
         words, inverse = table.indices[positions].unique(return_inverse=True)
         composed = self.composition(table.characters[words])
         return x.index_put(positions, composed[inverse].to(x.dtype))

@@ -31,7 +31,7 @@ from rnnsearch.models.layers import Linear, set_role
 from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape, WordSelection
 from rnnsearch.utils.tensors import at_least_fp32, without_last
 
-Words = Float[Tensor, "B J E"]
+Embedded = Float[Tensor, "B J E"]
 Mask = Bool[Tensor, "B J"]
 
 
@@ -55,12 +55,12 @@ class Encoder(nn.Module, ABC):
         self.reads_end: bool = options.reads_end
         """False to mask EOS."""
 
-    def forward(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def forward(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         """Encode embedded source words x; dropout applies only with an rng."""
         return self.encode(x, mask if self.reads_end else without_eos(mask), rng)
 
     @abstractmethod
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         """Encode the positions where the mask is true."""
 
 
@@ -77,7 +77,7 @@ class Unidirectional(Encoder):
         self.forward_cell = CELLS[options.cell](embedding, options.size)
         self.reverse = options.reverse
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         x = reverse_words(x, mask) if self.reverse else x
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.forward_cell.size)
         annotations, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)
@@ -93,7 +93,7 @@ class Bidirectional(Encoder):
         self.forward_cell = CELLS[options.cell](embedding, options.size)
         self.backward_cell = CELLS[options.cell](embedding, options.size)
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.forward_cell.size)
         forward, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)  # [B, J, H / 2]
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.backward_cell.size)
@@ -138,7 +138,7 @@ class LayeredEncoder(Encoder):
         self.layers_dropout = rates.layers
         self.outputs_dropout = rates.layer_outputs
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         finals: list[CellState] = []
         below, summary = x, x
         for l, layer in enumerate(self.layers, start=1):
@@ -167,7 +167,7 @@ class Stacked(LayeredEncoder):
         super().__init__(options, embedding, dropout, options.layers, options.residual_from)
         self.reverse = options.reverse
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         if not self.reverse:
             return super().encode(x, mask, rng)
         encoded = super().encode(reverse_words(x, mask), mask, rng)
@@ -187,7 +187,7 @@ class Pyramid(LayeredEncoder):
     def __init__(self, options: PyramidOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__(options, embedding, dropout, options.layers - options.reduce)
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         stride = 2 ** (len(self.layers) - self.full_layers)
         return super().encode(x, mask, rng)._replace(origin=segment_origin(mask, stride))
 
@@ -210,7 +210,7 @@ class ConvolutionalEncoder(Encoder):
         bidirectional = BidirectionalOptions(cell=options.cell, size=options.size)
         self.reader = Bidirectional(bidirectional, self.filters.size, dropout)
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         is_padding = (~mask).unsqueeze(-1)
         y = torch.relu(self.filters(x.masked_fill(is_padding, 0.0))).masked_fill(is_padding, 0.0)  # [B, J, F]
         fill = -x.shape[1] % self.stride  # positions that the last segment has too few
@@ -243,7 +243,7 @@ class Rationale(Encoder):
         set_role(self.choice.bias, 2.0)
         self.reader = Bidirectional(BidirectionalOptions(cell=options.cell, size=options.size), embedding, dropout)
 
-    def encode(self, x: Words, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         selection = self.select_words(x, mask, rng)
         is_read = selection.selected | (mask & ~selection.candidates)  # [B, J]
         # Move the words that are read to the front, in their order.
@@ -253,7 +253,7 @@ class Rationale(Encoder):
         origin = Origin((is_read.cumsum(1) - 1).clamp_min(0), is_read.double())
         return encoded._replace(origin=origin, selection=selection)
 
-    def select_words(self, x: Words, mask: Mask, rng: BatchRng | None) -> WordSelection:
+    def select_words(self, x: Embedded, mask: Mask, rng: BatchRng | None) -> WordSelection:
         """Sample z with an rng, otherwise take the more likely choice per word; return it with its log-probability."""
         logit = at_least_fp32(self.choice(self.chooser(x, mask, rng).annotations)).squeeze(-1)  # [B, J]
         threshold = logit.new_full((), 0.5) if rng is None else rng.uniform(tuple(logit.shape), logit)
@@ -263,7 +263,7 @@ class Rationale(Encoder):
         return WordSelection(candidates, selected, log_prob)
 
 
-def concat_pairs(x: Words, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
+def concat_pairs(x: Embedded, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
     """Concatenate neighbouring positions, zeros in place of padding; the mask is true if either position is real."""
     x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
     if x.shape[1] % 2:
@@ -291,7 +291,7 @@ def final_shapes(options: EncoderConfig) -> tuple[StateShape, ...]:
     return tuple(StateShape(CELLS[options.cell].state, size) for size in options.layer_sizes)
 
 
-def reverse_words(x: Words, mask: Mask) -> Words:
+def reverse_words(x: Embedded, mask: Mask) -> Embedded:
     """Reverse the words of each sentence; EOS stays last and padding in place (Sutskever et al. 2014, section 3.3).
 
     The function is its own inverse.

@@ -61,10 +61,10 @@ class Embedding(nn.Module):
         self.weight = parameter("embedding", vocabulary, size)
         self.zero_bos = zero_bos
 
-    def forward(self, symbols: EmbeddingInput) -> Float[Tensor, "*rows E"]:
+    def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
         """Return the embeddings of tokens."""
-        x = nn.functional.embedding(symbols.ids, self.weight, sparse=self.sparse)
-        return x.masked_fill((symbols.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
+        x = nn.functional.embedding(inputs.ids, self.weight, sparse=self.sparse)
+        return x.masked_fill((inputs.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
 
 
 class Init(ABC):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.config.encoders import TargetCharactersConfig
-from rnnsearch.data.characters import NOTHING
+from rnnsearch.data.characters import CHARACTER_PAD
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import CellState
@@ -63,13 +63,13 @@ class Speller(nn.Module):
 
         Args:
             initial: From `initial_state`.
-            words: Character ids, padded with NOTHING.
+            words: Character ids, padded with CHARACTER_PAD.
         """
-        words = functional.pad(words, (0, 1), value=NOTHING)  # space for EOS
-        length = (words != NOTHING).sum(1, keepdim=True)
+        words = functional.pad(words, (0, 1), value=CHARACTER_PAD)  # space for EOS
+        length = (words != CHARACTER_PAD).sum(1, keepdim=True)
         target = words.scatter(1, length, EOS)
         x = functional.embedding(functional.pad(words[:, :-1], (1, 0), value=BOS), self.characters)
-        mask = target != NOTHING
+        mask = target != CHARACTER_PAD
         for cell, start in zip(self._cells, self.start(initial), strict=True):
             x, _ = cell.sequence(x, mask, start=start)
         real = mask.flatten().nonzero()[:, 0]  # indices of characters in [M * L]

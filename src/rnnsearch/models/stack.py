@@ -74,7 +74,7 @@ class StackState(NamedTuple):
 class Stack(nn.Module):
     """L recurrent layers of `size` units; layer l reads the output of layer l - 1.
 
-    With residual connections (Wu et al. 2016, eq. 6), a layer from `residual_from` on (counted from 1; at least 2)
+    With residual connections (Wu et al. 2016, eq. 6), a layer from `residual_from` on (counted from 1; 2 or higher)
     returns h^l_t + x^{l-1}_t, where x^{l-1}_t is its input before dropout.
 
     With a `context_size` H, every layer but the bottom one reads a context, too: [x^{l-1}_t; c_t]. The caller adds the

@@ -239,8 +239,8 @@ class TranslationModel(nn.Module):
         assert readout.shape[:2] == (1, I * J)
         return readout.view(I, J, -1)
 
-    def _embed(self, table: Embedding, symbols: EmbeddingInput, rng: BatchRng | None) -> Tensor:
-        x = word_dropout(table(symbols), self.dropout.word, rng)
+    def _embed(self, table: Embedding, inputs: EmbeddingInput, rng: BatchRng | None) -> Tensor:
+        x = word_dropout(table(inputs), self.dropout.word, rng)
         return dropout(x, self.dropout.embedding, rng)
 
     def _decoder_inputs(self, previous: Tensor, y_prev: Tensor, memory: Memory) -> Tensor:

@@ -36,7 +36,7 @@ from rnnsearch.utils.tensors import at_least_fp32
 
 Positions = Int[Tensor, "B Q"]
 Values = Float[Tensor, "B Q J F"]
-Queries = Float[Tensor, "N D"]
+QueryRows = Float[Tensor, "N D"]
 Alpha = Float[Tensor, "N J"]
 
 
@@ -99,7 +99,7 @@ class Feature(nn.Module, ABC):
         """Return the values of every source position for Q queries per sentence."""
 
     @abstractmethod
-    def update(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Any:
+    def update(self, state: Any, prepared: Any, query: QueryRows, alpha: Alpha) -> Any:
         """Return the state after a target position with weights alpha."""
 
 
@@ -124,7 +124,7 @@ class LinguisticCoverage(Feature):
     def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
         return state.view(*position.shape, -1, 1)
 
-    def update(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
+    def update(self, state: Tensor, prepared: Tensor, query: QueryRows, alpha: Alpha) -> Tensor:
         B, J = prepared.shape
         alpha = alpha.view(B, -1, J)
         return state + (alpha / prepared.unsqueeze(1)).flatten(0, 1)
@@ -156,7 +156,7 @@ class NeuralCoverage(Feature):
     def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
         return state.view(*position.shape, -1, self.width)
 
-    def update(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
+    def update(self, state: Tensor, prepared: Tensor, query: QueryRows, alpha: Alpha) -> Tensor:
         N, J = alpha.shape
         B = prepared.shape[0]
         weight = self.cell.input.weight  # [3 d, 1 + H + D], columns of alpha, h and s
@@ -220,7 +220,7 @@ class CoverageEmbedding(Feature):
     def values(self, state: CoverageState, prepared: None, position: Positions) -> Values:
         return state.c.view(*position.shape, -1, self.width)
 
-    def update(self, state: CoverageState, prepared: None, query: Queries, alpha: Alpha) -> CoverageState:
+    def update(self, state: CoverageState, prepared: None, query: QueryRows, alpha: Alpha) -> CoverageState:
         return state._replace(alpha=alpha)
 
 
@@ -249,7 +249,7 @@ class Position(Feature):
         target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)  # [B, Q, J, 1]
         return torch.cat([target, prepared.unsqueeze(1).expand(B, Q, J, 2)], dim=3)
 
-    def update(self, state: None, prepared: Tensor, query: Queries, alpha: Alpha) -> None:
+    def update(self, state: None, prepared: Tensor, query: QueryRows, alpha: Alpha) -> None:
         return None
 
 
@@ -272,7 +272,7 @@ class Markov(_NeighbourFeature):
     xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], zeros at the first position.
     """
 
-    def update(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
+    def update(self, state: Tensor, prepared: None, query: QueryRows, alpha: Alpha) -> Tensor:
         return alpha
 
 
@@ -283,7 +283,7 @@ class LocalFertility(_NeighbourFeature):
     xi_2 = sum_{i'<i} [alpha_{i',j-k}, ..., alpha_{i',j+k}].
     """
 
-    def update(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
+    def update(self, state: Tensor, prepared: None, query: QueryRows, alpha: Alpha) -> Tensor:
         return state + alpha
 
 
@@ -309,7 +309,7 @@ class RecurrentFeature(Feature):
     def values(self, state: HiddenAndCell, prepared: None, position: Positions) -> Values:
         return state.h.view(*position.shape, -1, self.width)
 
-    def update(self, state: HiddenAndCell, prepared: None, query: Queries, alpha: Alpha) -> HiddenAndCell:
+    def update(self, state: HiddenAndCell, prepared: None, query: QueryRows, alpha: Alpha) -> HiddenAndCell:
         gates = self.cell.inputs(neighbourhood(alpha, self.neighbours).flatten(0, 1))  # [N * J, 4 d]
         new = self.cell.step(gates, HiddenAndCell(state.h.flatten(0, 1), state.c.flatten(0, 1)))
         return HiddenAndCell(*(after.view_as(old).to(old.dtype) for after, old in zip(new, state, strict=True)))

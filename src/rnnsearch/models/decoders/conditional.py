@@ -26,7 +26,7 @@ from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
-Options = ConditionalGRUOptions | DeepTransitionOptions | BiDeepOptions
+ConditionalOptions = ConditionalGRUOptions | DeepTransitionOptions | BiDeepOptions
 RecurrentMasks = Iterator[Tensor | None]
 """The dropout masks of all cells in order; each cell takes the next one (see `masks_per_cell`)."""
 
@@ -60,7 +60,7 @@ class ConditionalRecurrence(nn.Module):
     It has 2 + transitions cells, and as many dropout masks.
     """
 
-    def __init__(self, options: Options, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: ConditionalOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__()
         cell_type = CELLS[options.cell]
         self.attention = make_attention(model, encoder, cell_type.blocks * options.size)
