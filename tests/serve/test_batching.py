@@ -1,4 +1,4 @@
-"""The queue: what shares a batch, what fails alone, what is refused."""
+"""The queue: which sentences share a batch, in which order, and what is rejected."""
 
 import asyncio
 import threading
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from rnnsearch.serve import batching
-from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
+from rnnsearch.serve.batching import Batcher, BatchReport, Job, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.text.tokenizer import Segmented
 
 
-class Worker:
-    """Upper-cases, in batches that it remembers; waits for `go` if it is given one."""
+class UppercaseModel:
+    """Translates to upper case and records its batches; waits for `go` first, if there is one."""
 
     def __init__(self, go: threading.Event | None = None) -> None:
         self.batches: list[list[str]] = []
@@ -26,7 +27,7 @@ class Worker:
         self.entered.set()
         if self.go is not None:
             assert self.go.wait(20)
-        texts = [job.text for job in jobs]
+        texts = [job.source.text for job in jobs]
         self.batches.append(texts)
         if "bad" in texts:
             raise ValueError("bad")
@@ -34,288 +35,305 @@ class Worker:
 
 
 def run(
-    work: Callable[..., Any],
-    conversation: Callable[[Batcher[str]], Coroutine[Any, Any, Any]],
+    translate: Callable[..., Any],
+    scenario: Callable[[Batcher[str]], Coroutine[Any, Any, Any]],
     on_batch: Callable[[BatchReport], None] | None = None,
     threads: int = 1,
     **settings: Any,
 ) -> Any:
-    async def held() -> Any:
-        beside = Workers(ThreadPoolExecutor(threads, "beside"), threads, ThreadPoolExecutor(1, "back"))
-        batcher: Batcher[str] = Batcher(work, Settings(**settings), on_batch, beside)
+    """Run a scenario with a new batcher and return its result."""
+
+    async def with_batcher() -> Any:
+        workers = WorkerThreads(ThreadPoolExecutor(threads, "pool"), threads, ThreadPoolExecutor(1, "low-priority"))
+        batcher: Batcher[str] = Batcher(translate, Settings(**settings), on_batch, workers)
         try:
-            return await conversation(batcher)
+            return await scenario(batcher)
         finally:
             await batcher.close()
 
-    return asyncio.run(held())
+    return asyncio.run(with_batcher())
+
+
+def job(text: str, num_tokens: int | None = None, beam: int = 1) -> Job:
+    return Job(Segmented(text, [], [], []), len(text) if num_tokens is None else num_tokens, beam=beam)
 
 
 def jobs(*texts: str) -> list[Job]:
-    return [Job(text, len(text)) for text in texts]
+    return [job(text) for text in texts]
 
 
-Ask = Callable[[Batcher[str]], Coroutine[Any, Any, Any]]
+Send = Callable[[Batcher[str]], Coroutine[Any, Any, Any]]
 
 
-def ask(*texts: str, key: str = "", patient: bool = False) -> Ask:
-    """Asks for these texts."""
+def send(*texts: str, key: str = "", patient: bool = False) -> Send:
+    """Return a client that sends one request with these texts."""
     return lambda batcher: batcher.submit(jobs(*texts), key, patient=patient)
 
 
-async def meanwhile(worker: Worker, batcher: Batcher[str], *asks: Ask) -> list[Any]:
-    """What is answered to those who ask while the worker is at a first batch."""
+async def send_during_first_batch(model: UppercaseModel, batcher: Batcher[str], *clients: Send) -> list[Any]:
+    """Return the results of clients that send their requests while a first batch is being translated."""
     first = asyncio.create_task(batcher.submit(jobs("first"), ""))
-    await asyncio.to_thread(worker.entered.wait, 20)
-    tasks = [asyncio.create_task(asked(batcher)) for asked in asks]
+    await asyncio.to_thread(model.entered.wait, 20)
+    tasks = [asyncio.create_task(client(batcher)) for client in clients]
     await asyncio.sleep(0)
-    worker.go.set()
+    model.go.set()
     assert await first == ["FIRST"]
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def crowd(worker: Worker, *asks: Ask, **options: Any) -> list[Any]:
-    """The same, from a batcher of its own, with options of `run`."""
-    found: list[Any] = run(worker, lambda batcher: meanwhile(worker, batcher, *asks), **options)
-    return found
+def crowd(model: UppercaseModel, *clients: Send, **options: Any) -> list[Any]:
+    """Run `send_during_first_batch` with a new batcher, with options of `run`."""
+    results: list[Any] = run(model, lambda batcher: send_during_first_batch(model, batcher, *clients), **options)
+    return results
 
 
-def test_what_waits_shares_a_batch():
-    worker, formed = Worker(threading.Event()), list[BatchReport]()
-    results = crowd(worker, *(ask(f"a{n}", f"b{n}") for n in range(5)), on_batch=formed.append)
+def test_waiting_sentences_share_a_batch():
+    model = UppercaseModel(threading.Event())
+    reports = list[BatchReport]()
+    results = crowd(model, *(send(f"a{n}", f"b{n}") for n in range(5)), on_batch=reports.append)
     assert results == [[f"A{n}", f"B{n}"] for n in range(5)]
-    assert [len(batch) for batch in worker.batches] == [1, 10]
-    assert [(f.sentences, f.requests, f.failed) for f in formed] == [(1, 1, 0), (10, 5, 0)]
+    assert [len(batch) for batch in model.batches] == [1, 10]
+    assert [(r.sentences, r.requests, r.failed) for r in reports] == [(1, 1, 0), (10, 5, 0)]
 
 
-def test_other_keys_and_budgets_make_other_batches():
-    worker = Worker(threading.Event())
-    asks = [("x", "aa"), ("y", "bb"), ("x", "cc"), ("x", "d" * 9), ("x", "ee")]
-    results = crowd(worker, *(ask(text, key=key) for key, text in asks), batch_tokens=10)
+def test_batches_have_one_key_and_respect_the_token_budget():
+    model = UppercaseModel(threading.Event())
+    requests = [("x", "aa"), ("y", "bb"), ("x", "cc"), ("x", "d" * 9), ("x", "ee")]
+    results = crowd(model, *(send(text, key=key) for key, text in requests), batch_tokens=10)
     assert results == [["xAA"], ["yBB"], ["xCC"], ["x" + "D" * 9], ["xEE"]]
-    assert worker.batches[1:] == [["aa", "cc", "ee"], ["bb"], ["d" * 9]]
+    assert model.batches[1:] == [["aa", "cc", "ee"], ["bb"], ["d" * 9]]
 
 
-def test_a_batch_has_at_most_so_many_sentences():
-    worker = Worker()
+def test_batches_have_at_most_batch_sentences():
+    model = UppercaseModel()
     texts = [f"t{n}" for n in range(10)]
-    assert run(worker, ask(*texts), batch_sentences=4) == [t.upper() for t in texts]
-    assert [len(batch) for batch in worker.batches] == [4, 4, 2]
+    assert run(model, send(*texts), batch_sentences=4) == [t.upper() for t in texts]
+    assert [len(batch) for batch in model.batches] == [4, 4, 2]
 
 
-def test_a_fault_is_its_own_requests_alone():
-    worker = Worker(threading.Event())
-    good, bad, well = crowd(worker, ask("good"), ask("fine", "bad"), ask("well"))
+def test_a_bad_sentence_only_fails_its_own_request():
+    model = UppercaseModel(threading.Event())
+    good, bad, well = crowd(model, send("good"), send("fine", "bad"), send("well"))
     assert (good, well) == (["GOOD"], ["WELL"])
     assert isinstance(bad, ValueError)
 
 
-def test_too_much_is_refused_with_a_time_to_come_back():
-    worker = Worker(threading.Event())
-    asks = (ask("a", "b"), ask("c", "d"), ask("no"), ask("e", "f", patient=True))
-    first, second, refused, patient = crowd(worker, *asks, max_queue=2)
+def test_full_queue_rejects_requests_with_retry_after():
+    model = UppercaseModel(threading.Event())
+    clients = (send("a", "b"), send("c", "d"), send("no"), send("e", "f", patient=True))
+    first, second, rejected, patient = crowd(model, *clients, max_queue=2)
     assert (first, second, patient) == (["A", "B"], ["C", "D"], ["E", "F"])
-    assert isinstance(refused, ServeError)
-    assert refused.status == 429
-    assert refused.retry_after >= 1
+    assert isinstance(rejected, ServeError)
+    assert rejected.status == 429
+    assert rejected.retry_after >= 1
 
 
-def test_what_is_given_up_is_not_worked_on():
-    worker = Worker(threading.Event())
+def test_cancelled_requests_are_not_translated():
+    model = UppercaseModel(threading.Event())
 
-    async def conversation(batcher: Batcher[str]) -> None:
+    async def scenario(batcher: Batcher[str]) -> None:
         first = asyncio.create_task(batcher.submit(jobs("first"), ""))
-        await asyncio.to_thread(worker.entered.wait, 20)
-        gone = asyncio.create_task(batcher.submit(jobs("gone"), ""))
+        await asyncio.to_thread(model.entered.wait, 20)
+        cancelled = asyncio.create_task(batcher.submit(jobs("cancelled"), ""))
         await asyncio.sleep(0)
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
-        worker.go.set()
+        model.go.set()
         await first
         assert await batcher.submit(jobs("next"), "") == ["NEXT"]
         with pytest.raises(asyncio.CancelledError):
-            await gone
+            await cancelled
 
-    run(worker, conversation)
-    assert worker.batches == [["first"], ["next"]]
+    run(model, scenario)
+    assert model.batches == [["first"], ["next"]]
 
 
-def test_after_a_crowd_a_batch_waits_for_more_and_a_lone_request_does_not():
-    """With a window of an hour, only what need not wait is ever answered."""
-    worker = Worker(threading.Event())
+def test_only_batches_after_several_requests_wait_for_more():
+    # With a wait of an hour, a batch that waits is never translated before all expected sentences are there.
+    model = UppercaseModel(threading.Event())
 
-    async def conversation(batcher: Batcher[str]) -> None:
-        assert await meanwhile(worker, batcher, ask("a"), ask("b"))
+    async def scenario(batcher: Batcher[str]) -> None:
+        assert await send_during_first_batch(model, batcher, send("a"), send("b"))
         early = asyncio.create_task(batcher.submit(jobs("c"), ""))
         await asyncio.sleep(0.05)
-        assert not early.done(), "two requests shared the last batch: one waits for the other"
+        assert not early.done(), "two requests shared the last batch, so this one waits for a second one"
         assert await batcher.submit(jobs("d"), "") == ["D"]
         assert await early == ["C"]
 
-    run(worker, conversation, window=3600.0)
-    assert worker.batches == [["first"], ["a", "b"], ["c", "d"]]
+    run(model, scenario, batch_wait=3600.0)
+    assert model.batches == [["first"], ["a", "b"], ["c", "d"]]
 
 
-class Threads(Worker):
-    """Remembers which batches were worked on at the same time, and in which kind of thread."""
+class ThreadRecorder(UppercaseModel):
+    """Also records how many batches ran at the same time, and in which threads."""
 
     def __init__(self, go: threading.Event | None = None) -> None:
         super().__init__(go)
         self.names: list[str] = []
-        self.at_once = self.most = 0
+        self.running = 0
+        self.max_running = 0
         self._lock = threading.Lock()
 
     def __call__(self, key: Any, jobs: list[Job]) -> list[str]:
         with self._lock:
-            self.at_once += 1
-            self.most = max(self.most, self.at_once)
+            self.running += 1
+            self.max_running = max(self.max_running, self.running)
             self.names.append(threading.current_thread().name.partition("_")[0])
         try:
             return super().__call__(key, jobs)
         finally:
             with self._lock:
-                self.at_once -= 1
+                self.running -= 1
 
 
-def test_many_sentences_are_shared_out_among_threads():
-    """The first request has all threads to itself; the twelve that then wait make a batch a thread, both at
-    once, the first of half of all that were about."""
+def test_many_sentences_are_divided_among_threads():
+    # The first request uses all threads. The twelve that wait make one batch per thread, at the same time.
     both = threading.Barrier(2)
-    worker = Threads(threading.Event())
+    model = ThreadRecorder(threading.Event())
 
-    def work(key: Any, jobs: list[Job]) -> list[str]:
+    def translate(key: Any, jobs: list[Job]) -> list[str]:
         if len(jobs) > 1:
-            both.wait(20)  # in vain, and an error, where they come one after the other
-        return worker(key, jobs)
+            both.wait(20)  # raises an error unless both batches run at the same time
+        return model(key, jobs)
 
-    asks = [ask(f"t{n}") for n in range(12)]
-    assert run(work, lambda b: meanwhile(worker, b, *asks), threads=2) == [[f"T{n}"] for n in range(12)]
-    assert sorted(len(batch) for batch in worker.batches) == [1, 5, 7]
-    assert worker.names == ["model", "beside", "beside"]
+    clients = [send(f"t{n}") for n in range(12)]
+    results = run(translate, lambda batcher: send_during_first_batch(model, batcher, *clients), threads=2)
+    assert results == [[f"T{n}"] for n in range(12)]
+    # The first of the two has half of all open requests.
+    assert sorted(len(batch) for batch in model.batches) == [1, 5, 7]
+    assert model.names == ["model", "pool", "pool"]
 
 
-def test_few_sentences_have_all_threads_and_no_neighbours():
-    worker = Threads(threading.Event())
-    crowd(worker, *(ask(f"t{n}") for n in range(3)), threads=2)
-    assert [len(batch) for batch in worker.batches] == [1, 3]
-    assert (worker.names, worker.most) == (["model", "model"], 1)
+def test_few_sentences_use_all_threads_in_one_batch():
+    model = ThreadRecorder(threading.Event())
+    crowd(model, *(send(f"t{n}") for n in range(3)), threads=2)
+    assert [len(batch) for batch in model.batches] == [1, 3]
+    assert model.names == ["model", "model"]
+    assert model.max_running == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_long_sentences_are_worked_on_behind_the_others(threads):
-    """One at a time, and in nobody's place."""
-    begun, go, worker = threading.Event(), threading.Event(), Threads()
+def test_long_sentences_run_one_at_a_time_in_the_low_priority_thread(threads):
+    started = threading.Event()
+    go = threading.Event()
+    model = ThreadRecorder()
 
-    def work(key: Any, jobs: list[Job]) -> list[str]:
-        if jobs[0].text == "long":
-            begun.set()
+    def translate(key: Any, jobs: list[Job]) -> list[str]:
+        if jobs[0].source.text == "long":
+            started.set()
             assert go.wait(20)
-        return worker(key, jobs)
+        return model(key, jobs)
 
-    async def conversation(batcher: Batcher[str]) -> None:
-        long = [asyncio.create_task(batcher.submit([Job("long", 10**9, beam=5)], "")) for _ in range(3)]
-        await asyncio.to_thread(begun.wait, 20)
+    async def scenario(batcher: Batcher[str]) -> None:
+        long = [asyncio.create_task(batcher.submit([job("long", 10**9, beam=5)], "")) for _ in range(3)]
+        await asyncio.to_thread(started.wait, 20)
         for text in ("one", "two"):
             assert await batcher.submit(jobs(text), "") == [text.upper()]
         long[1].cancel()
         go.set()
         assert [await long[0], await long[2]] == [["LONG"]] * 2
 
-    run(work, conversation, threads=threads)
-    assert worker.batches == [["one"], ["two"], ["long"], ["long"]]
-    assert worker.names[2:] == ["back", "back"]
+    run(translate, scenario, threads=threads)
+    assert model.batches == [["one"], ["two"], ["long"], ["long"]]
+    assert model.names[2:] == ["low-priority"] * 2
 
 
-def test_a_batch_takes_no_longer_than_it_may(monkeypatch):
-    """By what sentences cost and how fast they were: 100 of 10,000 a second, and each of these costs 16."""
-    monkeypatch.setattr(batching, "MOST_SECONDS", 0.01)
-    worker = Worker()
-    assert len(run(worker, ask(*"a" * 60))) == 60
-    assert len(worker.batches[0]) == 6
+def test_batches_take_at_most_max_batch_seconds(monkeypatch):
+    # The batcher assumes 10,000 units of cost per second, so a batch may cost 100, and each sentence costs 16.
+    monkeypatch.setattr(batching, "MAX_BATCH_SECONDS", 0.01)
+    model = UppercaseModel()
+    assert len(run(model, send(*"a" * 60))) == 60
+    assert len(model.batches[0]) == 6
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_something_else_takes_its_turn_alone(threads):
-    worker = Threads(threading.Event())
+def test_function_calls_take_turns_with_batches(threads):
+    model = ThreadRecorder(threading.Event())
 
-    def other() -> str:
-        worker.batches.append(["other"])
+    def function() -> str:
+        model.batches.append(["function"])
         return "done"
 
-    def fails() -> str:
-        raise ValueError("of its own")
+    def fail() -> str:
+        raise ValueError("its own error")
 
-    asks = (ask("a"), lambda batcher: batcher.aside(other, 1), lambda batcher: batcher.aside(fails, 1), ask("b"))
-    a, done, failed, b = crowd(worker, *asks, threads=threads)
-    assert (a, done, str(failed), b) == (["A"], "done", "of its own", ["B"])
-    assert worker.batches == [["first"], ["a", "b"], ["other"]]
-    assert worker.most == 1
-
-
-def test_requests_take_turns():
-    """A single sentence is in the first batch behind any neighbour's thousands."""
-    worker, many = Worker(threading.Event()), [f"m{n}" for n in range(49)]
-    crowd(worker, ask(*many), ask("one"), ask("two", "three"), batch_sentences=4)
-    assert worker.batches[1] == ["m0", "one", "two"], "not filled up with the many: the others would wait"
-    assert worker.batches[2] == ["m1", "three", "m2"]
-    assert max(map(len, worker.batches)) == 4, "alone again, they fill their batches"
-    assert sum(map(len, worker.batches)) == 1 + 49 + 3
+    clients = (send("a"), lambda batcher: batcher.call(function, 1), lambda batcher: batcher.call(fail, 1), send("b"))
+    a, done, failed, b = crowd(model, *clients, threads=threads)
+    assert (a, done, str(failed), b) == (["A"], "done", "its own error", ["B"])
+    assert model.batches == [["first"], ["a", "b"], ["function"]]
+    assert model.max_running == 1
 
 
-def test_a_turn_is_as_far_ahead_as_a_sentence_costs():
-    """Three who ask again as soon as they are answered, and one whose sentence costs as much as nine of theirs."""
-    worker = Worker(threading.Event())
+def test_a_single_sentence_is_in_the_first_batch_next_to_a_large_request():
+    model = UppercaseModel(threading.Event())
+    many = [f"m{n}" for n in range(49)]
+    crowd(model, send(*many), send("one"), send("two", "three"), batch_sentences=4)
+    assert model.batches[1] == ["m0", "one", "two"], "the large request does not fill up the batch of others"
+    assert model.batches[2] == ["m1", "three", "m2"]
+    assert max(map(len, model.batches)) == 4, "but its own batches"
+    assert sum(map(len, model.batches)) == 1 + 49 + 3
 
-    async def wide(batcher: Batcher[str]) -> Any:
-        return await batcher.submit([Job("wide", 33, beam=3)], "wide")
 
-    async def again(batcher: Batcher[str]) -> None:
+def test_turns_depend_on_the_cost_of_sentences():
+    # Three clients send again after each response; one sentence costs as much as nine of theirs.
+    model = UppercaseModel(threading.Event())
+
+    async def send_wide(batcher: Batcher[str]) -> Any:
+        return await batcher.submit([job("wide", 33, beam=3)], "wide")
+
+    async def send_repeatedly(batcher: Batcher[str]) -> None:
         for _ in range(15):
-            await batcher.submit([Job("a", 1)], "")
+            await batcher.submit([job("a", 1)], "")
 
-    crowd(worker, wide, again, again, again)
-    begun = [text for batch in worker.batches for text in batch]
-    assert 21 <= begun.index("wide") <= 33
-    assert len(begun) == 1 + 1 + 3 * 15
-
-
-def test_one_request_fills_a_quarter_of_the_queue():
-    worker, many = Worker(threading.Event()), [f"m{n}" for n in range(100)]
-    *answered, refused = crowd(worker, *[ask(*many)] * 3, ask("one", "two"), ask("three"), max_queue=8)
-    assert [len(found) for found in answered] == [100, 100, 100, 2]
-    assert refused.status == 429
+    crowd(model, send_wide, send_repeatedly, send_repeatedly, send_repeatedly)
+    order = [text for batch in model.batches for text in batch]
+    assert 21 <= order.index("wide") <= 33
+    assert len(order) == 1 + 1 + 3 * 15
 
 
-def test_a_request_larger_than_the_queue_is_taken_and_done():
-    assert len(run(Worker(), ask(*map(str, range(1000))), max_queue=8)) == 1000
+def test_a_request_counts_as_at_most_a_quarter_of_the_queue():
+    model = UppercaseModel(threading.Event())
+    many = [f"m{n}" for n in range(100)]
+    *accepted, rejected = crowd(model, *[send(*many)] * 3, send("one", "two"), send("three"), max_queue=8)
+    assert [len(results) for results in accepted] == [100, 100, 100, 2]
+    assert rejected.status == 429
 
 
-def test_a_sender_who_leaves_gives_up_all_his_sentences_at_once():
-    """The event loop is called as often for one sentence as for ten thousand."""
-    worker = Worker(threading.Event())
+def test_a_request_larger_than_the_queue_is_translated():
+    assert len(run(UppercaseModel(), send(*map(str, range(1000))), max_queue=8)) == 1000
 
-    async def calls_of_giving_up(batcher: Batcher[str], count: int) -> int:
-        loop, calls = asyncio.get_running_loop(), []
+
+def test_cancelling_a_request_takes_constant_time():
+    model = UppercaseModel(threading.Event())
+
+    async def callbacks_of_cancellation(batcher: Batcher[str], count: int) -> int:
+        loop = asyncio.get_running_loop()
+        calls = []
         task = asyncio.create_task(batcher.submit(jobs(*["many"] * count), "other"))
         await asyncio.sleep(0)
         with pytest.MonkeyPatch.context() as patch:
             call_soon = loop.call_soon
-            patch.setattr(loop, "call_soon", lambda *given, **how: calls.append(given) or call_soon(*given, **how))
+
+            def recorded_call_soon(*args: Any, **kwargs: Any) -> Any:
+                calls.append(args)
+                return call_soon(*args, **kwargs)
+
+            patch.setattr(loop, "call_soon", recorded_call_soon)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         assert batcher.waiting == 0
         return len(calls)
 
-    async def conversation(batcher: Batcher[str]) -> list[int]:
+    async def scenario(batcher: Batcher[str]) -> list[int]:
         first = asyncio.create_task(batcher.submit(jobs("first"), ""))
-        await asyncio.to_thread(worker.entered.wait, 20)
-        counts = [await calls_of_giving_up(batcher, count) for count in (1, 10_000)]
-        worker.go.set()
+        await asyncio.to_thread(model.entered.wait, 20)
+        counts = [await callbacks_of_cancellation(batcher, count) for count in (1, 10_000)]
+        model.go.set()
         assert await first == ["FIRST"]
         assert await batcher.submit(jobs("next"), "") == ["NEXT"]
         return counts
 
-    one, many = run(worker, conversation)
+    one, many = run(model, scenario)
     assert one == many > 0
-    assert worker.batches == [["first"], ["next"]], "none of what was given up is worked on"
+    assert model.batches == [["first"], ["next"]]

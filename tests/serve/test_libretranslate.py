@@ -1,4 +1,4 @@
-"""LibreTranslate's API."""
+"""LibreTranslate's API: texts, lists and HTML, language detection, errors and keys."""
 
 import asyncio
 import json
@@ -12,11 +12,11 @@ from rnnsearch.serve import libretranslate, limits
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
 FORM = "application/x-www-form-urlencoded"
-"""What `curl -d` says of any body."""
+"""Content type that `curl -d` declares for any body."""
 EN_DE = {"source": "en", "target": "de"}
 
 
-def test_a_text_keeps_its_layout(http, folders):
+def test_layout_of_text_is_preserved(http, folders):
     translator = rnnsearch.load(folders[0])
     sentences = ["the dog sees a big bird.", "The small cat sees the dog!", "the cat"]
     a, b, c = (t.text for t in translator.translate(sentences))
@@ -27,7 +27,7 @@ def test_a_text_keeps_its_layout(http, folders):
         assert response.json()["translatedText"] == f"{a} {b}\n\n  {c}\n"
 
 
-def test_a_list_gives_a_list(http):
+def test_list_returns_list(http):
     texts = http.post("/translate", json={"q": ["the cat", "", "the dog"], **EN_DE}).json()["translatedText"]
     assert len(texts) == 3
     assert texts[1] == ""
@@ -35,51 +35,51 @@ def test_a_list_gives_a_list(http):
     assert form.json()["translatedText"] == [texts[0], texts[2]]
 
 
-def test_a_list_has_no_more_texts_than_so(http):
-    """Of empty texts no character counted, and as many as a body can hold were worked on."""
-    answer = http.post("/translate", json={"q": [""] * 5001, **EN_DE})
-    assert (answer.status_code, answer.json()["error"]) == (413, "a request must have at most 5,000 texts; got 5,001")
+def test_number_of_texts_is_limited_even_if_they_are_empty(http):
+    response = http.post("/translate", json={"q": [""] * 5001, **EN_DE})
+    assert response.status_code == 413
+    assert response.json()["error"] == "a request must have at most 5,000 texts; got 5,001"
 
 
-def test_many_texts_are_worked_on_apart_though_they_are_empty(http, monkeypatch):
-    def none_here(work: Callable[..., Any]) -> Callable[..., Any]:
-        def worked(*given: Any) -> Any:
+def test_many_texts_are_processed_outside_the_event_loop_even_if_they_are_empty(http, monkeypatch):
+    def require_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+        def in_thread(*args: Any) -> Any:
             with pytest.raises(RuntimeError, match="no running event loop"):
                 asyncio.get_running_loop()
-            return work(*given)
+            return function(*args)
 
-        return worked
+        return in_thread
 
-    monkeypatch.setattr(limits, "sentence_spans", none_here(limits.sentence_spans))
-    for name in ("Markup", "_texts", "detect_language"):
-        monkeypatch.setattr(libretranslate, name, none_here(getattr(libretranslate, name)))
-    for form in ("text", "html"):
-        body = {"q": [""] * 300, "target": "de", "format": form, "alternatives": 2}
-        answer = http.post("/translate", json=body).json()
-        assert answer["translatedText"] == [""] * 300
-        assert answer["alternatives"] == [[]] * 300
+    monkeypatch.setattr(limits, "sentence_spans", require_thread(limits.sentence_spans))
+    for name in ("_parse_html", "_texts_at_rank", "detect_language"):
+        monkeypatch.setattr(libretranslate, name, require_thread(getattr(libretranslate, name)))
+    for format in ("text", "html"):
+        body = {"q": [""] * 300, "target": "de", "format": format, "alternatives": 2}
+        fields = http.post("/translate", json=body).json()
+        assert fields["translatedText"] == [""] * 300
+        assert fields["alternatives"] == [[]] * 300
 
 
-def test_auto_says_what_it_found(http):
+def test_auto_reports_detected_language(http):
     response = http.post("/translate", json={"q": "the cat is in the house", "source": "auto", "target": "de"})
     assert response.json()["detectedLanguage"]["language"] == "en"
-    found = http.post("/detect", data={"q": "der Hund und die Katze"}).json()
-    assert [row["language"] for row in found] == ["de", "en"]
-    assert found[0]["confidence"] > 90
+    ranking = http.post("/detect", data={"q": "der Hund und die Katze"}).json()
+    assert [row["language"] for row in ranking] == ["de", "en"]
+    assert ranking[0]["confidence"] > 90
 
 
 def test_alternatives_are_different(http):
-    answer = http.post("/translate", json={"q": "the cat", **EN_DE, "alternatives": 4}).json()
-    assert 1 <= len(answer["alternatives"]) <= 4
-    assert len({answer["translatedText"], *answer["alternatives"]}) == len(answer["alternatives"]) + 1
+    fields = http.post("/translate", json={"q": "the cat", **EN_DE, "alternatives": 4}).json()
+    assert 1 <= len(fields["alternatives"]) <= 4
+    assert len({fields["translatedText"], *fields["alternatives"]}) == len(fields["alternatives"]) + 1
 
 
-def test_html_keeps_its_tags(http, folders):
+def test_tags_of_html_are_preserved(http, folders):
     text = rnnsearch.load(folders[0]).translate("the cat & the dog").text
-    page = '<p class="a>b">the cat &amp; the dog</p> <!-- the cat --><code>the dog</code><br>'
-    response = http.post("/translate", json={"q": page, **EN_DE, "format": "html"})
-    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    expected = f'<p class="a>b">{shown}</p> <!-- the cat --><code>the dog</code><br>'
+    html = '<p class="a>b">the cat &amp; the dog</p> <!-- the cat --><code>the dog</code><br>'
+    response = http.post("/translate", json={"q": html, **EN_DE, "format": "html"})
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    expected = f'<p class="a>b">{escaped}</p> <!-- the cat --><code>the dog</code><br>'
     assert response.json()["translatedText"] == expected
 
 
@@ -95,21 +95,21 @@ def test_languages_health_and_settings(http):
     assert settings["suggestions"] is False
 
 
-def test_suggestions_are_kept_where_there_is_a_place(http, serve, tmp_path):
+def test_suggestions_are_saved_if_the_server_has_a_file(http, serve, tmp_path):
     body = {"q": "the cat", "s": "die Katze", **EN_DE}
-    refused = http.post("/suggest", data=body)
-    assert refused.status_code == 403
-    assert "--suggestions" in refused.json()["error"]
-    kept = serve(suggestions=tmp_path / "kept.jsonl").post("/suggest", json=body)
-    assert kept.json() == {"success": True}
-    assert json.loads((tmp_path / "kept.jsonl").read_text(encoding="utf-8")) == body
+    rejected = http.post("/suggest", data=body)
+    assert rejected.status_code == 403
+    assert "--suggestions" in rejected.json()["error"]
+    accepted = serve(suggestions=tmp_path / "suggestions.jsonl").post("/suggest", json=body)
+    assert accepted.json() == {"success": True}
+    assert json.loads((tmp_path / "suggestions.jsonl").read_text(encoding="utf-8")) == body
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"json": {"q": "a", "source": "en", "target": "fr"}}, "source and target must be a direction served here"),
-        ({"json": EN_DE}, "q must be given"),
+        ({"json": EN_DE}, "q is required"),
         ({"json": {"q": "a", "target": "de", "format": "rtf"}}, "format: "),
         ({"json": {"q": "a", "target": "de", "alternatives": 100}}, "alternatives: "),
         ({"json": {"q": 3, "target": "de"}}, "q.str: "),
@@ -121,16 +121,17 @@ def test_suggestions_are_kept_where_there_is_a_place(http, serve, tmp_path):
         ({"content": b'{"q": "a", "target": "\\ud800"}'}, "source and target must be"),
     ],
 )
-def test_faults_are_one_sentence(http, body, said):
+def test_invalid_requests_get_errors(http, body, message):
     response = http.post("/translate", **body)
     assert response.status_code == 400
-    assert response.json()["error"].startswith(said)
+    assert response.json()["error"].startswith(message)
 
 
-def test_keys(serve):
-    http, body = serve(api_keys=frozenset({"one", "two"})), {"q": "the cat", **EN_DE}
-    for given in ({}, {"headers": {"X-API-Key": "three"}}, {"headers": {"Authorization": "Bearer é".encode()}}):
-        response = http.post("/translate", json=body, **given)
+def test_key_in_headers_or_body_is_accepted(serve):
+    http = serve(api_keys=frozenset({"one", "two"}))
+    body = {"q": "the cat", **EN_DE}
+    for options in ({}, {"headers": {"X-API-Key": "three"}}, {"headers": {"Authorization": "Bearer é".encode()}}):
+        response = http.post("/translate", json=body, **options)
         assert response.status_code == 403
         assert "API key" in response.json()["error"]
     assert http.post("/translate", json={**body, "api_key": "two"}).status_code == 200

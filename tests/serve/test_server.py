@@ -1,4 +1,4 @@
-"""The server on a real socket: other people's clients, rude ones, and a signal under load."""
+"""The server on a real socket: a third-party client, malformed requests, and a signal under load."""
 
 import http.client
 import json
@@ -18,13 +18,13 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 import rnnsearch
-from rnnsearch.serve.app import create_app, observed
+from rnnsearch.serve.app import create_app, observe
 from rnnsearch.serve.limits import Settings
 
 
 @pytest.fixture(scope="module")
 def url(folders: list[Path], listening: Any) -> Iterator[str]:
-    with listening(observed(create_app(folders, Settings(api_keys=frozenset({"secret"}), max_body=100_000)))) as url:
+    with listening(observe(create_app(folders, Settings(api_keys=frozenset({"secret"}), max_body=100_000)))) as url:
         yield url
 
 
@@ -32,16 +32,16 @@ def connect(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=60)
 
 
-def healthy(url: str) -> bool:
+def is_healthy(url: str) -> bool:
     connection = connect(url)
     connection.request("GET", "/health")
-    answer = connection.getresponse()
-    well = answer.status == 200 and json.loads(answer.read()) == {"status": "ok"}
+    response = connection.getresponse()
+    result = response.status == 200 and json.loads(response.read()) == {"status": "ok"}
     connection.close()
-    return well
+    return result
 
 
-def test_libretranslates_client_works_unchanged(url, folders):
+def test_client_of_libretranslate_works(url, folders):
     client = LibreTranslateAPI(url, api_key="secret")
     assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
     assert client.detect("the cat is in the house")[0]["language"] == "en"
@@ -54,7 +54,7 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nX-API-Key: secret\r\n
 
 
 @pytest.mark.parametrize(
-    ("sent", "status"),
+    ("request_bytes", "status"),
     [
         (b"\xff\xfe\x00garbage\r\n\r\n", b"400"),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
@@ -69,56 +69,56 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nX-API-Key: secret\r\n
         (b"", None),
     ],
 )
-def test_rude_clients_do_no_harm(url, sent, status):
-    """Without a status: the client leaves without waiting for an answer."""
+def test_malformed_requests_do_no_harm(url, request_bytes, status):
+    # A client without an expected status disconnects without waiting for a response.
     with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
-        client.sendall(sent)
+        client.sendall(request_bytes)
         if status is not None:
-            answer = client.recv(100_000)
-            assert answer.split(b" ")[1] == status, answer
-    assert healthy(url)
+            response = client.recv(100_000)
+            assert response.split(b" ")[1] == status, response
+    assert is_healthy(url)
 
 
 class Load:
-    """Clients that ask until nobody listens any more."""
+    """Clients that send requests until the server stops to listen."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.answered = 0
-        self.lost: list[str] = []
+        self.errors: list[str] = []
         self._lock = threading.Lock()
 
     def client(self, number: int) -> None:
-        """Ask again and again, over a connection that is kept."""
+        """Send requests over one connection."""
         body = json.dumps({"q": f"the cat sees {'the dog ' * (number % 7)}.", "source": "en", "target": "de"})
         connection = connect(self.url)
         while True:
             try:
                 connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
+                response = connection.getresponse()
             except (ConnectionError, http.client.BadStatusLine):
-                return  # not a byte of an answer: the server never took the request
+                return  # no byte of a response: the server has not accepted the request
             try:
-                whole = answer.read()
-                right = answer.status == 200 and isinstance(json.loads(whole)["translatedText"], str)
+                content = response.read()
+                is_translation = response.status == 200 and isinstance(json.loads(content)["translatedText"], str)
             except (http.client.HTTPException, OSError, ValueError) as error:
-                self.lost.append(repr(error))
+                self.errors.append(repr(error))
                 return
-            if not right:
-                self.lost.append(f"{answer.status} {whole!r}")
+            if not is_translation:
+                self.errors.append(f"{response.status} {content!r}")
             with self._lock:
                 self.answered += 1
 
 
-def test_a_signal_under_load_loses_no_accepted_request(folders):
+def test_signal_under_load_loses_no_accepted_request(folders):
     arguments = [sys.executable, "-m", "rnnsearch", "serve", *map(str, folders), "--port", "0", "--preload"]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as server:
         try:
             first = json.loads(server.stderr.readline())
             assert (first["event"], first["models"]) == ("listening", ["en-de", "de-en"])
             assert first["url"].startswith("http://127.0.0.1:"), "the default is the loopback address"
-            rest: list[bytes] = []
-            reader = threading.Thread(target=lambda: rest.extend(server.stderr or ()))
+            later_lines: list[bytes] = []
+            reader = threading.Thread(target=lambda: later_lines.extend(server.stderr or ()))
             reader.start()
             load = Load(first["url"])
             clients = [threading.Thread(target=load.client, args=(n,)) for n in range(12)]
@@ -133,8 +133,8 @@ def test_a_signal_under_load_loses_no_accepted_request(folders):
             reader.join(60)
         finally:
             server.kill()
-    rows: list[dict[str, Any]] = [json.loads(line) for line in rest]
-    assert load.lost == []
+    rows: list[dict[str, Any]] = [json.loads(line) for line in later_lines]
+    assert load.errors == []
     [stopped] = [row for row in rows if row["event"] == "stopped"]
     assert load.answered >= 40
     assert stopped["accepted"] == stopped["answered"] == load.answered
@@ -142,4 +142,4 @@ def test_a_signal_under_load_loses_no_accepted_request(folders):
     assert len(requests) == load.answered
     assert {(row["route"], row["status"]) for row in requests} == {("/translate", 200)}
     assert not any(row["level"] == "error" for row in rows)
-    assert b"the cat" not in b"".join(rest), "texts are not logged"
+    assert b"the cat" not in b"".join(later_lines), "texts are not logged"

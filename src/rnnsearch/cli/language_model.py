@@ -106,7 +106,7 @@ def sample(
     from rnnsearch.translator.language_model import load_text_model
 
     language_model = load_text_model(model, hardware.device)
-    options = language_model.options(most=max_length, variant=sampling.sampling())
+    options = language_model.options(max_length=max_length, variant=sampling.sampling())
     with open_output(output) as file:
         file.writelines(f"{text}\n" for text in language_model.sample(count, options))
 
@@ -134,7 +134,7 @@ def complete(
 
     language_model = load_text_model(model, hardware.device)
     options = language_model.options(
-        beam, most=max_length, variant=sampling.variant(), no_repeat_ngram=no_repeat_ngram or 0
+        beam, max_length=max_length, variant=sampling.variant(), no_repeat_ngram=no_repeat_ngram or 0
     )
     with open_output(output) as file:
         for lines in input_chunks(text, LINES_PER_CHUNK):

@@ -1,4 +1,8 @@
-"""A model on a test set: its translations and what they score. What `evaluate` and the demo run."""
+"""Evaluation of a model on a test set: translate it and score the translations.
+
+Used by `rnnsearch evaluate`, the demo and scripts. `corpus_scores.evaluate` computes the scores, `report.py` writes
+them to a folder, and `record` adds them to the model card.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +22,32 @@ from rnnsearch.systems.card import add_scores, load_training_facts
 from rnnsearch.text.alignment_types import AlignedBy
 from rnnsearch.text.alignments import Links, words
 from rnnsearch.text.words import count_words
-from rnnsearch.translator.confidence import came_true
+from rnnsearch.translator.confidence import reliability_bins
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """A system's translations of a test set and what they score."""
+    """A model's translations of a test set, and their scores."""
 
     sources: Sequence[str]
     references: Sequence[str]
     translations: Sequence[Translation]
     evaluation: Evaluation
     options: SearchOptions
-    """How the translations were searched for."""
+    """Search options of the translations."""
 
     @property
     def search(self) -> str:
-        """The search in words."""
+        """The search options in words."""
         return f"beam {self.options.beam}, length penalty {self.options.length_penalty:g}"
 
     def scores(self, set_name: str) -> dict[str, Any]:
-        """What was measured, as plain values for JSON: on which text, by which search."""
+        """Return the scores, the test set and the search as values for JSON."""
         text = "".join(f"{s}\t{r}\n" for s, r in zip(self.sources, self.references, strict=True))
-        about = {"set": set_name, "text": sha256(text.encode()).hexdigest()[:16], "search": self.search}
-        return {**self.evaluation.as_dict(), **about}
+        text_hash = sha256(text.encode()).hexdigest()[:16]
+        return {**self.evaluation.as_dict(), "set": set_name, "text": text_hash, "search": self.search}
 
 
 def assess(
@@ -55,79 +59,102 @@ def assess(
     baseline: tuple[str, Sequence[str]] | None = None,
     gold: tuple[str, Sequence[Links]] | None = None,
     counts: Mapping[str, int] | None = None,
-    more: References = (),
-    by: AlignedBy | None = None,
+    more_references: References = (),
+    align_by: AlignedBy | None = None,
 ) -> Assessment:
     """Translate a test set and score it.
 
-    `baseline`: another system's name and translations, for the paired bootstrap. `gold`: the name and links of
-    a word alignment of the test set; the references are then aligned for AER, `by` what is asked for.
-    `counts`: how often each target word occurs in the training text (`training_counts`), for rare words' accuracy.
-    `more`: further sets of references; what is about one reference a sentence (AER, rare words, examples) is of the
-    first.
-    The "No UNK" column of the papers is there where the vocabulary leaves some word unknown.
-    Errors: DataError for different numbers of lines; ModelError for gold links of a model that aligns nothing
-    (see `Translator.require_alignments`).
+    If some sentences have unknown words, the scores without them are included (the papers' column "No UNK").
+
+    Args:
+        translator: The model.
+        sources: Source sentences.
+        references: Reference translations.
+        name: Name of the system in tables.
+        options: Search options; None uses the model's.
+        baseline: Another system's name and translations, for a paired bootstrap test.
+        gold: Name and links of a gold word alignment of the test set; adds AER of the aligned references.
+        counts: Counts of target words in the training text (`training_counts`); adds the accuracy of rare words.
+        more_references: Further sets of references. AER, rare words and examples use the first set only.
+        align_by: Alignment method for AER; None uses the best that the model has.
+
+    Raises:
+        DataError: If the numbers of lines differ.
+        ModelError: If gold links are given for a model that cannot align (see `Translator.require_alignments`).
     """
     if gold:
-        translator.require_alignments(by)
+        translator.require_alignments(align_by)
     options = options or translator.options()
     translations = [best[0] for best in translator.n_best(sources, options)]
     evaluation = evaluate(
         [t.text for t in translations],
         references,
-        more=more,
+        more_references=more_references,
         name=name,
         language=translator.languages[1],
         sources=sources,
-        no_unk=_no_unknown(translator, sources, references, options),
+        no_unk=_translate_known(translator, sources, references, options),
         baseline=baseline,
-        alignment=_aligned(translator, sources, references, gold, by) if gold else None,
+        alignment=_alignment_scores(translator, sources, references, gold, align_by) if gold else None,
         counts=counts,
-        confidence=came_true(translations, references),
+        confidence=reliability_bins(translations, references),
     )
     return Assessment(sources, references, translations, evaluation, options)
 
 
-def _no_unknown(
+def _translate_known(
     translator: Translator, sources: Sequence[str], references: Sequence[str], options: SearchOptions
 ) -> list[str | None] | None:
-    """Translations with UNK banned, None where a pair has an unknown word; none at all where no pair has one."""
-    unknown = translator.has_unknown(sources, references)
-    if not any(unknown):
+    """Translate the pairs without unknown words, with UNK banned.
+
+    Returns:
+        One entry per pair, None for a pair with an unknown word; or None if no pair has an unknown word.
+    """
+    has_unknown = translator.has_unknown(sources, references)
+    if not any(has_unknown):
         return None
-    known = [source for source, without in zip(sources, unknown, strict=True) if not without]
-    banning = translator.options(options.beam, 1, options.length_penalty, ban_unknown=True)
-    texts = iter(t.text for t in translator.translate(known, banning))
-    return [None if without else next(texts) for without in unknown]
+    known_sources = [source for source, unknown in zip(sources, has_unknown, strict=True) if not unknown]
+    banning_options = translator.options(options.beam, 1, options.length_penalty, ban_unknown=True)
+    texts = iter(t.text for t in translator.translate(known_sources, banning_options))
+    return [None if unknown else next(texts) for unknown in has_unknown]
 
 
-def _aligned(
+def _alignment_scores(
     translator: Translator,
     sources: Sequence[str],
     references: Sequence[str],
     gold: tuple[str, Sequence[Links]],
-    by: AlignedBy | None,
+    align_by: AlignedBy | None,
 ) -> AlignmentScores:
-    name, known = gold
-    for number, (links, source, reference) in enumerate(zip(known, sources, references, strict=False), 1):
+    """Align the references and return the scores against gold links; raise DataError for links beyond a sentence."""
+    name, gold_links = gold
+    for number, (links, source, reference) in enumerate(zip(gold_links, sources, references, strict=False), 1):
         check_range(links.possible, len(words(source)), len(words(reference)), f"{name}:{number}")
-    return alignment_error([set(links) for links in translator.align(sources, references, by=by)], known)
+    predicted = [set(links) for links in translator.align(sources, references, by=align_by)]
+    return alignment_error(predicted, gold_links)
 
 
 def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] | None:
-    """How often each target word occurs in the training text: in `text` (its target side, one sentence a line) or, by
-    the prepared data in the model's folder; None where neither is there. Errors: DataError for an unfit file."""
+    """Return the count of each target word in the training text, or None if it is not available.
+
+    Args:
+        model: Model folder, whose prepared data have the counts.
+        text: Target side of the training text, one sentence per line; replaces the prepared data.
+
+    Raises:
+        DataError: If a file is malformed.
+    """
     if text is not None:
         return count_words(read_lines(text))
-    kept = model / "data" / COUNTS
-    return read_counts(kept) if kept.is_file() else None
+    counts_file = model / "data" / COUNTS
+    return read_counts(counts_file) if counts_file.is_file() else None
 
 
 def record(model: Path, assessment: Assessment, set_name: str) -> bool:
-    """Put the scores on the card of a model that was trained here; returns whether it was.
+    """Add the scores to the card of a model that rnnsearch trained; return False for any other model.
 
-    Errors: RnnsearchError where the folder cannot be written.
+    Raises:
+        RnnsearchError: If the folder cannot be written.
     """
     if not load_training_facts(model):
         return False

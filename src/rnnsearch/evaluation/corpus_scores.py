@@ -1,4 +1,9 @@
-"""What one system scores on one test set, in the shape of the table of Bahdanau et al."""
+"""All scores of one system on one test set, and the tables that show them.
+
+`evaluate` computes an `Evaluation`; `to_text` prints it, `as_dict` gives its JSON, and `page.py` shows the tables in
+the report. The main table has the columns of Bahdanau et al. 2015, table 1: all sentences, and those without unknown
+words.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,15 @@ from rnnsearch.metrics.scores import (
     bleu_by_length,
     corpus_scores,
     looks_tokenised,
-    shown,
+    non_empty_classes,
 )
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
-from rnnsearch.text.languages import unspaced
-from rnnsearch.utils.tables import columns
+from rnnsearch.text.languages import unspaced_language
+from rnnsearch.utils.tables import align_columns
 
-_TOKENISED = (
-    "The references look tokenised (most full stops stand alone): do not compare these scores with those of plain text."
+_TOKENISED_NOTE = (
+    "The references look tokenised (most full stops are separate words): do not compare these scores with those on "
+    "ordinary text."
 )
 
 
@@ -38,21 +44,21 @@ class Evaluation:
     scores: tuple[CorpusScore, ...]
     """BLEU, chrF and TER over all sentences."""
     note: str = ""
-    """What a reader of the scores must know; empty where there is nothing."""
+    """A warning for readers of the scores, or empty."""
     no_unk_sentences: int | None = None
-    """How many sentences have no unknown word; None where that column was not asked for."""
+    """Number of sentences without unknown words; None if they were not scored separately."""
     no_unk_scores: tuple[CorpusScore, ...] = ()
-    """Scores over those; empty where there are none."""
+    """Scores over the sentences without unknown words; empty if there are none."""
     lengths: tuple[Bucket, ...] = ()
     """BLEU by source length."""
     baseline: str | None = None
-    """The name of the system compared with."""
+    """Name of the system in `comparison`."""
     comparison: Comparison | None = None
     alignment: AlignmentScores | None = None
     rare_words: tuple[FrequencyClass, ...] = ()
-    """Accuracy of words by how often training saw them."""
+    """Accuracy of words by their frequency in the training text."""
     confidence: tuple[Bin, ...] = ()
-    """A calibrated model's words by how sure it was of them."""
+    """Accuracy of words by the confidence of a calibrated model."""
 
     @property
     def bleu(self) -> float:
@@ -61,37 +67,47 @@ class Evaluation:
 
     @property
     def no_unk_bleu(self) -> float | None:
-        """BLEU over the sentences without unknown words; None where there is no such score."""
+        """BLEU over the sentences without unknown words, or None."""
         return next((score.value for score in self.no_unk_scores if score.name == "BLEU"), None)
 
     @property
     def calibration_error(self) -> float:
-        """The expected calibration error of the words' confidence."""
+        """Expected calibration error of the word confidences."""
         return expected_calibration_error(self.confidence)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; parts that were not asked for are left out."""
-        parts = {
-            "note": self.note,
-            "no_unk": self.no_unk_sentences is not None
-            and {"sentences": self.no_unk_sentences, "scores": [asdict(score) for score in self.no_unk_scores]},
-            "by_length": [asdict(bucket) for bucket in self.lengths],
-            "comparison": self.comparison and {"baseline": self.baseline, **asdict(self.comparison)},
-            "alignment": self.alignment and asdict(self.alignment),
-            "rare_words": [asdict(words) for words in self.rare_words],
-            "confidence": self.confidence
-            and {"error": self.calibration_error, "bins": [asdict(some) for some in self.confidence]},
+        """Return values for JSON, without the optional parts that were not computed."""
+        values: dict[str, Any] = {
+            "name": self.name,
+            "sentences": self.sentences,
+            "scores": [asdict(score) for score in self.scores],
         }
-        scores = [asdict(score) for score in self.scores]
-        given = {name: part for name, part in parts.items() if part}
-        return {"name": self.name, "sentences": self.sentences, "scores": scores, **given}
+        if self.note:
+            values["note"] = self.note
+        if self.no_unk_sentences is not None:
+            no_unk_scores = [asdict(score) for score in self.no_unk_scores]
+            values["no_unk"] = {"sentences": self.no_unk_sentences, "scores": no_unk_scores}
+        if self.lengths:
+            values["by_length"] = [asdict(bucket) for bucket in self.lengths]
+        if self.comparison:
+            values["comparison"] = {"baseline": self.baseline, **asdict(self.comparison)}
+        if self.alignment:
+            values["alignment"] = asdict(self.alignment)
+        if self.rare_words:
+            values["rare_words"] = [asdict(words) for words in self.rare_words]
+        if self.confidence:
+            values["confidence"] = {
+                "error": self.calibration_error,
+                "bins": [asdict(interval) for interval in self.confidence],
+            }
+        return values
 
     def to_text(self) -> str:
-        """The scores as plain text, one part after the other, each in aligned columns."""
+        """Return the scores as text with one aligned table per part."""
         parts = [
             self._score_lines() + ([self.note] if self.note else []),
             self._length_lines(),
-            columns(rare_words_table(self.rare_words)) if self.rare_words else [],
+            align_columns(rare_words_table(self.rare_words)) if self.rare_words else [],
             self._confidence_lines(),
             self._comparison_lines(),
         ]
@@ -100,36 +116,42 @@ class Evaluation:
         return "\n\n".join("\n".join(part) for part in parts if part)
 
     def _score_lines(self) -> list[str]:
-        head = ["", f"all ({self.sentences})"]
-        rows = [[score.name, f"{score.value:.2f}"] for score in self.scores]
+        header = ["", f"all ({self.sentences})"]
         if self.no_unk_sentences is not None:
-            head.append(f"no UNK ({self.no_unk_sentences})")
-            second = {score.name: f"{score.value:.2f}" for score in self.no_unk_scores}
-            rows = [[*row, second.get(row[0], "-")] for row in rows]
-        rows = [[*row, score.signature] for row, score in zip(rows, self.scores, strict=True)]
-        return columns([[*head, "signature"], *rows], left=(0, len(head)))
+            header.append(f"no UNK ({self.no_unk_sentences})")
+        no_unk_values = {score.name: f"{score.value:.2f}" for score in self.no_unk_scores}
+        rows = []
+        for score in self.scores:
+            row = [score.name, f"{score.value:.2f}"]
+            if self.no_unk_sentences is not None:
+                row.append(no_unk_values.get(score.name, "-"))
+            rows.append([*row, score.signature])
+        return align_columns([[*header, "signature"], *rows], left=(0, len(header)))
 
     def _length_lines(self) -> list[str]:
         rows = [[b.label, str(b.sentences), f"{b.bleu:.2f}"] for b in self.lengths]
-        return columns([["source words", "sentences", "BLEU"], *rows]) if rows else []
+        return align_columns([["source words", "sentences", "BLEU"], *rows]) if rows else []
 
     def _confidence_lines(self) -> list[str]:
-        error = f"confidence is {self.calibration_error:.1%} off (expected calibration error):"
-        return [error, *columns(confidence_table(self.confidence))] if self.confidence else []
+        if not self.confidence:
+            return []
+        title = f"word confidence (expected calibration error {self.calibration_error:.1%}):"
+        return [title, *align_columns(confidence_table(self.confidence))]
 
     def _comparison_lines(self) -> list[str]:
         if self.comparison is None:
             return []
-        head, *rows = comparison_table(self)
-        note = f"paired bootstrap, {self.comparison.samples} resamples, 95 % intervals:"
-        return [note, *columns([["", *head[1:-1]], *(row[:-1] for row in rows)])]
+        header, *rows = comparison_table(self)
+        title = f"paired bootstrap, {self.comparison.samples} resamples, 95% intervals:"
+        # The verdict is left out: it follows from p.
+        return [title, *align_columns([["", *header[1:-1]], *(row[:-1] for row in rows)])]
 
 
 def evaluate(
     hypotheses: Sequence[str],
     references: Sequence[str],
     *,
-    more: References = (),
+    more_references: References = (),
     name: str = "this system",
     language: str = "",
     sources: Sequence[str] | None = None,
@@ -140,92 +162,113 @@ def evaluate(
     counts: Mapping[str, int] | None = None,
     confidence: Sequence[Bin] = (),
 ) -> Evaluation:
-    """Score a system's translations; each further part only where its input is given.
+    """Score a system's translations; optional parts are computed if their input is given.
 
-    `more`: further sets of references, for all scores but the accuracy of rare words.
-    `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
-    by length. `no_unk`: for the table's second column, the translations, made with UNK
-    banned, of the sentences without unknown words in source and reference, and None for the others. `baseline`: another
-    system's name and translations, compared by a paired bootstrap of `samples` resamples. `alignment`: what
-    `alignment_error` found. `counts`: how often each target word occurs in the training text, for the accuracy of rare
-    words; without effect where words have no spaces between. `confidence`: what `confidence.came_true` found.
-    Errors: DataError where the numbers of lines differ, or there are none.
+    Args:
+        hypotheses: The translations.
+        references: Reference translations.
+        more_references: Further sets of references, for all scores except the accuracy of rare words.
+        name: Name of the system in tables.
+        language: Code of the target language, which selects BLEU's tokeniser.
+        sources: Raw source sentences, for BLEU by length.
+        no_unk: Translations, with UNK banned, of the sentences without unknown words in source and reference; None
+            for each other sentence.
+        baseline: Another system's name and translations, for a paired bootstrap test.
+        samples: Number of resamples of the bootstrap.
+        alignment: Result of `alignment_error`.
+        counts: Counts of target words in the training text, for the accuracy of rare words; ignored for languages
+            without spaces between words.
+        confidence: Result of `confidence.reliability_bins`.
+
+    Raises:
+        DataError: If the numbers of lines differ or are 0.
     """
-    scores = tuple(corpus_scores(hypotheses, references, language, more))
-    count, second = _no_unk_scores(no_unk, references, language, more) if no_unk is not None else (None, ())
+    scores = tuple(corpus_scores(hypotheses, references, language, more_references))
+    no_unk_sentences: int | None = None
+    no_unk_scores: tuple[CorpusScore, ...] = ()
+    if no_unk is not None:
+        no_unk_sentences, no_unk_scores = _score_known(no_unk, references, language, more_references)
     lengths: Sequence[Bucket] = ()
     if sources is not None:
-        lengths = bleu_by_length(sources, hypotheses, references, language=language, more=more)
-    spaced = unspaced(language) is None
-    other, comparison = None, None
+        lengths = bleu_by_length(sources, hypotheses, references, language=language, more_references=more_references)
+    comparison = None
     if baseline is not None:
-        other = baseline[0]
         comparison = paired_bootstrap(
-            hypotheses, baseline[1], references, samples=samples, language=language, more=more
+            hypotheses, baseline[1], references, samples=samples, language=language, more_references=more_references
         )
+    rare_words: Sequence[FrequencyClass] = ()
+    if counts and unspaced_language(language) is None:
+        rare_words = accuracy_by_frequency(hypotheses, references, counts)
     return Evaluation(
         name=name,
         sentences=len(references),
         scores=scores,
-        note=_TOKENISED if looks_tokenised(references) else "",
-        no_unk_sentences=count,
-        no_unk_scores=second,
+        note=_TOKENISED_NOTE if looks_tokenised(references) else "",
+        no_unk_sentences=no_unk_sentences,
+        no_unk_scores=no_unk_scores,
         lengths=tuple(lengths),
-        baseline=other,
+        baseline=None if baseline is None else baseline[0],
         comparison=comparison,
         alignment=alignment,
-        rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced else ()),
+        rare_words=tuple(rare_words),
         confidence=tuple(confidence),
     )
 
 
-def _no_unk_scores(
-    no_unk: Sequence[str | None], references: Sequence[str], language: str, more: References
+def _score_known(
+    no_unk: Sequence[str | None], references: Sequence[str], language: str, more_references: References
 ) -> tuple[int, tuple[CorpusScore, ...]]:
+    """Return the number and the scores of the sentences without unknown words (see `evaluate`)."""
     if len(no_unk) != len(references):
         raise DataError(
-            "translations without unknown words must have one entry a reference; "
+            "translations without unknown words must have one entry per reference; "
             f"got {len(no_unk)} for {len(references)}"
         )
-    texts = [text for text in no_unk if text is not None]
-    first, *others = (
-        [one for one, text in zip(s, no_unk, strict=True) if text is not None] for s in (references, *more)
-    )
-    return len(texts), tuple(corpus_scores(texts, first, language, others)) if texts else ()
+    known = [index for index, text in enumerate(no_unk) if text is not None]
+    if not known:
+        return 0, ()
+    hypotheses = [text for text in no_unk if text is not None]
+    known_references = [[lines[index] for index in known] for lines in (references, *more_references)]
+    return len(known), tuple(corpus_scores(hypotheses, known_references[0], language, known_references[1:]))
 
 
 def paper_table(evaluations: Sequence[Evaluation]) -> list[list[str]]:
-    """The paper's table 1: a head, then each system's BLEU over all sentences and over those without UNK."""
+    """Return Bahdanau et al. 2015, table 1: a header, then each system's BLEU on all sentences and without UNK."""
     rows = [["Model", "All", "No UNK"]]
     for evaluation in evaluations:
-        second = evaluation.no_unk_bleu
-        rows.append([evaluation.name, f"{evaluation.bleu:.2f}", "-" if second is None else f"{second:.2f}"])
+        no_unk_bleu = evaluation.no_unk_bleu
+        rows.append([evaluation.name, f"{evaluation.bleu:.2f}", "-" if no_unk_bleu is None else f"{no_unk_bleu:.2f}"])
     return rows
 
 
 def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
-    """A head, then one row a class, the rarest words first."""
-    rows = [["Times in training", "Words wanted", "Recall", "Words translated", "Precision"]]
-    for c in shown(classes):
+    """Return a header, then one row per frequency class, rarest first."""
+    rows = [["Times in training", "Words in references", "Recall", "Words in translations", "Precision"]]
+    for c in non_empty_classes(classes):
         rows.append([c.label, f"{c.wanted:,}", _percent(c.recall), f"{c.translated:,}", _percent(c.precision)])
     return rows
 
 
-def confidence_table(made: Sequence[Bin]) -> list[list[str]]:
-    """A head, then one row a range of confidence: its words' mean, and the share that the reference has."""
-    return [["Sure by", "Words", "Right"], *([_percent(b.confidence), f"{b.count:,}", _percent(b.right)] for b in made)]
+def confidence_table(bins: Sequence[Bin]) -> list[list[str]]:
+    """Return a header, then one row per range of confidence: mean confidence, words, and fraction in the
+    reference.
+    """
+    rows = [["Confidence", "Words", "Correct"]]
+    for interval in bins:
+        rows.append([_percent(interval.confidence), f"{interval.count:,}", _percent(interval.right)])
+    return rows
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def comparison_table(evaluation: Evaluation) -> list[list[str]]:
-    """A head, then one row a metric: both systems' scores with their intervals, and whether they differ."""
+    """Return a header, then one row per metric: both systems' scores with intervals, p and the verdict."""
     rows = [["Metric", evaluation.name, evaluation.baseline or "baseline", "p", "Verdict"]]
     for d in evaluation.comparison.differences if evaluation.comparison is not None else ():
         system = f"{d.system:.2f} ± {d.system_interval:.2f}"
         baseline = f"{d.baseline:.2f} ± {d.baseline_interval:.2f}"
-        verdict = "significant" if d.significant else "may be chance"
+        verdict = "significant" if d.significant else "not significant"
         rows.append([d.name, system, baseline, f"{d.p_value:.4f}", verdict])
     return rows

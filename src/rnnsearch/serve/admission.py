@@ -1,4 +1,7 @@
-"""Who is let in (`utils/origin_check.py`), and how much of what they send: ASGI middleware before everything else."""
+"""Admission control: ASGI middleware that rejects requests by their headers and their size, before routing.
+
+It is the outermost layer of the application. The head of a request is limited earlier, in `server.Connection`.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,21 @@ import asyncio
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rnnsearch.serve.limits import Settings, fault
-from rnnsearch.utils.origin_check import Caller, refused
+from rnnsearch.serve.limits import Settings, error_response
+from rnnsearch.utils.origin_check import RequestOrigin, rejection
 
-MOST_HEADERS = 100
-BODY_SECONDS = 60.0
-"""In which a whole body must come."""
+MAX_HEADERS = 100
+MAX_BODY_SECONDS = 60.0  # time until the whole body must have arrived
+
 Headers = dict[bytes, bytes]
 
 
-class Door:
-    """Refuses what need not be looked at: 400 for other hosts and too many headers, 403 for other sites' pages, 413 for
-    bodies that are too large, 408 for such as do not come; none of them is read to its end."""
+class AdmissionControl:
+    """Middleware that rejects requests without reading their bodies to the end.
+
+    Statuses: 400 for another host or too many headers, 403 for pages of other sites, 408 for a body that does not
+    arrive in time, 413 for a body that is too large.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -29,59 +35,75 @@ class Door:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        refusal = self._refused(scope, headers)
-        if refusal is not None:
-            await fault(refusal.status_code, refusal.detail, refusal.headers)(scope, receive, send)
+        error = self._check_head(scope, headers)
+        if error is not None:
+            response = error_response(error.status_code, error.detail, error.headers)
+            await response(scope, receive, send)
             return
-        await self._app(scope, _Body(receive, self._most(headers)).read, send)
+        await self._app(scope, _BodyReader(receive, self._max_body(headers)).read, send)
 
-    def _most(self, headers: Headers) -> int:
-        """Bytes of a body."""
-        file = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
-        return self._settings.max_body if file else self._settings.most_bytes
-
-    def _refused(self, scope: Scope, headers: Headers) -> HTTPException | None:
-        """What is said to a request that is not let in."""
-        if len(scope["headers"]) > MOST_HEADERS:
-            return _refusal(400, f"a request must have at most {MOST_HEADERS} headers; got {len(scope['headers'])}")
-        said = [headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin", b"sec-fetch-site")]
-        if why := refused(Caller(scope["method"], *said), self._settings.allowed_hosts):
-            return _refusal(*why)
-        declared, most = headers.get(b"content-length", b""), self._most(headers)
-        if declared.isdigit() and (len(declared) > 18 or int(declared) > most):
-            return _too_large(most)
+    def _check_head(self, scope: Scope, headers: Headers) -> HTTPException | None:
+        """Return the error to reject a request with, or None to accept it."""
+        if len(scope["headers"]) > MAX_HEADERS:
+            return _rejected(400, f"a request must have at most {MAX_HEADERS} headers; got {len(scope['headers'])}")
+        origin = RequestOrigin(
+            scope["method"],
+            host=headers.get(b"host", b"").decode("latin-1"),
+            origin=headers.get(b"origin", b"").decode("latin-1"),
+            fetch_site=headers.get(b"sec-fetch-site", b"").decode("latin-1"),
+        )
+        if status_and_message := rejection(origin, self._settings.allowed_hosts):
+            return _rejected(*status_and_message)
+        declared_length = headers.get(b"content-length", b"")
+        max_body = self._max_body(headers)
+        # A number of more than 18 digits is not converted.
+        if declared_length.isdigit() and (len(declared_length) > 18 or int(declared_length) > max_body):
+            return _too_large(max_body)
         return None
 
+    def _max_body(self, headers: Headers) -> int:
+        """Return the maximum size of the request's body in bytes."""
+        has_file = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
+        return self._settings.max_body if has_file else self._settings.max_text_body
 
-class _Body:
-    """A body that is read no further than it may be."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive, self._most, self._count, self._whole = receive, most, 0, False
-        self._ends = asyncio.get_running_loop().time() + BODY_SECONDS
+class _BodyReader:
+    """Reads a body up to a size and a time limit."""
+
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._read_bytes = 0
+        self._is_complete = False
+        self._deadline = asyncio.get_running_loop().time() + MAX_BODY_SECONDS
 
     async def read(self) -> Message:
-        """The next part. Errors: HTTPException 413 or 408; 400, which nobody reads, where the sender has left."""
-        if self._whole:  # what comes now is that the sender leaves
+        """Return the next ASGI message.
+
+        Raises:
+            HTTPException: With status 413 or 408 if a limit is exceeded; 400 if the client disconnects, which only the
+                log shows.
+        """
+        if self._is_complete:  # the next message is the client's disconnect
             return await self._receive()
         try:
-            async with asyncio.timeout_at(self._ends):
+            async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise _refusal(408, f"the body must be there in {BODY_SECONDS:g} seconds; it was not") from None
+            raise _rejected(408, f"the body must arrive within {MAX_BODY_SECONDS:g} seconds; it did not") from None
         if message["type"] == "http.disconnect":
-            raise _refusal(400, "the body must be sent to its end; it was not")
-        self._count += len(message.get("body", b""))
-        if self._count > self._most:
-            raise _too_large(self._most)
-        self._whole = not message.get("more_body", False)
+            raise _rejected(400, "the body must be complete; the client disconnected")
+        self._read_bytes += len(message.get("body", b""))
+        if self._read_bytes > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        self._is_complete = not message.get("more_body", False)
         return message
 
 
-def _refusal(status: int, message: str) -> HTTPException:
-    """What is left of the request stays unread, so the connection cannot be used again."""
+def _rejected(status: int, message: str) -> HTTPException:
+    # The rest of the request is not read, so the connection cannot be used again.
     return HTTPException(status, message, {"connection": "close"})
 
 
-def _too_large(most: int) -> HTTPException:
-    return _refusal(413, f"the body must have at most {most:,} bytes; got more")
+def _too_large(max_bytes: int) -> HTTPException:
+    return _rejected(413, f"the body must have at most {max_bytes:,} bytes; got more")

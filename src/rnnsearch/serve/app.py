@@ -1,4 +1,7 @@
-"""The application: routes, faults as one sentence of JSON, what is counted and logged."""
+"""The ASGI application: routes, error responses, the translation page and the API reference.
+
+`server.run` serves it; tests call `create_app` directly.
+"""
 
 from __future__ import annotations
 
@@ -22,32 +25,27 @@ from starlette.exceptions import HTTPException
 from rnnsearch import __version__
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.serve import libretranslate, v1
-from rnnsearch.serve.admission import Door
-from rnnsearch.serve.limits import ServeError, Settings, fault
-from rnnsearch.serve.observability import CONTENT_TYPE, Metrics, Observed, unforeseen
+from rnnsearch.serve.admission import AdmissionControl
+from rnnsearch.serve.limits import ServeError, Settings, error_response
+from rnnsearch.serve.observability import METRICS_CONTENT_TYPE, Metrics, RequestObserver, log_bug
 from rnnsearch.serve.registry import Registry
-from rnnsearch.serve.service import Service, Use
+from rnnsearch.serve.service import Service, UseService
 
-# The translation page: its few static files, and the headers that keep it from asking anyone else for anything.
-
-FOLDER = "page"
-"""Where the page's files are, next to this one."""
-
-TYPES = {
+PAGE_FOLDER = "page"
+PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""What may be served, by suffix."""
-
-HEADERS = {
+# The page may only load its own files and call its own server.
+PAGE_HEADERS = {
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'",
             "style-src 'self'",
-            "img-src 'self' blob:",  # blob: a heat map on its way to a PNG
+            "img-src 'self' blob:",  # blob: a heat map that is converted to PNG
             "connect-src 'self'",
             "base-uri 'none'",
             "form-action 'none'",
@@ -57,69 +55,20 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # kept, but asked for again: a new version shows at once
+    "Cache-Control": "no-cache",  # cached but revalidated, so that a new version is shown at once
 }
-
-
-def page_router() -> APIRouter:
-    """`/` is the page, `/static/NAME` its files, read once. Nothing outside the page's own folder can be named."""
-    router = APIRouter(include_in_schema=False)
-    entries = [entry for entry in files(__package__).joinpath(FOLDER).iterdir() if PurePath(entry.name).suffix in TYPES]
-    bodies = {entry.name: entry.read_bytes() for entry in entries}
-    tags = {name: f'"{sha256(body).hexdigest()[:16]}"' for name, body in bodies.items()}
-
-    def answer(name: str, asked: str | None) -> Response:
-        if name not in bodies:
-            return Response(status_code=404)
-        headers = {**HEADERS, "ETag": tags[name]}
-        if asked == tags[name]:
-            return Response(status_code=304, headers=headers)
-        return Response(bodies[name], media_type=TYPES[PurePath(name).suffix], headers=headers)
-
-    @router.get("/")
-    def page(if_none_match: str | None = Header(default=None)) -> Response:
-        return answer("index.html", if_none_match)
-
-    @router.get("/static/{name}")
-    def static(name: str, if_none_match: str | None = Header(default=None)) -> Response:
-        return answer(name, if_none_match)
-
-    return router
-
-
-# `/docs`: the API's reference as one plain page, made of the OpenAPI document; it asks nobody else for anything.
-
-
-def reference(document: dict[str, Any]) -> str:
-    """The page."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["whole"] = lambda schema: json.dumps(_whole(schema, document), indent=2, ensure_ascii=False)
-    page = environment.from_string(files(__package__).joinpath("reference.html").read_text(encoding="utf-8"))
-    return page.render(title=document["info"]["title"], paths=document["paths"])
-
-
-def _whole(schema: Any, document: dict[str, Any]) -> Any:
-    """The schema with what it refers to in its place, and without the titles that only repeat names."""
-    if isinstance(schema, list):
-        return [_whole(part, document) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return _whole(document["components"]["schemas"][name], document)
-    return {
-        key: _whole(value, document) for key, value in schema.items() if not (key == "title" and isinstance(value, str))
-    }
+MAX_SHOWN_INPUT = 100  # characters of an invalid input in an error message
 
 
 def create_app(models: Sequence[Path], settings: Settings | None = None) -> FastAPI:
-    """An ASGI application that serves these model folders.
+    """Return an application that serves model folders and engine files.
 
-    Errors: ModelError for a folder that is no model's.
+    Raises:
+        ModelError: One of them is not a translation model.
     """
     settings = settings or Settings()
     metrics = Metrics()
-    service = Service(Registry(models, settings, metrics.batch), settings, metrics)
+    service = Service(Registry(models, settings, metrics.count_batch), settings, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -137,22 +86,98 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.state.service = service
     for router in (v1.router, libretranslate.router, v1.files_router, page_router()):
         app.include_router(router)
-    app.add_api_route("/metrics", _metrics, include_in_schema=False)
-    app.add_api_route("/docs", _docs, include_in_schema=False)
-    for kind in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _answer)
-    app.openapi = partial(_document, app)  # type: ignore[method-assign]
-    app.add_middleware(Door, settings=settings)
+    app.add_api_route("/metrics", _get_metrics, include_in_schema=False)
+    app.add_api_route("/docs", _get_reference, include_in_schema=False)
+    for error_type in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
+        app.add_exception_handler(error_type, _handle_error)
+    app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
+    app.add_middleware(AdmissionControl, settings=settings)
     return app
 
 
-def observed(app: FastAPI) -> Observed:
-    """The application with every request counted and logged, whatever becomes of it."""
-    return Observed(app, app.state.service.metrics)
+def observe(app: FastAPI) -> RequestObserver:
+    """Return an application in middleware that counts and logs all of its requests."""
+    return RequestObserver(app, app.state.service.metrics)
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, without the library's own form of a fault, which no route here has."""
+# The translation page.
+
+
+def page_router() -> APIRouter:
+    """Return the routes of the translation page: `/` and its files, `/static/NAME`."""
+    router = APIRouter(include_in_schema=False)
+    # The files are read once; names other than theirs cannot reach the file system.
+    contents: dict[str, bytes] = {}
+    for entry in files(__package__).joinpath(PAGE_FOLDER).iterdir():
+        if PurePath(entry.name).suffix in PAGE_TYPES:
+            contents[entry.name] = entry.read_bytes()
+    etags = {name: f'"{sha256(content).hexdigest()[:16]}"' for name, content in contents.items()}
+
+    def file_response(name: str, known_etag: str | None) -> Response:
+        if name not in contents:
+            return Response(status_code=404)
+        headers = {**PAGE_HEADERS, "ETag": etags[name]}
+        if known_etag == etags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(contents[name], media_type=PAGE_TYPES[PurePath(name).suffix], headers=headers)
+
+    @router.get("/")
+    def page(if_none_match: str | None = Header(default=None)) -> Response:
+        return file_response("index.html", if_none_match)
+
+    @router.get("/static/{name}")
+    def static(name: str, if_none_match: str | None = Header(default=None)) -> Response:
+        return file_response(name, if_none_match)
+
+    return router
+
+
+# The API reference and metrics.
+
+
+async def _get_reference(request: Request) -> Response:
+    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return HTMLResponse(reference_page(request.app.openapi()), headers=headers)
+
+
+async def _get_metrics(service: UseService) -> Response:
+    loaded = service.registry.loaded
+    service.metrics.loaded_models.set(len(loaded))
+    service.metrics.waiting_sentences.set(sum(model.batcher.waiting for model in loaded))
+    return Response(service.metrics.text(), headers={"content-type": METRICS_CONTENT_TYPE})
+
+
+def reference_page(document: dict[str, Any]) -> str:
+    """Return the API reference as one HTML page without external resources, from an OpenAPI document."""
+
+    def expanded_json(schema: Any) -> str:
+        return json.dumps(_expand_references(schema, document), indent=2, ensure_ascii=False)
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["expanded_json"] = expanded_json
+    template = environment.from_string(files(__package__).joinpath("reference.html").read_text(encoding="utf-8"))
+    return template.render(title=document["info"]["title"], paths=document["paths"])
+
+
+def _expand_references(schema: Any, document: dict[str, Any]) -> Any:
+    """Return a schema with references replaced by their targets, without titles that only repeat names."""
+    if isinstance(schema, list):
+        return [_expand_references(item, document) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _expand_references(document["components"]["schemas"][name], document)
+    expanded = {}
+    for key, value in schema.items():
+        if key == "title" and isinstance(value, str):  # not a field of this name
+            continue
+        expanded[key] = _expand_references(value, document)
+    return expanded
+
+
+def _openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document without FastAPI's own validation errors, which no route here returns."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         for path in document["paths"].values():
@@ -164,44 +189,37 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-async def _docs(request: Request) -> Response:
-    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return HTMLResponse(reference(request.app.openapi()), headers=headers)
+# Errors.
 
 
-async def _metrics(service: Use) -> Response:
-    loaded = service.registry.loaded
-    service.metrics.loaded.set(len(loaded))
-    service.metrics.waiting.set(sum(served.batcher.waiting for served in loaded))
-    return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
-
-
-async def _answer(_: Request, error: Exception) -> Response:
-    """What went wrong, in one sentence of JSON."""
+async def _handle_error(_: Request, error: Exception) -> Response:
+    """Return an exception as `{"error": sentence}`."""
     match error:
         case ServeError():
             headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
-            return fault(error.status, str(error), headers)
+            return error_response(error.status, str(error), headers)
         case RnnsearchError():
-            return fault(503 if isinstance(error, ModelError) else 400, str(error))
+            return error_response(503 if isinstance(error, ModelError) else 400, str(error))
         case RequestValidationError() | ValidationError():
-            return fault(400, sentence(error.errors()[0]))
+            return error_response(400, validation_message(error.errors()[0]))
         case HTTPException():
-            return fault(error.status_code, str(error.detail), error.headers)
-    return fault(500, unforeseen(error))
+            return error_response(error.status_code, str(error.detail), error.headers)
+    return error_response(500, log_bug(error))
 
 
-def sentence(found: Any) -> str:
-    """A fault that pydantic found, in one sentence."""
-    place = ".".join(str(part) for part in found["loc"] if part != "body") or "the body"
-    if found["type"] == "json_invalid":
-        return f"the body must be JSON; got {found['ctx']['error']}"
-    if found["type"] == "extra_forbidden":
-        return f"{place} must be left out: there is no such option"
-    if found["type"] == "missing":
-        return f"{place} must be given"
-    message = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "value_error":
-        return str(message)
-    given = repr(found["input"])
-    return f"{place}: {message}; got {given if len(given) < 100 else given[:97] + '...'}"
+def validation_message(error: Any) -> str:
+    """Return one of pydantic's validation errors as a sentence."""
+    field = ".".join(str(part) for part in error["loc"] if part != "body") or "the body"
+    if error["type"] == "json_invalid":
+        return f"the body must be JSON; got {error['ctx']['error']}"
+    if error["type"] == "extra_forbidden":
+        return f"{field} is not an option of this request"
+    if error["type"] == "missing":
+        return f"{field} is required"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return message
+    value = repr(error["input"])
+    if len(value) >= MAX_SHOWN_INPUT:
+        value = value[: MAX_SHOWN_INPUT - 3] + "..."
+    return f"{field}: {message}; got {value}"

@@ -1,20 +1,24 @@
-"""Sentences of many requests, translated together: the queue of a model, and the places where batches are worked on.
+"""The queue of a model: makes batches from the sentences of many requests and translates them in worker threads.
 
-A batch is what waits when a place becomes free, so batches grow with the load by themselves. Few sentences have all the
-processor's threads to themselves; where more wait, each thread takes a batch of its own, so that none waits for another
-and the event loop is served while they compute. After a batch of several requests their senders are likely to send more
-at once: the next batch then waits a little for its share of them, because large batches cost less a sentence. A lone
-request never waits.
+`ServedModel` has one `Batcher` per model. `Batcher.submit` queues the sentences of a request, `_start_batch` and
+`_take_batch` form a batch from the queue, and `_run_batch` translates it in a thread.
 
-Requests share the model fairly, by what their sentences cost (self-clocked fair queueing: Golestani 1994): the clock is
-at the turn of what was begun last, and a request's next turn is so far ahead as its next sentence costs. One of
-thousands of sentences is in nobody's way. Nor is one with the longest sentence and the widest beam: no batch takes more
-than a quarter of a second, and a sentence that would is worked on behind the others, by a thread that stands back.
+- A batch consists of whatever waits when a thread becomes free, so batches grow with the load.
+- A few sentences use all threads of the processor. If more wait, each thread translates a batch of its own, so that no
+  thread waits for another and the event loop is served while they compute.
+- After a batch of several requests, their clients are likely to send more at once. The next batch waits for these for a
+  few milliseconds, because large batches cost less per sentence. A single client never waits.
+- Requests share the model by the cost of their sentences (self-clocked fair queueing, Golestani 1994). A virtual clock
+  shows the turn of the sentence that was started last, and the next turn of a request is later by the cost of its next
+  sentence. So neither a request with thousands of sentences nor one with long sentences and wide beams holds others up.
+- No batch takes more than `MAX_BATCH_SECONDS`. A sentence that would take longer by itself is translated by a thread of
+  low priority.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from bisect import insort
 from collections import Counter
@@ -25,39 +29,44 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rnnsearch.search.workers import FEWEST
+from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.text.tokenizer import Segmented
 
-BESIDES = 15
-"""Symbols that cost as much as a sentence does whatever its length (of one, 10 and 49 symbols: 3.5, 4.5 and 13 ms)."""
-MOST_SECONDS = 0.25
-"""Of a batch."""
-SHARES = 4
-"""Requests of any size that fill the queue."""
+SENTENCE_OVERHEAD_TOKENS = 15  # measured: sentences of 1, 10 and 49 tokens take 3.5, 4.5 and 13 ms
+MAX_BATCH_SECONDS = 0.25
+MAX_QUEUE_FRACTION_PER_REQUEST = 1 / 4
+AVERAGE_WEIGHT = 0.2  # weight of the latest batch in moving averages
+
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
 class Job(NamedTuple):
-    """One sentence to be worked on."""
+    """One sentence to translate."""
 
-    text: str
-    symbols: int
-    """Its length, for the token budget."""
+    source: Segmented
+    """The sentence and its tokens."""
+    num_tokens: int
+    """Length for the token budget: source tokens, plus tokens that the terms may have."""
     prefix: str = ""
-    """What its translation must begin with."""
+    """Text that the translation must begin with."""
     beam: int = 1
+    """Beam size."""
     terms: tuple[str, ...] = ()
-    """What it must hold."""
+    """Terms that the translation must contain."""
 
     @property
     def cost(self) -> int:
-        """Of its search, in symbols of a greedy one."""
-        return (self.symbols + BESIDES) * self.beam
+        """The estimated cost of the search, in tokens of a greedy search."""
+        return (self.num_tokens + SENTENCE_OVERHEAD_TOKENS) * self.beam
+
+
+NO_SOURCE = Segmented("", [], [], [])
 
 
 class BatchReport(NamedTuple):
-    """What became of a batch."""
+    """Statistics of a finished batch."""
 
     sentences: int
     requests: int
@@ -65,305 +74,368 @@ class BatchReport(NamedTuple):
     failed: int
 
 
-class Workers(NamedTuple):
-    """Threads that work on batches at the same time, each on its own; and one of low priority for long sentences."""
+class WorkerThreads(NamedTuple):
+    """Threads that translate batches at the same time."""
 
     pool: ThreadPoolExecutor
+    """Threads with one batch each."""
     threads: int
-    back: ThreadPoolExecutor
+    """Number of threads of the pool."""
+    low_priority: ThreadPoolExecutor
+    """The thread for sentences that take long."""
 
 
 @dataclass(eq=False)
 class _Request:
-    """Sentences that were sent together, how many of them count as waiting, and when it is the next one's turn."""
+    """The sentences of one request, in the queue until the last one has started."""
 
     jobs: Sequence[Job]
     key: Hashable
-    share: int
+    max_waiting: int
+    """Maximum number of sentences that count as waiting."""
     turn: int
-    answer: asyncio.Future[list[Any]]
-    """A result or an exception a job. One future, for a sender who leaves gives up all of them at once."""
+    """Virtual time at which the next sentence may start."""
+    response: asyncio.Future[list[Any]]
+    """A result or an exception per job. One future for all, because a client that disconnects abandons all at once."""
     function: Callable[[], Any] | None
-    """What is done instead of a job: see `aside`."""
-    begun: int = 0
+    """Function to call instead of translating the only job (see `Batcher.call`)."""
+    started: int = 0
+    """Number of jobs that have started."""
 
     def __post_init__(self) -> None:
         self.outcomes: list[Any] = [None] * len(self.jobs)
-        self.missing = len(self.jobs)
+        self.unfinished = len(self.jobs)
 
     @property
-    def next(self) -> Job:
-        """The first job that is not begun."""
-        return self.jobs[self.begun]
-
-    @property
-    def counted(self) -> int:
-        """Of what waits, if its sender does."""
-        return 0 if self.answer.done() else min(len(self.jobs) - self.begun, self.share)
-
-    def settle(self, number: int, outcome: Any) -> None:
-        """Keep what became of a job; the last one ends the request."""
-        self.outcomes[number] = outcome
-        self.missing -= 1
-        if not self.missing and not self.answer.done():
-            self.answer.set_result(self.outcomes)
-
-
-class _Item(NamedTuple):
-    """A job that is begun: the one of this number in its request."""
-
-    request: _Request
-    number: int
-
-    @property
-    def job(self) -> Job:
-        return self.request.jobs[self.number]
-
-
-class Batcher(Generic[Result]):
-    """The queue of one model. `work(key, jobs)` returns a result a job, in a thread of its own; where it raises, the
-    jobs are tried one by one, so that a fault is its own request's alone. With `workers`, it is also called in several
-    of those threads at once."""
-
-    def __init__(
-        self,
-        work: Callable[[Any, list[Job]], Sequence[Result]],
-        settings: Settings,
-        on_batch: Callable[[BatchReport], None] | None = None,
-        workers: Workers | None = None,
-    ) -> None:
-        self._work = work
-        self._settings = settings
-        self._on_batch = on_batch
-        self._queue: list[_Request] = []
-        """Those of which something waits, the next in turn first."""
-        self._clock = 0
-        """The latest turn that has begun."""
-        self._changed = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._beside, self._threads = (workers.pool, workers.threads) if workers else (self._thread, 1)
-        self._back = workers.back if workers else None
-        self._running = 0
-        """Batches that are worked on."""
-        self._long = False
-        """Whether a long sentence is, behind them."""
-        self._alone = False
-        """Whether the one that is has all threads."""
-        self._closed = False
-        self._pace = 0.05
-        """Seconds a sentence, lately: what Retry-After is made of."""
-        self._speed = 10_000.0
-        """What a batch does in a second, lately, as `Job.cost` counts it."""
-        self._open = 0
-        """Requests that wait for their results."""
-        self._expected, self._patience = 1, 0.0
-        """Sentences that the next batch waits for, and seconds that it does."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(run()) for run in (self._run, self._run_long)]
+    def next_job(self) -> Job:
+        """The first job that has not started."""
+        return self.jobs[self.started]
 
     @property
     def waiting(self) -> int:
-        """Sentences in the queue. Of a request larger than its share no more than that is counted, for no more is in
-        the way of others."""
-        return sum(request.counted for request in self._queue)
+        """Number of sentences that count as waiting; none if the client has disconnected."""
+        if self.response.done():
+            return 0
+        return min(len(self.jobs) - self.started, self.max_waiting)
+
+    def finish(self, position: int, outcome: Any) -> None:
+        """Store the outcome of a job; the last one completes the response."""
+        self.outcomes[position] = outcome
+        self.unfinished -= 1
+        if not self.unfinished and not self.response.done():
+            self.response.set_result(self.outcomes)
+
+
+class _StartedJob(NamedTuple):
+    """A job that has started: the one at this position in its request."""
+
+    request: _Request
+    position: int
+
+    @property
+    def job(self) -> Job:
+        return self.request.jobs[self.position]
+
+
+class Batcher(Generic[Result]):
+    """The queue of one model."""
+
+    def __init__(
+        self,
+        translate: Callable[[Any, list[Job]], Sequence[Result]],
+        settings: Settings,
+        on_batch: Callable[[BatchReport], None] | None = None,
+        workers: WorkerThreads | None = None,
+    ) -> None:
+        """Start to wait for jobs.
+
+        Args:
+            translate: Called in a thread with a key and the jobs of a batch; returns one result per job. If it raises
+                an exception, the jobs are tried one by one, so that a bad job only fails its own request.
+            settings: Limits of the queue and of batches.
+            on_batch: Called after each batch.
+            workers: Threads for batches at the same time; by default, one thread translates all batches.
+        """
+        self._translate = translate
+        self._settings = settings
+        self._on_batch = on_batch
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")  # its batches use all threads of torch
+        self._pool = workers.pool if workers else self._thread
+        self._pool_threads = workers.threads if workers else 1
+        self._low_priority = workers.low_priority if workers else None
+
+        self._queue: list[_Request] = []  # requests with waiting sentences, by their turns
+        self._clock = 0  # latest turn that has started
+        self._changed = asyncio.Event()
+        self._open_requests = 0  # requests of `submit` without a response
+        self._closed = False
+
+        self._running_batches = 0
+        self._uses_all_threads = False  # True while the only running batch uses all threads
+        self._low_priority_runs = False
+
+        self._seconds_per_sentence = 0.05  # moving average, for Retry-After
+        self._cost_per_second = 10_000.0  # moving average of a batch, in units of `Job.cost`
+        self._expected = 1  # sentences that the next batch waits for ...
+        self._max_wait = 0.0  # ... for at most this many seconds
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(run()) for run in (self._start_batches, self._start_long_jobs)]
+
+    @property
+    def waiting(self) -> int:
+        """Number of sentences in the queue; large requests count only up to their maximum fraction of it."""
+        return sum(request.waiting for request in self._queue)
 
     async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
-        """The jobs' results. Jobs of equal `key` may share a batch. `patient` work is not refused for the
-        queue's length.
+        """Return the results of jobs.
 
-        Errors: ServeError 429 where too much is waiting, 503 after `close`; what `work` raised for the first job that
-        failed.
+        Args:
+            jobs: Sentences of one request.
+            key: Jobs with equal keys may share a batch.
+            patient: True if the jobs are accepted even if the queue is full.
+
+        Raises:
+            ServeError: With status 429 if the queue is full, 503 after `close`.
+            Exception: The exception of the first job that failed.
         """
         if not jobs:
             return []
-        request = self._put(jobs, key, patient)
-        self._open += 1
+        request = self._enqueue(jobs, key, patient)
+        self._open_requests += 1
         try:
-            return _results(await request.answer)
+            return _raise_first_error(await request.response)
         finally:
-            self._open -= 1
+            self._open_requests -= 1
 
-    async def aside(self, function: Callable[[], Other], symbols: int) -> Other:
-        """Do something else in a batch's place, which costs as much as a search of so many symbols.
+    async def call(self, function: Callable[[], Other], num_tokens: int) -> Other:
+        """Call a function in a model thread in place of a batch, and return its result.
 
-        Errors: ServeError as in `submit`; what `function` raises.
+        Args:
+            function: The function.
+            num_tokens: Its cost, as that of a greedy search for a sentence of this length.
+
+        Raises:
+            ServeError: As in `submit`.
+            Exception: The exception of the function.
         """
-        [result] = _results(await self._put([Job("", symbols)], object(), function=function).answer)
-        found: Other = result
-        return found
-
-    def _put(
-        self, jobs: Sequence[Job], key: Hashable, patient: bool = False, function: Callable[[], Any] | None = None
-    ) -> _Request:
-        """A request, in the queue. Errors: ServeError 429 or 503."""
-        if self._closed:
-            raise ServeError(503, "the server is shutting down", 1)
-        share = max(1, self._settings.max_queue // SHARES)
-        count, room = min(len(jobs), share), self._settings.max_queue - self.waiting
-        if not patient and count > room:
-            wait = max(1, round(self.waiting * self._pace))
-            raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
-        request = _Request(jobs, key, share, self._clock, asyncio.get_running_loop().create_future(), function)
-        self._wait(request)
-        self._changed.set()
-        return request
-
-    def _wait(self, request: _Request) -> None:
-        """Until the turn of its first sentence."""
-        request.turn += request.next.cost
-        insort(self._queue, request, key=lambda waiting: waiting.turn)
+        request = self._enqueue([Job(NO_SOURCE, num_tokens)], object(), function=function)
+        [outcome] = _raise_first_error(await request.response)
+        result: Other = outcome
+        return result
 
     async def close(self) -> None:
-        """Begin no more batches. What waits is cancelled."""
+        """Start no more batches and cancel what waits."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for request in self._queue:
-            request.answer.cancel()
-        for pool in (self._thread, self._beside, self._back):
+            request.response.cancel()
+        for pool in (self._thread, self._pool, self._low_priority):
             if pool is not None:
                 pool.shutdown(wait=False)
 
-    async def _run(self) -> None:
-        while True:
-            await self._until(lambda: self._free > 0 and not all(map(self._is_long, self._queue)))
-            # As many sentences as are likely to come are waited for, but not for long.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience):
-                    await self._until(self._full)
-            self._start()
+    def _enqueue(
+        self, jobs: Sequence[Job], key: Hashable, patient: bool = False, function: Callable[[], Any] | None = None
+    ) -> _Request:
+        """Add a request to the queue.
 
-    async def _run_long(self) -> None:
+        Raises:
+            ServeError: With status 429 if the queue is full, 503 after `close`.
+        """
+        if self._closed:
+            raise ServeError(503, "the server is shutting down", 1)
+        max_waiting = max(1, int(self._settings.max_queue * MAX_QUEUE_FRACTION_PER_REQUEST))
+        count = min(len(jobs), max_waiting)
+        free = self._settings.max_queue - self.waiting
+        if not patient and count > free:
+            retry_after = max(1, round(self.waiting * self._seconds_per_sentence))
+            message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
+            raise ServeError(429, message, retry_after)
+        response = asyncio.get_running_loop().create_future()
+        request = _Request(jobs, key, max_waiting, self._clock, response, function)
+        self._insert(request)
+        self._changed.set()
+        return request
+
+    def _insert(self, request: _Request) -> None:
+        """Insert a request in the queue at the turn of its next sentence."""
+        request.turn += request.next_job.cost
+        insort(self._queue, request, key=lambda waiting: waiting.turn)
+
+    # From the queue to batches.
+
+    async def _start_batches(self) -> None:
+        """Start batches as threads become free, until cancelled."""
         while True:
-            await self._until(lambda: not self._long and any(map(self._is_due, self._queue)))
+            await self._wait_until(lambda: self._free_threads > 0 and not all(map(self._is_long, self._queue)))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._max_wait):
+                    await self._wait_until(self._has_enough)
+            self._start_batch()
+
+    async def _start_long_jobs(self) -> None:
+        """Start long sentences in the thread of low priority, one at a time, until cancelled."""
+        while True:
+            await self._wait_until(lambda: not self._low_priority_runs and any(map(self._is_due, self._queue)))
             request = next(filter(self._is_due, self._queue))
             self._queue.remove(request)
-            if not request.answer.done():
-                self._long = True
-                self._begin([self._next(request)], self._back, self._long_finished)
+            if not request.response.done():
+                self._low_priority_runs = True
+                self._submit_to(self._low_priority, [self._start_next(request)], self._long_job_finished)
 
-    async def _until(self, fits: Callable[[], bool]) -> None:
-        while not fits():
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             self._changed.clear()
             await self._changed.wait()
 
     @property
-    def _free(self) -> int:
-        """How many batches can begin now."""
-        return 0 if self._alone else self._threads - self._running
+    def _free_threads(self) -> int:
+        """Number of batches that can start now."""
+        return 0 if self._uses_all_threads else self._pool_threads - self._running_batches
 
     @property
-    def _most_cost(self) -> float:
-        """Of a batch of several."""
-        return MOST_SECONDS * self._speed
+    def _max_batch_cost(self) -> float:
+        return MAX_BATCH_SECONDS * self._cost_per_second
 
     def _is_long(self, request: _Request) -> bool:
-        """Whether its next sentence is worked on behind the others."""
-        return self._back is not None and request.next.cost > self._most_cost
+        """Return True if the next sentence is too expensive for a batch and has a thread of low priority."""
+        return self._low_priority is not None and request.next_job.cost > self._max_batch_cost
 
     def _is_due(self, request: _Request) -> bool:
-        """Whether a long sentence may begin: in its turn, or where nobody is in its way."""
-        return self._is_long(request) and (request.turn <= self._clock or not self._running)
+        """Return True if the next sentence is long and may start: at its turn, or if no batch is running."""
+        return self._is_long(request) and (request.turn <= self._clock or not self._running_batches)
 
-    def _full(self) -> bool:
-        """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
-        together, or all would be idle again while the event loop answers everybody."""
-        idle = self._threads > 1 and not self._running
-        return self.waiting >= (-(-self._expected // 4) if idle else self._expected)
+    def _has_enough(self) -> bool:
+        """Return True if the waiting sentences are worth a batch."""
+        # While all threads are idle, a fourth is enough. Otherwise all batches would start and end together, and all
+        # threads would be idle again while the event loop sends the responses.
+        all_idle = self._pool_threads > 1 and not self._running_batches
+        return self.waiting >= (math.ceil(self._expected / 4) if all_idle else self._expected)
 
-    def _start(self) -> None:
-        """Begin a batch of what waits: of all, or of the share of one of the free threads."""
-        waiting, free = self.waiting, self._free
-        most = self._settings.batch_sentences
-        alone = self._threads == 1 or (not self._running and max(waiting, self._open) < 2 * FEWEST)
-        if not alone:
-            most = min(most, max(FEWEST, self._expected, -(-waiting // free)))
-        items = self._take(most)
-        if items:
-            self._running, self._alone = self._running + 1, alone
-            self._begin(items, self._thread if alone else self._beside, self._finished)
+    def _start_batch(self) -> None:
+        """Start a batch that uses all threads if few sentences wait, or else one of the pool's threads."""
+        waiting = self.waiting
+        max_sentences = self._settings.batch_sentences
+        is_alone = not self._running_batches and max(waiting, self._open_requests) < 2 * MIN_SENTENCES_PER_THREAD
+        use_all_threads = self._pool_threads == 1 or is_alone
+        if not use_all_threads:
+            # Leave sentences for the other free threads.
+            max_sentences = min(
+                max_sentences, max(MIN_SENTENCES_PER_THREAD, self._expected, math.ceil(waiting / self._free_threads))
+            )
+        batch = self._take_batch(max_sentences)
+        if batch:
+            self._running_batches += 1
+            self._uses_all_threads = use_all_threads
+            self._submit_to(self._thread if use_all_threads else self._pool, batch, self._batch_finished)
 
-    def _begin(self, items: list[_Item], pool: ThreadPoolExecutor | None, finished: Callable[..., None]) -> None:
-        done = asyncio.get_running_loop().run_in_executor(pool, self._outcomes, items)
-        done.add_done_callback(partial(self._settle, items, time.monotonic(), finished))
-
-    def _settle(
-        self, items: list[_Item], begin: float, finished: Callable[..., None], done: asyncio.Future[list[Any]]
-    ) -> None:
-        """Give everybody his result."""
-        seconds, outcomes = time.monotonic() - begin, done.result()
-        requests = len({item.request for item in items})
-        finished(items, requests, seconds)
-        self._changed.set()
-        for item, outcome in zip(items, outcomes, strict=True):
-            item.request.settle(item.number, outcome)
-        if self._on_batch is not None and items[0].request.function is None:
-            failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
-            self._on_batch(BatchReport(len(items), requests, seconds, failed))
-
-    def _long_finished(self, *_: Any) -> None:
-        self._long = False
-
-    def _finished(self, items: list[_Item], requests: int, seconds: float) -> None:
-        self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
-        self._running, self._alone = self._running - 1, False
-        if items[0].request.function is not None:
-            return
-        self._speed = 0.8 * self._speed + 0.2 * sum(item.job.cost for item in items) / max(seconds, 1e-6)
-        # Where one batch is worked on at a time, those who wait are served next; else all share the places.
-        coming = requests if self._threads == 1 else -(-self._open // self._threads)
-        self._expected = min(coming, self._settings.batch_sentences)
-        self._patience = max(self._settings.window, seconds / 3)
-
-    def _take(self, most: int) -> list[_Item]:
-        """Sentences that may share a batch, at most so many, in their turns. Of one request no more than its share of
-        those that are open: a batch filled up with its sentences would keep all the others waiting."""
-        share = -(-most // max(1, self._open))
-        count = Counter[_Request]()
-        taken: list[_Item] = []
-        others: list[_Request] = []
-        longest = cost = 0
-        while self._queue and len(taken) < most:
+    def _take_batch(self, max_sentences: int) -> list[_StartedJob]:
+        """Return sentences for one batch, in the order of their turns, and remove them from the queue."""
+        # A request gets no more than an equal part of the batch: filled up with its sentences, the batch would keep
+        # all other clients waiting.
+        max_per_request = math.ceil(max_sentences / max(1, self._open_requests))
+        count_by_request = Counter[_Request]()
+        batch: list[_StartedJob] = []
+        skipped: list[_Request] = []
+        max_tokens = 0
+        total_cost = 0
+        while self._queue and len(batch) < max_sentences:
             request = self._queue.pop(0)
-            if request.answer.done():  # its sender has left
+            if request.response.done():  # the client has disconnected
                 continue
-            job = request.next
-            width = max(longest, job.symbols)
-            full = width * (len(taken) + 1) > self._settings.batch_tokens or cost + job.cost > self._most_cost
-            apart = bool(taken) and (full or count[request] == share or request.key != taken[0].request.key)
-            if apart or self._is_long(request):
-                others.append(request)
+            job = request.next_job
+            new_max_tokens = max(max_tokens, job.num_tokens)
+            exceeds_budget = (
+                new_max_tokens * (len(batch) + 1) > self._settings.batch_tokens
+                or total_cost + job.cost > self._max_batch_cost
+            )
+            does_not_fit = bool(batch) and (
+                exceeds_budget or count_by_request[request] == max_per_request or request.key != batch[0].request.key
+            )
+            if does_not_fit or self._is_long(request):
+                skipped.append(request)
                 continue
-            count[request] += 1
-            longest, cost, self._clock = width, cost + job.cost, max(self._clock, request.turn)
-            taken.append(self._next(request))
-        self._queue[:0] = others
-        return taken
+            count_by_request[request] += 1
+            max_tokens = new_max_tokens
+            total_cost += job.cost
+            self._clock = max(self._clock, request.turn)
+            batch.append(self._start_next(request))
+        self._queue[:0] = skipped
+        return batch
 
-    def _next(self, request: _Request) -> _Item:
-        """Its next sentence; what is left of it waits."""
-        item = _Item(request, request.begun)
-        request.begun += 1
-        if request.begun < len(request.jobs):
-            self._wait(request)
-        return item
+    def _start_next(self, request: _Request) -> _StartedJob:
+        """Return the next sentence of a request that is not in the queue; insert the request again if it has more."""
+        started = _StartedJob(request, request.started)
+        request.started += 1
+        if request.started < len(request.jobs):
+            self._insert(request)
+        return started
 
-    def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:
-        """In a thread of its own: a result or an exception an item."""
-        request = items[0].request
+    # From batches to results.
+
+    def _submit_to(
+        self, pool: ThreadPoolExecutor | None, batch: list[_StartedJob], on_finished: Callable[..., None]
+    ) -> None:
+        """Translate a batch in a thread of a pool."""
+        outcomes = asyncio.get_running_loop().run_in_executor(pool, self._run_batch, batch)
+        outcomes.add_done_callback(partial(self._finish, batch, time.monotonic(), on_finished))
+
+    def _run_batch(self, batch: list[_StartedJob]) -> list[Result | Exception]:
+        """Return a result or an exception per job; runs in a worker thread."""
+        request = batch[0].request
         try:
             if request.function is not None:
                 return [request.function()]
-            return list(self._work(request.key, [item.job for item in items]))
+            return list(self._translate(request.key, [started.job for started in batch]))
         except Exception as error:
-            if len(items) == 1:
+            if len(batch) == 1:
                 return [error]
-        return [outcome for item in items for outcome in self._outcomes([item])]
+        outcomes: list[Result | Exception] = []
+        for started in batch:
+            outcomes += self._run_batch([started])
+        return outcomes
+
+    def _finish(
+        self,
+        batch: list[_StartedJob],
+        start_time: float,
+        on_finished: Callable[..., None],
+        done: asyncio.Future[list[Any]],
+    ) -> None:
+        """Give the outcomes of a batch to its requests."""
+        seconds = time.monotonic() - start_time
+        outcomes = done.result()
+        requests = len({started.request for started in batch})
+        on_finished(batch, requests, seconds)
+        self._changed.set()
+        for started, outcome in zip(batch, outcomes, strict=True):
+            started.request.finish(started.position, outcome)
+        if self._on_batch is not None and batch[0].request.function is None:
+            failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
+            self._on_batch(BatchReport(len(batch), requests, seconds, failed))
+
+    def _batch_finished(self, batch: list[_StartedJob], requests: int, seconds: float) -> None:
+        """Update the state and the estimates after a batch."""
+        new = seconds / (len(batch) * self._running_batches)
+        self._seconds_per_sentence = (1 - AVERAGE_WEIGHT) * self._seconds_per_sentence + AVERAGE_WEIGHT * new
+        self._running_batches -= 1
+        self._uses_all_threads = False
+        if batch[0].request.function is not None:
+            return
+        new = sum(started.job.cost for started in batch) / max(seconds, 1e-6)
+        self._cost_per_second = (1 - AVERAGE_WEIGHT) * self._cost_per_second + AVERAGE_WEIGHT * new
+        # The clients of one batch are likely to send again; with several threads, each takes an equal part of all.
+        expected = requests if self._pool_threads == 1 else math.ceil(self._open_requests / self._pool_threads)
+        self._expected = min(expected, self._settings.batch_sentences)
+        self._max_wait = max(self._settings.batch_wait, seconds / 3)
+
+    def _long_job_finished(self, *_: Any) -> None:
+        self._low_priority_runs = False
 
 
-def _results(outcomes: list[Any]) -> list[Any]:
-    """The outcomes, none of which is an exception. Errors: the first that is one."""
+def _raise_first_error(outcomes: list[Any]) -> list[Any]:
+    """Return the outcomes, or raise the first one that is an exception."""
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome

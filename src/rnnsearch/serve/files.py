@@ -1,4 +1,7 @@
-"""Whole files, translated in the background one after another, a few segments at a time between other requests."""
+"""Translation of files in the background: one file at a time, a few segments at a time between other requests.
+
+The routes are in `v1` (`files_router`); file formats are read and written by `text.documents`.
+"""
 
 from __future__ import annotations
 
@@ -12,101 +15,70 @@ from pathlib import PurePath
 from typing import Literal
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.limits import ServeError, Settings, apart
-from rnnsearch.serve.observability import log, unforeseen
-from rnnsearch.serve.registry import Registry, Search, Served
-from rnnsearch.serve.schemas import About
+from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
+from rnnsearch.serve.observability import log_bug, log_event
+from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
+from rnnsearch.serve.schemas import FileStatus, ModelInfo
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.documents import Document, read_document
 from rnnsearch.text.languages import detect
 from rnnsearch.text.markup.marks import MarkedText, Protected
 
-TOO_LARGE = 413
-"""The status of what is too long."""
-CHUNK = 16
-"""Segments that are in the queue at a time."""
-SAMPLE = 500
-"""Segments, the first, by which a file's language is known."""
-KEPT_SECONDS = 3600.0
-"""How long a result waits to be fetched."""
-KEPT = 50
-"""Results that wait, at most."""
-FETCH_SECONDS = 30.0
-"""How long a server that is told to stop waits for its last results to be fetched."""
+TOO_LARGE = 413  # status of a sentence that is too long
+CHUNK_SEGMENTS = 16  # segments of a file in the queue at a time
+LANGUAGE_SEGMENTS = 500  # first segments of a file, by which its language is detected
+RESULT_SECONDS = 3600.0  # time that a result is available
+MAX_RESULTS = 50  # results that are available at a time
+FETCH_SECONDS = 30.0  # time that a stopping server waits for its last results to be fetched
 
 
 @dataclass(eq=False)
 class FileJob:
-    """A file being translated."""
+    """A file to translate, its progress and its result."""
 
     id: str
     name: str
-    about: About
+    model: ModelInfo
     document: Document
     state: Literal["queued", "running", "done", "failed"] = "queued"
     done: int = 0
-    left: list[int] = field(default_factory=list)
-    """The numbers, from 1, of segments that stay empty: a sentence of theirs is too long."""
+    """Number of translated segments."""
+    too_long: list[int] = field(default_factory=list)
+    """Numbers, from 1, of segments that stay empty because a sentence in them is too long."""
     error: str | None = None
     result: bytes | None = None
-    fetched: bool = False
-    since: float = field(default_factory=time.monotonic)
-    """When it was sent and, later, when it ended."""
+    is_fetched: bool = False
+    changed: float = field(default_factory=time.monotonic)
+    """Time when the file was sent or, later, when the job ended."""
     task: asyncio.Task[None] = field(init=False)
 
     @property
-    def ended(self) -> bool:
-        """Whether there is nothing more to wait for."""
+    def has_ended(self) -> bool:
+        """True if the job is done or has failed."""
         return self.state in ("done", "failed")
 
     @property
     def result_name(self) -> str:
-        """The name of the translated file: `letter.de.txt` for `letter.txt`."""
+        """Name of the translated file: `letter.de.txt` for `letter.txt`."""
         path = PurePath(self.name)
-        return f"{path.stem}.{self.about.target}{path.suffix}"
+        return f"{path.stem}.{self.model.target}{path.suffix}"
 
     @property
-    def segments(self) -> int:
-        """How many there are to be done."""
+    def num_segments(self) -> int:
+        """Number of segments to translate."""
         return len(self.document.segments)
 
-
-def _marked(segments: Sequence[str], protect: Collection[Protected]) -> list[MarkedText]:
-    return [MarkedText(segment, tags=False, protect=protect) for segment in segments]
-
-
-def _placed(marked: Sequence[MarkedText], found: Sequence[TextTranslation | None]) -> list[str]:
-    each = zip(marked, found, strict=True)
-    return [text.placed(own.text(), own.links() if text.marks else ()) if own else "" for text, own in each]
-
-
-async def _fitting(served: Served, texts: Sequence[str], search: Search) -> list[TextTranslation | None]:
-    """The translations of texts, None of one with a sentence that is too long; none at fault keeps others waiting."""
-    try:
-        return list(await translate_texts(served, texts, search, patient=True))
-    except ServeError as error:
-        if error.status != TOO_LARGE:
-            raise
-    if len(texts) == 1:
-        return [None]
-    return [one for text in texts for one in await _fitting(served, [text], search)]
-
-
-def _read(name: str, content: bytes, abouts: Sequence[About]) -> tuple[About, Document]:
-    """The model whose source language fits a file's text best, and what there is to translate for it."""
-
-    @cache
-    def read(about: About) -> Document:
-        return read_document(name, content, about.source, about.target)
-
-    if len(abouts) == 1:
-        return abouts[0], read(abouts[0])
-    # A translation memory says itself which languages it has: for the others there is nothing to translate in it.
-    some = next((segments for about in abouts if (segments := read(about).segments)), [])
-    of = {about.source: about for about in abouts}
-    ranked = [of[code] for code, _ in detect(" ".join(some[:SAMPLE]), list(of))]
-    best = next((about for about in ranked if read(about).segments), ranked[0])
-    return best, read(best)
+    def status(self) -> FileStatus:
+        """Return the progress as sent to clients."""
+        return FileStatus(
+            id=self.id,
+            name=self.name,
+            state=self.state,
+            done=self.done,
+            segments=self.num_segments,
+            left=self.too_long,
+            error=self.error,
+        )
 
 
 class Files:
@@ -114,95 +86,174 @@ class Files:
 
     def __init__(self, registry: Registry, settings: Settings) -> None:
         self._registry = registry
-        self._most = settings.max_files
+        self._max_files = settings.max_files
         self._jobs: dict[str, FileJob] = {}
-        self._turn = asyncio.Semaphore(1)
-        self._arriving = 0
-        """Files that are being read."""
-        self._stopping = False
+        self._turn = asyncio.Semaphore(1)  # held by the job that is running
+        self._files_being_read = 0
+        self._is_stopping = False
 
-    async def add(self, name: str, content: bytes, abouts: Sequence[About]) -> FileJob:
-        """Take a file in, for the model of those whose language it is in.
+    async def add(self, name: str, content: bytes, models: Sequence[ModelInfo]) -> FileJob:
+        """Start to translate a file.
 
-        Errors: DataError for one that cannot be read; ServeError 429 or 503.
+        Args:
+            name: Its name, whose suffix is the format.
+            content: Its content.
+            models: The possible models; the one whose source language fits the text best is used.
+
+        Raises:
+            DataError: The file cannot be read.
+            ServeError: With status 429 if too many files wait, 503 if the server is stopping.
         """
-        if self._stopping:
-            raise ServeError(503, "the server is shutting down and takes no more files", 60)
-        if self._arriving + sum(not job.ended for job in self._jobs.values()) >= self._most:
-            raise ServeError(429, f"at most {self._most} files may wait; try again later", 60)
+        if self._is_stopping:
+            raise ServeError(503, "the server is shutting down and accepts no more files", 60)
+        waiting = sum(not job.has_ended for job in self._jobs.values())
+        if self._files_being_read + waiting >= self._max_files:
+            raise ServeError(429, f"at most {self._max_files} files may wait; try again later", 60)
         name = PurePath(name.replace("\\", "/")).name
-        self._arriving += 1
+        self._files_being_read += 1
         try:
-            about, document = await asyncio.to_thread(_read, name, content, abouts)
+            model, document = await asyncio.to_thread(_read_file, name, content, models)
         finally:
-            self._arriving -= 1
-        self._forget()
-        # Who knows the id may fetch the result: it cannot be guessed.
-        job = FileJob(secrets.token_urlsafe(16), name, about, document)
+            self._files_being_read -= 1
+        self._forget_old_results()
+        # The id cannot be guessed, because whoever knows it may fetch the result.
+        job = FileJob(secrets.token_urlsafe(16), name, model, document)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job))
         return job
 
     def get(self, id: str) -> FileJob:
-        """Errors: ServeError 404."""
+        """Return the job of an id.
+
+        Raises:
+            ServeError: With status 404 if there is none.
+        """
         if id not in self._jobs:
-            raise ServeError(404, "the file must be one that was sent here lately; there is none of this id")
+            raise ServeError(404, "no file with this id was sent here recently")
         return self._jobs[id]
 
     def remove(self, id: str) -> None:
-        """Stop working on a file, and forget it. Errors: ServeError 404."""
+        """Cancel and forget a job.
+
+        Raises:
+            ServeError: With status 404 if there is none.
+        """
         job = self.get(id)
         del self._jobs[id]
         job.task.cancel()
 
     async def finish(self) -> None:
-        """Take no more files; return when all are done and fetched, or have waited long enough to be."""
-        self._stopping = True
-        while any(self._awaited(job) for job in self._jobs.values()):
+        """Accept no more files, and wait until all have been translated and fetched or were available long enough."""
+        self._is_stopping = True
+        while any(map(self._is_awaited, self._jobs.values())):
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Cancel all jobs."""
         for id in list(self._jobs):
             self.remove(id)
 
-    def _awaited(self, job: FileJob) -> bool:
-        waits = job.state == "done" and not job.fetched and time.monotonic() - job.since < FETCH_SECONDS
-        return not job.ended or waits
+    def _is_awaited(self, job: FileJob) -> bool:
+        if not job.has_ended:
+            return True
+        return job.state == "done" and not job.is_fetched and time.monotonic() - job.changed < FETCH_SECONDS
 
-    def _forget(self) -> None:
-        """Let results go that are too old or too many."""
-        ended = sorted((job for job in self._jobs.values() if job.ended), key=lambda job: job.since)
+    def _forget_old_results(self) -> None:
+        ended = sorted((job for job in self._jobs.values() if job.has_ended), key=lambda job: job.changed)
         now = time.monotonic()
-        for n, job in enumerate(ended):
-            if now - job.since > KEPT_SECONDS or len(ended) - n > KEPT:
+        for index, job in enumerate(ended):
+            is_surplus = len(ended) - index > MAX_RESULTS
+            if is_surplus or now - job.changed > RESULT_SECONDS:
                 del self._jobs[job.id]
 
     async def _run(self, job: FileJob) -> None:
         try:
             async with self._turn:
                 job.state = "running"
-                translations: list[str] = []
-                for begin in range(0, job.segments, CHUNK):
-                    segments = job.document.segments[begin : begin + CHUNK]
-                    size = sum(map(len, segments))
-                    marked = await apart(_marked, segments, job.document.protect, size=size)
-                    search = Search(aligned=any(text.marks for text in marked))
-                    async with self._registry.lease(job.about) as served:
-                        found = await _fitting(served, [text.text for text in marked], search)
-                    job.left += [number for number, own in enumerate(found, begin + 1) if own is None]
-                    translations += await apart(_placed, marked, found, size=size)
-                    job.done = len(translations)
-                if job.segments and len(job.left) == job.segments:
-                    raise ServeError(TOO_LARGE, "each of its segments has a sentence that is too long")
-                job.result = await asyncio.to_thread(job.document.filled, translations)
+                translations = await self._translate_segments(job)
+                if job.num_segments and len(job.too_long) == job.num_segments:
+                    raise ServeError(TOO_LARGE, "all of its segments have a sentence that is too long")
+                job.result = await asyncio.to_thread(job.document.fill, translations)
                 job.state = "done"
         except RnnsearchError as error:
-            job.state, job.error = "failed", f"{job.name}: {error}"
+            job.state = "failed"
+            job.error = f"{job.name}: {error}"
         except Exception as error:
-            job.state, job.error = "failed", unforeseen(error)
+            job.state = "failed"
+            job.error = log_bug(error)
         finally:
-            if not job.ended:  # its sender has left, so that this was cancelled: nobody waits for it
-                job.state, job.error = "failed", f"{job.name}: its translation was called off"
-            job.since = time.monotonic()
-            log("file", {"state": job.state, "segments": job.done})
+            if not job.has_ended:  # cancelled, because its client has disconnected or removed it
+                job.state = "failed"
+                job.error = f"{job.name}: its translation was cancelled"
+            job.changed = time.monotonic()
+            log_event("file", {"state": job.state, "segments": job.done})
+
+    async def _translate_segments(self, job: FileJob) -> list[str]:
+        """Return the translation of each segment, empty for one that is too long."""
+        translations: list[str] = []
+        for start in range(0, job.num_segments, CHUNK_SEGMENTS):
+            segments = job.document.segments[start : start + CHUNK_SEGMENTS]
+            size = sum(map(len, segments))
+            marked = await run_in_thread(_mark, segments, job.document.protect, size=size)
+            options = BatchOptions(align=any(text.marks for text in marked))
+            async with self._registry.lease(job.model) as model:
+                results = await _translate_or_skip(model, [text.text for text in marked], options)
+            for number, result in enumerate(results, start + 1):
+                if result is None:
+                    job.too_long.append(number)
+            translations += await run_in_thread(_place_marks, marked, results, size=size)
+            job.done = len(translations)
+        return translations
+
+
+def _read_file(name: str, content: bytes, models: Sequence[ModelInfo]) -> tuple[ModelInfo, Document]:
+    """Return the model whose source language fits a file best, and the file's segments for it."""
+
+    @cache
+    def read(model: ModelInfo) -> Document:
+        return read_document(name, content, model.source, model.target)
+
+    if len(models) == 1:
+        return models[0], read(models[0])
+    # A translation memory declares its languages, so for a model of another language it has no segments.
+    sample: list[str] = []
+    for model in models:
+        if segments := read(model).segments:
+            sample = segments[:LANGUAGE_SEGMENTS]
+            break
+    model_by_language = {model.source: model for model in models}
+    ranked = [model_by_language[code] for code, _ in detect(" ".join(sample), list(model_by_language))]
+    best = next((model for model in ranked if read(model).segments), ranked[0])
+    return best, read(best)
+
+
+async def _translate_or_skip(
+    model: ServedModel, texts: Sequence[str], options: BatchOptions
+) -> list[TextTranslation | None]:
+    """Return the translation of each text, or None for a text with a sentence that is too long."""
+    try:
+        return list(await translate_texts(model, texts, options, patient=True))
+    except ServeError as error:
+        if error.status != TOO_LARGE:
+            raise
+    if len(texts) == 1:
+        return [None]
+    results: list[TextTranslation | None] = []
+    for text in texts:
+        results += await _translate_or_skip(model, [text], options)
+    return results
+
+
+def _mark(segments: Sequence[str], protect: Collection[Protected]) -> list[MarkedText]:
+    return [MarkedText(segment, tags=False, protect=protect) for segment in segments]
+
+
+def _place_marks(marked: Sequence[MarkedText], results: Sequence[TextTranslation | None]) -> list[str]:
+    """Return the translations with protected text in its place."""
+    translations = []
+    for text, result in zip(marked, results, strict=True):
+        if result is None:
+            translations.append("")
+        else:
+            translations.append(text.place(result.text(), result.links() if text.marks else ()))
+    return translations

@@ -1,12 +1,14 @@
-"""LibreTranslate's API, so that its clients work unchanged. JSON, form and multipart bodies alike.
+"""LibreTranslate's API, for its existing clients. Bodies may be JSON, forms or multipart.
 
-Its `q` may be a list. What we have no use for in a request is ignored, for its clients send more than they need.
+Unlike LibreTranslate's, `q` may be a list. Unknown fields are ignored, because clients send more than is needed. With
+`format=html`, `HtmlDocument` separates the text to translate from tags.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
@@ -14,78 +16,47 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
-from rnnsearch.serve.limits import ServeError, apart, work_of
-from rnnsearch.serve.registry import Search
-from rnnsearch.serve.schemas import FAULTS, MOST
-from rnnsearch.serve.service import AUTO, Service, Use
+from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
+from rnnsearch.serve.registry import BatchOptions
+from rnnsearch.serve.schemas import ERROR_RESPONSES, MAX_BEAM
+from rnnsearch.serve.service import AUTO, Service, UseService
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.documents import FORMATS
 from rnnsearch.text.languages import detect as detect_language
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.marks import MarkedText
-from rnnsearch.text.markup.tags import INLINE, kept_ends, tags
+from rnnsearch.text.markup.tags import INLINE, protected_element_ends, tags
 
-# HTML with its text translated: what stands between sentences stays as it is, letter for letter, and the tags inside
-# of sentences come to stand where word alignment says.
-#
-# Linear in the text, and fails on nothing: what looks like a tag but never ends is kept as it is, to the end of the text.
-
-
-class Markup:
-    """HTML taken apart: `texts` are what there is to translate, without their tags."""
-
-    def __init__(self, source: str) -> None:
-        self._parts: list[str | MarkedText] = []
-        found = list(tags(source))
-        ends, begin, kept = kept_ends(found), 0, 0
-        for tag in found:
-            if tag.start < kept or tag.name in INLINE:
-                continue
-            self._add(source[begin : tag.start])
-            # Of an element whose text stays and that never ends, all stays.
-            kept = tag.end if not tag.keeps else ends[tag.start].end if tag.start in ends else len(source)
-            self._parts.append(source[tag.start : kept])
-            begin = kept
-        self._add(source[begin:])
-        self._marked = [part for part in self._parts if isinstance(part, MarkedText)]
-        self.texts = [part.text for part in self._marked]
-        self.marked = any(part.marks for part in self._marked)
-        """Whether there are tags inside of them, so that links are asked for."""
-
-    def filled(self, translations: Sequence[tuple[str, Collection[Link]]]) -> str:
-        """The document with its texts replaced, escaped anew; beside each the links between the words of both."""
-        placed = iter([marked.placed(*found) for marked, found in zip(self._marked, translations, strict=True)])
-        return "".join(part if isinstance(part, str) else next(placed) for part in self._parts)
-
-    def _add(self, text: str) -> None:
-        marked = MarkedText(text)
-        self._parts.append(marked if marked.text.strip() else text)
-
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
 
 router = APIRouter(tags=["LibreTranslate"])
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class Translate(BaseModel):
+class TranslateBody(BaseModel):
     """`POST /translate`"""
 
-    q: str | list[str] = Field(description="A text, or several.")
-    source: str = Field(AUTO, description="A language code, or auto.")
+    q: str | list[str] = Field(description="A text, or a list of texts.")
+    source: str = Field(AUTO, description="Language code of the source, or auto.")
     target: str
     format: Literal["text", "html"] = "text"
-    alternatives: Annotated[int, Field(ge=0, lt=MOST)] = Field(0, description="How many besides the best.")
+    alternatives: Annotated[int, Field(ge=0, lt=MAX_BEAM)] = Field(
+        0, description="Number of translations in addition to the best one."
+    )
     api_key: str | None = None
 
 
-class Detect(BaseModel):
+class DetectBody(BaseModel):
     """`POST /detect`"""
 
     q: str
     api_key: str | None = None
 
 
-class Suggest(BaseModel):
+class SuggestBody(BaseModel):
     """`POST /suggest`"""
 
     q: str
@@ -95,125 +66,149 @@ class Suggest(BaseModel):
     api_key: str | None = None
 
 
-def _body(kind: type[BaseModel]) -> dict[str, Any]:
-    """How the OpenAPI document describes a body that may be JSON or a form."""
-    schema = {"schema": kind.model_json_schema()}
-    return {"requestBody": {"required": True, "content": dict.fromkeys((_JSON, _FORM), schema)}}
+def _document_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the entry in the OpenAPI document for a body that may be JSON or a form."""
+    schema = {"schema": model.model_json_schema()}
+    return {"requestBody": {"required": True, "content": dict.fromkeys((JSON, FORM), schema)}}
 
 
-_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+async def read_body(request: Request, model: type[Body]) -> Body:
+    """Return the body of a request.
+
+    Raises:
+        ServeError: With status 400 if the body is neither JSON nor a form.
+        ValidationError: It has other fields than the model.
+    """
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type == FORM and (await request.body()).lstrip().startswith(b"{"):
+        content_type = JSON  # `curl -d` declares JSON as a form
+    if content_type in (FORM, MULTIPART):
+        return model.model_validate(await _read_form(request))
+    try:
+        fields = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:  # among them UnicodeDecodeError
+        raise ServeError(400, f"the body must be JSON or a form; got {error}") from None
+    return model.model_validate(fields)
 
 
-async def read(request: Request, kind: type[Body]) -> Body:
-    """A request's body as `kind`. Errors: ServeError 400; pydantic's ValidationError."""
-    sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent_as == _FORM and (await request.body()).lstrip().startswith(b"{"):
-        sent_as = _JSON  # curl -d says of it that it is a form
-    if sent_as in (_FORM, "multipart/form-data"):
-        form = await request.form()
-        values: Any = {}
-        for name in form:
-            given = [value for value in form.getlist(name) if not isinstance(value, UploadFile)]
-            values[name] = given[0] if len(given) == 1 else given
-    else:
-        try:
-            values = json.loads(await request.body())
-        except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one
-            raise ServeError(400, f"the body must be JSON or a form; got {error}") from None
-    return kind.model_validate(values)
+async def _read_form(request: Request) -> dict[str, Any]:
+    """Return the fields of a form; a field that occurs several times is a list."""
+    form = await request.form()
+    fields: dict[str, Any] = {}
+    for name in form:
+        values = [value for value in form.getlist(name) if not isinstance(value, UploadFile)]
+        fields[name] = values[0] if len(values) == 1 else values
+    return fields
 
 
-@router.post("/translate", openapi_extra=_body(Translate), responses=FAULTS)
-async def translate(request: Request, service: Use) -> Response:
+@router.post("/translate", openapi_extra=_document_body(TranslateBody), responses=ERROR_RESPONSES)
+async def translate(request: Request, service: UseService) -> Response:
     """Translate a text, or a list of texts."""
-    asked = await read(request, Translate)
-    texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    service.check(request, texts, asked.api_key)
-    about = service.find(texts, None, asked.source, asked.target)
-    html = asked.format == "html"
-    pages = await apart(lambda: list(map(Markup, texts)), size=work_of(texts)) if html else None
-    wanted = [text for page in pages for text in page.texts] if pages is not None else texts
-    search = Search(n_best=asked.alternatives + 1, aligned=any(page.marked for page in pages or ()))
-    async with service.registry.lease(about) as served:
-        found = await service.answer(request, translate_texts(served, wanted, search))
-    return await apart(_answer, service, asked, texts, found, pages, size=work_of(texts) * (asked.alternatives + 1))
+    body = await read_body(request, TranslateBody)
+    texts = [body.q] if isinstance(body.q, str) else body.q
+    service.check_request(request, texts, body.api_key)
+    info = service.find_model(texts, None, body.source, body.target)
+    documents: list[HtmlDocument] | None = None
+    plain_texts = texts
+    if body.format == "html":
+        documents = await run_in_thread(_parse_html, texts, size=text_size(texts))
+        plain_texts = list(chain.from_iterable(document.texts for document in documents))
+    needs_links = any(document.has_inline_tags for document in documents or ())
+    options = BatchOptions(n_best=body.alternatives + 1, align=needs_links)
+    async with service.registry.lease(info) as model:
+        results = await service.run(request, translate_texts(model, plain_texts, options))
+    size = text_size(texts) * (body.alternatives + 1)
+    return await run_in_thread(_translate_response, service, body, texts, results, documents, size=size)
 
 
-def _answer(
-    service: Service, asked: Translate, texts: list[str], found: list[TextTranslation], pages: list[Markup] | None
+def _parse_html(texts: Sequence[str]) -> list[HtmlDocument]:
+    return [HtmlDocument(text) for text in texts]
+
+
+def _translate_response(
+    service: Service,
+    body: TranslateBody,
+    texts: list[str],
+    results: list[TextTranslation],
+    documents: list[HtmlDocument] | None,
 ) -> JSONResponse:
-    """What is said of texts that have been translated."""
-    best, *ranks = [_texts(found, pages, rank) for rank in range(asked.alternatives + 1)]
-    answer: dict[str, list[Any]] = {"translatedText": best}
-    if asked.source == AUTO:
-        answer["detectedLanguage"] = [_languages(service, text)[0] for text in texts]
-    if asked.alternatives:
-        # Each once, without the best.
-        answer["alternatives"] = [
-            list(dict.fromkeys(rank[n] for rank in ranks if rank[n] != text)) for n, text in enumerate(best)
-        ]
-    single = isinstance(asked.q, str)
-    return JSONResponse({name: each[0] if single else each for name, each in answer.items()})
+    """Return the response to `POST /translate`."""
+    best, *alternatives_by_rank = [_texts_at_rank(results, documents, rank) for rank in range(body.alternatives + 1)]
+    columns: dict[str, list[Any]] = {"translatedText": best}
+    if body.source == AUTO:
+        columns["detectedLanguage"] = [_rank_languages(service, text)[0] for text in texts]
+    if body.alternatives:
+        columns["alternatives"] = []
+        for index, text in enumerate(best):
+            others = [translations[index] for translations in alternatives_by_rank]
+            columns["alternatives"].append([other for other in dict.fromkeys(others) if other != text])
+    if isinstance(body.q, str):
+        return JSONResponse({name: values[0] for name, values in columns.items()})
+    return JSONResponse(columns)
 
 
-def _texts(found: list[TextTranslation], pages: list[Markup] | None, rank: int) -> list[str]:
-    """The whole translations made of each sentence's `rank`-th best."""
-    if pages is None:
-        return [text.text(rank) for text in found]
-    texts = iter(found)
-    return [page.filled([_linked(next(texts), page.marked, rank) for _ in page.texts]) for page in pages]
+def _texts_at_rank(results: list[TextTranslation], documents: list[HtmlDocument] | None, rank: int) -> list[str]:
+    """Return the texts or HTML documents that consist of the translations at a rank (see `TextTranslation.joined`)."""
+    if documents is None:
+        return [result.text(rank) for result in results]
+    remaining = iter(results)
+    translated = []
+    for document in documents:
+        translations: list[tuple[str, list[Link]]] = []
+        for _ in document.texts:
+            result = next(remaining)
+            links = result.links(rank) if document.has_inline_tags else []
+            translations.append((result.text(rank), links))
+        translated.append(document.filled(translations))
+    return translated
 
 
-def _linked(text: TextTranslation, marked: bool, rank: int) -> tuple[str, list[Link]]:
-    return text.text(rank), text.links(rank) if marked else []
+def _rank_languages(service: Service, text: str) -> list[dict[str, Any]]:
+    """Return the served source languages, the likeliest one of a text first."""
+    ranked = detect_language(text, service.source_languages())
+    return [{"language": code, "confidence": round(100 * probability, 1)} for code, probability in ranked]
 
 
-def _languages(service: Service, text: str) -> list[dict[str, Any]]:
-    """The source languages served here, the likeliest of a text first."""
-    found = detect_language(text, service.sources())
-    return [{"language": code, "confidence": round(100 * share, 1)} for code, share in found]
-
-
-@router.post("/detect", openapi_extra=_body(Detect), responses=FAULTS)
-async def detect(request: Request, service: Use) -> Response:
-    """Which of the source languages served here a text is in."""
-    asked = await read(request, Detect)
-    service.check(request, [asked.q], asked.api_key)
-    return JSONResponse(_languages(service, asked.q))
+@router.post("/detect", openapi_extra=_document_body(DetectBody), responses=ERROR_RESPONSES)
+async def detect(request: Request, service: UseService) -> Response:
+    """Detect the language of a text, among the source languages served here."""
+    body = await read_body(request, DetectBody)
+    service.check_request(request, [body.q], body.api_key)
+    return JSONResponse(_rank_languages(service, body.q))
 
 
 @router.get("/languages")
-async def languages(service: Use) -> Response:
-    """The languages served, and what each can be translated into."""
-    abouts = list(service.registry.abouts.values())
-    codes = dict.fromkeys([about.source for about in abouts] + [about.target for about in abouts])
+async def languages(service: UseService) -> Response:
+    """List the languages, and the target languages of each."""
+    models = list(service.registry.models.values())
+    codes = dict.fromkeys([info.source for info in models] + [info.target for info in models])
     rows = []
     for code in codes:
-        targets = dict.fromkeys(about.target for about in abouts if about.source == code)
+        targets = dict.fromkeys(info.target for info in models if info.source == code)
         rows.append({"code": code, "name": language_name(code), "targets": list(targets)})
     return JSONResponse(rows)
 
 
 @router.get("/health")
 async def health() -> Response:
-    """Whether the server is up."""
+    """Report that the server is running."""
     return JSONResponse({"status": "ok"})
 
 
-@router.post("/suggest", openapi_extra=_body(Suggest), responses=FAULTS)
-async def suggest(request: Request, service: Use) -> Response:
-    """A better translation, from a reader. Suggestions are taken only where the server keeps them."""
-    asked = await read(request, Suggest)
-    service.check(request, [asked.q, asked.s], asked.api_key)
-    service.find([asked.q], None, asked.source, asked.target)
-    await service.suggest(asked.model_dump(include={"q", "s", "source", "target"}))
+@router.post("/suggest", openapi_extra=_document_body(SuggestBody), responses=ERROR_RESPONSES)
+async def suggest(request: Request, service: UseService) -> Response:
+    """Save a better translation from a user, if the server accepts suggestions."""
+    body = await read_body(request, SuggestBody)
+    service.check_request(request, [body.q, body.s], body.api_key)
+    service.find_model([body.q], None, body.source, body.target)
+    await service.save_suggestion(body.model_dump(include={"q", "s", "source", "target"}))
     return JSONResponse({"success": True})
 
 
 @router.get("/frontend/settings")
-async def frontend(service: Use) -> Response:
-    """What LibreTranslate's clients ask about the server."""
-    about = service.registry.find()
+async def frontend_settings(service: UseService) -> Response:
+    """Return the settings that LibreTranslate's clients ask for."""
+    info = service.registry.find()
     return JSONResponse(
         {
             "apiKeys": bool(service.settings.api_keys),
@@ -221,11 +216,64 @@ async def frontend(service: Use) -> Response:
             "charLimit": service.settings.max_characters,
             "frontendTimeout": 500,
             "language": {
-                "source": {"code": about.source, "name": about.source_name},
-                "target": {"code": about.target, "name": about.target_name},
+                "source": {"code": info.source, "name": info.source_name},
+                "target": {"code": info.target, "name": info.target_name},
             },
             "filesTranslation": True,
             "supportedFilesFormat": list(FORMATS),
             "suggestions": service.settings.suggestions is not None,
         }
     )
+
+
+class HtmlDocument:
+    """An HTML document as texts to translate and everything between them, which is preserved exactly.
+
+    Tags inside a text are placed around the aligned words of its translation. Parsing takes time linear in the length
+    and never fails: what looks like a tag but does not end is preserved up to the end of the document.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._parts: list[str | MarkedText] = []
+        all_tags = list(tags(source))
+        end_tag_by_start = protected_element_ends(all_tags)
+        text_start = 0  # of the text that is being collected
+        kept_end = 0  # end of the last element whose content is preserved
+        for tag in all_tags:
+            if tag.start < kept_end or tag.name in INLINE:
+                continue
+            self._add_text(source[text_start : tag.start])
+            if not tag.keeps_content:
+                kept_end = tag.end
+            elif tag.start in end_tag_by_start:
+                kept_end = end_tag_by_start[tag.start].end
+            else:  # an element that does not end is preserved up to the end of the document
+                kept_end = len(source)
+            self._parts.append(source[tag.start : kept_end])
+            text_start = kept_end
+        self._add_text(source[text_start:])
+        marked = [part for part in self._parts if isinstance(part, MarkedText)]
+        self.texts = [part.text for part in marked]
+        """The texts to translate, without tags."""
+        self.has_inline_tags = any(part.marks for part in marked)
+        """True if there are tags inside texts, so that links between words are needed."""
+
+    def filled(self, translations: Sequence[tuple[str, Collection[Link]]]) -> str:
+        """Return the document with its texts replaced by translations.
+
+        Args:
+            translations: For each text, its translation and the links between their words.
+        """
+        remaining = iter(translations)
+        parts = []
+        for part in self._parts:
+            if isinstance(part, str):
+                parts.append(part)
+            else:
+                translation, links = next(remaining)
+                parts.append(part.place(translation, links))
+        return "".join(parts)
+
+    def _add_text(self, text: str) -> None:
+        marked = MarkedText(text)
+        self._parts.append(marked if marked.text.strip() else text)

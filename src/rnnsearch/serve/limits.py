@@ -1,4 +1,8 @@
-"""What a server takes on: its settings, and the fault of a request that asks for more."""
+"""Limits of the server: its settings, the error for a request that exceeds one, and work outside the event loop.
+
+Work on long texts of users takes time, so it is done in another thread (`run_in_thread`); meanwhile the event loop
+serves all others.
+"""
 
 from __future__ import annotations
 
@@ -14,83 +18,96 @@ from fastapi import Response
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.sentences import sentence_spans
 
-# Work on text from outside that may be long, apart from the event loop, which answers everybody.
+Result = TypeVar("Result")
 
-Found = TypeVar("Found")
-INLINE = 2000
-"""Characters that are worked on at once: less than a millisecond's work, which costs a thread more."""
-EACH = 10
-"""Characters that a text counts as besides its own, for what is done once for each, however short it is."""
-
-
-async def apart(function: Callable[..., Found], *given: Any, size: int) -> Found:
-    """What a function finds in so many characters."""
-    return function(*given) if size <= INLINE else await asyncio.to_thread(function, *given)
-
-
-def work_of(texts: Sequence[str]) -> int:
-    """The size of work on texts, in characters."""
-    return sum(map(len, texts)) + EACH * len(texts)
-
-
-async def split(texts: Sequence[str], language: str) -> list[list[tuple[int, int]]]:
-    """The sentences of each text."""
-    return await apart(lambda: [sentence_spans(text, language) for text in texts], size=work_of(texts))
+MAX_INLINE_CHARACTERS = 2000  # work on more text is done in another thread; this much takes less than a millisecond
+TEXT_OVERHEAD_CHARACTERS = 10  # cost of a text in addition to its characters, however short it is
+MAX_JSON_BYTES_PER_CHARACTER = 12  # two escapes of six bytes, for a character outside the basic plane
+OTHER_JSON_BYTES = 64 << 10  # names and other fields of a body
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server behaves. Counts are of one request unless they say otherwise."""
+    """Settings of a server. Limits are per request unless stated otherwise."""
 
     api_keys: frozenset[str] = frozenset()
-    """Where there are any, a request that makes work must carry one of them."""
+    """Accepted keys; if there are any, requests that cause work must have one."""
     max_body: int = 10 << 20
-    """Bytes of a file; of other bodies `most_bytes`."""
+    """Maximum size of a body with a file, in bytes; other bodies are limited by `max_text_body`."""
     max_characters: int = 50_000
-    """Of all texts together (files: by `max_body` alone)."""
-    max_symbols: int = 500
-    """Of one sentence, in the model's symbols."""
+    """Maximum number of characters of all texts together, except files."""
+    max_tokens: int = 500
+    """Maximum number of tokens of a sentence."""
     max_queue: int = 2000
-    """Sentences that may wait for one model, of all requests together."""
+    """Maximum number of sentences of all requests that wait for one model."""
     max_files: int = 8
-    """File translations that may wait or run."""
+    """Maximum number of files of all requests that wait or are being translated."""
     timeout: float = 60.0
-    """Seconds until a request that is not answered is given up."""
+    """Seconds until a request is abandoned."""
     batch_sentences: int = 64
+    """Maximum number of sentences in a batch."""
     batch_tokens: int = 6000
-    """Budget of a batch: sentences times the symbols of the longest."""
-    window: float = 0.004
-    """Seconds that a batch waits for more sentences while several requests are about, or a third of the time of the
-    batch before, if that is longer."""
+    """Maximum size of a batch: sentences times tokens of the longest one."""
+    batch_wait: float = 0.004
+    """Minimum of the seconds that a batch waits for more sentences under load (see `batching`)."""
     device: str = "cpu"
+    """Device of the models."""
     max_loaded: int | None = None
-    """Models kept in memory; the one unused for longest goes first."""
+    """Maximum number of models in memory; the one unused for the longest time is unloaded first."""
     allowed_hosts: frozenset[str] = frozenset()
-    """Names of this server besides its addresses and localhost; `*`: all."""
+    """Names of this server in addition to its addresses and localhost; "*" allows any."""
     suggestions: Path | None = None
-    """A file that takes readers' better translations, a line of JSON each."""
+    """File that better translations from users are appended to, one JSON object per line."""
 
     @property
-    def most_bytes(self) -> int:
-        """Of a body without a file: JSON writes a character in 12 bytes at most, and names besides."""
-        return min(self.max_body, 12 * self.max_characters + (64 << 10))
+    def max_text_body(self) -> int:
+        """Maximum size of a body without a file, in bytes."""
+        return min(self.max_body, MAX_JSON_BYTES_PER_CHARACTER * self.max_characters + OTHER_JSON_BYTES)
 
     @property
-    def most_texts(self) -> int:
-        """Empty ones are work, too. Some requests have a text and its translation."""
-        return max(2, self.max_characters // EACH)
+    def max_texts(self) -> int:
+        """Maximum number of texts; at least two, because some requests contain a text and its translation."""
+        # Empty texts cost work, too.
+        return max(2, self.max_characters // TEXT_OVERHEAD_CHARACTERS)
 
 
 class ServeError(RnnsearchError):
-    """A request that cannot be answered, with its HTTP status."""
+    """A request that cannot be answered, with the HTTP status."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
-        """Seconds after which trying again makes sense."""
+        """Seconds after which the client may try again."""
 
 
-def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """`{"error": message}`; what is not valid Unicode of a user's input is shown by its code."""
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return `{"error": message}`, in ASCII, because text of users may contain lone surrogates."""
     return Response(json.dumps({"error": message}), status, headers, "application/json")
+
+
+async def run_in_thread(function: Callable[..., Result], *arguments: Any, size: int) -> Result:
+    """Call a function, in another thread if it works on more than `MAX_INLINE_CHARACTERS`.
+
+    Args:
+        function: The function to call.
+        arguments: Its arguments.
+        size: The amount of work in characters.
+    """
+    # A thread costs more than the work on a short text.
+    if size <= MAX_INLINE_CHARACTERS:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
+def text_size(texts: Sequence[str]) -> int:
+    """Return the amount of work that texts cause, in characters."""
+    return sum(map(len, texts)) + TEXT_OVERHEAD_CHARACTERS * len(texts)
+
+
+async def split_sentences(texts: Sequence[str], language: str) -> list[list[tuple[int, int]]]:
+    """Return the characters [start, end) of each sentence of each text."""
+    return await run_in_thread(
+        lambda: [sentence_spans(text, language) for text in texts],
+        size=text_size(texts),
+    )

@@ -1,4 +1,8 @@
-"""One JSON object a line on standard error: what happened, when, how long it took. Never the texts."""
+"""What operators see: Prometheus metrics and a JSON log on standard error.
+
+`RequestObserver` wraps the application and counts, times and logs every request. Neither the log nor the metrics ever
+contain text of users.
+"""
 
 from __future__ import annotations
 
@@ -14,62 +18,81 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rnnsearch.serve.batching import BatchReport
 
-# What a server counts, for Prometheus.
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128)
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_SENTENCES_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+LOGGER_NAME = "rnnsearch.serve"
 
 
 class Metrics:
-    """Counters of one application (an own registry, so that several can live in one process)."""
+    """Metrics of one application."""
 
     def __init__(self) -> None:
+        # A separate registry, so that several applications can run in one process.
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter("rnnsearch_requests", "Requests answered.", ["route", "status"], registry=registry)
-        self.seconds = Histogram(
-            "rnnsearch_request_seconds", "Time to the whole answer.", ["route"], buckets=_SECONDS, registry=registry
+        self.requests = Counter("rnnsearch_requests", "Answered requests.", ["route", "status"], registry=registry)
+        self.request_seconds = Histogram(
+            "rnnsearch_request_seconds",
+            "Time until the response is complete.",
+            ["route"],
+            buckets=_SECONDS_BUCKETS,
+            registry=registry,
         )
-        self.open = Gauge("rnnsearch_open_requests", "Requests being answered.", registry=registry)
+        self.open_requests = Gauge(
+            "rnnsearch_open_requests", "Requests without a complete response.", registry=registry
+        )
         self.batch_sentences = Histogram(
-            "rnnsearch_batch_sentences", "Sentences of a batch.", ["model"], buckets=_SENTENCES, registry=registry
+            "rnnsearch_batch_sentences",
+            "Sentences per batch.",
+            ["model"],
+            buckets=_SENTENCES_BUCKETS,
+            registry=registry,
         )
         self.batch_seconds = Histogram(
-            "rnnsearch_batch_seconds", "Time of a batch in the model.", ["model"], buckets=_SECONDS, registry=registry
+            "rnnsearch_batch_seconds",
+            "Time of a batch in the model.",
+            ["model"],
+            buckets=_SECONDS_BUCKETS,
+            registry=registry,
         )
-        self.failed = Counter("rnnsearch_failed_sentences", "Sentences with an error.", ["model"], registry=registry)
-        self.waiting = Gauge("rnnsearch_waiting_sentences", "Sentences in the queues.", registry=registry)
-        self.loaded = Gauge("rnnsearch_loaded_models", "Models in memory.", registry=registry)
+        self.failed_sentences = Counter(
+            "rnnsearch_failed_sentences", "Sentences that failed with an error.", ["model"], registry=registry
+        )
+        self.waiting_sentences = Gauge("rnnsearch_waiting_sentences", "Sentences in all queues.", registry=registry)
+        self.loaded_models = Gauge("rnnsearch_loaded_models", "Models in memory.", registry=registry)
 
-    def batch(self, model: str, report: BatchReport) -> None:
-        """A batch was worked on."""
+    def count_batch(self, model: str, report: BatchReport) -> None:
+        """Count a finished batch of a model."""
         self.batch_sentences.labels(model).observe(report.sentences)
         self.batch_seconds.labels(model).observe(report.seconds)
         if report.failed:
-            self.failed.labels(model).inc(report.failed)
+            self.failed_sentences.labels(model).inc(report.failed)
 
-    def request(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered. `route`: a path's pattern, never what a user can make up."""
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answered request.
+
+        Args:
+            route: The pattern of the path, never text that a client can choose.
+            status: The status of the response.
+            seconds: The time until the response was complete.
+        """
         self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
+        self.request_seconds.labels(route).observe(seconds)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
-LOGGER = "rnnsearch.serve"
-
-
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object: time, level, logger, event and the fields given in `extra["fields"]`."""
+    """Formats a record as one JSON object: time, level, logger, event, and the fields in `extra["fields"]`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        """Return the line of a record."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         row: dict[str, Any] = {
-            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -80,77 +103,86 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(row)
 
 
-def to_stderr(level: str) -> None:
-    """Send the server's records, and uvicorn's own, to standard error."""
+def log_to_stderr(level: str) -> None:
+    """Write the records of the server, and warnings of the package and of uvicorn, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in (LOGGER, "uvicorn"):
+    server_logger = logging.getLogger(LOGGER_NAME)
+    server_logger.setLevel(level.upper())
+    for name in ("rnnsearch", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(level.upper())
-    # What uvicorn tells besides warnings we tell ourselves.
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger(LOGGER).level))
+        # The server itself logs what uvicorn would log below warnings.
+        logger.setLevel(max(logging.WARNING, server_logger.level))
 
 
-def log(event: str, fields: Mapping[str, object]) -> None:
-    """One record."""
-    logging.getLogger(LOGGER).info(event, extra={"fields": fields})
+def log_event(event: str, fields: Mapping[str, object]) -> None:
+    """Log an event."""
+    logging.getLogger(LOGGER_NAME).info(event, extra={"fields": fields})
 
 
-def failed(event: str, error: Exception) -> None:
-    """One record of what went wrong with what this server was given by its owner."""
-    logging.getLogger(LOGGER).error(event, extra={"fields": {"error": str(error)}})
+def log_failure(event: str, error: Exception) -> None:
+    """Log an error that the owner of the server must correct, such as a damaged model."""
+    logging.getLogger(LOGGER_NAME).error(event, extra={"fields": {"error": str(error)}})
 
 
-def unforeseen(error: Exception) -> str:
-    """Log a fault of our own; returns what is said of it to who asked."""
-    logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
-    return "the server has met a fault of its own; its log says more"
+def log_bug(error: Exception) -> str:
+    """Log an unexpected exception with its traceback; return the message for the client."""
+    logging.getLogger(LOGGER_NAME).error("internal error", exc_info=error)
+    return "internal error of the server; see its log"
 
 
-class Observed:
-    """ASGI middleware: every request counted, timed and logged; while `draining` connections are not kept."""
+class RequestObserver:
+    """ASGI middleware that counts, times and logs every request."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
         self.draining = False
+        """True while the server stops: each connection is closed after its next response."""
         self.accepted = 0
+        """Number of requests."""
         self.answered = 0
-        self.left = 0
-        """Requests whose sender went away before the whole answer was made."""
+        """Number of complete responses."""
+        self.disconnected = 0
+        """Number of requests whose client disconnected before the response was complete."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, status, gone, whole = time.monotonic(), 0, False, False
+        start_time = time.monotonic()
+        status = 0
+        has_disconnected = False
+        is_complete = False
         self.accepted += 1
 
-        async def received() -> Message:
-            nonlocal gone
+        async def observed_receive() -> Message:
+            nonlocal has_disconnected
             message = await receive()
-            gone = gone or message["type"] == "http.disconnect"
+            has_disconnected = has_disconnected or message["type"] == "http.disconnect"
             return message
 
-        async def noted(message: Message) -> None:
-            nonlocal status, whole
+        async def observed_send(message: Message) -> None:
+            nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if self.draining:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
-            whole = whole or (message["type"] == "http.response.body" and not message.get("more_body"))
+            is_last = message["type"] == "http.response.body" and not message.get("more_body")
+            is_complete = is_complete or is_last
 
         try:
-            with self._metrics.open.track_inprogress():
-                await self._app(scope, received, noted)
+            with self._metrics.open_requests.track_inprogress():
+                await self._app(scope, observed_receive, observed_send)
         finally:
-            self.answered += whole
-            self.left += gone and not whole
-            seconds = time.monotonic() - begin
+            self.answered += is_complete
+            self.disconnected += has_disconnected and not is_complete
+            seconds = time.monotonic() - start_time
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.request(route, status, seconds)
-            fields = {"method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 1)}
-            log("request", fields)
+            self._metrics.count_request(route, status, seconds)
+            milliseconds = round(1000 * seconds, 1)
+            fields = {"method": scope["method"], "route": route, "status": status, "ms": milliseconds}
+            log_event("request", fields)

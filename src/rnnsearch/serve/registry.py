@@ -1,4 +1,8 @@
-"""The models of a server: what each translates, loaded when it is first needed, each with its own queue."""
+"""The models of a server: which languages they translate, loading and unloading, and the way from a request to a batch.
+
+Routes take a model with `Registry.lease` and translate sentences with `ServedModel.translate`, which tokenizes them
+once and submits them to the model's `Batcher`. The batcher calls `ServedModel._translate_batch` in a worker thread.
+"""
 
 from __future__ import annotations
 
@@ -10,152 +14,197 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain, filterfalse
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 
 from rnnsearch.align import aligner
-from rnnsearch.config import RunConfig
-from rnnsearch.engine.file import header_of
+from rnnsearch.engine.file import read_header
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.search.workers import one_thread_each
-from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
-from rnnsearch.serve.limits import ServeError, Settings, apart
-from rnnsearch.serve.observability import failed
-from rnnsearch.serve.schemas import About
-from rnnsearch.systems.card import best_evaluation, training_facts
-from rnnsearch.systems.engine_file import exported_config
-from rnnsearch.systems.folder import translating_config
-from rnnsearch.text.languages import base, language_name
+from rnnsearch.search.workers import single_threaded_pool
+from rnnsearch.serve.batching import Batcher, BatchReport, Job, WorkerThreads
+from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
+from rnnsearch.serve.observability import log_failure
+from rnnsearch.serve.schemas import ModelInfo
+from rnnsearch.systems.card import best_evaluation, load_training_facts
+from rnnsearch.systems.engine_file import engine_file_config
+from rnnsearch.systems.folder import load_translation_config
+from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.text.terms import Glossary
-from rnnsearch.translator.confidence import CONFIDENCE
+from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
-T = TypeVar("T")
+# Fraction of a batch's sentences that must have finished before they are dropped from it. It is small because a batch
+# contains long and short sentences of different clients.
 COMPACT_AT = 0.03
-"""Share of a batch that has finished at which it leaves: here long and short sentences come together, so early."""
-NICE = 10
-"""How far a long sentence's thread stands back: it has a tenth of a processor that others want, all of an idle one."""
-MOST_TERMS = 20
-"""Terms of a glossary that a sentence may have."""
-NBest = list[Translation]
-"""The n best translations of a sentence."""
+LOW_PRIORITY_NICE = 10  # a tenth of a busy processor, all of an idle one
+MAX_TERMS_PER_SENTENCE = 20
+SHOWN_CHARACTERS = 40  # of a sentence in an error message
+
+Result = TypeVar("Result")
+Translations = list[Translation]
+"""The n best translations of a sentence, best first."""
 
 
-class Search(NamedTuple):
-    """How sentences are searched for: what a batch has in common."""
+class BatchOptions(NamedTuple):
+    """Options of a search, which all sentences of a batch share."""
 
     beam: int | None = None
     n_best: int = 1
-    prefixed: bool = False
-    """Whether the sentences have prefixes, as `Served.translate` finds."""
-    termed: bool = False
-    """Whether they have terms, likewise."""
-    aligned: bool = False
-    """Whether alignments will be asked for: an aligner then makes them in the model's thread."""
+    align: bool = False
+    """True if alignments will be needed; the model's thread then computes those of the aligner."""
+    has_prefixes: bool = False
+    """True if sentences have prefixes; set by `ServedModel.translate`."""
+    has_terms: bool = False
+    """True if sentences have terms; set by `ServedModel.translate`."""
 
 
-class Served:
+class ServedModel:
     """A loaded model and its queue."""
 
     def __init__(
-        self, about: About, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None]
+        self, info: ModelInfo, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None]
     ) -> None:
-        self.about = about
+        self.info = info
         self.translator = translator
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         self._settings = settings
         workers = None
         if translator.device.type == "cpu":
             threads = torch.get_num_threads()
-            workers = Workers(one_thread_each(threads), threads, one_thread_each(1, nice=NICE))
-        self.batcher: Batcher[NBest] = Batcher(self._work, settings, on_batch, workers)
+            low_priority = single_threaded_pool(1, nice=LOW_PRIORITY_NICE)
+            workers = WorkerThreads(single_threaded_pool(threads), threads, low_priority)
+        self.batcher: Batcher[Translations] = Batcher(self._translate_batch, settings, on_batch, workers)
 
     async def translate(
         self,
         sentences: Sequence[str],
-        search: Search,
+        options: BatchOptions,
         prefixes: Sequence[str] | None = None,
         patient: bool = False,
         glossary: Glossary | None = None,
-    ) -> list[NBest]:
-        """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
+    ) -> list[Translations]:
+        """Return the n best translations of each sentence.
 
-        Errors: as in `lengths`, and in `Batcher.submit`; ServeError 400 for terms that cannot be had.
+        Args:
+            sentences: The sentences.
+            options: How to search.
+            prefixes: Text that the translations begin with, one per sentence.
+            patient: True if the sentences are accepted even if the queue is full.
+            glossary: Terms; a model trained with inline terms reads them, for others they constrain the search.
+
+        Raises:
+            ServeError: With status 400 for terms that are not possible, and as in `segment` and `Batcher.submit`.
         """
-        beam = search.beam or max(search.n_best, self.translator.config.search.beam)
-        lengths = await self.lengths(sentences)
+        beam = options.beam or max(options.n_best, self.translator.config.search.beam)
         terms: list[tuple[str, ...]] = [()] * len(sentences)
-        # Always apart from the event loop: where terms are long, few characters make much work.
+        # Terms are always looked up in another thread: if they are long, a short text causes much work.
         if glossary and self.translator.reads_terms:
-            sentences = await asyncio.to_thread(self._told, sentences, glossary)
-            lengths = await self.lengths(sentences)
-        elif glossary:
-            terms = await asyncio.to_thread(self._terms, sentences, beam, glossary)
-        await self.lengths(prefixes or (), target=True)
-        starts = prefixes or [""] * len(sentences)
-        jobs = [
-            Job(text, length + sum(map(len, own)), start, beam, own)  # a symbol is a character at least
-            for text, length, start, own in zip(sentences, lengths, starts, terms, strict=True)
-        ]
-        search = search._replace(prefixed=prefixes is not None, termed=any(terms))
-        return await self.batcher.submit(jobs, search, patient)
+            sentences = await asyncio.to_thread(self._insert_terms, sentences, glossary)
+        sources = await self.segment(sentences)
+        if glossary and not self.translator.reads_terms:
+            terms = await asyncio.to_thread(self._find_terms, sentences, beam, glossary)
+        if prefixes is not None:
+            await self.count_target_tokens(prefixes)
+        jobs = []
+        for index, source in enumerate(sources):
+            term_tokens = sum(map(len, terms[index]))  # an upper bound, because a token has at least one character
+            prefix = prefixes[index] if prefixes is not None else ""
+            jobs.append(Job(source, len(source.ids) + term_tokens, prefix, beam, terms[index]))
+        key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
+        return await self.batcher.submit(jobs, key, patient)
 
-    def _told(self, sentences: Sequence[str], glossary: Glossary) -> list[str]:
-        """Each sentence with its terms inline."""
-        return [self.translator.with_terms(text, glossary) for text in sentences]
+    async def segment(self, sentences: Sequence[str]) -> list[Segmented]:
+        """Return sentences as source tokens.
 
-    def _terms(self, sentences: Sequence[str], beam: int, glossary: Glossary) -> list[tuple[str, ...]]:
-        """Those of each sentence."""
-        found = [glossary.terms(text) for text in sentences]
-        for text, terms in zip(sentences, found, strict=True):
-            if len(terms) > MOST_TERMS:
-                raise ServeError(400, f"a sentence must have at most {MOST_TERMS} terms; got {len(terms)}: {text[:40]}")
-        for term in filterfalse(self.translator.demands.writes, dict.fromkeys(chain.from_iterable(found))):
-            raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
-        if any(found) and beam == 1:
-            raise ServeError(400, "a glossary needs a beam of 2 or more; got 1")
-        return found
-
-    async def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
-        """The symbols of each sentence (of the target language, if so).
-
-        Errors: RnnsearchError for text that is not Unicode; ServeError 413 for a sentence that is too long.
+        Raises:
+            DataError: For text that is not valid Unicode.
+            ServeError: With status 413 for a sentence with too many tokens.
         """
-        tokenizer = self.translator.target if target else self.translator.source
-        ids = await apart(tokenizer.ids, sentences, size=sum(map(len, sentences)))
+        sources = await run_in_thread(self.translator.segment, sentences, size=text_size(sentences))
+        for source in sources:
+            self._check_length(source.text, len(source.ids))
+        return sources
+
+    async def count_target_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of target tokens of each text.
+
+        Raises:
+            DataError: For text that is not valid Unicode.
+            ServeError: With status 413 for a text with too many tokens.
+        """
+        ids = await run_in_thread(self.translator.target.ids, texts, size=text_size(texts))
         lengths = list(map(len, ids))
-        most = self._settings.max_symbols
-        for text, length in zip(sentences, lengths, strict=True):
-            if length > most:
-                begin = f"{text[:40]}..." if len(text) > 40 else text
-                raise ServeError(413, f"a sentence must have at most {most} symbols; got {length}: {begin}")
+        for text, length in zip(texts, lengths, strict=True):
+            self._check_length(text, length)
         return lengths
 
-    async def aside(self, work: Callable[[Translator], T], symbols: int) -> T:
-        """Something else done with the model, in its turn, at the cost of a search of so many symbols.
+    async def call(self, function: Callable[[Translator], Result], num_tokens: int) -> Result:
+        """Call a function with the translator in one of the model's threads, and return its result.
 
-        Errors: ServeError 429 where too much is waiting.
+        Args:
+            function: The function.
+            num_tokens: Its cost, as that of a greedy search for a sentence of this length.
+
+        Raises:
+            ServeError: As in `Batcher.submit`.
         """
-        return await self.batcher.aside(partial(work, self.translator), symbols)
+        return await self.batcher.call(partial(function, self.translator), num_tokens)
 
-    def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
-        options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
-        prefixes = [job.prefix for job in jobs] if search.prefixed else None
-        terms = [job.terms for job in jobs] if search.termed else None
-        found = self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes, terms=terms)
-        if search.aligned:
-            for translation in max(found, key=len):  # the first of a rank that is asked for makes the whole batch's
+    def _insert_terms(self, sentences: Sequence[str], glossary: Glossary) -> list[str]:
+        return [self.translator.with_terms(sentence, glossary) for sentence in sentences]
+
+    def _find_terms(self, sentences: Sequence[str], beam: int, glossary: Glossary) -> list[tuple[str, ...]]:
+        """Return the target terms of each sentence.
+
+        Raises:
+            ServeError: With status 400 if the search cannot contain them.
+        """
+        terms_by_sentence = [glossary.terms(sentence) for sentence in sentences]
+        unique_terms: dict[str, None] = {}
+        for sentence, terms in zip(sentences, terms_by_sentence, strict=True):
+            if len(terms) > MAX_TERMS_PER_SENTENCE:
+                start = sentence[:SHOWN_CHARACTERS]
+                raise ServeError(
+                    400, f"a sentence must have at most {MAX_TERMS_PER_SENTENCE} terms; got {len(terms)}: {start}"
+                )
+            unique_terms.update(dict.fromkeys(terms))
+        for term in unique_terms:
+            if not self.translator.constraints.can_write(term):
+                raise ServeError(400, f'the vocabulary has no token for a word of the term "{term}"')
+        if unique_terms and beam == 1:
+            raise ServeError(400, "a glossary needs a beam of at least 2; got 1")
+        return terms_by_sentence
+
+    def _check_length(self, text: str, num_tokens: int) -> None:
+        max_tokens = self._settings.max_tokens
+        if num_tokens > max_tokens:
+            start = f"{text[:SHOWN_CHARACTERS]}..." if len(text) > SHOWN_CHARACTERS else text
+            raise ServeError(413, f"a sentence must have at most {max_tokens} tokens; got {num_tokens}: {start}")
+
+    def _translate_batch(self, options: BatchOptions, jobs: list[Job]) -> list[Translations]:
+        """Translate a batch; called by the batcher in a worker thread."""
+        search = self.translator.options(options.beam, options.n_best)
+        n_best_lists = self.translator.n_best(
+            [job.source for job in jobs],
+            replace(search, compact_at=COMPACT_AT),
+            batch_sentences=len(jobs),
+            prefixes=[job.prefix for job in jobs] if options.has_prefixes else None,
+            terms=[job.terms for job in jobs] if options.has_terms else None,
+        )
+        if options.align:
+            # The first access at each rank aligns all translations of that rank, so the longest list is enough.
+            for translation in max(n_best_lists, key=len):
                 _ = translation.alignment
-        return found
+        return n_best_lists
 
 
 class Registry:
-    """Models by name and by direction. `on_batch(name, report)` hears of every batch."""
+    """The models of a server by name and by direction, loaded when they are first needed."""
 
     def __init__(
         self,
@@ -163,125 +212,151 @@ class Registry:
         settings: Settings,
         on_batch: Callable[[str, BatchReport], None] = lambda _, __: None,
     ) -> None:
-        """Errors: ModelError for a folder that is no model's, or two folders of one name."""
+        """Read the descriptions of model folders and engine files.
+
+        Args:
+            folders: The models.
+            settings: Settings of the server.
+            on_batch: Called with the name of the model after each batch.
+
+        Raises:
+            ModelError: A folder is not a translation model, or two folders have the same name.
+        """
         self.settings = settings
-        self.abouts: dict[str, About] = {}
+        self.models: dict[str, ModelInfo] = {}
         self._folders: dict[str, Path] = {}
         for folder in folders:
-            about = read_about(folder)
-            other = self._folders.setdefault(about.name, folder)
-            if about.name in self.abouts:
+            info = read_model_info(folder)
+            if info.name in self.models:
+                other = self._folders[info.name]
                 raise ModelError(f"models must have folders of different names; got {other} and {folder}")
-            self.abouts[about.name] = about
+            self.models[info.name] = info
+            self._folders[info.name] = folder
         self._on_batch = on_batch
-        self._loaded: dict[str, Served] = {}
-        self._loading: dict[str, asyncio.Task[Served]] = {}
-        self._leases: Counter[str] = Counter()
-        """How many work with a model of that name, or wait for it to be loaded: it stays in memory meanwhile."""
+        self._loaded: dict[str, ServedModel] = {}
+        self._loading: dict[str, asyncio.Task[ServedModel]] = {}
+        self._leases: Counter[str] = Counter()  # a model with leases stays in memory
 
     @property
-    def loaded(self) -> list[Served]:
+    def loaded(self) -> list[ServedModel]:
         """The models in memory."""
         return list(self._loaded.values())
 
-    def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> About:
-        """The model of that name, or the first of that direction; without any, the first.
+    def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ModelInfo:
+        """Return the model of a name, or the first one of a direction; without arguments, the first model.
 
-        Errors: ServeError 404 for an unknown name, 400 for a direction that no model (or not this one) has.
+        Raises:
+            ServeError: With status 404 for an unknown name, 400 for a direction that no model (or not this one) has.
         """
-        abouts = list(self.abouts.values())
+        candidates = list(self.models.values())
         if name is not None:
-            if name not in self.abouts:
-                raise ServeError(404, f'model must be one of {", ".join(self.abouts)}; got "{name}"')
-            abouts = [self.abouts[name]]
-        for matches in (_equal, _related):
-            for about in abouts:
-                if matches(source, about.source) and matches(target, about.target):
-                    return about
-        known = ", ".join(dict.fromkeys(f"{about.source} to {about.target}" for about in abouts))
-        wanted = f"{source or 'any language'} to {target or 'any language'}"
-        raise ServeError(400, f"source and target must be a direction served here ({known}); got {wanted}")
+            if name not in self.models:
+                raise ServeError(404, f'model must be one of {", ".join(self.models)}; got "{name}"')
+            candidates = [self.models[name]]
+        for matches in (_is_equal, _is_related):
+            for info in candidates:
+                if matches(source, info.source) and matches(target, info.target):
+                    return info
+        directions = ", ".join(dict.fromkeys(f"{info.source} to {info.target}" for info in candidates))
+        requested = f"{source or 'any language'} to {target or 'any language'}"
+        raise ServeError(400, f"source and target must be a direction served here ({directions}); got {requested}")
 
     @asynccontextmanager
-    async def lease(self, about: About) -> AsyncIterator[Served]:
-        """A model to work with, which stays in memory as long; loaded now where it is not.
+    async def lease(self, info: ModelInfo) -> AsyncIterator[ServedModel]:
+        """Yield a model, loaded if necessary, which stays in memory until the context ends.
 
-        Errors: ModelError, as in `loading.load`.
+        Raises:
+            ServeError: With status 503 if the model cannot be loaded.
         """
-        # Before it is there: whoever else gets a model now must not let go of the one that we wait for.
-        self._leases[about.name] += 1
+        # Count the lease before the model is loaded: another request that gets a model meanwhile must not unload it.
+        self._leases[info.name] += 1
         try:
-            served = self._loaded.get(about.name)
-            if served is None:
-                if about.name not in self._loading:
-                    self._loading[about.name] = asyncio.create_task(self._load(about))
-                # Others may wait for it too, and who gives up now may ask again.
-                served = await asyncio.shield(self._loading[about.name])
-            served.used = time.monotonic()
-            await self._unload()
-            yield served
-            served.used = time.monotonic()
+            model = self._loaded.get(info.name)
+            if model is None:
+                if info.name not in self._loading:
+                    self._loading[info.name] = asyncio.create_task(self._load(info))
+                # Loading goes on if this request is cancelled, because others may wait for the model, too.
+                model = await asyncio.shield(self._loading[info.name])
+            model.last_used = time.monotonic()
+            await self._unload_surplus()
+            yield model
+            model.last_used = time.monotonic()
         finally:
-            self._leases[about.name] -= 1
-
-    async def _load(self, about: About) -> Served:
-        # In a thread that ends: OpenMP keeps a team for each thread that computed, and where all teams together have
-        # more threads than the machine has cores, those of the model's own thread sleep and wake at every parallel
-        # region instead of standing ready, which takes several times as long.
-        once = ThreadPoolExecutor(1)
-        try:
-            loading = asyncio.get_running_loop().run_in_executor(
-                once, _ready, self._folders[about.name], self.settings.device
-            )
-            translator = await loading
-        except RnnsearchError as error:  # it names files of this machine
-            failed("loading", error)
-            raise ServeError(503, f"the model {about.name} cannot be loaded; the server's log says why") from None
-        finally:
-            once.shutdown(wait=False)
-            del self._loading[about.name]
-        served = Served(about, translator, self.settings, partial(self._on_batch, about.name))
-        self._loaded[about.name] = served
-        return served
+            self._leases[info.name] -= 1
 
     async def load_all(self) -> None:
-        """Load every model now. Errors: ModelError."""
-        for about in self.abouts.values():
-            async with self.lease(about):
+        """Load all models.
+
+        Raises:
+            ServeError: A model cannot be loaded.
+        """
+        for info in self.models.values():
+            async with self.lease(info):
                 pass
 
-    async def _unload(self) -> None:
-        """Let the models go that are too many, the ones longest unused first, if nobody works with them."""
-        most = self.settings.max_loaded
-        idle = sorted((served for served in self.loaded if not self._leases[served.about.name]), key=lambda s: s.used)
-        while most is not None and len(self._loaded) > most and idle:
-            gone = idle.pop(0)
-            del self._loaded[gone.about.name]
-            await gone.batcher.close()
-
     async def close(self) -> None:
-        """Let every model go."""
-        loading = list(self._loading.values())
-        for task in loading:
+        """Unload all models."""
+        tasks = list(self._loading.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*loading, return_exceptions=True)
-        for served in self.loaded:
-            await served.batcher.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for model in self.loaded:
+            await model.batcher.close()
         self._loaded.clear()
 
+    async def _load(self, info: ModelInfo) -> ServedModel:
+        # Load in a thread that ends. OpenMP keeps a team of threads for each thread that has computed. If all teams
+        # together have more threads than the machine has cores, those of the model's thread sleep and wake at every
+        # parallel region instead of standing ready, which takes several times as long.
+        thread = ThreadPoolExecutor(1)
+        loop = asyncio.get_running_loop()
+        try:
+            folder = self._folders[info.name]
+            translator = await loop.run_in_executor(thread, _load_prepared, folder, self.settings.device)
+        except RnnsearchError as error:  # not sent to the client, because it contains paths of this machine
+            log_failure("loading", error)
+            raise ServeError(503, f"the model {info.name} cannot be loaded; see the server's log") from None
+        finally:
+            thread.shutdown(wait=False)
+            del self._loading[info.name]
+        model = ServedModel(info, translator, self.settings, partial(self._on_batch, info.name))
+        self._loaded[info.name] = model
+        return model
 
-def _ready(folder: Path, device: str) -> Translator:
-    """A model that need not be made ready by its first sentences, which several threads may begin at once."""
+    async def _unload_surplus(self) -> None:
+        """Unload models above the maximum number that have no lease, those unused for the longest time first."""
+        max_loaded = self.settings.max_loaded
+        if max_loaded is None:
+            return
+        idle = [model for model in self.loaded if not self._leases[model.info.name]]
+        idle.sort(key=lambda model: model.last_used)
+        while len(self._loaded) > max_loaded and idle:
+            model = idle.pop(0)
+            del self._loaded[model.info.name]
+            await model.batcher.close()
+
+
+def _load_prepared(folder: Path, device: str) -> Translator:
+    """Load a model and prepare its search, because several threads may begin to use it at the same time."""
     translator = load(folder, device)
     translator.prepare()
     return translator
 
 
-def read_about(folder: Path) -> About:
-    """What a model folder, or an engine file, says of itself, its weights unread. Errors: ModelError for one that is
-    not whole, or does not translate."""
-    config, calibrated = _exported(folder) if folder.is_file() else _kept(folder)
-    return About(
+def read_model_info(folder: Path) -> ModelInfo:
+    """Return the description of a model folder or engine file, without reading its weights.
+
+    Raises:
+        ModelError: The model is incomplete or does not translate.
+    """
+    if folder.is_file():
+        header = read_header(folder)
+        config = engine_file_config(folder, header)
+        calibrated = "calibration" in header
+    else:
+        config = load_translation_config(folder)
+        calibrated = (folder / CALIBRATION_FILE).is_file()
+    return ModelInfo(
         name=folder.resolve().name,
         source=config.data.single_source,
         target=config.data.target,
@@ -290,33 +365,22 @@ def read_about(folder: Path) -> About:
         attention=config.translation.attention is not None,
         aligner=(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,
-        score=_score(folder),
+        score=_dev_score(folder),
     )
 
 
-def _exported(path: Path) -> tuple[RunConfig, bool]:
-    """The config, and whether there is a calibration."""
-    header = header_of(path)
-    return exported_config(path, header), "calibration" in header
-
-
-def _kept(folder: Path) -> tuple[RunConfig, bool]:
-    """The same, of a model folder."""
-    return translating_config(folder), (folder / CONFIDENCE).is_file()
-
-
-def _score(folder: Path) -> float | None:
-    """The dev BLEU of the evaluation that the weights are of, where training measured it."""
+def _dev_score(folder: Path) -> float | None:
+    """Return the dev BLEU that training measured for the model's weights, or None if it did not."""
     try:
-        return float(best_evaluation(training_facts(folder))["dev_bleu"])
+        return float(best_evaluation(load_training_facts(folder))["dev_bleu"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def _equal(wanted: str | None, code: str) -> bool:
-    return wanted is None or wanted.lower() == code.lower()
+def _is_equal(requested: str | None, code: str) -> bool:
+    return requested is None or requested.lower() == code.lower()
 
 
-def _related(wanted: str | None, code: str) -> bool:
-    """Whether the languages agree without their variants (`en-GB`, `en`)."""
-    return wanted is None or base(wanted) == base(code)
+def _is_related(requested: str | None, code: str) -> bool:
+    """Return True if the languages are equal apart from their variants, as `en-GB` and `en` are."""
+    return requested is None or base_language(requested) == base_language(code)

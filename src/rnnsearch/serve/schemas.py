@@ -1,4 +1,4 @@
-"""Requests and answers of our own API (`/v1`), as its OpenAPI document describes them."""
+"""Requests and responses of the detailed API (`/v1`); their fields and descriptions make the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,58 +8,69 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rnnsearch.text.tokenizer import ReplacedBy
 
-MOST = 20
-"""The widest beam and the longest n-best list."""
-Text = Annotated[str, Field(description="Raw text, of any number of sentences and lines.")]
+MAX_BEAM = 20  # also the longest n-best list
+
+Text = Annotated[str, Field(description="Plain text of any number of sentences and lines.")]
 Term = Annotated[str, Field(min_length=1, max_length=200)]
-Count = Annotated[int, Field(ge=1, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=MAX_BEAM)]
 
 
-class Asked(BaseModel):
-    """A request; an option that there is not is refused."""
+class StrictRequest(BaseModel):
+    """A request that must not have unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class TranslateRequest(Asked):
+class TranslateRequest(StrictRequest):
     """`POST /v1/translate`"""
 
     text: Text | list[Text]
-    model: str | None = Field(None, description="A name of /v1/models; without it, the first of the direction.")
-    source: str | None = Field(None, description="A language code, or auto.")
-    target: str | None = None
-    n_best: Count = 1
-    beam: Count | None = Field(None, description="1 is greedy. Without it: the model's own.")
+    model: str | None = Field(
+        None, description="Name of a model, as in /v1/models; by default, the first one for the languages."
+    )
+    source: str | None = Field(None, description="Language code of the source, or auto.")
+    target: str | None = Field(None, description="Language code of the target.")
+    n_best: Count = Field(1, description="Number of translations per sentence.")
+    beam: Count | None = Field(None, description="Beam size; 1 is greedy search. By default, that of the model.")
     prefix: str | list[str] | None = Field(
-        None, description="What the translation must begin with, one for each text, each text one sentence."
+        None, description="Text that the translation must begin with, one per text; each text must be one sentence."
     )
     glossary: dict[Term, Term] = Field(
-        default_factory=dict, max_length=500, description="Terms, and what each must be in the translation."
+        default_factory=dict, max_length=500, description="Source terms and their required translations."
     )
-    alignment: bool = Field(True, description="Whether to give word alignments; without, an empty list.")
-    attention: bool = Field(False, description="Whether to give the attention over words.")
+    alignment: bool = Field(True, description="Return word alignments; otherwise the list of links is empty.")
+    attention: bool = Field(False, description="Return the attention weights between words.")
     min_confidence: float | None = Field(
-        None, ge=0, le=1, description="Sentences whose best translation is less sure are left out of the whole text's."
+        None,
+        ge=0,
+        le=1,
+        description="Omit sentences from the text's translation whose best translation is less confident.",
     )
-    stream: bool = Field(False, description="One text's greedy translation as server-sent events, symbol by symbol.")
+    stream: bool = Field(
+        False, description="Send the greedy translation of one text as server-sent events, token by token."
+    )
 
     @model_validator(mode="after")
-    def _together(self) -> TranslateRequest:
+    def _check_combination(self) -> TranslateRequest:
         if self.prefix is not None and len(self.prefixes or ()) != len(self.texts):
             raise ValueError(f"prefix must be one for each text ({len(self.texts)}); got {len(self.prefixes or ())}")
-        if self.stream and not isinstance(self.text, str):
-            raise ValueError("text must be a string where stream is true; got a list")
-        if self.stream and (self.n_best != 1 or self.beam not in (None, 1)):
-            raise ValueError("n_best and beam must be 1 where stream is true, for its search is greedy; got more")
         if self.beam is not None and self.beam < self.n_best:
             raise ValueError(f"beam must be at least n_best ({self.n_best}); got {self.beam}")
-        if self.stream and self.prefix is not None:
-            raise ValueError("prefix must be left out where stream is true")
-        if self.stream and self.min_confidence is not None:
-            raise ValueError("min_confidence must be left out where stream is true")
-        if self.stream and self.glossary:
-            raise ValueError("glossary must be left out where stream is true, for its search is greedy")
+        if self.stream:
+            self._check_stream()
         return self
+
+    def _check_stream(self) -> None:
+        if not isinstance(self.text, str):
+            raise ValueError("text must be a string if stream is true; got a list")
+        if self.n_best != 1 or self.beam not in (None, 1):
+            raise ValueError("n_best and beam must be 1 if stream is true, because its search is greedy")
+        if self.prefix is not None:
+            raise ValueError("prefix must be omitted if stream is true")
+        if self.min_confidence is not None:
+            raise ValueError("min_confidence must be omitted if stream is true")
+        if self.glossary:
+            raise ValueError("glossary must be omitted if stream is true, because its search is greedy")
 
     @property
     def texts(self) -> list[str]:
@@ -72,11 +83,11 @@ class TranslateRequest(Asked):
         return [self.prefix] if isinstance(self.prefix, str) else self.prefix
 
 
-class CompleteRequest(Asked):
+class CompleteRequest(StrictRequest):
     """`POST /v1/complete`"""
 
     text: str = Field(description="One sentence.")
-    prefix: str = Field(description="What the translation begins with; it may end inside a word.")
+    prefix: str = Field(description="Text that the translation begins with; it may end inside a word.")
     model: str | None = None
     source: str | None = None
     target: str | None = None
@@ -84,50 +95,50 @@ class CompleteRequest(Asked):
 
 
 class Completion(BaseModel):
-    """A translation that begins as asked."""
+    """A translation that begins with the requested prefix."""
 
     text: str
-    rest: str = Field(description="What follows the prefix.")
-    next: str = Field(description="The rest up to the end of its first word: what to offer.")
+    rest: str = Field(description="Text after the prefix.")
+    next: str = Field(description="The rest up to the end of its first word, to suggest to the user.")
     score: float
 
 
-class CompleteAnswer(BaseModel):
-    """What `POST /v1/complete` gives, best first."""
+class CompleteResponse(BaseModel):
+    """Response of `POST /v1/complete`, best completion first."""
 
     model: str
     completions: list[Completion]
 
 
-class AlternativesRequest(Asked):
+class AlternativesRequest(StrictRequest):
     """`POST /v1/alternatives`"""
 
     text: str = Field(description="One sentence.")
-    translation: str = Field(description="Its translation, as it stands.")
-    word: int = Field(ge=0, description="Which word of the translation to replace, from 0.")
+    translation: str = Field(description="Its current translation.")
+    word: int = Field(ge=0, description="Index of the translation's word to replace, from 0.")
     n_best: Count = 5
     model: str | None = None
     source: str | None = None
     target: str | None = None
 
 
-class OtherWord(BaseModel):
-    """Another word for a word of a translation."""
+class WordAlternative(BaseModel):
+    """Another choice for a word of a translation."""
 
     word: str
-    probability: float = Field(description="Of this word after the words before it.")
-    text: str = Field(description="The whole translation with it, what follows it made anew.")
+    probability: float = Field(description="Probability of this word after the words before it.")
+    text: str = Field(description="The whole translation with this word; what follows it is translated again.")
 
 
-class AlternativesAnswer(BaseModel):
-    """What `POST /v1/alternatives` gives, the likeliest first."""
+class AlternativesResponse(BaseModel):
+    """Response of `POST /v1/alternatives`, likeliest word first."""
 
     model: str
-    alternatives: list[OtherWord]
+    alternatives: list[WordAlternative]
 
 
 class Word(BaseModel):
-    """A word of a sentence: its text and its characters [start, end)."""
+    """A word of a sentence and its characters [start, end)."""
 
     text: str
     start: int
@@ -137,39 +148,40 @@ class Word(BaseModel):
 class TargetWord(Word):
     """A word of a translation."""
 
-    score: float = Field(description="Sum of its symbols' log-probabilities, in nats.")
-    probability: float = Field(description="Geometric mean of its symbols' probabilities.")
+    score: float = Field(description="Sum of the log-probabilities of its tokens, in nats.")
+    probability: float = Field(description="Geometric mean of the probabilities of its tokens.")
     replaced: ReplacedBy | None = Field(
         None,
-        description="Where it comes from, if the vocabulary has no such word: copied from the source, looked up, or "
+        description="Origin of a word that is not in the vocabulary: copied from the source, from a dictionary, or "
         "spelled by the model.",
     )
     confidence: float | None = Field(
-        None, description="The probability that a reference has it in its place; null for a model not calibrated."
+        None, description="Probability that a reference has it in this position; null if the model is not calibrated."
     )
 
 
-class Best(BaseModel):
+class SentenceTranslation(BaseModel):
     """One translation of a sentence."""
 
     text: str
     confidence: float | None = Field(
-        description="The share of its words that a reference may be expected to have; null for a model that was not "
-        "calibrated."
+        description="Expected fraction of its words that a reference has; null if the model is not calibrated."
     )
     warnings: list[str] = Field(
         description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached; "
-        "blocked where no symbol was allowed: the text is empty."
+        "blocked if no token was allowed, so that the text is empty."
     )
-    score: float = Field(description="Log-probability, normalised by length: what translations are ranked by.")
+    score: float = Field(description="Log-probability, normalised by length; translations are ranked by it.")
     log_prob: float
-    finished: bool = Field(description="False where it was cut at its maximal length, or blocked.")
+    finished: bool = Field(description="False if the translation was cut at its maximum length, or blocked.")
     source_words: list[Word]
     words: list[TargetWord]
     tokens: list[str]
     token_scores: list[float]
     alignment: list[tuple[int, int]] = Field(description="Links (source word, target word), counted from 0.")
-    attention: list[list[float]] | None = Field(description="A row for each target word, over the source words.")
+    attention: list[list[float]] | None = Field(
+        description="Attention weights: one row per target word, one column per source word."
+    )
 
 
 class Sentence(BaseModel):
@@ -178,28 +190,30 @@ class Sentence(BaseModel):
     source: str
     start: int
     end: int
-    best: list[Best]
+    best: list[SentenceTranslation]
 
 
-class TextAnswer(BaseModel):
-    """A text's translation."""
+class TranslatedText(BaseModel):
+    """The translation of a text."""
 
     text: str
     sentences: list[Sentence]
-    target_spans: list[tuple[int, int]] = Field(description="Characters of each sentence's best translation in text.")
+    target_spans: list[tuple[int, int]] = Field(
+        description="Characters [start, end) of each sentence's best translation in text."
+    )
 
 
-class TranslateAnswer(BaseModel):
-    """What `POST /v1/translate` gives."""
+class TranslateResponse(BaseModel):
+    """Response of `POST /v1/translate`."""
 
     model: str
     source: str
     target: str
-    translations: list[TextAnswer]
+    translations: list[TranslatedText]
 
 
-class About(BaseModel):
-    """What is known of a model before it is loaded."""
+class ModelInfo(BaseModel):
+    """Description of a model, known before it is loaded."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -208,51 +222,53 @@ class About(BaseModel):
     target: str
     source_name: str
     target_name: str
-    attention: bool
-    aligner: bool = Field(description="Whether alignments come from an aligner, and not from attention.")
-    calibrated: bool = Field(description="Whether it says how sure to be of its words.")
-    score: float | None = Field(description="BLEU on its dev set, greedy, where training measured it.")
+    attention: bool = Field(description="True if the model has attention.")
+    aligner: bool = Field(description="True if alignments come from an aligner instead of attention.")
+    calibrated: bool = Field(description="True if the model was calibrated, so that translations have a confidence.")
+    score: float | None = Field(description="BLEU of greedy search on the dev set, if training measured it.")
 
 
-class ModelRow(About):
+class ModelStatus(ModelInfo):
     """A model of `GET /v1/models`."""
 
     loaded: bool
 
 
-class ModelsAnswer(BaseModel):
-    """What `GET /v1/models` gives."""
+class ModelsResponse(BaseModel):
+    """Response of `GET /v1/models`."""
 
-    models: list[ModelRow]
+    models: list[ModelStatus]
 
 
-class FileReport(BaseModel):
-    """How far a file is."""
+class FileStatus(BaseModel):
+    """Progress of a file's translation."""
 
     id: str
     name: str
     state: Literal["queued", "running", "done", "failed"]
-    done: int
-    segments: int
-    left: list[int] = Field(description="Numbers, from 1, of segments that stay empty: a sentence in them is too long.")
+    done: int = Field(description="Number of translated segments.")
+    segments: int = Field(description="Number of segments.")
+    left: list[int] = Field(
+        description="Numbers, from 1, of segments that stay empty because a sentence in them is too long."
+    )
     error: str | None
 
 
-class Fault(BaseModel):
-    """What any route gives where it cannot do what was asked."""
+class ErrorResponse(BaseModel):
+    """Response of any route with an error status."""
 
     error: str
 
 
-FAULTS: dict[int | str, dict[str, object]] = {
-    status: {"model": Fault, "description": meaning}
+ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
+    status: {"model": ErrorResponse, "description": meaning}
     for status, meaning in {
-        400: "The request is at fault.",
-        403: "An API key is needed.",
-        413: "Too much at once.",
+        400: "The request is invalid.",
+        403: "An API key is required.",
+        413: "A body, a text or a sentence is too large.",
         429: "Too much is waiting; see Retry-After.",
         503: "A model cannot be loaded, or the server is shutting down.",
-        504: "Not ready in time.",
+        504: "The result was not ready in time.",
     }.items()
 }
-"""The faults of routes that make work."""
+"""Errors of routes that cause work, for the OpenAPI document."""

@@ -1,4 +1,7 @@
-"""Whole texts through a model that knows sentences: split, translated, put together with their layout kept."""
+"""Translation of whole texts: split into sentences, translated, and joined again with their layout preserved.
+
+Used by all routes and by `files`. Models translate sentences; everything about texts is here.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rnnsearch.serve.limits import ServeError, split
-from rnnsearch.serve.registry import NBest, Search, Served
+from rnnsearch.serve.limits import ServeError, split_sentences
+from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.text.alignments import Link, word_spans
 from rnnsearch.text.sentences import rejoin
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.translation import Translation, one_line
 
 Span = tuple[int, int]
+"""Characters [start, end)."""
 
 
 @dataclass(frozen=True)
@@ -21,48 +25,117 @@ class TextTranslation:
     """A text and the translations of its sentences."""
 
     source: str
+    """The text."""
     spans: list[Span]
     """Characters of each sentence in `source`."""
-    found: list[NBest]
-    """The n best translations of each, best first; at least one."""
-    target: str
-    """The target language."""
-    least: float | None = None
-    """The confidence below which a sentence's translation is left out of the whole."""
+    n_best: list[Translations]
+    """The n best translations of each sentence; at least one."""
+    target_language: str
+    """Code of the target language."""
+    min_confidence: float | None = None
+    """Confidence below which a sentence's translation is omitted from the text's translation."""
 
     def joined(self, rank: int = 0) -> tuple[str, list[Span]]:
-        """The whole translation, of each sentence its `rank`-th best (or its last, where it has fewer), and the
-        characters of each in it."""
-        chosen = [found[min(rank, len(found) - 1)] for found in self.found]
-        best = [one_line(t.text) if self._sure(t) else "" for t in chosen]
-        return rejoin(self.source, self.spans, best, self.target)
+        """Return the translation of the text and the characters of each sentence in it.
 
-    def _sure(self, found: Translation) -> bool:
-        return self.least is None or found.confidence is None or found.confidence >= self.least
+        Args:
+            rank: Rank of the translation to use for each sentence, from 0; the last one if it has fewer.
+        """
+        translations = []
+        for translation in self._at_rank(rank):
+            translations.append(one_line(translation.text) if self._is_confident(translation) else "")
+        return rejoin(self.source, self.spans, translations, self.target_language)
 
     def text(self, rank: int = 0) -> str:
-        """The whole translation alone."""
+        """Return the translation of the text (see `joined`)."""
         return self.joined(rank)[0]
 
     def links(self, rank: int = 0) -> list[Link]:
-        """Those between the words of the whole text and of the whole translation."""
+        """Return the links between the words of the text and of its translation (see `joined`)."""
         text, target_spans = self.joined(rank)
-        ends = [[end for _, end in word_spans(whole)] for whole in (self.source, text)]
-        links: set[Link] = set()
-        for *begins, found in zip(self.spans, target_spans, self.found, strict=True):
-            best = found[min(rank, len(found) - 1)]
-            # Sentences may follow one another without a space, and their words run together.
-            words = [
-                [bisect_right(whole, begin + start) for start, _ in word_spans(one_line(own))]
-                for whole, (begin, _), own in zip(ends, begins, (best.source, best.text), strict=True)
-            ]
-            links |= {(words[0][s], words[1][t]) for s, t in best.alignment}
+        source_word_ends = [end for _, end in word_spans(self.source)]
+        target_word_ends = [end for _, end in word_spans(text)]
+        links = set[Link]()
+        for span, target_span, translation in zip(self.spans, target_spans, self._at_rank(rank), strict=True):
+            source_words = _words_in_text(translation.source, span[0], source_word_ends)
+            target_words = _words_in_text(translation.text, target_span[0], target_word_ends)
+            links |= {(source_words[i], target_words[j]) for i, j in translation.alignment}
         return sorted(links)
 
+    def _at_rank(self, rank: int) -> list[Translation]:
+        return [translations[min(rank, len(translations) - 1)] for translations in self.n_best]
 
-async def one_sentence(served: Served, text: str) -> str:
-    """The text's one sentence. Errors: ServeError 400 for none, or several."""
-    [spans] = await split([text], served.about.source)
+    def _is_confident(self, translation: Translation) -> bool:
+        if self.min_confidence is None or translation.confidence is None:
+            return True
+        return translation.confidence >= self.min_confidence
+
+
+def _words_in_text(sentence: str, start: int, word_ends: list[int]) -> list[int]:
+    """Return the index in the text of each word of a sentence.
+
+    The sentence's own words may be parts of the text's, because sentences may follow each other without a space.
+
+    Args:
+        sentence: The sentence.
+        start: Its first character in the text.
+        word_ends: The end of each word of the text.
+    """
+    return [bisect_right(word_ends, start + word_start) for word_start, _ in word_spans(one_line(sentence))]
+
+
+async def translate_texts(
+    model: ServedModel,
+    texts: Sequence[str],
+    options: BatchOptions,
+    prefixes: Sequence[str] | None = None,
+    patient: bool = False,
+    glossary: Glossary | None = None,
+) -> list[TextTranslation]:
+    """Translate texts; all their sentences are in the same queue.
+
+    Args:
+        model: The model.
+        texts: The texts.
+        options: How to search.
+        prefixes: Text that the translations begin with, one per text; a text with a prefix must be one sentence.
+        patient: True if the sentences are accepted even if the queue is full.
+        glossary: Terms that translations must contain.
+
+    Raises:
+        ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
+    """
+    spans = await split_sentences(texts, model.info.source)
+    sentence_prefixes: list[str] | None = None
+    if prefixes is not None:
+        sentence_prefixes = []
+        for text_spans, prefix in zip(spans, prefixes, strict=True):
+            if prefix and len(text_spans) != 1:
+                raise ServeError(400, f"a text with a prefix must be one sentence; got {len(text_spans)}")
+            require_line("prefix", prefix)
+            sentence_prefixes += [prefix] * len(text_spans)
+    sentences = []
+    for text, text_spans in zip(texts, spans, strict=True):
+        sentences += [text[start:end] for start, end in text_spans]
+    n_best: list[Translations] = []
+    if sentences:
+        n_best = await model.translate(sentences, options, sentence_prefixes, patient, glossary)
+    results = []
+    position = 0
+    for text, text_spans in zip(texts, spans, strict=True):
+        end = position + len(text_spans)
+        results.append(TextTranslation(text, text_spans, n_best[position:end], model.info.target))
+        position = end
+    return results
+
+
+async def require_one_sentence(model: ServedModel, text: str) -> str:
+    """Return the only sentence of a text, without the white space around it.
+
+    Raises:
+        ServeError: With status 400 if the text is not one sentence.
+    """
+    [spans] = await split_sentences([text], model.info.source)
     if len(spans) != 1:
         raise ServeError(400, f"text must be one sentence; got {len(spans)}")
     start, end = spans[0]
@@ -70,36 +143,6 @@ async def one_sentence(served: Served, text: str) -> str:
 
 
 def require_line(name: str, text: str) -> None:
-    """Errors: ServeError 400 for text of several lines."""
+    """Raise ServeError with status 400 if a field's text has several lines."""
     if one_line(text) != text:
         raise ServeError(400, f"{name} must be one line; got several")
-
-
-async def translate_texts(
-    served: Served,
-    texts: Sequence[str],
-    search: Search,
-    prefixes: Sequence[str] | None = None,
-    patient: bool = False,
-    glossary: Glossary | None = None,
-) -> list[TextTranslation]:
-    """Each text translated, all their sentences in the same queue. `prefixes`: one a text of one sentence.
-
-    Errors: ServeError 400 for a prefix of a text that is not one sentence; as in `Served.translate`.
-    """
-    about = served.about
-    spans = await split(texts, about.source)
-    starts: list[str] | None = None
-    if prefixes is not None:
-        starts = []
-        for own, prefix in zip(spans, prefixes, strict=True):
-            if prefix and len(own) != 1:
-                raise ServeError(400, f"a text with a prefix must be one sentence; got {len(own)}")
-            require_line("prefix", prefix)
-            starts += [prefix] * len(own)
-    sentences = [text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own]
-    found = iter(await served.translate(sentences, search, starts, patient, glossary)) if sentences else iter(())
-    return [
-        TextTranslation(text, own, [next(found) for _ in own], about.target)
-        for text, own in zip(texts, spans, strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""Our own API: everything that a model knows of a translation, and help for a translator at work."""
+"""The detailed API: translations with scores and alignments, help for translators at work, and file translation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -17,325 +17,393 @@ from fastapi.responses import Response, StreamingResponse
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import FileJob
-from rnnsearch.serve.limits import EACH, ServeError, apart, split
-from rnnsearch.serve.registry import NBest, Search, Served
+from rnnsearch.serve.limits import TEXT_OVERHEAD_CHARACTERS, ServeError, run_in_thread, split_sentences
+from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.serve.schemas import (
-    FAULTS,
-    About,
-    AlternativesAnswer,
+    ERROR_RESPONSES,
     AlternativesRequest,
-    Best,
-    CompleteAnswer,
+    AlternativesResponse,
     CompleteRequest,
+    CompleteResponse,
     Completion,
-    Fault,
-    FileReport,
-    ModelRow,
-    ModelsAnswer,
-    OtherWord,
+    ErrorResponse,
+    FileStatus,
+    ModelInfo,
+    ModelsResponse,
+    ModelStatus,
     Sentence,
+    SentenceTranslation,
     TargetWord,
-    TextAnswer,
-    TranslateAnswer,
+    TranslatedText,
     TranslateRequest,
+    TranslateResponse,
     Word,
+    WordAlternative,
 )
-from rnnsearch.serve.service import AUTO, Service, Use
-from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line, translate_texts
+from rnnsearch.serve.service import AUTO, Service, UseService
+from rnnsearch.serve.texts import TextTranslation, require_line, require_one_sentence, translate_texts
 from rnnsearch.text.alignments import word_spans
 from rnnsearch.text.terms import Glossary
+from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import warnings
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.translator.translator import Translator
 
-# The routes of file translation: ours and LibreTranslate's.
-
-files_router = APIRouter()
-_RESULT: dict[int | str, dict[str, object]] = {200: {"content": {"application/octet-stream": {}}}}
-_UNKNOWN: dict[int | str, dict[str, object]] = {404: {"model": Fault, "description": "There is no such file."}}
-Optional = Annotated[str | None, Form()]
-
-
-@files_router.post("/v1/files", status_code=202, response_model=FileReport, responses=FAULTS, tags=["v1"])
-async def send(
-    request: Request, service: Use, file: UploadFile, source: Optional = None, target: Optional = None,
-    model: Optional = None,
-) -> FileJob:  # fmt: skip
-    """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
-    service.check_key(request)
-    return await _add(service, file, service.candidates(model, source, target))
-
-
-@files_router.get("/v1/files/{id}", response_model=FileReport, responses=_UNKNOWN, tags=["v1"])
-async def report(id: str, service: Use) -> FileJob:
-    """How far a file is."""
-    return service.files.get(id)
-
-
-@files_router.get("/v1/files/{id}/result", responses={**_RESULT, **_UNKNOWN}, tags=["v1"])
-async def result(id: str, service: Use) -> Response:
-    """The translated file."""
-    job = service.files.get(id)
-    if job.result is None:
-        raise ServeError(404, f"the file must be done to be fetched; it is {job.state}")
-    job.fetched = True
-    named = f"attachment; filename*=UTF-8''{quote(job.result_name, safe='', errors='replace')}"
-    headers = {"content-disposition": named, "x-content-type-options": "nosniff"}
-    return Response(job.result, headers=headers, media_type="application/octet-stream")
-
-
-@files_router.delete("/v1/files/{id}", status_code=204, responses=_UNKNOWN, tags=["v1"])
-async def remove(id: str, service: Use) -> Response:
-    """Stop the translation of a file, and forget it."""
-    service.files.remove(id)
-    return Response(status_code=204)
-
-
-@files_router.post("/translate_file", responses=FAULTS, tags=["LibreTranslate"])
-async def translate_file(
-    request: Request, service: Use, file: UploadFile, target: Annotated[str, Form()],
-    source: Annotated[str, Form()] = AUTO, api_key: Optional = None,
-) -> dict[str, str]:  # fmt: skip
-    """Translate a file and say where the translation is; the answer comes when it is done."""
-    service.check_key(request, api_key)
-    job = await _add(service, file, service.candidates(None, source, target))
-    await service.answer(request, job.task, patient=True)
-    if job.error is not None:
-        raise ServeError(400, job.error)
-    return {"translatedFileUrl": str(request.url_for("result", id=job.id))}
-
-
-async def _add(service: Service, file: UploadFile, abouts: Sequence[About]) -> FileJob:
-    return await service.files.add(file.filename or "", await file.read(), abouts)
-
-
-# For a translator at work: other words in a word's place, and a translation as it grows.
-
-_EDGES = re.compile(r"^\W+|\W+$")
-
-
-def alternatives(translator: Translator, source: str, target: str, word: int, n_best: int) -> list[OtherWord]:
-    """Up to `n_best` other words in the place of word `word` (from 0) of a translation, the likeliest first.
-
-    The words before it stay; what follows is translated anew. The words begin differently.
-    Errors: RnnsearchError for a word that the translation has not, or an empty source.
-    """
-    spans = word_spans(target)
-    if not 0 <= word < len(spans):
-        raise RnnsearchError(f"word must be one of the translation's {len(spans)} (from 0); got {word}")
-    if not source.strip():
-        raise RnnsearchError("the text must not be empty")
-    start, end = spans[word]
-    before = target[:start]
-    begins = _word_begins(translator)
-    # Some of them lead to the present word, or to the same one.
-    firsts = translator.likeliest(source, before, list(begins), n_best + 3)
-    prefixes = [before + begins[first] for first in firsts]
-    begun = translator.n_best([source] * len(firsts), translator.options(), len(firsts), prefixes=prefixes)
-    return _different([best[0] for best in begun], target[start:end], word)[:n_best]
-
-
-def _word_begins(translator: Translator) -> dict[int, str]:
-    """What each symbol that can begin a word begins it with."""
-    texts = (spelling.decode(errors="ignore") for spelling in translator.target.spellings())
-    begins = {id: text[1:] for id, text in enumerate(texts) if text.startswith(" ")}
-    return {id: text for id, text in begins.items() if text and id not in translator.target.unknown}
-
-
-def _different(translations: list[Translation], present: str, word: int) -> list[OtherWord]:
-    """The likeliest translation with each word in that place but the present one."""
-    found: dict[str, OtherWord] = {}
-    for translation in translations:
-        if word < len(translation.words):
-            other = translation.words[word]
-            probability = math.exp(sum(translation.word_token_scores[word]))
-            core = _EDGES.sub("", other)
-            if core != _EDGES.sub("", present) and (core not in found or found[core].probability < probability):
-                found[core] = OtherWord(word=other, probability=probability, text=one_line(translation.text))
-    return sorted(found.values(), key=lambda alternative: -alternative.probability)
-
-
-async def growing(
-    served: Served, sentence: str, symbols: int, aligned: bool = True
-) -> AsyncIterator[str | Translation]:
-    """The translation of a sentence of so many symbols so far after every symbol, then the whole; made in the model's
-    thread, its alignment too if that will be asked for."""
-    loop = asyncio.get_running_loop()
-    parts: asyncio.Queue[str | None] = asyncio.Queue()
-    left = threading.Event()
-
-    def work(translator: Translator) -> Translation | None:
-        steps = translator.stream(sentence)
-        while not left.is_set():
-            try:
-                part = next(steps)
-            except StopIteration as end:
-                whole: Translation = end.value
-                if aligned:
-                    _ = whole.alignment
-                return whole
-            loop.call_soon_threadsafe(parts.put_nowait, part)
-        return None
-
-    task = asyncio.ensure_future(served.aside(work, symbols))
-    task.add_done_callback(lambda _: parts.put_nowait(None))
-    try:
-        while (part := await parts.get()) is not None:
-            yield part
-        if (whole := await task) is not None:
-            yield whole
-    finally:
-        left.set()
-        task.cancel()
-
+# Some alternatives lead to the current word, or to the same word, so a few more are searched for.
+EXTRA_ALTERNATIVES = 3
 
 router = APIRouter(prefix="/v1", tags=["v1"])
-_NEXT = re.compile(r"\s*\S*")
+files_router = APIRouter()  # file translation, of this API and of LibreTranslate's
+
+_FIRST_WORD = re.compile(r"\s*\S*")
+_PUNCTUATION_AT_ENDS = re.compile(r"^\W+|\W+$")
 
 
 @router.get("/models")
-async def models(service: Use) -> ModelsAnswer:
-    """The models served."""
+async def models(service: UseService) -> ModelsResponse:
+    """List the models."""
     registry = service.registry
-    loaded = {served.about.name for served in registry.loaded}
-    rows = [ModelRow(**about.model_dump(), loaded=name in loaded) for name, about in registry.abouts.items()]
-    return ModelsAnswer(models=rows)
+    loaded = {model.info.name for model in registry.loaded}
+    rows = [ModelStatus(**info.model_dump(), loaded=name in loaded) for name, info in registry.models.items()]
+    return ModelsResponse(models=rows)
 
 
-@router.post("/translate", response_model=TranslateAnswer, responses=FAULTS)
-async def translate(request: Request, asked: TranslateRequest, service: Use) -> Response:
+# Translation.
+
+
+@router.post("/translate", response_model=TranslateResponse, responses=ERROR_RESPONSES)
+async def translate(request: Request, body: TranslateRequest, service: UseService) -> Response:
     """Translate texts, with alignments and scores."""
-    service.check(request, asked.texts)
-    about = service.find(asked.texts, asked.model, asked.source, asked.target)
-
-    if asked.min_confidence is not None and not about.calibrated:
-        raise ServeError(400, f"min_confidence needs a calibrated model; {about.name} is not")
-
-    def answer(found: list[TextTranslation]) -> TranslateAnswer:
-        translations = [text_answer(text, asked.attention, asked.alignment) for text in found]
-        return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
-
-    async with service.registry.lease(about) as served:
-        if asked.stream:
-            events = _streamed(service, about, asked, answer)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        search = Search(asked.beam, asked.n_best, aligned=asked.alignment)
-        glossary = await apart(Glossary, asked.glossary, size=sum(map(len, asked.glossary)))
-        work = translate_texts(served, asked.texts, search, asked.prefixes, glossary=glossary)
-        found = await service.answer(request, work)
-    if asked.min_confidence is not None:
-        found = [replace(text, least=asked.min_confidence) for text in found]
-    content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
+    service.check_request(request, body.texts)
+    info = service.find_model(body.texts, body.model, body.source, body.target)
+    if body.min_confidence is not None and not info.calibrated:
+        raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
+    # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
+    async with service.registry.lease(info) as model:
+        if body.stream:
+            headers = {"cache-control": "no-store"}
+            return StreamingResponse(_stream_events(service, info, body), 200, headers, "text/event-stream")
+        options = BatchOptions(body.beam, body.n_best, align=body.alignment)
+        glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
+        work = translate_texts(model, body.texts, options, body.prefixes, glossary=glossary)
+        results = await service.run(request, work)
+    if body.min_confidence is not None:
+        results = [replace(result, min_confidence=body.min_confidence) for result in results]
+    size = _response_size(results, body.attention)
+    content = await run_in_thread(lambda: _translate_response(info, body, results).model_dump_json(), size=size)
     return Response(content, media_type="application/json")
 
 
-def _size(texts: Sequence[TextTranslation], attention: bool) -> int:
-    """Characters and numbers of an answer, and as many as its texts count."""
-    every = [t for text in texts for translations in text.found for t in translations]
-    cells = sum(t.word_attention.size for t in every if t.word_attention is not None) if attention else 0
-    return sum(len(t.source) + len(t.text) for t in every) + cells + EACH * len(texts)
-
-
-async def _streamed(
-    service: Service, about: About, asked: TranslateRequest, answer: Callable[[list[TextTranslation]], TranslateAnswer]
-) -> AsyncIterator[bytes]:
-    """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
+async def _stream_events(service: Service, info: ModelInfo, body: TranslateRequest) -> AsyncIterator[bytes]:
+    """Yield server-sent events: each sentence's greedy translation after every token, then the whole response."""
     timeout = service.settings.timeout
-    text, found = asked.texts[0], list[NBest]()
+    text = body.texts[0]
+    n_best: list[Translations] = []
     try:
-        async with service.registry.lease(about) as served, asyncio.timeout(timeout):
-            [spans] = await split([text], about.source)
-            lengths = await served.lengths([text[start:end] for start, end in spans])
-            for number, ((start, end), length) in enumerate(zip(spans, lengths, strict=True)):
-                async for part in growing(served, text[start:end], length, asked.alignment):
+        async with service.registry.lease(info) as model, asyncio.timeout(timeout):
+            [spans] = await split_sentences([text], info.source)
+            sources = await model.segment([text[start:end] for start, end in spans])
+            for index, source in enumerate(sources):
+                async for part in stream_sentence(model, source, body.alignment):
                     if isinstance(part, str):
-                        yield _event("token", {"sentence": number, "text": one_line(part)})
+                        yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
-                        found.append([part])
-        yield _event("done", answer([TextTranslation(text, spans, found, about.target)]).model_dump())
+                        n_best.append([part])
+        result = TextTranslation(text, spans, n_best, info.target)
+        yield _event("done", _translate_response(info, body, [result]).model_dump())
     except TimeoutError:
-        yield _event("error", {"error": f"an answer must be ready in {timeout:g} seconds; it was not"})
+        yield _event("error", {"error": f"the result must be ready within {timeout:g} seconds; it was not"})
     except RnnsearchError as error:
         yield _event("error", {"error": str(error)})
 
 
-def _event(kind: str, row: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps({'type': kind, **row})}\n\n".encode()
+def _event(type: str, fields: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps({'type': type, **fields})}\n\n".encode()
 
 
-@router.post("/complete", responses=FAULTS)
-async def complete(request: Request, asked: CompleteRequest, service: Use) -> CompleteAnswer:
-    """Translations of a sentence that begin as given, letter for letter."""
-    service.check(request, [asked.text, asked.prefix])
-    about = service.find([asked.text], asked.model, asked.source, asked.target)
-    require_line("prefix", asked.prefix)
-    async with service.registry.lease(about) as served:
-        sentence = await one_sentence(served, asked.text)
-        search = Search(n_best=asked.n_best)
-        [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
-    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found) if not t.blocked}
-    rows = [
-        Completion(text=asked.prefix + rest, rest=rest, next=_NEXT.findall(rest)[0], score=score)
-        for rest, score in reversed(rests.items())
-    ]
-    return CompleteAnswer(model=about.name, completions=rows)
+async def stream_sentence(model: ServedModel, source: Segmented, align: bool) -> AsyncIterator[str | Translation]:
+    """Yield the greedy translation of a sentence so far after every token, then the whole translation.
+
+    Args:
+        model: The model, in one of whose threads the translation is made.
+        source: The sentence.
+        align: True if alignments will be needed.
+    """
+    loop = asyncio.get_running_loop()
+    parts: asyncio.Queue[str | None] = asyncio.Queue()
+    is_cancelled = threading.Event()
+
+    def translate(translator: Translator) -> Translation | None:
+        steps = translator.stream(source)
+        while not is_cancelled.is_set():
+            try:
+                part = next(steps)
+            except StopIteration as end:
+                translation: Translation = end.value
+                if align:
+                    _ = translation.alignment
+                return translation
+            loop.call_soon_threadsafe(parts.put_nowait, part)
+        return None
+
+    task = asyncio.ensure_future(model.call(translate, len(source.ids)))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (translation := await task) is not None:
+            yield translation
+    finally:
+        is_cancelled.set()
+        task.cancel()
 
 
-@router.post("/alternatives", responses=FAULTS)
-async def other_words(request: Request, asked: AlternativesRequest, service: Use) -> AlternativesAnswer:
-    """Other words for a word of a translation, each with the rest of the sentence made anew."""
-    service.check(request, [asked.text, asked.translation])
-    about = service.find([asked.text], asked.model, asked.source, asked.target)
-    require_line("translation", asked.translation)
-    async with service.registry.lease(about) as served:
-        sentence = await one_sentence(served, asked.text)
-        await served.lengths([sentence])
-        [length] = await served.lengths([asked.translation], target=True)
-        work = served.aside(
-            lambda model: alternatives(model, sentence, asked.translation, asked.word, asked.n_best),
-            symbols=length * asked.n_best,
-        )
-        found = await service.answer(request, work)
-    return AlternativesAnswer(model=about.name, alternatives=found)
+def _response_size(results: Sequence[TextTranslation], attention: bool) -> int:
+    """Return the amount of work of a response, in characters; a weight of attention counts as one."""
+    size = TEXT_OVERHEAD_CHARACTERS * len(results)
+    for result in results:
+        for translations in result.n_best:
+            for translation in translations:
+                size += len(translation.source) + len(translation.text)
+                if attention and translation.word_attention is not None:
+                    size += translation.word_attention.size
+    return size
 
 
-def text_answer(found: TextTranslation, attention: bool, alignment: bool = True) -> TextAnswer:
-    """A text's translation, as it is sent."""
-    sentences = [
-        Sentence(
-            source=found.source[start:end],
-            start=start,
-            end=end,
-            best=[_best(t, attention, alignment) for t in translations],
-        )
-        for (start, end), translations in zip(found.spans, found.found, strict=True)
-    ]
-    text, target_spans = found.joined()
-    return TextAnswer(text=text, sentences=sentences, target_spans=target_spans)
+def _translate_response(info: ModelInfo, body: TranslateRequest, results: list[TextTranslation]) -> TranslateResponse:
+    translations = [translated_text(result, body.attention, body.alignment) for result in results]
+    return TranslateResponse(model=info.name, source=info.source, target=info.target, translations=translations)
 
 
-def _best(t: Translation, attention: bool, alignment: bool) -> Best:
-    return Best(
-        text=one_line(t.text),
-        source_words=[Word(**place) for place in _words(t.source)],
-        words=[
-            TargetWord(**place, score=round(sum(scores), 6), probability=round(p, 6), replaced=by, confidence=sure)
-            for place, scores, p, by, sure in zip(
-                _words(t.text),
-                t.word_token_scores,
-                t.word_probabilities,
-                t.word_replaced,
-                t.word_confidence or [None] * len(t.words),
-                strict=True,
-            )
-        ],
-        confidence=t.confidence,
-        warnings=list(warnings(t)),
-        attention=t.plain("word_attention")["word_attention"] if attention else None,
-        alignment=list(t.alignment) if alignment else [],
-        **t.plain("score", "log_prob", "finished", "tokens", "token_scores"),
+def translated_text(result: TextTranslation, attention: bool, alignment: bool = True) -> TranslatedText:
+    """Return the translation of a text as sent to clients.
+
+    Args:
+        result: The translation.
+        attention: True if the attention weights are sent.
+        alignment: True if the word alignments are sent.
+    """
+    sentences = []
+    for (start, end), translations in zip(result.spans, result.n_best, strict=True):
+        best = [_sentence_translation(translation, attention, alignment) for translation in translations]
+        sentences.append(Sentence(source=result.source[start:end], start=start, end=end, best=best))
+    text, target_spans = result.joined()
+    return TranslatedText(text=text, sentences=sentences, target_spans=target_spans)
+
+
+def _sentence_translation(translation: Translation, attention: bool, alignment: bool) -> SentenceTranslation:
+    return SentenceTranslation(
+        text=one_line(translation.text),
+        source_words=[Word(**position) for position in _word_positions(translation.source)],
+        words=_target_words(translation),
+        confidence=translation.confidence,
+        warnings=list(warnings(translation)),
+        attention=translation.json_values("word_attention")["word_attention"] if attention else None,
+        alignment=list(translation.alignment) if alignment else [],
+        **translation.json_values("score", "log_prob", "finished", "tokens", "token_scores"),
     )
 
 
-def _words(text: str) -> list[dict[str, Any]]:
-    return [{"text": text[a:b], "start": a, "end": b} for a, b in word_spans(text)]
+def _target_words(translation: Translation) -> list[TargetWord]:
+    words = []
+    columns = zip(
+        _word_positions(translation.text),
+        translation.word_token_scores,
+        translation.word_probabilities,
+        translation.word_replaced,
+        translation.word_confidence or [None] * len(translation.words),
+        strict=True,
+    )
+    for position, token_scores, probability, replaced, confidence in columns:
+        score = round(sum(token_scores), 6)
+        words.append(
+            TargetWord(
+                **position,
+                score=score,
+                probability=round(probability, 6),
+                replaced=replaced,
+                confidence=confidence,
+            )
+        )
+    return words
+
+
+def _word_positions(text: str) -> list[dict[str, Any]]:
+    return [{"text": text[start:end], "start": start, "end": end} for start, end in word_spans(text)]
+
+
+# Help for translators at work.
+
+
+@router.post("/complete", responses=ERROR_RESPONSES)
+async def complete(request: Request, body: CompleteRequest, service: UseService) -> CompleteResponse:
+    """Continue a translation exactly from its prefix."""
+    service.check_request(request, [body.text, body.prefix])
+    info = service.find_model([body.text], body.model, body.source, body.target)
+    require_line("prefix", body.prefix)
+    async with service.registry.lease(info) as model:
+        sentence = await require_one_sentence(model, body.text)
+        options = BatchOptions(n_best=body.n_best)
+        [translations] = await service.run(request, model.translate([sentence], options, [body.prefix]))
+    completions: dict[str, Completion] = {}
+    for translation in translations:
+        rest = one_line(translation.text)[len(body.prefix) :]
+        if translation.blocked or rest in completions:  # of equal texts, the best comes first
+            continue
+        next_word = _FIRST_WORD.findall(rest)[0]
+        completions[rest] = Completion(text=body.prefix + rest, rest=rest, next=next_word, score=translation.score)
+    return CompleteResponse(model=info.name, completions=list(completions.values()))
+
+
+@router.post("/alternatives", responses=ERROR_RESPONSES)
+async def word_alternatives(request: Request, body: AlternativesRequest, service: UseService) -> AlternativesResponse:
+    """List other choices for a word of a translation, each with a new translation of what follows it."""
+    service.check_request(request, [body.text, body.translation])
+    info = service.find_model([body.text], body.model, body.source, body.target)
+    require_line("translation", body.translation)
+    async with service.registry.lease(info) as model:
+        [source] = await model.segment([await require_one_sentence(model, body.text)])
+        [num_target_tokens] = await model.count_target_tokens([body.translation])
+        work = model.call(
+            lambda translator: find_alternatives(translator, source, body.translation, body.word, body.n_best),
+            num_tokens=num_target_tokens * body.n_best,
+        )
+        alternatives = await service.run(request, work)
+    return AlternativesResponse(model=info.name, alternatives=alternatives)
+
+
+def find_alternatives(
+    translator: Translator, source: Segmented, target: str, word: int, n_best: int
+) -> list[WordAlternative]:
+    """Return other choices for a word of a translation, the likeliest first, each with a different core.
+
+    The words before it are kept; what follows is translated again.
+
+    Args:
+        translator: The model.
+        source: The source sentence.
+        target: Its translation.
+        word: Index of the word, from 0.
+        n_best: Maximum number of alternatives.
+
+    Raises:
+        RnnsearchError: The translation has no such word, or the source is empty.
+    """
+    spans = word_spans(target)
+    if not 0 <= word < len(spans):
+        raise RnnsearchError(f"word must be one of the translation's {len(spans)} (from 0); got {word}")
+    if not source.text.strip():
+        raise RnnsearchError("the text must not be empty")
+    start, end = spans[word]
+    text_before = target[:start]
+    text_by_token = _word_starting_tokens(translator)
+    first_tokens = translator.likeliest_tokens(source, text_before, list(text_by_token), n_best + EXTRA_ALTERNATIVES)
+    prefixes = [text_before + text_by_token[token] for token in first_tokens]
+    n_best_lists = translator.n_best(
+        [source] * len(prefixes), translator.options(), batch_sentences=len(prefixes), prefixes=prefixes
+    )
+    translations = [translations[0] for translations in n_best_lists]
+    return _distinct_alternatives(translations, word, current_word=target[start:end])[:n_best]
+
+
+def _word_starting_tokens(translator: Translator) -> dict[int, str]:
+    """Return the tokens that can start a word, with their characters without the space."""
+    text_by_token = {}
+    for token, spelling in enumerate(translator.target.token_bytes()):
+        text = spelling.decode(errors="ignore")
+        if text.startswith(" ") and text != " " and token not in translator.target.unknown_ids:
+            text_by_token[token] = text[1:]
+    return text_by_token
+
+
+def _distinct_alternatives(translations: Sequence[Translation], word: int, current_word: str) -> list[WordAlternative]:
+    """Return the likeliest translation with each word in a position, except the current word, likeliest first."""
+    best_by_core: dict[str, WordAlternative] = {}
+    current_core = _core(current_word)
+    for translation in translations:
+        if word >= len(translation.words):
+            continue
+        other_word = translation.words[word]
+        core = _core(other_word)
+        probability = math.exp(sum(translation.word_token_scores[word]))
+        is_better = core not in best_by_core or best_by_core[core].probability < probability
+        if core != current_core and is_better:
+            text = one_line(translation.text)
+            best_by_core[core] = WordAlternative(word=other_word, probability=probability, text=text)
+    return sorted(best_by_core.values(), key=lambda alternative: -alternative.probability)
+
+
+def _core(word: str) -> str:
+    """Return a word without the punctuation at its ends."""
+    return _PUNCTUATION_AT_ENDS.sub("", word)
+
+
+# File translation.
+
+_RESULT_RESPONSE: dict[int | str, dict[str, object]] = {200: {"content": {"application/octet-stream": {}}}}
+_UNKNOWN_FILE: dict[int | str, dict[str, object]] = {
+    404: {"model": ErrorResponse, "description": "There is no such file."}
+}
+OptionalField = Annotated[str | None, Form()]
+
+
+@files_router.post("/v1/files", status_code=202, responses=ERROR_RESPONSES, tags=["v1"])
+async def add_file(
+    request: Request,
+    service: UseService,
+    file: UploadFile,
+    source: OptionalField = None,
+    target: OptionalField = None,
+    model: OptionalField = None,
+) -> FileStatus:
+    """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
+    service.check_key(request)
+    job = await _add_file(service, file, service.candidate_models(model, source, target))
+    return job.status()
+
+
+@files_router.get("/v1/files/{id}", responses=_UNKNOWN_FILE, tags=["v1"])
+async def file_status(id: str, service: UseService) -> FileStatus:
+    """Return the progress of a file."""
+    return service.files.get(id).status()
+
+
+@files_router.get("/v1/files/{id}/result", responses={**_RESULT_RESPONSE, **_UNKNOWN_FILE}, tags=["v1"])
+async def file_result(id: str, service: UseService) -> Response:
+    """Return the translated file."""
+    job = service.files.get(id)
+    if job.result is None:
+        raise ServeError(404, f"the file must be done before it can be fetched; it is {job.state}")
+    job.is_fetched = True
+    disposition = f"attachment; filename*=UTF-8''{quote(job.result_name, safe='', errors='replace')}"
+    headers = {"content-disposition": disposition, "x-content-type-options": "nosniff"}
+    return Response(job.result, headers=headers, media_type="application/octet-stream")
+
+
+@files_router.delete("/v1/files/{id}", status_code=204, responses=_UNKNOWN_FILE, tags=["v1"])
+async def remove_file(id: str, service: UseService) -> Response:
+    """Cancel the translation of a file, and forget it."""
+    service.files.remove(id)
+    return Response(status_code=204)
+
+
+@files_router.post("/translate_file", responses=ERROR_RESPONSES, tags=["LibreTranslate"])
+async def translate_file(
+    request: Request,
+    service: UseService,
+    file: UploadFile,
+    target: Annotated[str, Form()],
+    source: Annotated[str, Form()] = AUTO,
+    api_key: OptionalField = None,
+) -> dict[str, str]:
+    """Translate a file, and return the address of the result when it is done."""
+    service.check_key(request, api_key)
+    job = await _add_file(service, file, service.candidate_models(None, source, target))
+    await service.run(request, job.task, patient=True)
+    if job.error is not None:
+        raise ServeError(400, job.error)
+    return {"translatedFileUrl": str(request.url_for("file_result", id=job.id))}
+
+
+async def _add_file(service: Service, file: UploadFile, candidate_models: Sequence[ModelInfo]) -> FileJob:
+    return await service.files.add(file.filename or "", await file.read(), candidate_models)

@@ -1,1 +1,1 @@
-"""Raw text in, translations out: loading models, requests, post-processing, confidence and reranking."""
+"""Text in, translations out: the `Translator`, loading, constraints, postprocessing, confidence and reranking."""

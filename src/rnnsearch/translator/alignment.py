@@ -1,4 +1,8 @@
-"""What an aligner says of translations: their links, found when they are first asked for."""
+"""Lazy alignment links of translations by an aligner.
+
+Aligning is as expensive as a short search and often not needed, so `Translator` gives each translation a `PairLinks`,
+which aligns a whole batch on first access.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,52 +13,58 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.tokenizer import Segmented
 
 
-class AlignedPairs:
-    """An aligner's links of sentence pairs that were made together; found together, when they are first asked for."""
+class BatchLinks:
+    """An aligner's links for a batch of sentence pairs; all are aligned together on first access."""
 
     def __init__(self, aligner: Aligner, pairs: Sequence[tuple[Segmented, Segmented]]) -> None:
-        self._aligner, self._pairs = aligner, pairs
+        self._aligner = aligner
+        self._pairs = pairs
 
     @cached_property
     def words(self) -> list[tuple[Link, ...]]:
-        """Of words."""
-        return self._found([Pair.of_words(source.text, target.text) for source, target in self._pairs])
+        """Links between the words of each pair."""
+        return self._align([Pair.from_words(source.text, target.text) for source, target in self._pairs])
 
     @cached_property
     def tokens(self) -> list[tuple[Link, ...]]:
-        """Of tokens."""
-        return self._found([Pair.of_symbols(source, target) for source, target in self._pairs])
+        """Links between the tokens of each pair."""
+        return self._align([Pair.from_tokens(source, target) for source, target in self._pairs])
 
-    def _found(self, pairs: list[Pair]) -> list[tuple[Link, ...]]:
+    def _align(self, pairs: list[Pair]) -> list[tuple[Link, ...]]:
         return [tuple(sorted(links)) for links in self._aligner.links(pairs)]
 
 
 @dataclass(frozen=True)
-class OneAligned:
-    """The links of one of them."""
+class PairLinks:
+    """The links of one sentence pair of a batch."""
 
-    pairs: AlignedPairs
-    number: int
+    batch: BatchLinks
+    index: int
 
     @property
     def words(self) -> tuple[Link, ...]:
-        """Of its words."""
-        return self.pairs.words[self.number]
+        """Links between words."""
+        return self.batch.words[self.index]
 
     @property
     def tokens(self) -> tuple[Link, ...]:
-        """Of its tokens."""
-        return self.pairs.tokens[self.number]
+        """Links between tokens."""
+        return self.batch.tokens[self.index]
 
 
-def linked(
-    aligner: Aligner, each: Sequence[tuple[Segmented, Segmented]], ranks: Sequence[int]
-) -> list[OneAligned | None]:
-    """The links of each pair of sentences; those of one rank are found together."""
-    links: list[OneAligned | None] = [None] * len(each)
-    for rank in set(ranks):
-        numbers = [n for n, own in enumerate(ranks) if own == rank]
-        pairs = AlignedPairs(aligner, [each[n] for n in numbers])
-        for place, n in enumerate(numbers):
-            links[n] = OneAligned(pairs, place)
-    return links
+def links_by_rank(
+    aligner: Aligner, pairs: Sequence[tuple[Segmented, Segmented]], ranks: Sequence[int]
+) -> list[PairLinks]:
+    """Return lazy links of sentence pairs; those of equal rank in their n-best lists are aligned together.
+
+    So an application that shows only the best translations aligns only these.
+    """
+    indices_by_rank: dict[int, list[int]] = {}
+    for index, rank in enumerate(ranks):
+        indices_by_rank.setdefault(rank, []).append(index)
+    links: dict[int, PairLinks] = {}
+    for indices in indices_by_rank.values():
+        batch = BatchLinks(aligner, [pairs[index] for index in indices])
+        for position, index in enumerate(indices):
+            links[index] = PairLinks(batch, position)
+    return [links[index] for index in range(len(pairs))]

@@ -1,4 +1,9 @@
-"""What search says of each word of a translation, which words a reference has, and what is plainly wrong with one."""
+"""Confidence of words and warnings about translations.
+
+`rnnsearch calibrate` learns, from features of the search, how probable it is that a reference contains a word
+(`learn_calibration`). A translator with a calibration adds the confidence to its translations (`with_confidence`).
+`warnings` needs no calibration.
+"""
 
 from __future__ import annotations
 
@@ -12,147 +17,192 @@ import numpy.typing as npt
 
 from rnnsearch.engine import file
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.calibration import Bin, Calibration, bins, calibrate
+from rnnsearch.metrics.calibration import Bin, Calibration, calibration_bins, calibrate
 from rnnsearch.text.alignments import words
 from rnnsearch.translator.translation import Translation
 
-CONFIDENCE = "confidence.json"
-"""The calibration's name in a model folder."""
+CALIBRATION_FILE = "confidence.json"
+# Names of the columns of `word_features`; stored with a calibration, so they must not change.
 FEATURES = (
     *("word", "weakest symbol", "word before", "word after", "word's log p", "sentence's log p"),
     *("attention entropy", "attention peak", "source use", "length", "replaced"),
 )
-MOST_REPEATED = 4
-"""Words of a phrase whose repetitions are looked for."""
-UNREAD, READ = 0.2, 0.5
-"""A source word that gets less attention than the first in all is unread; a translation reads its source where at least
-the second share of it is not."""
+MAX_SOURCE_USE = 3.0
+PUNCTUATION = ".,;:!?\"'()[]«»„“”‚‘’–—-…¿¡"
+
+MAX_PHRASE_WORDS = 4  # longest phrase whose repetitions are counted
+MIN_WORD_ATTENTION = 0.2  # a source word with less attention in total was not read
+MIN_READ_FRACTION = 0.5  # of the source words, without a warning
 
 
-def features(t: Translation) -> npt.NDArray[np.float64]:
-    """[words, FEATURES]: the log-odds of the word, of its weakest symbol and of its neighbours; the log-probabilities
-    of word and sentence, means of their symbols; entropy of the word's attention over the logarithm of the number of
-    source words, its peak, and how much attention the source word at the peak gets in all (0 without attention); the
-    logarithm of target words a source word; whether the word took the place of an unknown one."""
-    found = np.zeros((len(t.words), len(FEATURES)))
-    if not t.words:
-        return found
-    scores = [own or [0.0] for own in t.word_token_scores]
-    means = np.array([sum(own) / len(own) for own in scores])
+def learn_calibration(translations: Sequence[Translation], references: Sequence[str]) -> Calibration:
+    """Learn a calibration from translations of a dev set and its references.
+
+    Raises:
+        RnnsearchError: Their numbers differ.
+        DataError: There are too few words.
+    """
+    labels = _label_words(translations, references)
+    sentence = np.repeat(np.arange(len(labels)), [len(sentence_labels) for sentence_labels in labels])
+    no_features = np.zeros((0, len(FEATURES)))
+    x = np.concatenate([no_features, *(word_features(translation) for translation in translations)])
+    y = np.concatenate([np.zeros(0, dtype=bool), *labels])
+    return calibrate(FEATURES, x, y, sentence)
+
+
+def reliability_bins(translations: Sequence[Translation], references: Sequence[str]) -> list[Bin]:
+    """Return the words of translations in bins of confidence; no bins for a model that is not calibrated.
+
+    Raises:
+        RnnsearchError: The number of references differs.
+    """
+    confidences = [p for translation in translations for p in translation.word_confidence or ()]
+    if not confidences:
+        return []
+    return calibration_bins(np.array(confidences), np.concatenate(_label_words(translations, references)))
+
+
+def _label_words(translations: Sequence[Translation], references: Sequence[str]) -> list[npt.NDArray[np.bool_]]:
+    """Return which words of each translation are correct (see `correct_words`)."""
+    if len(translations) != len(references):
+        raise RnnsearchError(f"references must be one per sentence ({len(translations)}); got {len(references)}")
+    pairs = zip(translations, references, strict=True)
+    return [correct_words(translation.words, words(reference)) for translation, reference in pairs]
+
+
+def correct_words(translation: Sequence[str], reference: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return, for each word, True if it is in a longest common subsequence with the reference.
+
+    Punctuation at the ends of words is ignored.
+    """
+    a = [word.strip(PUNCTUATION) or word for word in translation]
+    b = [word.strip(PUNCTUATION) or word for word in reference]
+    length = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)  # of the subsequence of the first i and j words
+    for i, word in enumerate(a):
+        for j, other in enumerate(b):
+            if word == other:
+                length[i + 1, j + 1] = length[i, j] + 1
+            else:
+                length[i + 1, j + 1] = max(length[i, j + 1], length[i + 1, j])
+    is_correct = np.zeros(len(a), dtype=bool)
+    i = len(a)
+    j = len(b)
+    while i and j:
+        if a[i - 1] == b[j - 1]:
+            i -= 1
+            j -= 1
+            is_correct[i] = True
+        elif length[i - 1, j] >= length[i, j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return is_correct
+
+
+def word_features(translation: Translation) -> npt.NDArray[np.float64]:
+    """Return [words, FEATURES], the features that the confidence of words depends on.
+
+    - log-odds of the word (mean over its tokens), of its weakest token, and of the words before and after it
+    - mean log-probability of the word's tokens and of the sentence's
+    - entropy of the word's attention, relative to the maximum; its peak; and the total attention that the source word
+      at the peak gets (all 0 without attention)
+    - logarithm of the number of target words per source word
+    - 1 if the word replaced an unknown word
+    """
+    features = np.zeros((len(translation.words), len(FEATURES)))
+    if not translation.words:
+        return features
+    token_scores = [scores or [0.0] for scores in translation.word_token_scores]
+    means = np.array([sum(scores) / len(scores) for scores in token_scores])
     odds = _log_odds(means)
-    found[:, 0], found[:, 1] = odds, _log_odds(np.array([min(own) for own in scores]))
-    found[1:, 2], found[:-1, 3] = odds[:-1], odds[1:]
-    found[:, 4], found[:, 5] = means, t.log_prob / max(1, len(t.token_scores))
-    if t.word_attention is not None and t.word_attention.shape[1]:
-        weights = t.word_attention.astype(np.float64)
-        shares = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
-        entropy = -(shares * np.log(np.maximum(shares, 1e-9))).sum(1)
-        found[:, 6] = entropy / np.log(max(2, weights.shape[1]))
-        found[:, 7] = weights.max(1)
-        found[:, 8] = np.minimum(weights.sum(0)[weights.argmax(1)], 3.0)
-    found[:, 9] = np.log(len(t.words) / max(1, len(t.source_words)))
-    found[:, 10] = [by is not None for by in t.word_replaced]
-    return found
+    features[:, 0] = odds
+    features[:, 1] = _log_odds(np.array([min(scores) for scores in token_scores]))
+    features[1:, 2] = odds[:-1]
+    features[:-1, 3] = odds[1:]
+    features[:, 4] = means
+    features[:, 5] = translation.log_prob / max(1, len(translation.token_scores))
+    if translation.word_attention is not None and translation.word_attention.shape[1]:
+        weights = translation.word_attention.astype(np.float64)  # [words, source words]
+        p = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
+        entropy = -(p * np.log(np.maximum(p, 1e-9))).sum(1)
+        features[:, 6] = entropy / np.log(max(2, weights.shape[1]))
+        features[:, 7] = weights.max(1)
+        features[:, 8] = np.minimum(weights.sum(0)[weights.argmax(1)], MAX_SOURCE_USE)
+    features[:, 9] = np.log(len(translation.words) / max(1, len(translation.source_words)))
+    features[:, 10] = [replaced is not None for replaced in translation.word_replaced]
+    return features
 
 
 def _log_odds(log_p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """log(p / (1 - p)) of log p, within 7 on either side."""
+    """Return log(p / (1 - p)) of log p, limited to +-7."""
     p = np.clip(np.exp(log_p), 1e-3, 1 - 1e-3)
     odds: npt.NDArray[np.float64] = np.log(p / (1 - p))
     return odds
 
 
-def right_words(found: Sequence[str], reference: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which words a longest common subsequence with the reference's has; punctuation at their ends does not count."""
-    a, b = ([word.strip(".,;:!?\"'()[]«»„“”‚‘’–—-…¿¡") or word for word in side] for side in (found, reference))
-    best = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)
-    for i, word in enumerate(a):
-        for j, other in enumerate(b):
-            best[i + 1, j + 1] = best[i, j] + 1 if word == other else max(best[i, j + 1], best[i + 1, j])
-    right, i, j = np.zeros(len(a), dtype=bool), len(a), len(b)
-    while i and j:
-        if a[i - 1] == b[j - 1]:
-            right[i - 1], i, j = True, i - 1, j - 1
-        elif best[i - 1, j] >= best[i, j - 1]:
-            i -= 1
-        else:
-            j -= 1
-    return right
+def load_calibration(path: Path) -> Calibration | None:
+    """Return the calibration of a model folder or engine file, or None if it has none.
+
+    Raises:
+        ModelError: The calibration is damaged.
+    """
+    if path.is_file():
+        return calibration_from_header(file.read_header(path), path)
+    calibration_path = path / CALIBRATION_FILE
+    return Calibration.load(calibration_path, FEATURES) if calibration_path.is_file() else None
 
 
-def learned(translations: Sequence[Translation], references: Sequence[str]) -> Calibration:
-    """A calibration from translations and references of the same sentences.
+def calibration_from_header(header: dict[str, Any], path: Path) -> Calibration | None:
+    """Return the calibration in the header of an engine file, or None if it has none.
 
-    Errors: RnnsearchError where they are not as many; DataError for too few words."""
-    right = _right(translations, references)
-    sentence = np.repeat(np.arange(len(right)), [len(own) for own in right])
-    x = np.concatenate([np.zeros((0, len(FEATURES))), *(features(t) for t in translations)])
-    return calibrate(FEATURES, x, np.concatenate([np.zeros(0, dtype=bool), *right]), sentence)
-
-
-def came_true(translations: Sequence[Translation], references: Sequence[str]) -> list[Bin]:
-    """The words of a calibrated model's translations by how sure it was of them; none of another model's.
-
-    Errors: RnnsearchError where references are not as many."""
-    sure = [p for t in translations for p in t.word_confidence or ()]
-    return bins(np.array(sure), np.concatenate(_right(translations, references))) if sure else []
-
-
-def _right(translations: Sequence[Translation], references: Sequence[str]) -> list[npt.NDArray[np.bool_]]:
-    """`right_words` of each."""
-    if len(translations) != len(references):
-        raise RnnsearchError(f"references must be one a sentence ({len(translations)}); got {len(references)}")
-    return [right_words(t.words, words(reference)) for t, reference in zip(translations, references, strict=True)]
-
-
-def read_calibration(folder: Path) -> Calibration | None:
-    """That of a model folder, or of an engine file, if it has one. Errors: ModelError for a damaged one."""
-    if folder.is_file():
-        return calibration_in(file.header_of(folder), folder)
-    path = folder / CONFIDENCE
-    return Calibration.load(path, FEATURES) if path.is_file() else None
-
-
-def calibration_in(header: dict[str, Any], path: Path) -> Calibration | None:
-    """That of an engine file, if it has one. Errors: as in `read_calibration`."""
+    Raises:
+        ModelError: The calibration is damaged; `path` is named in the message.
+    """
     text = header.get("calibration")
-    return None if text is None else Calibration.of(str(text), path, FEATURES)
+    return None if text is None else Calibration.from_json(str(text), path, FEATURES)
 
 
-def sure(t: Translation, calibration: Calibration) -> Translation:
-    """A translation that says how sure to be of its words."""
-    return replace(t, word_confidence=tuple(map(float, calibration(features(t)))))
+def with_confidence(translation: Translation, calibration: Calibration) -> Translation:
+    """Return a translation with the confidence of its words."""
+    return replace(translation, word_confidence=tuple(map(float, calibration(word_features(translation)))))
 
 
-def warnings(t: Translation) -> tuple[str, ...]:
-    """What is plainly wrong with a translation, if anything: blocked, cut, long, repeated, detached, dropped."""
-    if t.blocked:
+def warnings(translation: Translation) -> tuple[str, ...]:
+    """Return what looks wrong with a translation: blocked, cut, long, repeated, detached, dropped."""
+    if translation.blocked:
         return ("blocked",)
+    source_words = translation.source_words
+    target_words = translation.words
     found = []
-    if not t.finished:
+    if not translation.finished:
         found.append("cut")
-    if len(t.words) > 3 * len(t.source_words) + 10:
+    if len(target_words) > 3 * len(source_words) + 10:
         found.append("long")
-    if repeats(t.words) > repeats(t.source_words):
+    if max_repetitions(target_words) > max_repetitions(source_words):
         found.append("repeated")
-    if t.word_attention is not None and t.rationale is None and t.words and len(t.source_words) > 2:
-        read = t.word_attention.sum(0) >= UNREAD
-        if read.mean() < READ:
-            found.append("detached" if len(t.words) >= len(t.source_words) // 2 else "dropped")
+    # A model with a rationale is meant to read only some words.
+    attention = translation.word_attention if translation.rationale is None else None
+    if attention is not None and target_words and len(source_words) > 2:
+        is_read = attention.sum(0) >= MIN_WORD_ATTENTION
+        if is_read.mean() < MIN_READ_FRACTION:
+            found.append("detached" if len(target_words) >= len(source_words) // 2 else "dropped")
     return tuple(found)
 
 
-def repeats(text: Sequence[str]) -> int:
-    """How often the phrase is said, of `MOST_REPEATED` words at most, that is said most often in a row: a word three
-    times at least, several words twice; else 1."""
-    most = 1
-    for size in range(1, MOST_REPEATED + 1):
+def max_repetitions(text: Sequence[str]) -> int:
+    """Return how often a phrase is repeated in succession, at most, or 1 if none is.
+
+    A single word counts from three occurrences on, a phrase of 2 to `MAX_PHRASE_WORDS` words from two.
+    """
+    max_count = 1
+    for size in range(1, MAX_PHRASE_WORDS + 1):
         start = 0
         while start + 2 * size <= len(text):
-            times, phrase = 1, text[start : start + size]
-            while text[start + times * size : start + (times + 1) * size] == phrase:
-                times += 1
-            if times > 2 or (times == 2 and size > 1):
-                most = max(most, times)
-            start += max(1, (times - 1) * size)
-    return most
+            phrase = text[start : start + size]
+            count = 1
+            while text[start + count * size : start + (count + 1) * size] == phrase:
+                count += 1
+            if count > 2 or (count == 2 and size > 1):
+                max_count = max(max_count, count)
+            start += max(1, (count - 1) * size)
+    return max_count

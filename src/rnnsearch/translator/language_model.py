@@ -1,4 +1,7 @@
-"""A loaded language model: raw text is scored, sampled, or gone on with."""
+"""`TextModel`: a loaded language model that scores, samples and continues plain text.
+
+The class behind `rnnsearch.load_text_model`, the `lm` commands and the language model of a reranker.
+"""
 
 from __future__ import annotations
 
@@ -11,148 +14,168 @@ from typing import Any, NamedTuple
 
 from rnnsearch.errors import ModelError
 from rnnsearch.ops.device import choose_device
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import decode_all, force_decode_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
-from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS
 
 
 class Perplexity(NamedTuple):
-    """How many equally likely choices a text's next unit is worth, by the unit; the end of a text counts as one."""
+    """Perplexity of a text in several units. The end of each line counts as one token, word and character."""
 
     log_prob: float
-    """Of the whole text, natural logarithm."""
-    symbols: int
+    """Log-probability of the text, in nats."""
+    tokens: int
     words: int
     characters: int
 
     @property
-    def per_symbol(self) -> float:
-        """exp of the mean negative log-likelihood of the model's own symbols: of one tokenizer alone comparable."""
-        return math.exp(-self.log_prob / max(1, self.symbols))
+    def per_token(self) -> float:
+        """Perplexity per token; comparable only between models with the same tokenizer."""
+        return math.exp(-self.log_prob / max(1, self.tokens))
 
     @property
     def per_word(self) -> float:
-        """The same by what stands between spaces, whatever the symbols: comparable where no word is unknown."""
+        """Perplexity per word between spaces; comparable between models without unknown words."""
         return math.exp(-self.log_prob / max(1, self.words))
 
     @property
     def bits_per_character(self) -> float:
-        """-log2 p by characters."""
+        """Negative log-probability per character, in bits."""
         return -self.log_prob / math.log(2) / max(1, self.characters)
 
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A text and its probability.
-
-    log_prob: natural logarithm of p(text), its end included. symbols: the text as the model reads it. token_scores:
-    log p of each symbol given those before, and last of the end.
-    """
+    """A text and its probability."""
 
     text: str
     log_prob: float
-    symbols: tuple[str, ...]
+    """Log-probability of the text and its end, in nats."""
+    tokens: tuple[str, ...]
+    """The text as the model reads it."""
     token_scores: tuple[float, ...]
+    """Log-probability of each token given those before it, and last of the end."""
 
 
 class TextModel:
-    """A language model over raw text, a line each."""
+    """A language model over plain text, one line per text."""
 
     def __init__(self, system: System[Any]) -> None:
-        """Errors: ModelError for a system of another kind."""
+        """Make a model from its system; `load_text_model` reads it from a folder.
+
+        Raises:
+            ModelError: The system is not a language model.
+        """
         if not isinstance(system, LanguageSystem):
             raise ModelError(f"this needs a language model; got a {system.kind} model (see `rnnsearch translate`)")
         self.system = system
         self.config = system.config
         self.tokenizer: Tokenizer = system.target
         self.parameters = system.num_parameters
-        """How many numbers training found."""
+        """Number of parameters."""
 
     @cached_property
-    def _prefixes(self) -> Prefixes:
-        return Prefixes(self.tokenizer)
+    def _prefix_reader(self) -> PrefixReader:
+        return PrefixReader(self.tokenizer)
 
     def options(
-        self, beam: int = 1, n_best: int = 1, most: int = 100, variant: Variant | None = None, no_repeat_ngram: int = 0
+        self,
+        beam: int = 1,
+        n_best: int = 1,
+        max_length: int = 100,
+        variant: Variant | None = None,
+        no_repeat_ngram: int = 0,
     ) -> SearchOptions:
-        """How texts are searched for: greedily if nothing is given. `most`: symbols of a text, what it begins with
-        among them."""
+        """Return search options; without arguments, greedy search.
+
+        Args:
+            beam: Beam size.
+            n_best: Number of texts per prefix.
+            max_length: Maximum number of tokens of a text, its prefix included.
+            variant: Search other than a beam, such as sampling.
+            no_repeat_ngram: Length of n-grams that must not be repeated; 0 allows all.
+        """
         return SearchOptions.from_config(
             self.config.search,
             beam=max(beam, n_best),
             n_best=n_best,
             max_ratio=0.0,
-            max_extra=most,
+            max_extra=max_length,
             coverage_penalty=0.0,
             no_repeat_ngram=no_repeat_ngram,
             variant=variant,
         )
 
     def score(self, texts: Sequence[str]) -> list[ScoredText]:
-        """The probability of each text."""
+        """Return texts with their probabilities."""
         segmented = self.tokenizer.segment(texts)
-        found = forced_all(
+        hypotheses = force_decode_all(
             self.system.reference_scorer(),
-            _numbers(len(texts)),
+            _placeholder_sources(len(texts)),
             [text.ids for text in segmented],
             batch_sentences=self.config.search.batch_sentences,
-            make=self.system.make_sources,
+            make_batch=self.system.make_sources,
         )
-        return [
-            ScoredText(text.text, h.log_prob, tuple(text.symbols), h.token_scores)
-            for text, h in zip(segmented, found, strict=True)
-        ]
+        scored = []
+        for text, hypothesis in zip(segmented, hypotheses, strict=True):
+            scored.append(ScoredText(text.text, hypothesis.log_prob, tuple(text.tokens), hypothesis.token_scores))
+        return scored
 
     def perplexity(self, scored: Sequence[ScoredText]) -> Perplexity:
-        """Of scored texts together. Where the model has no symbol for a word, it is that of `<unk>`."""
+        """Return the perplexity of scored texts together; a word outside the vocabulary counts as `<unk>`."""
         return Perplexity(
-            sum(one.log_prob for one in scored),
-            sum(len(one.token_scores) for one in scored),
-            sum(len(one.text.split()) + 1 for one in scored),
-            sum(len(one.text) + 1 for one in scored),
+            sum(text.log_prob for text in scored),
+            sum(len(text.token_scores) for text in scored),
+            sum(len(text.text.split()) + 1 for text in scored),
+            sum(len(text.text) + 1 for text in scored),
         )
 
-    def complete(self, beginnings: Sequence[str], options: SearchOptions | None = None) -> list[list[str]]:
-        """The best texts that begin so, letter for letter; the last word may go on."""
-        begins = [self._prefixes.read(text) for text in beginnings]
-        return [
-            [self._text(h, begin) for h in found]
-            for begin, found in zip(begins, self._search(begins, options or self.options()), strict=True)
-        ]
+    def complete(self, prefixes: Sequence[str], options: SearchOptions | None = None) -> list[list[str]]:
+        """Return the n best texts that begin exactly with each prefix; its last word may be continued."""
+        token_prefixes = [self._prefix_reader.read(text) for text in prefixes]
+        n_best_hypotheses = self._search(token_prefixes, options or self.options())
+        completions = []
+        for prefix, hypotheses in zip(token_prefixes, n_best_hypotheses, strict=True):
+            texts = [self.tokenizer.join_with_offsets(hypothesis.ids, prefix.unknown).text for hypothesis in hypotheses]
+            completions.append(texts)
+        return completions
 
     def sample(self, count: int, options: SearchOptions | None = None) -> list[str]:
-        """Texts drawn from the model. What is drawn hangs on the options' seed and the text's number alone."""
-        found = self.complete([""] * count, options or self.options(variant=Sampling()))
-        return [text for text, *_ in found]
+        """Return random texts; each depends only on the options' seed and its index."""
+        n_best = self.complete([""] * count, options or self.options(variant=Sampling()))
+        return [texts[0] for texts in n_best]
 
-    def _search(self, begins: Sequence[Prefix], options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, prefixes: Sequence[Prefix], options: SearchOptions) -> list[list[Hypothesis]]:
         return decode_all(
             self.system.fast_scorer(self.config.search.precision).scorer,
-            _numbers(len(begins)),
-            options.with_prefixes(begins, self.tokenizer),
+            _placeholder_sources(len(prefixes)),
+            options.with_prefixes(prefixes, self.tokenizer),
             self.config.search.batch_sentences,
-            make=self.system.make_sources,
+            make_batch=self.system.make_sources,
         )
 
-    def _text(self, found: Hypothesis, begin: Prefix) -> str:
-        return self.tokenizer.joined(found.ids, begin.unknown).text
 
-
-def _numbers(count: int) -> list[list[int]]:
-    """In the place of sources: what tells texts apart where they are drawn."""
-    return [[len(SPECIALS) + number] for number in range(count)]
+def _placeholder_sources(count: int) -> list[list[int]]:
+    """Return different sources for texts without a source; random numbers depend on them."""
+    return [[len(SPECIALS) + index] for index in range(count)]
 
 
 def load_text_model(folder: str | Path, device: str = "cpu") -> TextModel:
-    """A language model's folder as a TextModel on `device` (auto, cpu, cuda, cuda:N).
+    """Load the folder of a language model.
 
-    Errors: ModelError, one sentence, also for a model of another kind; ConfigError for a device this machine has not.
+    Args:
+        folder: The folder.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        ModelError: The folder is missing, damaged or not a language model.
+        ConfigError: The device is not available.
     """
     return TextModel(load_system(Path(folder), choose_device(device, "device")))

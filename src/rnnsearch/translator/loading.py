@@ -1,4 +1,4 @@
-"""Model folders, or engine files, as a Translator: one, or several as an ensemble, with a language model or without."""
+"""`load`: a `Translator` from model folders and engine files, alone, as an ensemble, or with a language model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rnnsearch.config import SearchConfig, override_search
 from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.ops.device import choose_device
-from rnnsearch.search.candidates import KEPT, Candidates, read
-from rnnsearch.search.unknown_words import unknown_words
-from rnnsearch.systems.engine_file import exported_lists, load_model
-from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_one_model
+from rnnsearch.search.candidates import MAX_CANDIDATES, Candidates, load_candidates
+from rnnsearch.search.unknown_words import unknown_word_replacer
+from rnnsearch.systems.engine_file import engine_file_candidates, load_model
+from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_single_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
-from rnnsearch.translator.confidence import read_calibration
+from rnnsearch.translator.confidence import load_calibration
 from rnnsearch.translator.translator import Translator
 
 
@@ -37,95 +37,118 @@ def load(
     language_model_weight: float | None = None,
     attended_word: str | None = None,
 ) -> Translator:
-    """A model folder or engine file as a Translator on `device` (auto, cpu, cuda, cuda:N); several as one, an ensemble.
+    """Load a model folder or an engine file; several of them make an ensemble.
 
-    `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
-    `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
-    vocabulary, `precision` (auto, fp32, bf16, int8) and `attended_word` (predicted, read).
-    An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
-    the default, or arithmetic) say how their distributions become one (see `search.ensemble`). So they do of a folder
-    that is an ensemble by itself (`rnnsearch ensemble`).
-    `language_model`, the folder of one with the same target symbols, counts in search by its weight (see
-    `systems.fusion`); a weight of 0 leaves out the one that the first folder may bring.
-    Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
-    ConfigError for a device this machine has not, or where the model has no unknown words or no attention to replace
-    them by; DataError for an unfit dictionary.
+    Options that are omitted default to the `[search]` table of the model, of an ensemble to that of its first model.
+
+    Args:
+        folder: The folder or file, or a list of them. A folder may itself be an ensemble (`rnnsearch ensemble`).
+        device: auto, cpu, cuda or cuda:N.
+        replace_unknown: How to replace unknown words: none, copy or dictionary.
+        dictionary: A TSV file; implies `replace_unknown="dictionary"`.
+        candidates: Size of the candidate lists per source token; 0 for the whole vocabulary.
+        precision: Precision of matrix products: auto, fp32, bf16 or int8.
+        weights: Weights of the models of an ensemble.
+        mean: How an ensemble combines distributions: geometric (the default) or arithmetic.
+        language_model: Folder of a language model with the same target tokens, whose scores count in search.
+        language_model_weight: Weight of its scores; 0 disables the model's own language model, too.
+        attended_word: Word that attention refers to: predicted or read.
+
+    Raises:
+        ModelError: A model is missing, damaged or does not translate, or the models do not fit together.
+        ConfigError: The device is not available, or the model has no unknown words, or no attention to replace them.
+        DataError: The dictionary is invalid.
     """
-    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
+    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(item) for item in folder]
     if not folders:
         raise ModelError("there must be a model folder to load; got none")
-    on = choose_device(device, "device")
-    system, own = load_model(folders[0], on), folders[0]
+    first_folder = folders[0]
+    torch_device = choose_device(device, "device")
+    system = load_model(first_folder, torch_device)
     system.require("translate")
-    asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
-    asked["attended_word"] = attended_word
-    if language_model is not None:
-        asked["language_model"] = str(Path(language_model).absolute())
-    given = {name: value for name, value in asked.items() if value is not None}
-    search = _searching(system.config.search, given | _replacing(replace_unknown, dictionary))
+    overrides: dict[str, Any] = {
+        "candidates": candidates,
+        "precision": precision,
+        "language_model": None if language_model is None else str(Path(language_model).absolute()),
+        "language_model_weight": language_model_weight,
+        "attended_word": attended_word,
+    }
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    search = _override(system.config.search, overrides | _unknown_word_overrides(replace_unknown, dictionary))
     config = system.config.model_copy(update={"search": search})
     if search.attended_word == "read":
         system.require("read")
-    if faults := check_unknown_words(config):
-        raise ConfigError(faults)
-    lists = _candidates(own, search.candidates, system)
-    # A calibration is of what its folder gives by itself, be it several models.
-    as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
-    system = _together(replace(system, config=config), folders, weights, mean, on)
+    if problems := check_unknown_words(config):
+        raise ConfigError(problems)
+    candidate_lists = _load_candidates(first_folder, search.candidates, system)
+    system = _combine(replace(system, config=config), folders, weights, mean, torch_device)
     if search.language_model is not None and search.language_model_weight > 0:
-        language = load_system(config.base / search.language_model, on)
-        system = FusedSystem.of(system, language, search.language_model_weight)
-    calibration = read_calibration(own) if as_calibrated else None
-    return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)
+        language_system = load_system(config.base / search.language_model, torch_device)
+        system = FusedSystem.combine(system, language_system, search.language_model_weight)
+    # A calibration is only valid for the translations of the folder as it is, be it an ensemble.
+    is_as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
+    calibration = load_calibration(first_folder) if is_as_calibrated else None
+    replacer = unknown_word_replacer(config)
+    return Translator(system, replacer, candidate_lists, Aligner.find(first_folder), calibration)
 
 
-def _replacing(replace_unknown: str | None, dictionary: str | Path | None) -> dict[str, Any]:
-    """What takes the place of unknown words, as `[search]` says it."""
-    if replace_unknown is None and dictionary is None:
+def _unknown_word_overrides(replace_unknown: str | None, dictionary: str | Path | None) -> dict[str, Any]:
+    """Return the settings of `[search]` for replacing unknown words."""
+    if dictionary is not None:
+        return {"replace_unknown": replace_unknown or "dictionary", "dictionary": str(Path(dictionary).absolute())}
+    if replace_unknown is None:
         return {}
-    if dictionary is None:
-        kept = {} if replace_unknown == "dictionary" else {"dictionary": None}
-        return {"replace_unknown": replace_unknown, **kept}
-    return {"replace_unknown": replace_unknown or "dictionary", "dictionary": str(Path(dictionary).absolute())}
+    if replace_unknown == "dictionary":  # that of the model
+        return {"replace_unknown": replace_unknown}
+    return {"replace_unknown": replace_unknown, "dictionary": None}
 
 
-def _searching(own: SearchConfig, given: dict[str, Any]) -> SearchConfig:
-    """The model's own `[search]` with what is given in its place. Errors: ConfigError."""
-    if given.get("candidates", 0) > KEPT:
-        raise ConfigError([f"candidates: must be at most {KEPT}; got {given['candidates']}"])
-    search = override_search(own, given)
-    if "language_model_weight" in given and search.language_model is None:
+def _override(search: SearchConfig, overrides: dict[str, Any]) -> SearchConfig:
+    """Return a `[search]` table with some settings replaced.
+
+    Raises:
+        ConfigError: A setting is invalid.
+    """
+    if overrides.get("candidates", 0) > MAX_CANDIDATES:
+        raise ConfigError([f"candidates: must be at most {MAX_CANDIDATES}; got {overrides['candidates']}"])
+    new_search = override_search(search, overrides)
+    if "language_model_weight" in overrides and new_search.language_model is None:
         raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
-    return search
+    return new_search
 
 
-def _candidates(folder: Path, count: int, system: System[Any]) -> Candidates | None:
-    """The candidate lists of a folder, of so many a source symbol; None where none are wanted.
+def _load_candidates(folder: Path, count: int, system: System[Any]) -> Candidates | None:
+    """Return a model's candidate lists of a size, or None for size 0.
 
-    Errors: ModelError where there are none.
+    Raises:
+        ModelError: The model has no such lists.
     """
     if count == 0:
         return None
     if folder.is_file():
-        return exported_lists(folder, count, system.target)
-    return read(folder, count, len(system.source), len(system.target), list(system.target.marks.values()))
+        return engine_file_candidates(folder, count, system.target)
+    return load_candidates(folder, count, len(system.source), len(system.target), list(system.target.annotation_ids.values()))
 
 
-def _together(
-    first: System[Any], folders: Sequence[Path], weights: Sequence[float] | None, mean: str | None, on: torch.device
+def _combine(
+    first: System[Any], folders: Sequence[Path], weights: Sequence[float] | None, mean: str | None, device: torch.device
 ) -> System[Any]:
-    """The system of the first folder with those of the others, or of the ensemble that it is by itself.
+    """Return the ensemble of several folders, or of the one folder that is an ensemble, or a single model's system.
 
-    Errors: ModelError.
+    Raises:
+        ModelError: The models do not fit together, or the options are for an ensemble and there is only one model.
     """
-    own, others = first.config.search.ensemble, folders[1:]
-    if others:
-        require_one_model(first, 1)
-    elif own is not None:
-        others = [first.config.base / member for member in own.members]
-        weights, mean = weights or own.weights, mean or own.mean
+    ensemble = first.config.search.ensemble
+    other_folders = list(folders[1:])
+    if other_folders:
+        require_single_model(first, 1)
+    elif ensemble is not None:
+        other_folders = [first.config.base / member for member in ensemble.members]
+        weights = weights or ensemble.weights
+        mean = mean or ensemble.mean
     elif mean is not None:
-        raise ModelError(f"{folders[0]}: is one model; a mean is of several")
+        raise ModelError(f"{folders[0]}: is one model; a mean needs several")
     elif weights is None:
         return first
-    return EnsembleSystem.of([first, *(load_model(other, on) for other in others)], weights, mean or "geometric")
+    systems = [first, *(load_model(other, device) for other in other_folders)]
+    return EnsembleSystem.combine(systems, weights, mean or "geometric")

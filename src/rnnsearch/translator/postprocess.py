@@ -1,5 +1,8 @@
-"""What follows a search, once the words of translations are chosen: where a model has copied them from, how it spells
-those that its vocabulary lacks, and what takes their place."""
+"""From the tokens that a search has found to text: copied, spelled and replaced words.
+
+`Translator` calls it after every search. Only some models copy words from the source or spell words that are not in
+their vocabulary; the others' `<unk>` may be replaced by an aligned source word or its entry in a dictionary.
+"""
 
 from __future__ import annotations
 
@@ -10,68 +13,100 @@ from typing import Any, TypeVar
 
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.unknown_words import UnknownWords
+from rnnsearch.search.unknown_words import UnknownWordReplacer
 from rnnsearch.systems.system import System
-from rnnsearch.text.alignments import attention_of_symbols
+from rnnsearch.text.alignments import token_attention
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import UNK
 
-Known = Mapping[int, str]
-"""Texts of a translation's unknown words, by their places."""
-One = TypeVar("One")
+KnownWords = Mapping[int, str]
+"""Text of unknown words by their position among the tokens of a translation."""
+Item = TypeVar("Item")
 
 
-class SecondStage:
-    """That of a system; `unknown`: what takes the place of `<unk>`, None: nothing."""
+class Postprocessor:
+    """Makes texts from the hypotheses of a system."""
 
-    def __init__(self, system: System[Any], unknown: UnknownWords | None) -> None:
-        self._system, self._unknown = system, unknown
+    def __init__(self, system: System[Any], replacer: UnknownWordReplacer | None) -> None:
+        """Make a postprocessor; without `replacer`, `<unk>` stays in the text."""
+        self._system = system
+        self._replacer = replacer
 
-    def read(
+    def add_copy_attention(
         self, sources: Sequence[Segmented], hypotheses: Sequence[Hypothesis], columns: ColumnChooser | None = None
     ) -> list[Hypothesis]:
-        """One hypothesis of each source, its attention what its words come from, of a model that copies; `columns`:
-        what a search found them among, if not all symbols."""
-        copying = [n for n, h in enumerate(hypotheses) if h.attention] if self._system.can("copy") else []
-        found = list(hypotheses)
-        if copying:
-            ids = [sources[n].spelled for n in copying], [found[n].ids for n in copying]
-            for n, weights in zip(copying, self._system.copied(*ids, columns), strict=True):
-                cut = {name: own[: len(found[n].token_scores)] for name, own in weights.items()}
-                found[n] = replace(found[n], attention={**found[n].attention, **cut})
-        return found
+        """Return hypotheses whose attention says where words were copied from, if the model copies.
 
-    def texts(
-        self, sources: Sequence[Segmented], hypotheses: Sequence[Hypothesis], known: Sequence[Known], beam: int
+        Args:
+            sources: Source of each hypothesis.
+            hypotheses: The hypotheses.
+            columns: The candidates among which the search has found them, or None for the whole vocabulary.
+        """
+        results = list(hypotheses)
+        if not self._system.can("copy"):
+            return results
+        indices = [index for index, hypothesis in enumerate(hypotheses) if hypothesis.attention]
+        if not indices:
+            return results
+        source_ids = [sources[index].spelled_ids for index in indices]
+        target_ids = [hypotheses[index].ids for index in indices]
+        copy_attention = self._system.copy_attention(source_ids, target_ids, columns)
+        for index, weights_by_source in zip(indices, copy_attention, strict=True):
+            hypothesis = hypotheses[index]
+            length = len(hypothesis.token_scores)
+            copied = {name: weights[:length] for name, weights in weights_by_source.items()}
+            results[index] = replace(hypothesis, attention={**hypothesis.attention, **copied})
+        return results
+
+    def target_texts(
+        self,
+        sources: Sequence[Segmented],
+        hypotheses: Sequence[Hypothesis],
+        known_words: Sequence[KnownWords],
+        beam: int,
     ) -> list[Segmented]:
-        """The text of each hypothesis of a source: its unknown words are those `known`, or are spelled by a beam, or
-        replaced."""
-        given = list(zip(sources, hypotheses, known, strict=True))
-        spelled = [dict[int, str]() for _ in given]
+        """Return the text of each hypothesis.
+
+        Args:
+            sources: Source of each hypothesis.
+            hypotheses: The hypotheses.
+            known_words: Unknown words whose text is known, such as those of a prefix. The others are spelled by the
+                model or replaced.
+            beam: Beam size for spelling.
+        """
+        spelled_words: list[KnownWords] = [{} for _ in hypotheses]
         if self._system.can("spell"):
-            some = [n for n, (_, h, own) in enumerate(given) if _unknown(h) - own.keys()]
-            ids = [sources[n].spelled for n in some], [hypotheses[n].ids for n in some]
-            for n, words in zip(some, self._system.spell(*ids, beam), strict=True):
-                spelled[n] = words
-        return [self._text(*one, words) for one, words in zip(given, spelled, strict=True)]
+            indices = []
+            for index, (hypothesis, known) in enumerate(zip(hypotheses, known_words, strict=True)):
+                if _unknown_positions(hypothesis) - known.keys():
+                    indices.append(index)
+            source_ids = [sources[index].spelled_ids for index in indices]
+            target_ids = [hypotheses[index].ids for index in indices]
+            for index, words in zip(indices, self._system.spell(source_ids, target_ids, beam), strict=True):
+                spelled_words[index] = words
+        rows = zip(sources, hypotheses, known_words, spelled_words, strict=True)
+        return [self._target_text(source, hypothesis, known, spelled) for source, hypothesis, known, spelled in rows]
 
-    def _text(self, source: Segmented, hypothesis: Hypothesis, known: Known, spelled: Known) -> Segmented:
-        target = self._system.target.joined(hypothesis.ids, {**spelled, **known})
-        if self._unknown is None:
+    def _target_text(
+        self, source: Segmented, hypothesis: Hypothesis, known: KnownWords, spelled: KnownWords
+    ) -> Segmented:
+        target = self._system.target.join_with_offsets(hypothesis.ids, {**spelled, **known})
+        if self._replacer is None:
             return target
-        attention, annotation = None, self._system.annotation
+        attention = None
         if hypothesis.weights is not None:
-            read = self._system.config.aligns_previous_word
-            attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
-        told = {} if annotation is None else annotation.places(target, source)
-        return self._unknown.replace(source, target, attention, known, spelled, told)
+            aligns_previous_word = self._system.config.aligns_previous_word
+            attention = token_attention(hypothesis.weights, len(hypothesis.ids), aligns_previous_word)
+        annotation = self._system.annotation
+        annotated_positions = {} if annotation is None else annotation.source_positions(target, source)
+        return self._replacer.replace(source, target, attention, known, spelled, annotated_positions)
 
 
-def _unknown(hypothesis: Hypothesis) -> set[int]:
-    return {place for place, id in enumerate(hypothesis.ids) if id == UNK}
+def _unknown_positions(hypothesis: Hypothesis) -> set[int]:
+    return {position for position, id in enumerate(hypothesis.ids) if id == UNK}
 
 
-def grouped(each: Iterable[One], like: Sequence[Sequence[Any]]) -> list[list[One]]:
-    """A flat list in lists as long as others."""
-    rest = iter(each)
-    return [list(islice(rest, len(one))) for one in like]
+def regroup(items: Iterable[Item], lists: Sequence[Sequence[Any]]) -> list[list[Item]]:
+    """Return a flat sequence as lists of the same lengths as others."""
+    remaining = iter(items)
+    return [list(islice(remaining, len(other))) for other in lists]

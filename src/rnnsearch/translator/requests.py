@@ -1,5 +1,8 @@
-"""What a user asks of translations beside their sources, as a search reads it: terms that they hold, phrases that they
-do not hold, text that they begin with."""
+"""Constraints of a request, converted to what the search understands: terms, banned phrases and prefixes.
+
+Used by `Translator.n_best` and `Translator.options`. The search enforces them (`search.phrases`, `search.banned`,
+`search.prefixes`).
+"""
 
 from __future__ import annotations
 
@@ -17,103 +20,131 @@ from rnnsearch.search.banned import BannedTokens
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import Phrase, WordPhrase
 from rnnsearch.systems.system import System
-from rnnsearch.text.banned import IN_WORD, START, BannedPhrases, goes_on
-from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.banned import INSIDE_WORD, START, BannedPhrases, continues_word
+from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import UNK
 
 
-class Demands:
-    """What can be asked of one system."""
+class ConstraintReader:
+    """Converts the constraints of requests to a system."""
 
-    def __init__(self, system: System[Any], aligner: Aligner | None, replaces: bool) -> None:
-        """`replaces`: other text takes the place of the system's unknown words."""
-        self.system, self.aligner = system, aligner
-        self.target = system.target
-        self.replaces = replaces or system.can("spell")
-        self._banned: tuple[tuple[str, ...], BannedTokens] | None = None
-        """The last banned phrases and what was made of them: a program asks for the same ones over and over."""
+    def __init__(self, system: System[Any], aligner: Aligner | None, replaces_unknown: bool) -> None:
+        """Make a reader.
 
-    def banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedTokens | None:
-        """Phrases that no translation holds; None for none. Errors: RnnsearchError for empty ones, and where other text
-        takes the place of unknown words, which are not banned."""
+        Args:
+            system: The system that translates.
+            aligner: Finds the source words that annotated unknown words of prefixes refer to.
+            replaces_unknown: True if unknown words in translations are replaced.
+        """
+        self._system = system
+        self._aligner = aligner
+        self._target = system.target
+        self._replaces_unknown = replaces_unknown or system.can("spell")
+        # The last banned phrases and the result, because programs usually ban the same phrases in all requests.
+        self._last_banned: tuple[tuple[str, ...], BannedTokens] | None = None
+
+    def banned_phrases(self, phrases: Collection[str], ban_unknown: bool) -> BannedTokens | None:
+        """Return phrases that translations must not contain, or None if there are none.
+
+        Args:
+            phrases: The phrases.
+            ban_unknown: True if `<unk>` is banned.
+
+        Raises:
+            RnnsearchError: A phrase is empty, or unknown words are replaced: a banned phrase could replace them.
+        """
         if not phrases:
             return None
-        if self.replaces and not ban_unknown:
-            raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
-        last, asked = self._banned, tuple(phrases)
-        if last is None or last[0] != asked:
-            self._banned = last = asked, BannedTokens(BannedPhrases(asked), self.target.spellings())
-        return last[1]
+        if self._replaces_unknown and not ban_unknown:
+            raise RnnsearchError("banned phrases need <unk> to be banned, too, because unknown words are replaced")
+        key = tuple(phrases)
+        if self._last_banned is None or self._last_banned[0] != key:
+            self._last_banned = key, BannedTokens(BannedPhrases(key), self._target.token_bytes())
+        return self._last_banned[1]
 
-    def phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
-        """Each sentence's terms in symbols. Errors: RnnsearchError for a search that forces none, and terms that cannot
-        be."""
+    def required_phrases(
+        self, terms: Sequence[Sequence[str]], options: SearchOptions
+    ) -> tuple[tuple[Phrase, ...], ...]:
+        """Return the terms of each sentence as tokens.
+
+        Raises:
+            RnnsearchError: The search does not support terms, or a term is not in the vocabulary or is banned.
+        """
         if options.variant is not None:
             raise RnnsearchError(f"terms need an ordinary beam search; got {options.variant.name}")
         if options.beam == 1:
-            raise RnnsearchError("terms need a beam of 2 or more; got 1")
-        ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
-        for term, phrase in ids.items():
-            if not phrase or UNK in phrase:
-                raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
-            if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
+            raise RnnsearchError("terms need a beam of at least 2; got 1")
+        phrase_by_term: dict[str, Phrase] = {}
+        for term in set(chain.from_iterable(terms)):
+            [ids] = self._target.ids([term])
+            if not ids or UNK in ids:
+                raise RnnsearchError(f'the vocabulary has no token for a word of the term "{term}"; got {tuple(ids)}')
+            if options.banned_phrases is not None and options.banned_phrases.banned.occurs_in(term):
                 raise RnnsearchError(f'a term must not contain a banned phrase; got "{term}"')
-        whole = {
-            term: WordPhrase(phrase, self._goes_on) if goes_on(term[-1:].encode()) else phrase
-            for term, phrase in ids.items()
-        }
-        return tuple(tuple(whole[term] for term in own) for own in terms)
+            # A term that ends with a letter must not be continued to a longer word.
+            ends_in_word = continues_word(term[-1:].encode())
+            phrase_by_term[term] = WordPhrase(ids, self._continues_word) if ends_in_word else tuple(ids)
+        return tuple(tuple(phrase_by_term[term] for term in sentence_terms) for sentence_terms in terms)
 
     @cached_property
-    def _goes_on(self) -> NDArray[np.bool_]:
-        """[V], whether each symbol goes on with a word before it."""
-        return np.array([goes_on(spelling) for spelling in self.target.spellings()])
+    def _continues_word(self) -> NDArray[np.bool_]:
+        """[V], True for each token that continues the word before it."""
+        return np.array([continues_word(spelling) for spelling in self._target.token_bytes()])
 
-    def writes(self, term: str) -> bool:
-        """Whether a translation can hold a text: it is not empty, and all of it is in the vocabulary."""
-        [ids] = self.target.ids([term])
+    def can_write(self, term: str) -> bool:
+        """Return True if a term is not empty and all its words are in the vocabulary."""
+        [ids] = self._target.ids([term])
         return bool(ids) and UNK not in ids
 
-    @cached_property
-    def _prefixes(self) -> Prefixes:
-        return Prefixes(self.target, spells=self.system.can("spell"))
+    def read_prefixes(
+        self, prefixes: Sequence[str], sources: Sequence[Segmented], options: SearchOptions
+    ) -> list[Prefix]:
+        """Return the prefix of each sentence's translations as tokens.
 
-    def begun(self, prefixes: Sequence[str], sources: Sequence[Segmented], options: SearchOptions) -> list[Prefix]:
-        """What each sentence's translations begin with, in symbols. Errors: RnnsearchError where they are not as many
-        as the sentences, of an empty sentence, or hold a banned phrase or, in words without a symbol, begin one."""
+        Raises:
+            RnnsearchError: Their number differs from that of the sentences, an empty sentence has a prefix, or a prefix
+                contains a banned phrase or ends with the start of one in words that are not in the vocabulary.
+        """
         if len(prefixes) != len(sources):
-            raise RnnsearchError(f"prefixes must be one a sentence ({len(sources)}); got {len(prefixes)}")
-        for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            if prefix and not source.ids:
-                raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
-        begins = [self._prefixes.read(prefix) for prefix in prefixes]
+            raise RnnsearchError(f"prefixes must be one per sentence ({len(sources)}); got {len(prefixes)}")
+        for number, (source, text) in enumerate(zip(sources, prefixes, strict=True)):
+            if text and not source.ids:
+                raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{text}"')
+        token_prefixes = [self._prefix_reader.read(text) for text in prefixes]
         if options.banned_phrases is not None:
-            for begin in begins:
-                self._require_none_banned(begin, options.banned_phrases.banned)
-        if self.system.annotation is None:
-            return begins
-        each, whole = self.system.annotation.symbols_a_word, self.system.segment_targets(prefixes, sources, self.aligner)
-        return [
-            begin._replace(
-                ids=tuple(text.ids[: each * len(begin.ids)]),
-                unknown={each * place: word for place, word in begin.unknown.items()},
-            )
-            for begin, text in zip(begins, whole, strict=True)
-        ]
+            for prefix in token_prefixes:
+                self._require_not_banned(prefix, options.banned_phrases.banned)
+        if self._system.annotation is None:
+            return token_prefixes
+        # Annotated texts have several tokens per word.
+        tokens_per_word = self._system.annotation.tokens_per_word
+        annotated_texts = self._system.segment_targets(prefixes, sources, self._aligner)
+        annotated = []
+        for prefix, target in zip(token_prefixes, annotated_texts, strict=True):
+            ids = tuple(target.ids[: tokens_per_word * len(prefix.ids)])
+            unknown = {tokens_per_word * position: word for position, word in prefix.unknown.items()}
+            annotated.append(prefix._replace(ids=ids, unknown=unknown))
+        return annotated
 
-    def _require_none_banned(self, begin: Prefix, banned: BannedPhrases) -> None:
-        """Errors: RnnsearchError for a beginning that holds a banned phrase, or may come to one that the search would
-        not see, for it reads words without a symbol as `<unk>`."""
-        # Without a rest it ends with such a word, or with what stands by it: nothing makes the word longer.
-        if banned.begun(begin.text) or (not begin.rest and banned.held(begin.text)):
-            raise RnnsearchError(f'a prefix must not contain a banned phrase; got "{begin.text}"')
-        if begin.unknown:
-            known = self.target.joined(begin.ids, begin.unknown).text
-            read = self.target.join(begin.ids) + begin.text.removeprefix(known)
-            state = banned.after(START, begin.text)
-            if state > IN_WORD and state != banned.after(START, read):
+    @cached_property
+    def _prefix_reader(self) -> PrefixReader:
+        return PrefixReader(self._target, char_decoding=self._system.can("spell"))
+
+    def _require_not_banned(self, prefix: Prefix, banned: BannedPhrases) -> None:
+        """Raise RnnsearchError if a prefix contains a banned phrase, or could become one unnoticed by the search.
+
+        The search sees words that are not in the vocabulary as `<unk>`.
+        """
+        # Without a rest, the last word is complete, so a phrase at the end counts, too.
+        if banned.is_certain_in(prefix.text) or (not prefix.continuations and banned.occurs_in(prefix.text)):
+            raise RnnsearchError(f'a prefix must not contain a banned phrase; got "{prefix.text}"')
+        if prefix.unknown:
+            known_text = self._target.join_with_offsets(prefix.ids, prefix.unknown).text
+            seen_text = self._target.join(prefix.ids) + prefix.text.removeprefix(known_text)
+            state = banned.advance(START, prefix.text)
+            if state > INSIDE_WORD and state != banned.advance(START, seen_text):
                 raise RnnsearchError(
-                    f"a prefix must not end with the beginning of a banned phrase in which the model has no symbol for "
-                    f'a word; got "{begin.text}"'
+                    "a prefix must not end with the start of a banned phrase that contains a word outside the "
+                    f'vocabulary; got "{prefix.text}"'
                 )

@@ -1,7 +1,9 @@
-"""N-best reranking: the translations that a search found, put in the order of a weighted sum of what several models say
-of each. Weights are learned from a dev set (`metrics.mert`, `metrics.pro`).
+"""Reranking of n-best lists by a weighted sum of features from several models (Och 2003).
 
     score(y, x) = sum over k of w_k h_k(y, x)                                                       (Och 2003, eq. 2)
+
+`learn` finds the weights on a dev set (`rnnsearch reranker`); a `Reranker` orders n-best lists by the sum
+(`rnnsearch translate --reranker`). `Closest` orders them by similarity to a reference, for distillation.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from typing import Literal
 import numpy as np
 
 from rnnsearch.errors import DataError, ModelError, RnnsearchError, must_be_one_of
-from rnnsearch.metrics.calibration import Numbers
-from rnnsearch.metrics.reranking import Counts, NBest, mert, pro, spread
-from rnnsearch.metrics.scores import GOALS, Goal
+from rnnsearch.metrics.calibration import Floats
+from rnnsearch.metrics.reranking import MetricStatistics, NBestLists, mert, pro, feature_deviations
+from rnnsearch.metrics.scores import SACREBLEU_NAMES, MetricName
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.ensemble_folder import copy_model
 from rnnsearch.translator.language_model import TextModel, load_text_model
@@ -30,133 +32,158 @@ from rnnsearch.utils.files import atomic_folder, write_json
 from rnnsearch.utils.tables import as_markdown
 
 Method = Literal["mert", "pro"]
-METHODS: dict[Method, Callable[[NBest], Numbers]] = {"mert": mert, "pro": pro}
-RERANKER, REVERSE, LANGUAGE_MODEL = "reranker.json", "reverse", "language-model"
-"""In a reranker's folder: its weights, and the models that it asks."""
-USUAL = 10
-"""Translations of a sentence to choose from."""
-NEVER = -1e4
-"""What the log-probability of the impossible counts as: a weight of 0 times -inf would be no number."""
+METHODS: dict[Method, Callable[[NBestLists], Floats]] = {"mert": mert, "pro": pro}
+
+# In the folder of a reranker: its weights and its models.
+RERANKER_FILE = "reranker.json"
+REVERSE_FOLDER = "reverse"
+LANGUAGE_MODEL_FOLDER = "language-model"
+
+DEFAULT_N_BEST = 10
+MIN_LOG_PROB = -1e4  # replaces -inf, because a weight of 0 times -inf is NaN
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a sum is of: h_k(y, x)."""
+    """The features h_k(y, x) of translations.
+
+    - score: what the search ranks by
+    - log_prob: log p(y|x), not normalised by length
+    - reverse: log p(x|y) of a model of the other direction, if there is one
+    - language_model: log p(y), if there is a language model
+    - symbols: number of tokens of y, EOS included
+    - words: number of words of y
+    """
 
     reverse: Translator | None = None
-    """A model of the other direction."""
     language_model: TextModel | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """score: what the search ranks by. log_prob: log p(y|x), not divided by any length. reverse: log p(x|y).
-        language_model: log p(y). symbols, words: how many y has, the end symbol among the symbols."""
-        asked = [("reverse", self.reverse), ("language_model", self.language_model)]
-        return ("score", "log_prob", *(name for name, model in asked if model is not None), "symbols", "words")
+        """Names of the features, in the order of their weights."""
+        models = {"reverse": self.reverse, "language_model": self.language_model}
+        return ("score", "log_prob", *(name for name, model in models.items() if model is not None), "symbols", "words")
 
-    def __call__(self, found: Sequence[Sequence[Translation]]) -> list[Numbers]:
-        """Of each list of translations [translations, features]."""
-        every = list(chain.from_iterable(found))
+    def __call__(self, n_best_lists: Sequence[Sequence[Translation]]) -> list[Floats]:
+        """Return the features of each list's translations, [translations, features]."""
+        if not n_best_lists:
+            return []
+        translations = list(chain.from_iterable(n_best_lists))
+        texts = [translation.text for translation in translations]
         values = {
-            "score": [t.score for t in every],
-            "log_prob": [t.log_prob for t in every],
-            "symbols": [len(t.token_scores) for t in every],
-            "words": [len(t.words) for t in every],
+            "score": [translation.score for translation in translations],
+            "log_prob": [translation.log_prob for translation in translations],
+            "symbols": [len(translation.token_scores) for translation in translations],
+            "words": [len(translation.words) for translation in translations],
         }
         if self.reverse is not None:
-            given = self.reverse.score([t.text for t in every], [t.source for t in every])
-            values["reverse"] = [t.log_prob for t in given]
+            sources = [translation.source for translation in translations]
+            values["reverse"] = [scored.log_prob for scored in self.reverse.score(texts, sources)]
         if self.language_model is not None:
-            values["language_model"] = [t.log_prob for t in self.language_model.score([t.text for t in every])]
-        table = np.maximum(np.array([values[name] for name in self.names], dtype=np.float64).T, NEVER)
-        ends = np.cumsum([len(own) for own in found])
-        return np.split(table, ends[:-1]) if len(found) else []
+            values["language_model"] = [scored.log_prob for scored in self.language_model.score(texts)]
+        columns = np.array([values[name] for name in self.names], dtype=np.float64)
+        table = np.maximum(columns.T, MIN_LOG_PROB)  # [all translations, features]
+        ends = np.cumsum([len(translations) for translations in n_best_lists])
+        return np.split(table, ends[:-1])
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """Puts n-best lists in the order of the weighted sum."""
+    """Orders n-best lists by the weighted sum of features."""
 
     languages: tuple[str, str]
-    """The codes of source and target."""
+    """Codes of the source and target language."""
     features: Features
     weights: tuple[float, ...]
-    """One a feature."""
+    """One weight per feature."""
     n_best: int
-    """How many translations of a sentence it has learned to choose from."""
+    """Number of translations per sentence in training."""
 
-    def require(self, translator: Translator) -> None:
-        """Errors: ModelError for a translator of other languages."""
+    def require_languages(self, translator: Translator) -> None:
+        """Raise ModelError if a translator has other languages."""
         if translator.languages != self.languages:
-            told = " to ".join(self.languages), " to ".join(translator.languages)
-            raise ModelError(f"the model must translate from {told[0]}, as the reranker does; it does from {told[1]}")
+            expected = " to ".join(self.languages)
+            actual = " to ".join(translator.languages)
+            raise ModelError(f"the model must translate from {expected}, like the reranker; got {actual}")
 
     def wide_enough(self, options: SearchOptions) -> SearchOptions:
-        """Options with a beam that finds as many translations as it has learned to choose from."""
-        wide = self.n_best if options.variant is None else options.variant.default_beam(options.beam, self.n_best)
-        return replace(options, beam=max(options.beam, wide))
+        """Return options whose beam finds as many translations as the reranker was trained with."""
+        beam = self.n_best if options.variant is None else options.variant.default_beam(options.beam, self.n_best)
+        return replace(options, beam=max(options.beam, beam))
 
-    def scores(self, found: Sequence[Sequence[Translation]]) -> list[Numbers]:
-        """The weighted sums of each list's translations."""
-        return [own @ np.array(self.weights) for own in self.features(found)]
+    def scores(self, n_best_lists: Sequence[Sequence[Translation]]) -> list[Floats]:
+        """Return the weighted sums of each list's translations."""
+        return [features @ np.array(self.weights) for features in self.features(n_best_lists)]
 
-    def ordered(self, found: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
-        """Each list, the best first; of equals the one that was before. As in search, a translation that was cut off
-        comes after those that are finished."""
-        return [
-            [own[n] for n in sorted(range(len(own)), key=lambda n: (not own[n].finished, -sums[n]))]
-            for own, sums in zip(found, self.scores(found), strict=True)
-        ]
+    def ordered(self, n_best_lists: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
+        """Return each list ordered by score; as in search, translations that were cut off come last."""
+        ordered_lists = []
+        for translations, scores in zip(n_best_lists, self.scores(n_best_lists), strict=True):
+            keys = [(not translation.finished, -score) for translation, score in zip(translations, scores, strict=True)]
+            order = sorted(range(len(translations)), key=keys.__getitem__)
+            ordered_lists.append([translations[index] for index in order])
+        return ordered_lists
 
     def save(self, folder: Path, reverse: Path | None = None, language_model: Path | None = None) -> None:
-        """Write a folder, or write it over, with copies of the models, which are read from theirs.
+        """Write or replace the folder of a reranker.
 
-        Errors: RnnsearchError as in `require_free`, and where the folder cannot be written.
+        Args:
+            folder: The folder.
+            reverse: Folder of the reverse model, which is copied.
+            language_model: Folder of the language model, which is copied.
+
+        Raises:
+            RnnsearchError: The folder contains something else, or cannot be written.
         """
-        require_free(folder)
+        require_reranker_or_new(folder)
         with atomic_folder(folder) as temporary:
-            for name, own in ((REVERSE, reverse), (LANGUAGE_MODEL, language_model)):
-                if own is not None:
-                    copy_model(own, temporary / name)
+            if reverse is not None:
+                copy_model(reverse, temporary / REVERSE_FOLDER)
+            if language_model is not None:
+                copy_model(language_model, temporary / LANGUAGE_MODEL_FOLDER)
             weights = dict(zip(self.features.names, self.weights, strict=True))
-            write_json(temporary / RERANKER, {"languages": self.languages, "n_best": self.n_best, "weights": weights})
+            contents = {"languages": self.languages, "n_best": self.n_best, "weights": weights}
+            write_json(temporary / RERANKER_FILE, contents)
 
 
-def require_free(folder: Path) -> None:
-    """Errors: RnnsearchError where something else than a reranker is."""
-    if folder.exists() and not (folder / RERANKER).is_file():
-        raise RnnsearchError(f"{folder}: there is something else than a reranker already; name another folder")
+def require_reranker_or_new(folder: Path) -> None:
+    """Raise RnnsearchError if a folder exists that is not a reranker."""
+    if folder.exists() and not (folder / RERANKER_FILE).is_file():
+        raise RnnsearchError(f"{folder}: exists and is not a reranker; choose another folder")
 
 
 def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
-    """Read what `Reranker.save` wrote, its models onto `device`.
+    """Load the folder of a reranker and its models.
 
-    Errors: ModelError, one sentence, for a missing, damaged or foreign folder, also of one of its models; ConfigError
-    for a device this machine has not.
+    Raises:
+        ModelError: The folder or one of its models is missing or damaged, or is something else.
+        ConfigError: The device is not available.
     """
-    path = Path(folder) / RERANKER
+    path = Path(folder) / RERANKER_FILE
     if not path.is_file():
-        raise ModelError(f"{folder}: must be a folder that `rnnsearch reranker` has made; it lacks {RERANKER}")
-    reverse, language_model = (path.parent / name for name in (REVERSE, LANGUAGE_MODEL))
+        raise ModelError(f"{folder}: must be a folder written by `rnnsearch reranker`; it has no {RERANKER_FILE}")
+    reverse = path.parent / REVERSE_FOLDER
+    language_model = path.parent / LANGUAGE_MODEL_FOLDER
     features = load_features(
         reverse if reverse.is_dir() else None, language_model if language_model.is_dir() else None, device
     )
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        source, target = map(str, raw["languages"])
-        weights = {str(name): float(weight) for name, weight in raw["weights"].items()}
-        n_best = int(raw["n_best"])
+        contents = json.loads(path.read_text(encoding="utf-8"))
+        source, target = map(str, contents["languages"])
+        weights = {str(name): float(weight) for name, weight in contents["weights"].items()}
+        n_best = int(contents["n_best"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise ModelError(f"{path}: must be what `rnnsearch reranker` writes; got a damaged or foreign file") from None
+        raise ModelError(f"{path}: must be a file written by `rnnsearch reranker`; it is damaged") from None
     if set(weights) != set(features.names) or not all(map(math.isfinite, weights.values())) or n_best < 2:
-        raise ModelError(f"{path}: is not of the models in its folder; learn the reranker again")
+        raise ModelError(f"{path}: does not fit the models in its folder; learn the reranker again")
     return Reranker((source, target), features, tuple(weights[name] for name in features.names), n_best)
 
 
 def load_features(reverse: Path | None = None, language_model: Path | None = None, device: str = "cpu") -> Features:
-    """The features that these model folders give, and those that need none.
+    """Load the models of features from their folders, if there are any.
 
-    Errors: as in `load` and `load_text_model`.
+    Raises:
+        RnnsearchError: As in `load` and `load_text_model`.
     """
     return Features(
         None if reverse is None else load(reverse, device),
@@ -165,28 +192,34 @@ def load_features(reverse: Path | None = None, language_model: Path | None = Non
 
 
 @dataclass(frozen=True)
-class Learned:
-    """A reranker, and how well it does on the dev set that it was learned from."""
+class LearnedReranker:
+    """A reranker and its scores on the dev set."""
 
     reranker: Reranker
-    shares: tuple[float, ...]
-    """Of each feature, its weight times its standard deviation within a list, their sizes summing to 1: how much it
-    decides."""
+    influences: tuple[float, ...]
+    """Influence of each feature: its weight times its standard deviation within a list; absolute values sum to 1."""
     metric: str
-    """As sacreBLEU calls it."""
+    """Name of the metric, as sacreBLEU calls it."""
     before: float
-    """The dev set's score in the search's own order."""
+    """Score in the order of the search."""
     after: float
-    """Reranked."""
+    """Score in the order of the reranker."""
     oracle: float
-    """With the best of each list."""
+    """Score of the best translation of each list."""
 
     def table(self) -> str:
-        """The weights and the scores, as two tables in Markdown."""
-        each = zip(self.reranker.features.names, self.reranker.weights, self.shares, strict=True)
-        weights = [["feature", "weight", "share"], *([name, f"{w:.4f}", f"{share:+.0%}"] for name, w, share in each)]
-        told = (("as searched", self.before), ("reranked", self.after), ("the best of each list", self.oracle))
-        scores = [["dev set", self.metric], *([name, f"{score:.2f}"] for name, score in told)]
+        """Return the weights and the scores as two Markdown tables."""
+        weights = [["feature", "weight", "share"]]
+        for name, weight, influence in zip(
+            self.reranker.features.names, self.reranker.weights, self.influences, strict=True
+        ):
+            weights.append([name, f"{weight:.4f}", f"{influence:+.0%}"])
+        scores = [
+            ["dev set", self.metric],
+            ["as searched", f"{self.before:.2f}"],
+            ["reranked", f"{self.after:.2f}"],
+            ["the best of each list", f"{self.oracle:.2f}"],
+        ]
         return as_markdown(weights) + "\n" + as_markdown(scores)
 
 
@@ -196,67 +229,82 @@ def learn(
     references: Sequence[str],
     features: Features,
     method: Method = "mert",
-    metric: Goal = "bleu",
-    n_best: int = USUAL,
-) -> Learned:
-    """Learn a reranker of a translator's n best of a dev set; `metric` is what is to be best.
+    metric: MetricName = "bleu",
+    n_best: int = DEFAULT_N_BEST,
+) -> LearnedReranker:
+    """Learn a reranker from a translator's n-best lists of a dev set.
 
-    Its beam grows to `n_best`, and all that it finds counts. Errors: RnnsearchError for an unknown method or metric,
-    and an n_best below 2; DataError for no sentences, references that are not as many, and as in `pro`; ModelError for
-    models of other languages.
+    Args:
+        translator: The translator, whose beam grows to `n_best`; all translations that it finds are used.
+        sources: Source sentences.
+        references: Their references.
+        features: The features.
+        method: Learning method.
+        metric: Metric to maximise.
+        n_best: Number of translations per sentence.
+
+    Raises:
+        RnnsearchError: The method or metric is unknown, or `n_best` is below 2.
+        DataError: There are no sentences, or not as many references, and as in `pro`.
+        ModelError: A model of the features has other languages.
     """
     if method not in METHODS:
         raise RnnsearchError(f"method {must_be_one_of(METHODS, method)}")
     if n_best < 2:
-        raise RnnsearchError(f"n_best must be at least 2, to choose from; got {n_best}")
+        raise RnnsearchError(f"n_best must be at least 2, to have a choice; got {n_best}")
     if not sources or len(sources) != len(references):
-        raise DataError(f"references must be one a sentence, and some; got {len(references)} for {len(sources)}")
+        raise DataError(f"references must be one per sentence, and some; got {len(references)} for {len(sources)}")
     source, target = translator.languages
-    _require_languages(features, source, target)
+    _check_languages(features, source, target)
     options = translator.options(n_best=n_best)
-    found = translator.n_best(sources, replace(options, n_best=options.beam))
-    lists = [[t for t in own if t.finished] or own for own in found]
+    lists = []
+    for translations in translator.n_best(sources, replace(options, n_best=options.beam)):
+        finished = [translation for translation in translations if translation.finished]
+        lists.append(finished or translations)
     values = features(lists)
-    scale = spread(values)
-    texts = [[t.text for t in own] for own in lists]
-    candidates = NBest.of([own / scale for own in values], texts, references, metric, target)
-    shares = METHODS[method](candidates)
-    weights = shares / scale
-    alone = np.eye(len(scale))[0]
-    return Learned(
-        Reranker((source, target), features, _shared(weights), n_best),
-        _shared(shares),
-        GOALS[metric],
-        candidates.score(alone),
-        candidates.score(shares),
-        candidates.oracle,
+    scale = feature_deviations(values)  # [features], standard deviations within a list
+    texts = [[translation.text for translation in translations] for translations in lists]
+    candidates = NBestLists.from_texts([rows / scale for rows in values], texts, references, metric, target)
+    influences = METHODS[method](candidates)
+    search_score_only = np.eye(len(scale))[0]  # the first feature is the score of the search
+    return LearnedReranker(
+        Reranker((source, target), features, _normalised(influences / scale), n_best),
+        _normalised(influences),
+        SACREBLEU_NAMES[metric],
+        before=candidates.score(search_score_only),
+        after=candidates.score(influences),
+        oracle=candidates.oracle,
     )
 
 
-def _shared(weights: Numbers) -> tuple[float, ...]:
-    """Weights whose sizes sum to 1, which puts translations in the same order."""
+def _normalised(weights: Floats) -> tuple[float, ...]:
+    """Return weights divided by the sum of their absolute values; the order of translations stays the same."""
     return tuple(map(float, weights / max(float(np.abs(weights).sum()), 1e-30)))
 
 
-def _require_languages(features: Features, source: str, target: str) -> None:
-    """Errors: ModelError for models of other languages than those of a translator."""
-    reverse, language_model = features.reverse, features.language_model
-    if reverse is not None:
-        reverse.require_reverse_of(source, target)
-    if language_model is not None and language_model.config.data.target != target:
-        told = language_model.config.data.target
-        raise ModelError(f"the language model must be of {target}; it is of {told}")
+def _check_languages(features: Features, source: str, target: str) -> None:
+    """Raise ModelError if a model of the features does not fit a translator's languages."""
+    if features.reverse is not None:
+        features.reverse.require_reverse_of(source, target)
+    if features.language_model is not None and features.language_model.config.data.target != target:
+        language = features.language_model.config.data.target
+        raise ModelError(f"the language model must be of {target}; got {language}")
 
 
 class Closest:
-    """Puts what is closest to a reference first: the choice of sequence-level interpolation (Kim & Rush 2016, section
-    3.3), argmax over the beam of sim(y, reference), sim being BLEU of the sentence, smoothed (`metrics.n_best`)."""
+    """Puts the translation closest to a reference first, as sequence-level interpolation does (Kim & Rush 2016).
+
+    This is argmax over the beam of sim(y, reference) (section 3.3), where sim is smoothed sentence-level BLEU.
+    """
 
     def __init__(self, language: str = "") -> None:
-        """`language`: the target's code."""
-        self._metric = Counts("bleu", language)
+        """Make the order for a target language, given by its code."""
+        self._metric = MetricStatistics("bleu", language)
 
-    def __call__(self, found: Sequence[Translation], reference: str) -> list[Translation]:
-        """A sentence's translations, the others behind in their order; the search's best first if nothing is closer."""
-        chosen = self._metric.closest([one.text for one in found], reference)
-        return [found[chosen], *found[:chosen], *found[chosen + 1 :]]
+    def __call__(self, translations: Sequence[Translation], reference: str) -> list[Translation]:
+        """Return a sentence's translations, the closest first and the others in their order.
+
+        Of equally close translations, the best of the search is first.
+        """
+        closest = self._metric.closest([translation.text for translation in translations], reference)
+        return [translations[closest], *translations[:closest], *translations[closest + 1 :]]

@@ -1,9 +1,13 @@
-"""The Translator: raw text in, translations with scores and alignments out."""
+"""`Translator`: plain text in, translations with scores and alignments out.
+
+The class behind `rnnsearch.load`, the commands, the server and evaluation. It connects a `System` (model and
+tokenizers), a search, postprocessing, an aligner and a calibration, each of which can be changed independently.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
@@ -12,107 +16,118 @@ import numpy as np
 import torch
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.config import RunConfig
 from rnnsearch.errors import ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
-from rnnsearch.search.beam import stream
+from rnnsearch.search.beam import greedy_stream
 from rnnsearch.search.candidates import Candidates
-from rnnsearch.search.decode import decode_all, forced_all
-from rnnsearch.search.forced import following
+from rnnsearch.search.decode import decode_all, force_decode_all
+from rnnsearch.search.forced import next_tokens
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
-from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.search.scorer import Scorer
-from rnnsearch.search.unknown_words import UnknownWords
+from rnnsearch.search.unknown_words import UnknownWordReplacer
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import PROTECTED, MarkedText, Protected
-from rnnsearch.text.terms import Glossary, inlined
+from rnnsearch.text.terms import Glossary, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.translator.alignment import AlignedPairs, OneAligned, linked
-from rnnsearch.translator.confidence import sure
-from rnnsearch.translator.postprocess import SecondStage, grouped
-from rnnsearch.translator.requests import Demands
-from rnnsearch.translator.translation import Matrix, Translation, in_words, reasoned
+from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
+from rnnsearch.translator.confidence import with_confidence
+from rnnsearch.translator.postprocess import KnownWords, Postprocessor, regroup
+from rnnsearch.translator.requests import ConstraintReader
+from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
 
-NO_ALIGNER = "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
+NO_ALIGNER = "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
 
 
 class Translator:
-    """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
+    """A loaded model that translates, scores and aligns text. One sentence in is one translation out."""
 
     def __init__(
         self,
         system: System[Any],
-        unknown: UnknownWords | None = None,
+        unknown: UnknownWordReplacer | None = None,
         candidates: Candidates | None = None,
         aligner: Aligner | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        """Errors: ModelError where the system cannot translate."""
+        """Make a translator from its parts; `loading.load` reads them from a folder.
+
+        Raises:
+            ModelError: The system cannot translate.
+        """
         system.require("translate")
         self.system = system
         self.model: Any = system.model
-        """The system's module; of an ensemble, those of its members."""
+        """The PyTorch module; of an ensemble, the modules of its members."""
         self.config: RunConfig = system.config
+        """The model's run file."""
         self.source: Tokenizer = system.source
+        """Tokenizer of the source language."""
         self.target: Tokenizer = system.target
+        """Tokenizer of the target language."""
         self.languages = self.config.data.single_source, self.config.data.target
-        """The codes of source and target."""
+        """Codes of the source and target language."""
         self.parameters = system.num_parameters
-        """How many numbers training found."""
+        """Number of parameters."""
         self.attends = system.can("attend")
-        """Whether the model has attention."""
+        """True if the model has attention."""
         self.aligner = aligner
-        """What alignments come from; None: from attention."""
+        """Source of alignments; None if they come from attention."""
         self.calibration = calibration
-        """What says how sure to be of a word; None: nothing."""
+        """Estimates the confidence of words; None if the model is not calibrated."""
         self.unknown = unknown
-        """What takes the place of `<unk>` in what is found; None: nothing."""
-        self.second = SecondStage(system, unknown)
-        """What follows a search."""
+        """Replaces `<unk>` in translations; None if it is kept."""
+        self.postprocessor = Postprocessor(system, unknown)
+        """Makes texts from the tokens that a search has found."""
         self.candidates = candidates
-        """The symbols that a batch's translations are made of; None: all."""
-        self.demands = Demands(system, aligner, replaces=unknown is not None)
-        """What may be asked of translations beside their sources."""
+        """Restricts the target vocabulary of a batch; None for the whole vocabulary."""
+        self.constraints = ConstraintReader(system, aligner, replaces_unknown=unknown is not None)
+        """Converts terms, banned phrases and prefixes to tokens."""
         self.reads_terms = self.config.text.inline_terms is not None
-        """Whether texts may hold target terms inline (`with_terms`), which the model has learned to write."""
+        """True if the model was trained to read target terms in the source (see `with_terms`)."""
 
     @cached_property
-    def search(self) -> Fastest:
-        """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
+    def search(self) -> FastestScorer:
+        """The fastest scorer on this machine in the precision of `[search]`; made on first use."""
         return self.system.fast_scorer(self.config.search.precision)
-
-    def require_confidence(self) -> None:
-        """Errors: ModelError for a model that cannot say how sure it is."""
-        if self.calibration is None:
-            raise ModelError("this needs a calibrated model: `rnnsearch calibrate MODEL SRC REF`, on a dev set")
-
-    def require_reverse_of(self, source: str, target: str) -> None:
-        """Errors: ModelError for a model that does not translate back, from `target` to `source`."""
-        if self.languages != (target, source):
-            told = " to ".join(self.languages)
-            raise ModelError(f"the reverse model must translate from {target} to {source}; it does from {told}")
-
-    def prepare(self) -> None:
-        """Make now what the first translation would make."""
-        _ = self.search
 
     @property
     def device(self) -> torch.device:
-        """Where it translates."""
+        """The device of the search."""
         return self.search.scorer.device
 
+    def prepare(self) -> None:
+        """Make everything now that would be made at the first translation."""
+        _ = self.search
+
+    def require_confidence(self) -> None:
+        """Raise ModelError if the model is not calibrated."""
+        if self.calibration is None:
+            raise ModelError("this needs a calibrated model: run `rnnsearch calibrate MODEL SRC REF` on a dev set")
+
+    def require_reverse_of(self, source: str, target: str) -> None:
+        """Raise ModelError if the model does not translate from `target` to `source`."""
+        if self.languages != (target, source):
+            direction = " to ".join(self.languages)
+            raise ModelError(f"the reverse model must translate from {target} to {source}; got {direction}")
+
     def require_alignments(self, by: str | None = None) -> AlignedBy:
-        """What aligns: what is asked for, or the best there is. Errors: RnnsearchError for what there is not at all;
-        ModelError for what this model has not, or where it has nothing."""
+        """Return the source of alignments: the requested one, or else the best one that the model has.
+
+        Raises:
+            RnnsearchError: The name is unknown.
+            ModelError: The model does not have it, or has none.
+        """
         if by is not None and by not in ALIGNED_BY:
             raise RnnsearchError(f"by {must_be_one_of(ALIGNED_BY, by)}")
         if by is None and self.aligner is None and not self.attends:
-            raise ModelError(f"{NO_ALIGNER} (nor has it attention)")
+            raise ModelError(f"{NO_ALIGNER} (it has no attention, either)")
         by = by or ("attention" if self.aligner is None else "aligner")
         if by == "aligner" and self.aligner is None:
             raise ModelError(NO_ALIGNER)
@@ -131,15 +146,26 @@ class Translator:
         variant: Variant | None = None,
         banned: Collection[str] = (),
     ) -> SearchOptions:
-        """Search options: the model's own defaults where nothing is given; a beam of one where samples are drawn, of as
-        many as there are noisy chains.
+        """Return search options; arguments that are omitted default to the model's.
 
-        A default beam grows to `n_best`. `banned`: words and phrases that no translation holds, letter for letter (see
-        `text.banned`). Errors: RnnsearchError for a given beam that is narrower than `n_best`, and for banned phrases
-        that are empty, or where other text takes the place of unknown words.
+        Args:
+            beam: Beam size. The default grows to `n_best`, and depends on the variant: one for samples, one per chain
+                of noisy search.
+            n_best: Number of translations per sentence.
+            length_penalty: Exponent of the length by which scores are divided.
+            max_length: Maximum number of tokens of a translation; by default it depends on the source.
+            ban_unknown: True if translations must not contain `<unk>`.
+            no_repeat_ngram: Length of n-grams that must not be repeated; 0 allows all.
+            variant: Search other than a beam.
+            banned: Words and phrases that translations must not contain (see `text.banned`).
+
+        Raises:
+            RnnsearchError: The beam is smaller than `n_best`, or a banned phrase is empty or cannot be banned because
+                unknown words are replaced.
         """
-        search: SearchConfig = self.config.search
-        each = 1 if self.system.annotation is None else self.system.annotation.symbols_a_word
+        search = self.config.search
+        annotation = self.system.annotation
+        tokens_per_word = 1 if annotation is None else annotation.tokens_per_word
         if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         if beam is None:
@@ -148,14 +174,16 @@ class Translator:
             search,
             beam=beam,
             length_penalty=length_penalty,
-            max_ratio=each * search.max_ratio if max_length is None else 0.0,
-            max_extra=each * (search.max_extra if max_length is None else max_length),
+            max_ratio=tokens_per_word * search.max_ratio if max_length is None else 0.0,
+            max_extra=tokens_per_word * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
-            banned=self.target.unknown if ban_unknown else frozenset(),
-            banned_phrases=self.demands.banned(banned, ban_unknown),
+            banned=self.target.unknown_ids if ban_unknown else frozenset(),
+            banned_phrases=self.constraints.banned_phrases(banned, ban_unknown),
             no_repeat_ngram=no_repeat_ngram,
             variant=variant,
         )
+
+    # Translation.
 
     @overload
     def translate(self, text: str, options: SearchOptions | None = None) -> Translation: ...
@@ -163,10 +191,10 @@ class Translator:
     def translate(self, text: list[str], options: SearchOptions | None = None) -> list[Translation]: ...
 
     def translate(self, text: str | list[str], options: SearchOptions | None = None) -> Translation | list[Translation]:
-        """The best translation of a sentence, or of each sentence of a list."""
+        """Return the best translation of a sentence, or of each sentence of a list."""
         if isinstance(text, str):
             return self.n_best([text], options)[0][0]
-        return [best[0] for best in self.n_best(text, options)]
+        return [translations[0] for translations in self.n_best(text, options)]
 
     def translate_marked(
         self,
@@ -175,191 +203,303 @@ class Translator:
         tags: bool = True,
         protect: Collection[Protected] = (),
     ) -> list[str]:
-        """The best translations of sentences that hold inline tags, which come out around the words that are aligned to
-        theirs, or what is to stay letter for letter (see `text.marks`).
+        """Translate sentences with inline tags, which are placed around the aligned words, or with protected text.
 
-        Errors: ModelError where nothing aligns; RnnsearchError for another name in `protect`.
+        Args:
+            texts: The sentences.
+            options: How to search.
+            tags: True if the sentences contain tags.
+            protect: Types of text that is copied exactly (see `text.markup.marks`).
+
+        Raises:
+            ModelError: The model has no alignments.
+            RnnsearchError: A name in `protect` is unknown.
         """
         self.require_alignments()
         for name in protect:
             if name not in PROTECTED:
                 raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
-        marked = [MarkedText(text, tags, protect) for text in texts]
-        found = self.translate([m.text for m in marked], options)
-        return [m.placed(t.text, t.alignment if m.marks else ()) for m, t in zip(marked, found, strict=True)]
+        marked_texts = [MarkedText(text, tags, protect) for text in texts]
+        translations = self.translate([marked.text for marked in marked_texts], options)
+        results = []
+        for marked, translation in zip(marked_texts, translations, strict=True):
+            links = translation.alignment if marked.marks else ()
+            results.append(marked.place(translation.text, links))
+        return results
+
+    def segment(self, texts: Sequence[str | Segmented]) -> list[Segmented]:
+        """Return sentences as source tokens; those that are segmented already are returned as they are.
+
+        The methods of this class accept segmented sentences instead of texts, so a caller that needs their lengths
+        first, such as the server, does not tokenize them twice.
+
+        Raises:
+            DataError: A text is not valid Unicode.
+        """
+        new = iter(self.system.segment_sources([text for text in texts if isinstance(text, str)]))
+        segmented = []
+        for text in texts:
+            segmented.append(next(new) if isinstance(text, str) else text)
+        return segmented
 
     def n_best(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str | Segmented],
         options: SearchOptions | None = None,
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
         prefixes: Sequence[str] | None = None,
         terms: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Translation]]:
-        """The `options.n_best` best translations of each sentence, best first (fewer if fewer were found).
+        """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
-        `prefixes`: for each sentence, text that its translations begin with, letter for letter. It may end inside
-        a word. `terms`: for each sentence, words and phrases that its translations hold, in whatever place (see
-        `search.phrases`; `text.glossary` finds them). Errors: RnnsearchError where they are not as many as the
-        sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
+        Args:
+            texts: The sentences.
+            options: How to search; `options.n_best` is the number of translations.
+            batch_sentences: Maximum number of sentences per batch.
+            progress: Called with the number of finished sentences after each batch.
+            prefixes: For each sentence, text that its translations begin with exactly; it may end inside a word.
+            terms: For each sentence, words and phrases that its translations contain, in any position.
+
+        Raises:
+            RnnsearchError: The number of prefixes or terms differs from that of the sentences, an empty sentence has a
+                prefix, or a term contains a word that is not in the vocabulary.
         """
         options = options or self.options()
-        sources = [source.to_translate for source in self.system.segment_sources(texts)]
+        sources = [source.translatable for source in self.segment(texts)]
         if terms is not None:
-            if len(terms) != len(texts):
-                raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
+            if len(terms) != len(sources):
+                raise RnnsearchError(f"terms must be one list per sentence ({len(sources)}); got {len(terms)}")
             if any(terms):
-                options = replace(options, phrases=self.demands.phrases(terms, options))
-        begins = None if prefixes is None else self.demands.begun(prefixes, sources, options)
-        if begins is not None:
-            options = options.with_prefixes(begins, self.target)
-        size = batch_sentences or self.config.search.batch_sentences
-        found = decode_all(
+                options = replace(options, phrases=self.constraints.required_phrases(terms, options))
+        known_words: list[KnownWords] = [{} for _ in sources]
+        if prefixes is not None:
+            token_prefixes = self.constraints.read_prefixes(prefixes, sources, options)
+            options = options.with_prefixes(token_prefixes, self.target)
+            known_words = [prefix.unknown for prefix in token_prefixes]
+        n_best_hypotheses = decode_all(
             self.search.scorer,
-            [s.spelled for s in sources],
+            [source.spelled_ids for source in sources],
             options,
-            size,
-            make=self.system.make_sources,
-            columns=self.candidates,
+            batch_sentences or self.config.search.batch_sentences,
+            make_batch=self.system.make_sources,
+            candidates=self.candidates,
             progress=progress,
         )
-        known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
-        of_each = [source for source, own in zip(sources, found, strict=True) for _ in own]
-        given = [words for words, own in zip(known, found, strict=True) for _ in own]
-        hypotheses = self.second.read(of_each, [h for own in found for h in own], self.candidates)
-        targets = self.second.texts(of_each, hypotheses, given, options.beam)
-        ranks = [rank for own in found for rank in range(len(own))]
-        return grouped(self._translations(of_each, targets, hypotheses, ranks=ranks), found)
+        # One row per hypothesis.
+        row_sources: list[Segmented] = []
+        row_known_words: list[KnownWords] = []
+        row_hypotheses: list[Hypothesis] = []
+        row_ranks: list[int] = []
+        for source, known, hypotheses in zip(sources, known_words, n_best_hypotheses, strict=True):
+            row_sources += [source] * len(hypotheses)
+            row_known_words += [known] * len(hypotheses)
+            row_hypotheses += hypotheses
+            row_ranks += range(len(hypotheses))
+        row_hypotheses = self.postprocessor.add_copy_attention(row_sources, row_hypotheses, self.candidates)
+        targets = self.postprocessor.target_texts(row_sources, row_hypotheses, row_known_words, options.beam)
+        translations = self._make_translations(row_sources, targets, row_hypotheses, ranks=row_ranks)
+        return regroup(translations, n_best_hypotheses)
 
     def by_consensus(
         self, found: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
     ) -> list[Translation]:
-        """A sentence's n best translations in the order of least Bayes risk (`metrics.consensus`): samples count as
-        often as they were drawn, others by their probabilities. Where some are finished, those that were cut off come
-        behind and count for nothing: the probability of a beginning is that of all that may follow it."""
-        finished = [t for t in found if t.finished]
-        counted = finished or list(found)
-        sampled, most = isinstance(options.variant, Sampling), max((t.log_prob for t in counted), default=0.0)
-        probabilities = [1.0 if sampled else math.exp(t.log_prob - most) for t in counted]
-        worth = expected_utility([t.text for t in counted], probabilities, utility, self.languages[1])
-        ordered = [counted[n] for n in sorted(range(len(counted)), key=lambda n: -worth[n])]
-        return ordered + [t for t in found if finished and not t.finished]
+        """Return translations of one sentence by expected utility, best first (minimum Bayes risk decoding).
 
-    def stream(self, text: str) -> Generator[str, None, Translation]:
-        """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
-        source = self.system.segment_sources([text])[0].to_translate
+        Samples are weighted by how often they occur, results of other searches by their probabilities. If some
+        translations are finished, those that were cut off come last and do not count: their probability is that of all
+        translations that begin with them.
+
+        Args:
+            found: The n best translations, or samples.
+            options: Options of the search that found them.
+            utility: Metric that compares translations with each other.
+        """
+        finished = [translation for translation in found if translation.finished]
+        ranked = finished or list(found)
+        if isinstance(options.variant, Sampling):
+            weights = [1.0] * len(ranked)
+        else:
+            max_log_prob = max((translation.log_prob for translation in ranked), default=0.0)
+            weights = [math.exp(translation.log_prob - max_log_prob) for translation in ranked]
+        utilities = expected_utility([translation.text for translation in ranked], weights, utility, self.languages[1])
+        order = sorted(range(len(ranked)), key=lambda index: -utilities[index])
+        ordered = [ranked[index] for index in order]
+        if finished:
+            ordered += [translation for translation in found if not translation.finished]
+        return ordered
+
+    def stream(self, text: str | Segmented) -> Generator[str, None, Translation]:
+        """Yield the greedy translation of a sentence so far after every token; return the whole translation."""
+        source = self.segment([text])[0].translatable
         if not source.ids:
-            return self._translations([source], [self.target.joined([])], [EMPTY])[0]
+            return self._make_translations([source], [self.target.join_with_offsets([])], [EMPTY])[0]
         scorer = self.search.scorer
-        options, sentences = self.options(beam=1), self.system.make_sources([source.spelled], scorer.device)
-        steps = stream(scorer, sentences, options, self.candidates)
+        options = self.options(beam=1)
+        batch = self.system.make_sources([source.spelled_ids], scorer.device)
+        steps = greedy_stream(scorer, batch, options, self.candidates)
         while True:
             try:
-                so_far = next(steps)
+                ids = next(steps)
             except StopIteration as end:
-                hypotheses = self.second.read([source], [end.value], self.candidates)
-                target = self.second.texts([source], hypotheses, [{}], options.beam)
-                return self._translations([source], target, hypotheses)[0]
-            # The bytes of a character may not all be there yet.
-            yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
+                hypotheses = self.postprocessor.add_copy_attention([source], [end.value], self.candidates)
+                targets = self.postprocessor.target_texts([source], hypotheses, [{}], options.beam)
+                return self._make_translations([source], targets, hypotheses)[0]
+            # The last character may still be incomplete.
+            yield self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
 
-    def likeliest(self, text: str, begin: str, symbols: Sequence[int], count: int) -> list[int]:
-        """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
-        read, scorer = self.system.segment_sources([text]), self.search.scorer
-        head = self.system.segment_targets([begin.removesuffix(" ")], read, self.aligner)[0].ids if begin.strip() else []
-        sources = self.system.make_sources([read[0].spelled], scorer.device)
-        return following(scorer, sources, head, symbols, count, self.candidates)
+    def likeliest_tokens(self, text: str | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
+        """Return the most probable tokens after a prefix of the translation, best first.
+
+        Args:
+            text: The source sentence.
+            prefix: Whole words at the start of its translation.
+            tokens: The tokens to choose from.
+            count: Maximum number of tokens to return.
+        """
+        [source] = self.segment([text])
+        prefix_ids: Sequence[int] = []
+        if prefix.strip():
+            [target] = self.system.segment_targets([prefix.removesuffix(" ")], [source], self.aligner)
+            prefix_ids = target.ids
+        scorer = self.search.scorer
+        batch = self.system.make_sources([source.spelled_ids], scorer.device)
+        return next_tokens(scorer, batch, prefix_ids, tokens, count, self.candidates)
 
     def with_terms(self, text: str, glossary: Glossary) -> str:
-        """A text with a glossary's terms inline, to be translated: for a model trained with `[text.inline_terms]`.
+        """Return a text with the target terms of a glossary inline, for a model trained with `[text.inline_terms]`.
 
-        Errors: ModelError for another.
+        Raises:
+            ModelError: The model was trained without.
         """
         if not self.reads_terms:
-            raise ModelError("terms inline need a model trained with text.inline_terms; this one was not")
-        return inlined(text, glossary.places(text))
+            raise ModelError("inline terms need a model trained with text.inline_terms; this one was not")
+        return insert_terms(text, glossary.matches(text))
+
+    # Existing translations.
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
     ) -> list[tuple[Link, ...]]:
-        """The links of given translations, by the best there is where nothing is asked for. An aligner does not ask the
-        model itself. Errors: ModelError as in `require_alignments`."""
+        """Return the alignment links of existing translations.
+
+        Args:
+            sources: Source sentences.
+            targets: Their translations.
+            unit: Align words or tokens.
+            by: Source of alignments; by default the best one of the model. With "aligner", the model does not run.
+
+        Raises:
+            ModelError: As in `require_alignments`.
+        """
         by = self.require_alignments(by)
         if len(sources) != len(targets):
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
-            both = self.source.segment(sources), self.target.segment(targets)
-            pairs = AlignedPairs(self.aligner, list(zip(*both, strict=True)))
-            return pairs.words if unit == "words" else pairs.tokens
-        found = self.score(sources, targets, by)
-        return [t.alignment if unit == "words" else t.token_alignment for t in found]
+            pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
+            links = BatchLinks(self.aligner, list(pairs))
+            return links.words if unit == "words" else links.tokens
+        translations = self.score(sources, targets, by)
+        if unit == "words":
+            return [translation.alignment for translation in translations]
+        return [translation.token_alignment for translation in translations]
 
     def score(self, sources: Sequence[str], targets: Sequence[str], by: AlignedBy | None = None) -> list[Translation]:
-        """Given translations, scored by the plain model in fp32 (forced decoding).
+        """Score existing translations by forced decoding in fp32.
 
-        `by`: what aligns them, if not the best there is. By "posterior" the weights are of the source positions given
-        the target word itself (`search.posterior`), which align better than attention's guess before the word; by
-        "read" each word's are those of the position after it (Luong et al. 2015, footnote 14).
-        Errors: ModelError where that cannot be had.
+        Args:
+            sources: Source sentences.
+            targets: Their translations.
+            by: Source of alignments; by default the best one that the model has. With "posterior", attention weights
+                are those of source positions given the target word itself (`search.reattend`), which align better than
+                the weights before the word is known. With "read", each word has the weights of the position after it
+                (Luong et al. 2015, footnote 14).
+
+        Raises:
+            ModelError: As in `require_alignments`.
         """
         if by is not None:
             self.require_alignments(by)
-        source_side, target_side, hypotheses = self._forced(self.system.reference_scorer(), sources, targets)
-        hypotheses = self.second.read(source_side, hypotheses)
+        source_rows, target_rows, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
+        hypotheses = self.postprocessor.add_copy_attention(source_rows, hypotheses)
         if by == "posterior":
-            weights = self.system.posterior_attention([s.spelled for s in source_side], [t.ids for t in target_side])
-            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
-        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"), read=by == "read")
-
-    def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """-log p(target | source) of given translations, in nats a symbol, with the one that ends them: by what
-        translates, in its precision, several times as fast as `score`."""
-        _, _, hypotheses = self._forced(self.search.scorer, sources, targets)
-        return [-h.log_prob / (len(h.ids) + 1) for h in hypotheses]
-
-    def _forced(
-        self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
-        """Sources, given translations, and these as hypotheses by a Scorer."""
-        source_side = self.system.segment_sources(sources)
-        target_side = self.system.segment_targets(targets, source_side, self.aligner)
-        ids, size = ([s.spelled for s in source_side], [t.ids for t in target_side]), self.config.search.batch_sentences
-        hypotheses = forced_all(scorer, *ids, self.options().ranking, size, make=self.system.make_sources)
-        return source_side, target_side, hypotheses
-
-    def states(self, texts: Sequence[str]) -> Matrix:
-        """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        ids, size = [s.spelled for s in self.system.segment_sources(texts)], self.config.search.batch_sentences
-        return np.concatenate(
-            [self.system.encoder_states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
+            source_ids = [source.spelled_ids for source in source_rows]
+            attention = self.system.posterior_attention(source_ids, [target.ids for target in target_rows])
+            pairs = zip(hypotheses, attention, strict=True)
+            hypotheses = [replace(hypothesis, attention=weights) for hypothesis, weights in pairs]
+        use_aligner = by in (None, "aligner")
+        return self._make_translations(
+            source_rows, target_rows, hypotheses, use_aligner, aligns_previous_word=by == "read"
         )
 
-    def _translations(
+    def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """Return -log p(target | source) of existing translations per token, EOS included, in nats.
+
+        This uses the fast scorer of the search, in its precision, and is several times as fast as `score`.
+        """
+        _, _, hypotheses = self._force_decode(self.search.scorer, sources, targets)
+        return [-hypothesis.log_prob / (len(hypothesis.ids) + 1) for hypothesis in hypotheses]
+
+    def states(self, texts: Sequence[str]) -> Matrix:
+        """Return the last states of the encoder's top layer, both directions concatenated, [sentences, S]."""
+        ids = [source.spelled_ids for source in self.system.segment_sources(texts)]
+        size = self.config.search.batch_sentences
+        starts = range(0, max(1, len(ids)), size)
+        return np.concatenate([self.system.encoder_states(ids[start : start + size]) for start in starts])
+
+    def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
+        """Return, for each sentence pair, True if either side has an unknown word."""
+        pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
+        return [source.has_unknown or target.has_unknown for source, target in pairs]
+
+    def _force_decode(
+        self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
+        """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
+        source_rows = self.system.segment_sources(sources)
+        target_rows = self.system.segment_targets(targets, source_rows, self.aligner)
+        hypotheses = force_decode_all(
+            scorer,
+            [source.spelled_ids for source in source_rows],
+            [target.ids for target in target_rows],
+            self.options().ranking,
+            self.config.search.batch_sentences,
+            make_batch=self.system.make_sources,
+        )
+        return source_rows, target_rows, hypotheses
+
+    def _make_translations(
         self,
         sources: Sequence[Segmented],
         targets: Sequence[Segmented],
         hypotheses: Sequence[Hypothesis],
-        aligned: bool = True,
+        use_aligner: bool = True,
         ranks: Sequence[int] | None = None,
-        read: bool = False,
+        aligns_previous_word: bool = False,
     ) -> list[Translation]:
-        """Hypotheses in words; their links by the aligner, where there is one and it is wanted: those of one rank, all
-        if none are given, are found together. read: a word's attention is that of the position after it."""
-        links: list[OneAligned | None] = [None] * len(sources)
-        if self.aligner is not None and aligned:
-            links = linked(self.aligner, list(zip(sources, targets, strict=True)), ranks or [0] * len(sources))
-        read, calibration = read or self.config.aligns_previous_word, self.calibration
-        found = [
-            in_words(source, target, hypothesis, read, own)
-            for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)
-        ]
-        if self.system.can("choose"):
-            chosen = self.system.selected_words([source.spelled for source in sources])
-            found = [reasoned(*each) for each in zip(found, sources, chosen, strict=True)]
-        return found if calibration is None else [sure(translation, calibration) for translation in found]
+        """Return hypotheses as translations.
 
-    def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
-        """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
-        pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
-        return [source.unknown or target.unknown for source, target in pairs]
+        Args:
+            sources: Source of each hypothesis.
+            targets: Text of each hypothesis.
+            hypotheses: The hypotheses.
+            use_aligner: True if alignments come from the aligner, if there is one.
+            ranks: Rank of each hypothesis in its n-best list. The aligner aligns all of one rank together, or all if
+                there are no ranks.
+            aligns_previous_word: True if the attention of a word is that of the position after it.
+        """
+        links: Sequence[PairLinks | None] = [None] * len(sources)
+        if self.aligner is not None and use_aligner:
+            pairs = list(zip(sources, targets, strict=True))
+            links = links_by_rank(self.aligner, pairs, ranks or [0] * len(sources))
+        aligns_previous_word = aligns_previous_word or self.config.aligns_previous_word
+        translations = []
+        for source, target, hypothesis, pair_links in zip(sources, targets, hypotheses, links, strict=True):
+            translations.append(make_translation(source, target, hypothesis, aligns_previous_word, pair_links))
+        if self.system.can("choose"):
+            selected = self.system.selected_words([source.spelled_ids for source in sources])
+            rows = zip(translations, sources, selected, strict=True)
+            translations = [with_rationale(translation, source, tokens) for translation, source, tokens in rows]
+        if self.calibration is not None:
+            translations = [with_confidence(translation, self.calibration) for translation in translations]
+        return translations

@@ -1,8 +1,8 @@
-"""Whose requests a server takes: those to a name of its own, and none that another site's page makes.
+"""Protection against cross-site requests and DNS rebinding, for both servers (`serve` and `runtime`).
 
-A page of another site can make a reader's browser send requests to a server on the reader's own machine. It cannot
-read the answers, but could make work, so such requests are refused (`Origin`, `Sec-Fetch-Site`); nor can it come by a
-name of its own that leads to this machine (DNS rebinding), for the names that the server answers to are known (`Host`).
+A page of another site can make a browser send requests to a server on the reader's machine. It cannot read the
+responses, but it could start work. Such requests are rejected by their `Origin` and `Sec-Fetch-Site` headers. A page
+that reaches this machine under its own domain name (DNS rebinding) is rejected by its `Host` header.
 """
 
 from __future__ import annotations
@@ -12,38 +12,44 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-LOOPBACK = frozenset({"localhost", "ip6-localhost"})
-READING = ("GET", "HEAD")
+LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
+SAFE_METHODS = ("GET", "HEAD")
 
 
-class Caller(NamedTuple):
-    """What a request's head says of where it is from: its method and three of its headers, empty where they are not."""
+class RequestOrigin(NamedTuple):
+    """Method and origin headers of a request; a missing header is an empty string."""
 
     method: str
     host: str
     origin: str
-    site: str
+    fetch_site: str
 
 
-def refused(caller: Caller, allowed: Set[str]) -> tuple[int, str] | None:
-    """The status and the sentence for a request that is not taken; `allowed`: names of this server besides its
-    addresses and localhost, `*` for all."""
-    if not _known(caller.host, allowed):
-        return 400, "the host must be a name of this server (--allowed-host); got another"
-    foreign = caller.site == "cross-site" or (caller.origin and _place(caller.origin) != caller.host)
-    if foreign and caller.method not in READING:
-        return 403, "a request must not come from another site's page"
+def rejection(request: RequestOrigin, allowed_hosts: Set[str]) -> tuple[int, str] | None:
+    """Return the status and message to reject a request with, or None to accept it.
+
+    Args:
+        request: Method and origin headers of the request.
+        allowed_hosts: Host names of this server in addition to its addresses and localhost; "*" allows any.
+    """
+    if not _is_own_host(request.host, allowed_hosts):
+        return 400, "the host must be a name of this server (see --allowed-host); got another one"
+    is_other_origin = request.origin != "" and _netloc(request.origin) != request.host
+    is_cross_site = request.fetch_site == "cross-site" or is_other_origin
+    if is_cross_site and request.method not in SAFE_METHODS:
+        return 403, "requests from pages of other sites are not accepted"
     return None
 
 
-def _known(host: str, allowed: Set[str]) -> bool:
-    """Whether a name is one of this server's. An address is: no other site has it as its name."""
+def _is_own_host(host: str, allowed_hosts: Set[str]) -> bool:
+    """Return True if the name is an address, a loopback name, or allowed."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    if name in LOOPBACK | allowed or "*" in allowed:
+    if name in LOOPBACK_NAMES | allowed_hosts or "*" in allowed_hosts:
         return True
+    # No site can have an IP address as its domain name, so an address is always safe.
     try:
         ip_address(name)
     except ValueError:
@@ -51,8 +57,8 @@ def _known(host: str, allowed: Set[str]) -> bool:
     return True
 
 
-def _place(origin: str) -> str | None:
-    """The host and port of an origin; None for what is none."""
+def _netloc(origin: str) -> str | None:
+    """Return host and port of an origin, or None if it cannot be parsed."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -1,4 +1,8 @@
-"""A command's streams: lines as they come, standard ones that are closed, and the end where one fails."""
+"""Standard input and output of the commands: line-by-line reading, closed streams, failing output.
+
+The commands (`cli`, `runtime.command_line`) read lines as they arrive, so that a program that writes a line and waits
+for the translation gets it.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +16,58 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import NoReturn
 
-MOMENT = 0.005
-"""Seconds that more input may take to come before what is there is worked on."""
-_BLOCK = 1 << 16
+INPUT_WAIT_SECONDS = 0.005  # time to wait for more input before the lines so far are processed
+_BLOCK_BYTES = 1 << 16
 
 
-def unless_stream(path: Path | str | None) -> Path | None:
-    """A file that an option names; None for `-`, which is standard input or output."""
+def path_unless_dash(path: Path | str | None) -> Path | None:
+    """Return the path of an option, or None for `-`, which means standard input or output."""
     return None if path is None or str(path) == "-" else Path(path)
 
 
-def lines_of(stream: BufferedIOBase, cut: int) -> Iterator[bytes | None]:
-    """The lines of a stream without their ends, nor a byte order mark at its beginning, and None where more would be
-    waited for. Only a line feed ends a line; a carriage return before it goes with it. One of more than `cut` bytes is
-    cut there."""
-    begun, held, first, block = list[bytes](), 0, True, b"more"
-    while block:
-        if not _ready(stream):
+def read_lines(stream: BufferedIOBase, max_bytes: int) -> Iterator[bytes | None]:
+    """Yield the lines of a stream without line ends, and None before each read that would block.
+
+    Lines end at a line feed; a carriage return before it is removed, and so is a byte order mark at the start of the
+    stream. Longer lines are cut to `max_bytes`; the rest of such a line is not held in memory.
+    """
+    line_blocks: list[bytes] = []  # blocks of the line that has not ended yet
+    held_bytes = 0
+    is_first = True
+    at_end = False
+    while not at_end:
+        if not _has_input(stream):
             yield None
-        block = stream.read1(_BLOCK)
-        if held < cut or b"\n" in block:
-            begun.append(block)
-            held += len(block)
+        block = stream.read1(_BLOCK_BYTES)
+        at_end = not block
+        if held_bytes < max_bytes or b"\n" in block:
+            line_blocks.append(block)
+            held_bytes += len(block)
         if block and b"\n" not in block:
             continue
-        *whole, rest = b"".join(begun).split(b"\n")
-        begun, held = [rest], len(rest)
-        for line in whole if block or not rest else [*whole, rest]:
-            yield line[:cut].removeprefix(BOM_UTF8 if first else b"").removesuffix(b"\r")
-            first = False
+        *lines, incomplete = b"".join(line_blocks).split(b"\n")
+        if at_end and incomplete:
+            lines.append(incomplete)
+        line_blocks = [incomplete]
+        held_bytes = len(incomplete)
+        for line in lines:
+            yield line[:max_bytes].removeprefix(BOM_UTF8 if is_first else b"").removesuffix(b"\r")
+            is_first = False
 
 
-def _ready(stream: BufferedIOBase) -> bool:
-    """Whether reading would not wait; True where that cannot be known (no pipe, no terminal)."""
+def _has_input(stream: BufferedIOBase) -> bool:
+    """Return True if reading will not block, or if that cannot be known (neither a pipe nor a terminal)."""
     try:
-        return bool(select.select([stream.fileno()], [], [], MOMENT)[0])
+        return bool(select.select([stream.fileno()], [], [], INPUT_WAIT_SECONDS)[0])
     except (OSError, ValueError):
         return True
 
 
-def open_streams() -> None:
-    """Standard streams that are closed become such as hold nothing and take nothing: no file that is opened later may
-    get their numbers."""
+def replace_closed_streams() -> None:
+    """Replace closed standard streams: stdin is then empty, stdout fails on writing, stderr discards its text.
+
+    Otherwise a file that is opened later would get the number of a standard stream.
+    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             while os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY) < number:
@@ -61,10 +75,13 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def give_up(command: str, error: OSError) -> NoReturn:
-    """End with status 1 and a sentence, as what a file or standard output is written to has failed."""
-    if not isinstance(error, BrokenPipeError):  # the reader of our output has gone (`| head`): not a word then
+def exit_on_io_error(command: str, error: OSError) -> NoReturn:
+    """Exit with status 1 and a message after a failed write to a file or to standard output.
+
+    No message is printed if the reader of the output has gone, as in `command | head`.
+    """
+    if not isinstance(error, BrokenPipeError):
         sys.stderr.write(f"{command}: {error.filename or 'standard output'}: {error.strerror or error}\n")
-    with suppress(OSError):  # what is left of the output is given up
+    with suppress(OSError):  # discard buffered output, so that the interpreter does not fail on flushing it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)

@@ -1,25 +1,26 @@
-"""HTML taken apart and put together."""
+"""HTML documents: which text is translated, where tags are placed, and linear parsing."""
 
 import random
 
 import pytest
 
-from rnnsearch.serve.libretranslate import Markup
+from rnnsearch.serve.libretranslate import HtmlDocument
 from rnnsearch.text.alignments import words
 
 
-def shout(text: str) -> str:
-    page = Markup(text)
-    return page.filled([(part.upper(), diagonal(part)) for part in page.texts])
+def to_upper(html: str) -> str:
+    """Return a document with its texts in upper case."""
+    document = HtmlDocument(html)
+    return document.filled([(text.upper(), diagonal(text)) for text in document.texts])
 
 
 def diagonal(text: str) -> list[tuple[int, int]]:
-    """The links of a text with one of as many words."""
+    """Return links between equal positions of a text and a translation with as many words."""
     return [(n, n) for n in range(len(words(text)))]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("html", "expected"),
     [
         ("plain", "PLAIN"),
         ("", ""),
@@ -43,45 +44,45 @@ def diagonal(text: str) -> list[tuple[int, int]]:
         ("one <3 two", "ONE &lt;3 TWO"),
     ],
 )
-def test_text_is_translated_and_nothing_else(text, expected):
-    assert shout(text) == expected
+def test_only_text_is_translated(html, expected):
+    assert to_upper(html) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "links", "expected"),
+    ("html", "translation", "links", "expected"),
     [
         ("<p>go <b>on</b> now</p>", "NOW GO ON", [(0, 1), (1, 2), (2, 0)], "<p>NOW GO <b>ON</b></p>"),
         ("<p>a <code>x</code> b</p>", "B A y", [(0, 1), (1, 2), (2, 0)], "<p>B A <code>x</code></p>"),
         ("<p>a <code>x</code> b</p>", "", [], "<p><code>x</code></p>"),
     ],
 )
-def test_tags_inside_of_sentences_go_with_their_words(text, found, links, expected):
-    page = Markup(text)
-    assert page.marked
-    assert page.filled([(found, links)]) == expected
+def test_inline_tags_follow_their_words(html, translation, links, expected):
+    document = HtmlDocument(html)
+    assert document.has_inline_tags
+    assert document.filled([(translation, links)]) == expected
 
 
-def test_elements_that_cross_what_divides_sentences_keep_their_tags():
-    assert shout("<li>go <b>on<li>now</b></li>") == "<li>GO <b>ON<li>NOW</b></li>"
-    assert not Markup("<p>go on</p>").marked
+def test_inline_elements_across_block_tags_keep_their_tags():
+    assert to_upper("<li>go <b>on<li>now</b></li>") == "<li>GO <b>ON<li>NOW</b></li>"
+    assert not HtmlDocument("<p>go on</p>").has_inline_tags
 
 
-def test_whatever_it_is_untranslated_text_comes_back():
-    draw = random.Random(2)
+def test_any_untranslated_document_is_unchanged():
+    rng = random.Random(2)
     pieces = [
         *["<", ">", "</", "<p>", "</p>", '"', "'", "é", "<!--", "-->", "<!", "<?", "svg", "<svg>", "</svg>", "/"],
         " ",
     ]
     for _ in range(2000):
-        text = "".join(draw.choices(pieces, k=draw.randrange(25)))
-        page = Markup(text)
-        back = page.filled([(part, diagonal(part)) for part in page.texts])
-        assert back.replace("&lt;", "<").replace("&gt;", ">") == text
+        html = "".join(rng.choices(pieces, k=rng.randrange(25)))
+        document = HtmlDocument(html)
+        result = document.filled([(text, diagonal(text)) for text in document.texts])
+        assert result.replace("&lt;", "<").replace("&gt;", ">") == html
 
 
 @pytest.mark.parametrize("piece", ["<a ", '<a "', "<a '\"", "<!--", "<script>", "</script", "<code>", "< "])
-def test_long_nonsense_is_read_in_one_pass(piece):
-    """Were it read once a mark, these would take many minutes."""
-    text = piece * 60_000
-    page = Markup(text)
-    assert page.filled([(part, diagonal(part)) for part in page.texts]).replace("&lt;", "<") == text
+def test_parsing_takes_linear_time(piece):
+    # With one pass per tag, this would take many minutes.
+    html = piece * 60_000
+    document = HtmlDocument(html)
+    assert document.filled([(text, diagonal(text)) for text in document.texts]).replace("&lt;", "<") == html

@@ -1,4 +1,4 @@
-"""Completion, other words, and a translation as it grows."""
+"""Help for translators: completion, alternatives for a word, and streaming."""
 
 import json
 from itertools import pairwise
@@ -20,8 +20,8 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("prefix", ["", "der Hund s", "der Hund ", "Zebra-xyz 中"])
 def test_completions_begin_with_the_prefix(http, prefix):
-    answer = http.post("/v1/complete", json={"text": f" {SENTENCE}\n", "prefix": prefix, "n_best": 4}).json()
-    rows = answer["completions"]
+    response = http.post("/v1/complete", json={"text": f" {SENTENCE}\n", "prefix": prefix, "n_best": 4})
+    rows = response.json()["completions"]
     assert 1 <= len(rows) <= 4
     assert len({row["text"] for row in rows}) == len(rows)
     for row in rows:
@@ -32,16 +32,15 @@ def test_completions_begin_with_the_prefix(http, prefix):
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
 
 
-def test_a_prefix_of_v1_translate(http):
+def test_v1_translate_accepts_prefixes(http):
     body = {"text": [SENTENCE, "the cat"], "prefix": ["ein V", ""], "n_best": 2}
-    answer = http.post("/v1/translate", json=body).json()
-    first, second = answer["translations"]
+    first, second = http.post("/v1/translate", json=body).json()["translations"]
     assert all(best["text"].startswith("ein V") for best in first["sentences"][0]["best"])
     plain = http.post("/v1/translate", json={"text": "the cat"}).json()["translations"][0]
     assert second["text"] == plain["text"]
 
 
-def test_other_words(http, folders):
+def test_alternatives_differ_in_the_word_and_keep_the_words_before_it(http, folders):
     translator = rnnsearch.load(folders[0])
     whole = translator.score([SENTENCE], ["der Hund sieht einen Vogel."])[0].text
     for word in range(5):
@@ -57,14 +56,14 @@ def test_other_words(http, folders):
         assert [row["probability"] for row in rows] == sorted((r["probability"] for r in rows), reverse=True)
 
 
-def test_a_models_words_without_subwords(http):
+def test_alternatives_of_a_word_level_model(http):
     body = {"text": "der Hund sieht", "translation": "the zebra sees", "word": 2, "model": "de-en"}
     rows = http.post("/v1/alternatives", json=body).json()["alternatives"]
     assert rows
     assert all(row["text"].startswith("the zebra ") for row in rows), "an unknown word stays as it is"
 
 
-def test_a_stream_grows_to_the_greedy_answer(http):
+def test_stream_ends_with_the_greedy_translation(http):
     text = f"{SENTENCE} The cat!\n"
     response = http.post("/v1/translate", json={"text": text, "stream": True, "attention": True})
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -82,16 +81,16 @@ def test_a_stream_grows_to_the_greedy_answer(http):
     assert done.keys() == greedy.keys()
 
 
-def test_a_fault_of_a_stream_is_its_last_event(http, serve):
-    [event] = events(serve(max_symbols=30).post("/v1/translate", json={"text": "x " * 50, "stream": True}))
+def test_error_is_the_last_event_of_a_stream(http, serve):
+    [event] = events(serve(max_tokens=30).post("/v1/translate", json={"text": "x " * 50, "stream": True}))
     assert event["type"] == "error"
-    assert event["error"].startswith("a sentence must have at most 30 symbols")
+    assert event["error"].startswith("a sentence must have at most 30 tokens")
     [done] = events(http.post("/v1/translate", json={"text": " \n", "stream": True}))
     assert (done["type"], done["translations"][0]["text"]) == ("done", " \n")
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said"),
+    ("path", "body", "message"),
     [
         ("complete", {"text": "One. Two.", "prefix": ""}, "text must be one sentence; got 2"),
         ("complete", {"text": "", "prefix": ""}, "text must be one sentence; got 0"),
@@ -99,13 +98,13 @@ def test_a_fault_of_a_stream_is_its_last_event(http, serve):
         ("translate", {"text": "One. Two.", "prefix": "a"}, "a text with a prefix must be one sentence; got 2"),
         ("alternatives", {"text": "One.", "translation": "a b", "word": 2}, "word must be one of the translation's 2"),
         ("alternatives", {"text": "One.", "translation": "a\rb", "word": 0}, "translation must be one line"),
-        ("translate", {"text": ["a"], "stream": True}, "text must be a string where stream is true"),
+        ("translate", {"text": ["a"], "stream": True}, "text must be a string if stream is true"),
         ("translate", {"text": "a", "beam": 1, "n_best": 4}, "beam must be at least n_best (4); got 1"),
-        ("translate", {"text": "a", "stream": True, "n_best": 2}, "n_best and beam must be 1 where stream is true"),
-        ("translate", {"text": "a", "stream": True, "prefix": "b"}, "prefix must be left out where stream is true"),
+        ("translate", {"text": "a", "stream": True, "n_best": 2}, "n_best and beam must be 1 if stream is true"),
+        ("translate", {"text": "a", "stream": True, "prefix": "b"}, "prefix must be omitted if stream is true"),
     ],
 )
-def test_faults(http, path, body, said):
+def test_invalid_requests_get_errors(http, path, body, message):
     response = http.post(f"/v1/{path}", json=body)
     assert response.status_code == 400
-    assert response.json()["error"].startswith(said)
+    assert response.json()["error"].startswith(message)
