@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.alignments import attention_of_symbols, format_pharaoh, links_from_attention, symmetrise
+from rnnsearch.text.alignments import format_pharaoh, links_from_attention, symmetrise, token_attention
 from rnnsearch.translator.loading import load
 from tests.untrained import BAHDANAU, write_model
 
@@ -126,7 +126,7 @@ def test_read_attention_is_that_of_the_position_after_the_word(cli, user_error, 
     [read] = translator.score(sources, targets, "read")
     assert read.attention.tolist() == predicted.attention.tolist()
     assert len(predicted.tokens) == len(predicted.words) + 1
-    after = links_from_attention(attention_of_symbols(predicted.attention, len(predicted.words), read=True)[:, :-1])
+    after = links_from_attention(token_attention(predicted.attention, len(predicted.words), read=True)[:, :-1])
     assert set(read.alignment) == after
     assert after != set(predicted.alignment)
     (tmp_path / "s").write_text(f"{sources[0]}\n")
@@ -182,7 +182,7 @@ def test_links_of_two_directions_are_symmetrised(cli, user_error, model, texts, 
         expected = [format_pharaoh(symmetrise(forward, backward, method)) for forward, backward in pairs]
         assert cli(*command, "--symmetrise", method).lines == expected
     assert cli(*command).lines == expected, "the default"
-    assert user_error(*command[:-1], model) == "the reverse model must translate from de to en; it does from en to de"
+    assert user_error(*command[:-1], model) == "the reverse model must translate from de to en; got en to de"
     assert "--by attention, read or posterior" in cli("align", model, *texts, "--reverse", back).err
     assert "no effect without --reverse" in cli("align", model, *texts, "--symmetrise", "union").err
 
@@ -235,7 +235,7 @@ def test_aligner_can_be_added_to_a_model_without_attention(cli, user_error, one_
     shutil.copytree(one_vector, folder, ignore=shutil.ignore_patterns("checkpoints", "data"))
     texts = (corpus / "test.en", corpus / "test.de")
     assert user_error("align", folder, *texts, "--by", "aligner") == (
-        "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
+        "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
     )
     learned = cli("aligner", folder, corpus / "train.en", corpus / "train.de")
     assert (learned.code, learned.out) == (0, "")

@@ -90,11 +90,11 @@ def test_training_text_is_annotated(model):
     annotation = model.name.partition("-")[0]
     for row in (0, 60):
         source, target = (ids.tolist() for ids in prepared.train.row(row))
-        tokens = [prepared.target.symbol(id) for id in target]
+        tokens = [prepared.target.token(id) for id in target]
         patterns = ANNOTATED[annotation].split(" ")
         assert len(tokens) == len(patterns) and all(map(fnmatchcase, tokens, patterns))
     numbered = "▁now <unk1> ▁sees <unk2> ." if annotation == "copyable" else "▁now <unk> ▁sees <unk> ."
-    assert [prepared.source.symbol(id) for id in source] == numbered.split(" ")
+    assert [prepared.source.token(id) for id in source] == numbered.split(" ")
     assert prepared.facts["unknown"] == {"en": pytest.approx(0.4), "de": pytest.approx(0.4)}, (
         "rates of the text without annotation"
     )

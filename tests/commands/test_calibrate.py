@@ -61,7 +61,7 @@ def test_calibrated_model_has_confidence(cli, model_copy, corpus, user_error, tm
     measured = json.loads((tmp_path / "scores.json").read_text())["confidence"]
     assert 0 < measured["error"] < 0.3
     assert sum(b["count"] for b in measured["bins"]) > 200
-    assert f"confidence is {measured['error']:.1%} off" in scored.out
+    assert f"expected calibration error {measured['error']:.1%}" in scored.out
     together = cli("translate", model_copy, model_copy, "--format", "json", stdin=text).rows
     assert together[0]["confidence"] is None, "the calibration of one model does not apply to an ensemble"
     (model_copy / "confidence.json").write_text("{}")

@@ -109,12 +109,12 @@ def test_demo_trains_evaluates_and_is_resumed(cli, tmp_path):
     # An interrupted or finished demo is resumed, and the next steps that it prints work.
     resumed = cli("train", folder / "run.toml", "--resume", "--set", "training.max_minutes=0.02")
     assert resumed.code == 0, resumed.err
-    assert "going on from update" in resumed.err
+    assert "resuming from update" in resumed.err
     assert cli("translate", folder, "--beam", "1", stdin="The number 5 is a part of 6.\n").code == 0
     assert cli("inspect", folder).code == 0
     again = cli("demo", "--runs", runs, "--minutes", "0.01")
     assert again.code == 0
-    assert "going on from update" in again.err
+    assert "resuming from update" in again.err
 
 
 def test_demo_without_network_is_an_error(index, cli, tmp_path):

@@ -120,7 +120,7 @@ def test_errors(cli, user_error, model, files, tmp_path):
     assert message == f"{files[0]} and {short} must have the same number of lines; got 40 and 1"
     assert "no.de" in user_error("distil", model, files[0], *out, "--interpolate", tmp_path / "no.de")
     assert "no.en" in user_error("distil", model, tmp_path / "no.en", *out)
-    assert "is one model; a mean is of several" in user_error("distil", model, files[0], *out, "--mean", "geometric")
+    assert "is one model; a mean needs several" in user_error("distil", model, files[0], *out, "--mean", "geometric")
     assert "there is no such model folder" in user_error("distil", tmp_path / "none", files[0], *out)
     for arguments, expected in (
         (["--interpolate", files[1], "--beam", "1"], "--interpolate needs several translations to choose from"),

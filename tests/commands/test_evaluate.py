@@ -123,9 +123,11 @@ def test_invalid_outputs_are_rejected_before_translation(cli, user_error, model_
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("rnnsearch.translator.loading.load", None)
     for path in (model_copy, tmp_path / "link"):
-        message = "must not be a model folder, whose scores.json the report's would replace; name a folder in it"
+        message = (
+            "must not be a model folder, because the report would overwrite its scores.json; name a folder inside it"
+        )
         assert user_error("evaluate", model_copy, *few, "--report", path) == f"{path}: {message}"
-        message = "must not be the file in which a model folder keeps what was measured; name another"
+        message = "must not be the scores.json of a model folder; name another file"
         assert (
             user_error("evaluate", model_copy, *few, "-o", path / "scores.json") == f"{path / 'scores.json'}: {message}"
         )

@@ -59,9 +59,7 @@ def test_engine_file_contains_licence_and_attribution(cli, exported_model, tmp_p
 
 
 @pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
-@pytest.mark.parametrize(
-    "wrong_header", [{"about": [1]}, {"about": 3}, {"scores": 3}, {"scores": [{"set": "x"}]}], ids=str
-)
+@pytest.mark.parametrize("header", [{"about": [1]}, {"about": 3}, {"scores": 3}, {"scores": [{"set": "x"}]}], ids=str)
 def test_wrong_types_in_the_header_are_an_error(cli, user_error, licensed, tmp_path, header):
     assert cli("export", licensed, tmp_path / "m.rnn").code == 0
     content = (tmp_path / "m.rnn").read_bytes()

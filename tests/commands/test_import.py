@@ -3,12 +3,12 @@
 import tomli_w
 
 from rnnsearch.systems.folder import load_system
-from tests.importing import joeynmt
-from tests.importing.opennmt_py import Model
+from tests.importers import joeynmt
+from tests.importers.opennmt_py import Model
 
 
 def test_imported_model_is_used_by_other_commands(tmp_path, cli):
-    path = Model.drawn().save(tmp_path / "model_step_40.pt")
+    path = Model.random().save(tmp_path / "model_step_40.pt")
     imported = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
     assert (imported.code, imported.out) == (0, "")
     assert "(stacked lstm, luong-input-feeding), 10 source and 11 target tokens" in imported.err
@@ -50,7 +50,7 @@ def test_imported_model_is_used_by_other_commands(tmp_path, cli):
 
 
 def test_joeynmt_model_is_imported(tmp_path, cli):
-    path = joeynmt.Model.drawn().save(tmp_path / "joey")
+    path = joeynmt.Model.random().save(tmp_path / "joey")
     imported = cli("import", path, "--from", "joeynmt", "-o", tmp_path / "m", "--source", "en", "--target", "de")
     assert (imported.code, imported.out) == (0, "")
     assert "(stacked torch-gru, luong-input-feeding), 10 source and 10 target tokens" in imported.err

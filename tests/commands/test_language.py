@@ -112,7 +112,7 @@ def test_feed_forward_model_is_trained_and_resumed(cli, corpus, run_file, lm, tm
     assert cli("lm", "train", run_file, *settings, "training.max_updates=150").code == 0
     result = cli("lm", "train", run_file, "--resume", *settings)
     assert result.code == 0, result.err
-    assert "going on from update 150" in result.err
+    assert "resuming from update 150" in result.err
     models = [load_text_model(folder) for folder in (lm, tmp_path / "ff")]
     lines = (corpus / "test.de").read_text().splitlines()
     for model in models:

@@ -15,17 +15,17 @@ def stored_timings(monkeypatch, tmp_path):
     library.library()  # built in the usual cache
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
-    autotune.time_at_first_use(autotune_cases.cases)
-    autotune.forget()
-    key = autotune.key(autotune._place().rpartition("/")[2])
+    autotune.register_cases(autotune_cases.cases)
+    autotune.reset()
+    key = autotune.table_key(autotune._library_name().rpartition("/")[2])
     timed = [
-        autotune.Timed(autotune.PRODUCT, "fp32", "9 x 8 x 7", 1e9, {"native": 0.1, "torch": 0.05, "onednn": 0.02}),
-        autotune.Timed(autotune.GRU, "fp32", "3 rows", 1e9, {"native": 0.04, "torch": 0.08}),
-        autotune.Timed(autotune.SOFTMAX, "bf16", "3 x 4", 1e9, {"native": 1.0, "torch": 2.0}),
+        autotune.Timing(autotune.PRODUCT, "fp32", "9 x 8 x 7", 1e9, {"native": 0.1, "torch": 0.05, "onednn": 0.02}),
+        autotune.Timing(autotune.GRU, "fp32", "3 rows", 1e9, {"native": 0.04, "torch": 0.08}),
+        autotune.Timing(autotune.SOFTMAX, "bf16", "3 x 4", 1e9, {"native": 1.0, "torch": 2.0}),
     ]
-    write_json(autotune.kept_in(key), {"key": key, "cases": [case._asdict() for case in timed]})
-    yield autotune.kept_in(key)
-    autotune.forget()
+    write_json(autotune.table_path(key), {"key": key, "cases": [case._asdict() for case in timed]})
+    yield autotune.table_path(key)
+    autotune.reset()
 
 
 def rows(result):
@@ -48,7 +48,7 @@ def test_speeds_fractions_and_used_implementation_are_printed(cli, stored_timing
 @pytest.mark.usefixtures("stored_timings")
 def test_native_code_is_used_if_required(cli, monkeypatch):
     if library.library() is None:
-        pytest.skip(library.why_not())
+        pytest.skip(library.unavailable_reason())
     monkeypatch.setenv(library.SWITCH, "1")
     assert ["product", "fp32", "9 x 8 x 7", "10.0", "20.0", "50.0", "20%", "native"] in rows(
         cli("inspect", "--machine")

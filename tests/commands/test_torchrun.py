@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from rnnsearch.config import dump
-from tests.training.toys import sentences, toy_config, write_part
+from tests.training.toys import random_sentences, toy_config, write_split
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for part, seed in (("train", 1), ("dev", 2)):
-        write_part(tmp_path, part, sentences(seed, 60, 3, 3))
+        write_split(tmp_path, part, random_sentences(seed, 60, 3, 3))
     config = toy_config(tmp_path, {"training": {"max_updates": 1_000_000, "evaluate_every": 10}})
     (tmp_path / "run.toml").write_text(dump(config))
     return tmp_path
@@ -76,7 +76,7 @@ def test_killed_worker_is_restarted_and_sigterm_saves_state(folder, device):
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert out == ""
-    assert err.count("going on from update ") == 1, err
+    assert err.count("resuming from update ") == 1, err
     assert err.count("training was interrupted at update ") == 1, "only one process prints it"
     assert "it is started" not in err
     messages = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines()]

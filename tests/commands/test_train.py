@@ -153,7 +153,7 @@ def test_default_run_folder(cli, corpus, tmp_path, monkeypatch):
     )
     resumed = cli(*train, "training.max_updates=2", "--resume")
     assert resumed.code == 0, resumed.err
-    assert "going on from update 1 (runs/tiny/checkpoints/last)" in resumed.err
+    assert "resuming from update 1 (runs/tiny/checkpoints/last)" in resumed.err
     assert "training ended: 2 updates done" in resumed.err
     other = cli(*train, "training.seed=3", "--resume", "--set", "model.embedding=8")
     assert other.code == 1

@@ -206,7 +206,7 @@ def test_glossary_terms_are_in_the_translations(cli, model, tmp_path):
     assert translations[2:] == free[2:]
     error = cli("translate", model, "--glossary", terms, "--beam", "1", stdin=text)
     assert error.code == 2
-    assert "--glossary needs a beam of 2 or more" in error.err
+    assert "--glossary needs a beam of at least 2" in error.err
 
 
 def test_terms_outside_the_vocabulary_are_skipped(cli, few_words, tmp_path):
@@ -337,8 +337,8 @@ def test_model_without_attention_translates_but_cannot_align(cli, user_error, on
     [row] = cli("translate", one_vector, "--format", "json", stdin=f"{CAT}\n").rows
     assert row["attention"] is None
     sentence = (
-        "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT` "
-        "(nor has it attention)"
+        "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT` "
+        "(it has no attention, either)"
     )
     assert user_error("align", one_vector, corpus / "test.en", corpus / "test.de") == sentence
     assert user_error("translate", one_vector, "--alignments", tmp_path / "a", stdin=f"{CAT}\n") == sentence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
 
-PASS_NAMES = {"clean": "cleaning", "count": "counting", "learn_cut": "aligning", "encode": "segmenting"}
+PASS_NAMES = {"clean": "cleaning", "count": "counting", "learn_segmentation": "aligning", "encode": "segmenting"}
 
 
 def require_files(bulk: BulkGroup, files: FileGroup) -> None:

@@ -42,7 +42,7 @@ from rnnsearch.cli.panels import PanelCommand, PanelGroup, expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts, Done
-    from rnnsearch.evaluation.filtering import Scores, PairScores
+    from rnnsearch.evaluation.filtering import PairScores, Scores
 
 # `rnnsearch data`.
 

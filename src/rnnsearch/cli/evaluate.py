@@ -183,7 +183,7 @@ def plot(
     device: Device = "cpu",
 ) -> None:
     """Plot the attention for one sentence."""
-    from rnnsearch.metrics.plots.heatmap import draw
+    from rnnsearch.metrics.plots.heatmap import text_heatmap
     from rnnsearch.translator.loading import load
 
     translator = load(model, device)
@@ -198,7 +198,7 @@ def plot(
     attention, columns, rows = translation.heatmap_data(unit)
     links = translation.attended if unit == "words" else translation.attended_tokens
     typer.echo(f"{translation.text}\n")
-    typer.echo(draw(attention, columns, rows, scale=True, links=links))
+    typer.echo(text_heatmap(attention, columns, rows, scale=True, links=links))
 
 
 # `rnnsearch tune`.

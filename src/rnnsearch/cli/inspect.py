@@ -75,22 +75,22 @@ def print_machine(threads: int | None) -> None:
     """Print the speed of each kernel in native code and in the libraries, and which implementation is used."""
     if threads is not None:
         torch.set_num_threads(threads)
-    autotune.time_at_first_use(cases)
+    autotune.register_cases(cases)
     timings = autotune.table()
     console = _output_console()
     console.print(_table("This machine", ("", ""), _machine_rows(timings).items()))
-    timed = {implementation for case in timings.cases for implementation in case.seconds}
+    timed = {implementation for case in timings.timings for implementation in case.seconds}
     implementations = [name for name in (autotune.NATIVE, autotune.TORCH, autotune.ONEDNN) if name in timed]
     speeds = [f">{name}, GFLOP/s" for name in implementations]
     columns = ("kernel", "type", "sizes", *speeds, ">of the limit", "used")
-    rows = [_kernel_row(timings, case, implementations) for case in timings.cases]
+    rows = [_kernel_row(timings, case, implementations) for case in timings.timings]
     console.print(_table("Kernels", columns, rows))
 
 
 def _machine_rows(timings: autotune.Table) -> dict[str, str]:
     limits = []
-    for dtype in dict.fromkeys(case.kind for case in timings.cases):
-        limit = timings.limit(dtype)
+    for dtype in dict.fromkeys(case.dtype for case in timings.timings):
+        limit = timings.peak_gflops(dtype)
         if limit:
             limits.append(f"{dtype} {limit:,.0f} GFLOP/s")
     return {
@@ -99,19 +99,19 @@ def _machine_rows(timings: autotune.Table) -> dict[str, str]:
         "Library": f"torch {timings.key['torch']}",
         "Native code": status(),
         "Limit": ", ".join(limits),
-        "Stored in": str(autotune.kept_in(timings.key)),
+        "Stored in": str(autotune.table_path(timings.key)),
     }
 
 
-def _kernel_row(timings: autotune.Table, case: autotune.Timed, implementations: Sequence[str]) -> Sequence[str]:
-    used = autotune.NATIVE if autotune.held() else timings.way(case.kernel, case.kind)
+def _kernel_row(timings: autotune.Table, case: autotune.Timing, implementations: Sequence[str]) -> Sequence[str]:
+    used = autotune.NATIVE if autotune.native_is_forced() else timings.fastest(case.kernel, case.dtype)
     fraction = ""
     if case.kernel != autotune.SOFTMAX:
-        fraction = f"{case.speed(used) / timings.limit(case.kind):.0%}"
+        fraction = f"{case.gflops(used) / timings.peak_gflops(case.dtype):.0%}"
     speeds = []
     for name in implementations:
-        speeds.append(f"{case.speed(name):,.1f}" if name in case.seconds else "")
-    return (case.kernel, case.kind, case.sizes, *speeds, fraction, used)
+        speeds.append(f"{case.gflops(name):,.1f}" if name in case.seconds else "")
+    return (case.kernel, case.dtype, case.sizes, *speeds, fraction, used)
 
 
 # Tables.
@@ -223,7 +223,7 @@ def _alignments(system: System[Any], folder: Path) -> str:
     aligner = Aligner.find(folder)
     if aligner is None:
         return "by attention" if system.can("attend") else "none"
-    pairs = sum(len(cut.lexicon.pairs) for cut in aligner.cuts)
+    pairs = sum(len(cut.lexicon.pairs) for cut in aligner.segmentations)
     return f"by an aligner of {pairs:,} token pairs; the minimum weight of a link is {aligner.threshold:g}"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
-from rnnsearch.utils.files import atomic_file, clash
+from rnnsearch.utils.files import atomic_file, path_conflict
 from rnnsearch.utils.stdio import read_lines
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def require_distinct_files(outputs: Mapping[str, Path | None], inputs: Iterable[
     """
     from typer import BadParameter
 
-    if problem := clash(outputs, inputs):
+    if problem := path_conflict(outputs, inputs):
         raise BadParameter(problem)
 
 

@@ -31,7 +31,7 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
     Learns from the training data, or more, and writes to the model's folder. Training does this automatically unless
     `data.aligner` is false.
     """
-    from rnnsearch.align.aligner import FOLDER, ROWS
+    from rnnsearch.align.aligner import FOLDER, MAX_PAIRS
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.utils.files import locked
 
@@ -41,8 +41,8 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
         learned = _learn_aligner(sources, targets)
         learned.save(model / FOLDER)
     print_message(
-        f"{model / FOLDER}: learned from {min(len(sources), ROWS):,} sentence pairs in {len(learned.cuts)} "
-        f"segmentations; the minimum weight of a link is {learned.threshold:g}"
+        f"{model / FOLDER}: learned from {min(len(sources), MAX_PAIRS):,} sentence pairs in "
+        f"{len(learned.segmentations)} segmentations; the minimum weight of a link is {learned.threshold:g}"
     )
 
 
@@ -110,7 +110,7 @@ def dictionary(
     num_entries = 0
     with open_output(output) as file:
         for entry in learned.entries(min_count, min_probability):
-            file.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.seen}\n")
+            file.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.count}\n")
             num_entries += 1
     if not num_entries:
         print_message("no entries: the text is too small, or --min-count and --min-probability are too high")
@@ -129,7 +129,7 @@ def _align_words(aligner: Aligner, sources: Sequence[str], targets: Sequence[str
 
     for start in range(0, len(sources), PAIRS_PER_CHUNK):
         chunk = slice(start, start + PAIRS_PER_CHUNK)
-        pairs = [Pair.of_words(*pair) for pair in zip(sources[chunk], targets[chunk], strict=True)]
+        pairs = [Pair.from_words(*pair) for pair in zip(sources[chunk], targets[chunk], strict=True)]
         yield from aligner.links(pairs)
 
 

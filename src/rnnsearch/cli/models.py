@@ -218,10 +218,10 @@ def prune(
     if not 0 <= share < 1:
         raise BadParameter(f"--share must be at least 0 and below 1; got {share:g}")
     from rnnsearch.systems.pruning import prune as prune_folder
-    from rnnsearch.utils.tables import columns
+    from rnnsearch.utils.tables import align_columns
 
     pruning = prune_folder(model, output, share, scheme)
-    for line in [*columns(_class_rows(pruning)), "", *columns(_size_rows(pruning))]:
+    for line in [*align_columns(_class_rows(pruning)), "", *align_columns(_size_rows(pruning))]:
         typer.echo(line)
     bound = ""
     if pruning.bound is not None and scheme == "class-blind":

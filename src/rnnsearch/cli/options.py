@@ -50,7 +50,6 @@ Beam = Annotated[
 NoRepeatNgram = Annotated[
     int | None, Option(min=0, help="Forbid repeated n-grams of this length.", show_default=MODEL_DEFAULT)
 ]
-Sample = Annotated[bool, Option("--sample", help="Sample each token; --beam is the number of samples (1 by default).")]
 AlignBy = Annotated[
     AlignedBy | None,
     Option(
@@ -274,7 +273,9 @@ class SampleSwitch(OptionGroup):
 
     panel = "Sampling"
 
-    sample: Sample = False
+    sample: Annotated[
+        bool, Option("--sample", help="Sample each token; --beam is the number of samples (1 by default).")
+    ] = False
 
 
 @dataclass(frozen=True)

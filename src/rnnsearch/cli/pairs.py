@@ -160,11 +160,11 @@ def count_attention_information(translation: Translation, counts: Counts) -> Non
 
 def warn_of_uniform_attention(model: Path, counts: Counts) -> None:
     """Print a warning if the attention behind all alignments is nearly uniform, so that they mean nothing."""
-    from rnnsearch.text.alignments import LEAST_INFORMATION
+    from rnnsearch.text.alignments import MIN_INFORMATION
 
     translations = counts.get(TRANSLATIONS, 0)
     information = counts.get(INFORMATION, 0.0)
-    if translations and information < LEAST_INFORMATION * translations:
+    if translations and information < MIN_INFORMATION * translations:
         print_message(
             f"{model}: attention is nearly the same for every target word ({information / translations:.0%} of the "
             "possible information), so these alignments mean nothing; has the model been trained long enough?"

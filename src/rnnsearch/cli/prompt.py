@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rnnsearch.cli.options import MAX_BEAM
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.plots.heatmap import draw, visible
+from rnnsearch.metrics.plots.heatmap import printable, text_heatmap
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
@@ -128,7 +128,7 @@ class Prompt:
             self.console.print(word_table(best))
         if self.view.heat and best.word_attention is not None and best.words:
             width = max(MIN_HEATMAP_WIDTH, self.console.width)
-            heatmap = draw(best.word_attention, best.source_words, best.words, width, True, best.attended)
+            heatmap = text_heatmap(best.word_attention, best.source_words, best.words, width, True, best.attended)
             self.console.print(heatmap, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -137,7 +137,7 @@ def shade_words(translation: Translation) -> Text:
     text = Text()
     for position, (word, probability) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
         text.append(" " if position else "")
-        text.append(visible(word), next(style for minimum, style in WORD_STYLES if probability >= minimum))
+        text.append(printable(word), next(style for minimum, style in WORD_STYLES if probability >= minimum))
     return text
 
 
@@ -153,14 +153,14 @@ def word_table(translation: Translation) -> Table:
     if attention is not None:
         table.add_column("from")
     for position, (word, probability) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
-        cells = [Text(visible(word)), Text(f"{100 * probability:.0f} %")]
+        cells = [Text(printable(word)), Text(f"{100 * probability:.0f} %")]
         if attention is not None:
             ranks = attention[position].copy()
             ranks[[source for source, target in translation.attended if target == position]] += 1
             order = (-ranks).argsort(kind="stable")[:MAX_SHOWN_SOURCE_WORDS]
             shown = [int(source) for source in order if ranks[source] >= MIN_SHOWN_WEIGHT]
             source_words = [
-                f"{visible(translation.source_words[source])} {100 * attention[position, source]:.0f} %"
+                f"{printable(translation.source_words[source])} {100 * attention[position, source]:.0f} %"
                 for source in shown
             ]
             cells.append(Text(", ".join(source_words) or "–"))

@@ -97,10 +97,10 @@ def load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
     try:
         config = run_config.load(run_file, settings or ())
     except ConfigError as error:
-        if not isinstance(error.rest, run_config.RunConfig):
+        if not isinstance(error.valid_part, run_config.RunConfig):
             raise
-        problems = error.faults
-        config = error.rest
+        problems = error.problems
+        config = error.valid_part
     from rnnsearch.training.run import check
 
     problems += [f"{run_file}: {problem}" for problem in check(config)]
@@ -126,10 +126,10 @@ def data_folder(config: RunConfig, folder: Path) -> Path:
 def prepared_data(config: RunConfig, folder: Path) -> Prepared:
     """Return the prepared data of a run; prepare the corpus if that has not been done."""
     from rnnsearch.data.prepare import prepare as prepare_at_once
-    from rnnsearch.data.prepared import FACTS, Prepared
+    from rnnsearch.data.prepared import FACTS_FILE, Prepared
 
     data = data_folder(config, folder)
-    if (data / FACTS).is_file():
+    if (data / FACTS_FILE).is_file():
         return Prepared.open(data, config)
     return _prepare(data, lambda folder, show_download: prepare_at_once(config, folder, progress=show_download))
 
@@ -170,14 +170,14 @@ def print_preparation_report(prepared: Prepared) -> None:
 def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
     """Prepare the corpus if necessary, print the config and train; return why training ended."""
     from rnnsearch import config as run_config
-    from rnnsearch.data.prepared import FACTS
+    from rnnsearch.data.prepared import FACTS_FILE
     from rnnsearch.training.progress import ReporterGroup, Screen
     from rnnsearch.training.run import train as train_run
     from rnnsearch.training.run_folder import check_run_folder
     from rnnsearch.utils.distributed import Processes, was_restarted
 
     def prepare_first() -> None:
-        if not (data_folder(config, folder) / FACTS).is_file():
+        if not (data_folder(config, folder) / FACTS_FILE).is_file():
             check_run_folder(config, folder, resume)  # before anything is written to a folder that is not a run's
         prepared_data(config, folder)
 
@@ -252,7 +252,7 @@ def _write_demo_run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
 
 def _print_sample_translations(assessment: Assessment) -> None:
     """Print some translations of the test set with their attention weights."""
-    from rnnsearch.metrics.plots.heatmap import draw
+    from rnnsearch.metrics.plots.heatmap import text_heatmap
 
     candidates = [
         number
@@ -266,7 +266,7 @@ def _print_sample_translations(assessment: Assessment) -> None:
         typer.echo(f"translation: {translation.text}")
         typer.echo(f"reference:   {assessment.references[number]}\n")
         if translation.word_attention is not None and translation.words:
-            heatmap = draw(
+            heatmap = text_heatmap(
                 translation.word_attention,
                 translation.source_words,
                 translation.words,

@@ -349,7 +349,7 @@ class TranslationWriter:
         links: Collection[Link] = ()
         if source.marks:
             links = translation.attended if self._by_attention else translation.alignment
-        return one_line(source.placed(one_line(translation.text), links))
+        return one_line(source.place(one_line(translation.text), links))
 
     def _row(self, source: MarkedText, translation: Translation) -> dict[str, Any]:
         row = translation_row(translation, self._by_attention)

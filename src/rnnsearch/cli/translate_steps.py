@@ -112,7 +112,7 @@ class GlossaryTranslator:
         terms = read_dictionary(path)
         if not self._inline:
             if options.beam == 1 and options.variant is None:
-                raise typer.BadParameter("--glossary needs a beam of 2 or more")
+                raise typer.BadParameter("--glossary needs a beam of at least 2")
             terms = self._writable_terms(path, terms)
             translator.constraints.required_phrases(
                 [list(terms.values())], options
@@ -146,12 +146,12 @@ class GlossaryTranslator:
 
     def _count_terms(self, texts: Sequence[str], translations: Sequence[Sequence[Translation]]) -> None:
         """Count the inline terms, and those that occur unchanged in the best translation."""
-        from rnnsearch.text.terms import stands_in, words_of
+        from rnnsearch.text.terms import contains_term, term_words
 
         for text, n_best in zip(texts, translations, strict=True):
-            words = words_of(n_best[0].text)
+            words = term_words(n_best[0].text)
             for term in self._glossary.terms(text):
-                is_used = stands_in(words_of(term), words, exactly=True)
+                is_used = contains_term(term_words(term), words, exact=True)
                 self._counts[INLINE_TERMS] = self._counts.get(INLINE_TERMS, 0) + 1
                 self._counts[TERMS_USED] = self._counts.get(TERMS_USED, 0) + is_used
 
