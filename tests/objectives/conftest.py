@@ -49,7 +49,7 @@ def make() -> Callable[..., TranslationModel]:
 
 def batch_of(numbers: list[int]) -> Batch:
     sides = {"en": [SOURCE[n] for n in numbers], "de": [TARGET[n] for n in numbers]}
-    ids = ParallelIds.of(sides, ragged_links(LINKS[n] for n in numbers))
+    ids = ParallelIds.from_rows(sides, ragged_links(LINKS[n] for n in numbers))
     [batch] = Batches(ids, BatchConfig(sentences=len(numbers)), None, 1).epoch(0)
     return batch
 

@@ -13,13 +13,13 @@ TARGET = [[4, 5], [6, 7, 5, 4], [8, 4]]
 
 def passed(model: TranslationModel, batch: Batch) -> Any:
     """A pass of plain likelihood."""
-    return Likelihood().passed(model, batch, None)[1]
+    return Likelihood().loss_and_pass(model, batch, None)[1]
 
 
 def real_weights(made: Any, row: int) -> Any:
     """alpha [I, J] of one sentence, without padding."""
     height, width = int(made.batch.target.mask[row].sum()), int(made.batch.source.mask[row].sum())
-    return made.unrolled.reading.alpha[row, :height, :width].detach().numpy()
+    return made.decoder_outputs.reading.alpha[row, :height, :width].detach().numpy()
 
 
 def again(work: Callable[[], None], _: object) -> Callable[[], None]:

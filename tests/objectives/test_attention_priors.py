@@ -8,7 +8,7 @@ import torch
 
 from rnnsearch.config import ObjectiveConfig
 from rnnsearch.objectives import penalties
-from rnnsearch.objectives.attention_penalties import CoverageLeft, DoublyStochastic, GlobalFertility
+from rnnsearch.objectives.attention_penalties import DoublyStochastic, GlobalFertility, RemainingCoverage
 from rnnsearch.objectives.likelihood import Likelihood
 from tests.models import reference as paper
 from tests.models.reference import within
@@ -66,10 +66,10 @@ def test_what_is_left_of_coverage_embeddings_is_the_papers(make, batches):
                 told = paper.inputs(within(p, "cell"), np.concatenate([[alpha[t, j]], y]))
                 c = paper.gru(within(p, "cell"), told, (c,))[0]
             expected += np.sqrt((c**2).sum())
-    assert CoverageLeft()(made).item() == pytest.approx(expected, rel=1e-6)
+    assert RemainingCoverage()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility(), CoverageLeft()])
+@pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility(), RemainingCoverage()])
 def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
     model = make(**FERTILITY, **COVERAGE)
     whole = penalty(passed(model, batches([0, 1, 2])))
@@ -85,8 +85,8 @@ def test_the_total_is_the_weighted_sum(make, batches):
     fertility = {"size": 3, "weight": 0.5}
     config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": fertility, "coverage": 0.2})
     loss = Likelihood(0.1, penalties(config))(model, batch, None)
-    plain, made = Likelihood(0.1).passed(model, batch, None)
-    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * CoverageLeft()(made)
+    plain, made = Likelihood(0.1).loss_and_pass(model, batch, None)
+    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * RemainingCoverage()(made)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_the_total_is_the_weighted_sum(make, batches):
 
 def test_the_nll_of_each_symbol(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    loss, made = Likelihood(0.1).passed(model, batch, None)
-    log_p = model.output.log_probs(made.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    loss, made = Likelihood(0.1).loss_and_pass(model, batch, None)
+    log_p = model.output.log_probs(made.decoder_outputs.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
     assert torch.allclose(made.nll, -log_p * batch.target.mask)
     assert not made.nll.requires_grad and loss.nll.item() == pytest.approx(made.nll.sum().item())

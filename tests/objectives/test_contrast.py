@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.batch import Noise
+from rnnsearch.data.batch import NoiseWords
 from rnnsearch.models.outputs import Output
 from rnnsearch.objectives.contrast import CONTRASTS, NCE
 from rnnsearch.objectives.likelihood import Likelihood
@@ -84,10 +84,10 @@ def test_of_a_batch_it_is_the_sum_over_its_words_and_of_its_halves(name, make, b
     size = model.output.vocabulary
     q = draw.dirichlet(np.ones(size))
     log_q, ids = torch.from_numpy(np.log(q)), torch.from_numpy(draw.integers(0, size, 5))
-    batch = replace(batch, noise=Noise(ids, log_q[ids], log_q[batch.target.ids]))
+    batch = replace(batch, noise=NoiseWords(ids, log_q[ids], log_q[batch.target.ids]))
     objective = Likelihood(contrast=CONTRASTS[name](size))
-    loss, done = objective.passed(model, batch, None)
-    logits = model.output.logits(done.unrolled.readout).detach()
+    loss, done = objective.loss_and_pass(model, batch, None)
+    logits = model.output.logits(done.decoder_outputs.readout).detach()
     expected = 0.0
     for n, i in batch.target.mask.nonzero().tolist():
         y = batch.target.ids[n, i].item()

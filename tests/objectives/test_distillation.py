@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.objectives import likelihood
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.systems.translation import build
@@ -35,7 +35,7 @@ def other():
 
 def positions(model, source, target):
     """The scores of all symbols, and the readout, at each position of one sentence, position by position."""
-    memory = model.encode({"en": Side.of(torch.tensor([[*source, EOS]]))})
+    memory = model.encode({"en": Stream.from_ids(torch.tensor([[*source, EOS]]))})
     state, rows = model.start(memory), []
     for y in [BOS, *target]:
         readout, state, _ = model.step(torch.tensor([y]), state, memory)
@@ -106,7 +106,7 @@ def test_a_dev_set_knows_no_teacher(make, batches, other, monkeypatch):
 def test_in_chunks_it_is_the_same(make, batches, monkeypatch):
     found = []
     for held in (1 << 26, 1):
-        monkeypatch.setattr(likelihood, "HELD_BYTES", held)
+        monkeypatch.setattr(likelihood, "MAX_DISTRIBUTION_BYTES", held)
         monkeypatch.setattr(likelihood, "chunk_rows", lambda _rows, _bytes: 3)
         student = make()
         loss = taught(make(seed=2), 0.7)(student, batches(ALL), None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.objectives.passes import SOURCE, TARGET
@@ -13,7 +13,7 @@ from tests.objectives.passes import SOURCE, TARGET
 
 def log_p(model, source, target):
     """log p of all symbols at each position of one sentence, position by position."""
-    memory = model.encode({"en": Side.of(torch.tensor([[*source, EOS]]))})
+    memory = model.encode({"en": Stream.from_ids(torch.tensor([[*source, EOS]]))})
     state, rows = model.start(memory), []
     for y in [BOS, *target]:
         readout, state, _ = model.step(torch.tensor([y]), state, memory)

@@ -13,7 +13,7 @@ from rnnsearch.config.objective import RationaleConfig
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.reinforce import Rationales
+from rnnsearch.objectives.reinforce import RationalePenalty
 from rnnsearch.systems.translation import build
 from tests.objectives.conftest import SOURCES, TARGETS
 
@@ -69,9 +69,9 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
     exact = torch.zeros(())
     words = batch.source.ids.shape[1] - 1
     for read in product((False, True), repeat=words):
-        loss, done = Likelihood(0.0, penalties(objective())).passed(model, batch, These(read))
+        loss, done = Likelihood(0.0, penalties(objective())).loss_and_pass(model, batch, These(read))
         chance = done.memory.selection.log_prob.exp()
-        log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
+        log_p = model.output.log_probs(done.decoder_outputs.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * (cost(done, read) - done.nll.sum() - log_p)
         for name, gradient in gradients(model, loss.total).items():
             mean[name] = mean.get(name, 0.0) + chance.detach() * gradient
@@ -85,11 +85,11 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
 def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model, batches):
     batch, value = batches([0, 1, 2]), model.auxiliary.rationale.value
     value.fill_(-2.0)
-    objective = Likelihood(0.0, [(1.0, Rationales(RationaleConfig(**CONFIG)))])
-    loss, done = objective.passed(model, batch, BatchRng(3))
+    objective = Likelihood(0.0, [(1.0, RationalePenalty(RationaleConfig(**CONFIG)))])
+    loss, done = objective.loss_and_pass(model, batch, BatchRng(3))
     loss.total.backward()
     assert value.item() == -2.0 and value.grad is None
-    objective.after_update(model, loss.parts)
+    objective.after_update(model, loss.statistics)
     lengths = batch.source.mask.sum(1) - 1
     read = [done.memory.selection.selected[b, :length].tolist() for b, length in enumerate(lengths)]
     costs = []
@@ -102,8 +102,8 @@ def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model
 
 def test_its_value_is_the_advantage_times_the_log_probability_of_each_sentence(model, batches):
     model.auxiliary.rationale.value.fill_(-1.5)
-    whole = Likelihood().passed(model, batches([0]), These((True, False, True, True)))[1]
+    whole = Likelihood().loss_and_pass(model, batches([0]), These((True, False, True, True)))[1]
     expected = (
         cost(whole, (True, False, True, True)) - 1.5 * whole.batch.target.mask.sum().item()
     ) * whole.memory.selection.log_prob
-    assert Rationales(RationaleConfig(**CONFIG))(whole).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert RationalePenalty(RationaleConfig(**CONFIG))(whole).item() == pytest.approx(expected.item(), rel=1e-6)

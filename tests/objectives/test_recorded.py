@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rnnsearch.accel import cuda_graphs
-from rnnsearch.accel.cuda_graphs import OCCURRENCES, PassRecorder, Workspace
+from rnnsearch.accel.cuda_graphs import MIN_OCCURRENCES, PassRecorder, Workspace
 from rnnsearch.models.batch_rng import BatchRng
 from tests.objectives.passes import again
 
@@ -68,18 +68,18 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("drawn", [True, False])
 def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
     model, kept = Net(), []
-    for seed in range(OCCURRENCES + 3):
+    for seed in range(MIN_OCCURRENCES + 3):
         rng = [BatchRng(seed) if drawn else None for _ in range(2)]
         expected = results(plainly, model, seed, which, rng=rng[0])
         assert_same(results(recorder.run, model, seed, which, rng=rng[1]), expected)
         kept.append(len(recorder))
-    assert kept == [0] * OCCURRENCES + [1] * 3
+    assert kept == [0] * MIN_OCCURRENCES + [1] * 3
     assert model.never.grad is None and (model.own.weight.grad is None) == (which == ("x",))
 
 
 def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
     model = Net()
-    for seed in range(OCCURRENCES + 3):
+    for seed in range(MIN_OCCURRENCES + 3):
         rows, rng = [seed % 3, 4, 5], [BatchRng(seed), BatchRng(seed)]
         for each in rng:
             each.select_rows(rows, batch_size=6)
@@ -89,7 +89,7 @@ def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
 
 
 def test_a_way_back_from_other_outputs_than_was_recorded(recorder):
-    model, pattern = Net(), [("y",)] * (OCCURRENCES + 2) + [("x",), ("x", "y"), ("y",)]
+    model, pattern = Net(), [("y",)] * (MIN_OCCURRENCES + 2) + [("x",), ("x", "y"), ("y",)]
     for seed, which in enumerate(pattern):
         expected = results(plainly, model, seed, which, rng=BatchRng(seed))
         assert_same(results(recorder.run, model, seed, which, rng=BatchRng(seed)), expected)
@@ -98,7 +98,7 @@ def test_a_way_back_from_other_outputs_than_was_recorded(recorder):
 def test_two_passes_before_either_s_way_back(recorder):
     """Recordings share memory, so what lies between a pass and its way back may not be written over."""
     model = Net()
-    for seed in range(OCCURRENCES + 3):
+    for seed in range(MIN_OCCURRENCES + 3):
         expected = [results(plainly, model, seed + n) for n in range(2)]
         model.zero_grad()
         made = [recorder.run(forward, model, [ids(seed + n, 3, 5)], None) for n in range(2)]
@@ -112,7 +112,7 @@ def test_two_passes_before_either_s_way_back(recorder):
 
 def test_a_pass_that_never_goes_back_stands_in_no_other_s_way(recorder):
     model = Net()
-    for seed in range(OCCURRENCES):
+    for seed in range(MIN_OCCURRENCES):
         results(recorder.run, model, seed)
     left = recorder.run(forward, model, [ids(0, 3, 5)], None)
     assert recorder._open() is not None
@@ -124,7 +124,7 @@ def test_a_pass_that_never_goes_back_stands_in_no_other_s_way(recorder):
 
 def test_weights_elsewhere_are_another_shape(recorder):
     model = Net()
-    for seed in range(OCCURRENCES + 1):
+    for seed in range(MIN_OCCURRENCES + 1):
         results(recorder.run, model, seed)
     assert len(recorder) == 1 and not recorder._occurred
     model.table.weight.data = model.table.weight.data + 1.0
@@ -135,14 +135,14 @@ def test_weights_elsewhere_are_another_shape(recorder):
 def test_frozen_weights_get_no_gradient(recorder):
     model = Net()
     model.table.weight.requires_grad_(False)
-    for seed in range(OCCURRENCES + 2):
+    for seed in range(MIN_OCCURRENCES + 2):
         assert_same(results(recorder.run, model, seed, ("y",)), results(plainly, model, seed, ("y",)))
     assert len(recorder) == 1
 
 
 def test_under_autocast_products_are_as_without_a_recording(recorder):
     model = Net()
-    for seed in range(OCCURRENCES + 2):
+    for seed in range(MIN_OCCURRENCES + 2):
         with torch.autocast("cpu", torch.bfloat16):
             expected = results(plainly, model, seed)
             found = results(recorder.run, model, seed)
@@ -153,7 +153,7 @@ def test_under_autocast_products_are_as_without_a_recording(recorder):
 
 def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "MOST_RECORDINGS", 2)
-    model, often = Net(), OCCURRENCES + 1
+    model, often = Net(), MIN_OCCURRENCES + 1
     for size in [1] * often + [2] * often + [1] + [3] * often:
         results(recorder.run, model, 1, shape=(size, 2))
     assert [key[1][0][0] for key in recorder._recordings] == [(1, 2), (3, 2)]
@@ -168,7 +168,7 @@ def test_where_nothing_can_be_recorded_the_pass_runs(error, caplog):
         raise torch.OutOfMemoryError("no room") if error is None else error
 
     recorder, model = PassRecorder(fails), Net()
-    for seed in range(2 * OCCURRENCES + 2):
+    for seed in range(2 * MIN_OCCURRENCES + 2):
         assert_same(results(recorder.run, model, seed), results(plainly, model, seed))
     assert len(recorder) == 0
     # Too little memory may be enough later; what cannot be recorded once never can.
@@ -186,7 +186,7 @@ def test_counting_shapes_is_bounded(recorder, monkeypatch):
 
 def test_a_second_way_back_is_the_pass_itself(recorder):
     model = Net()
-    for seed in range(OCCURRENCES + 1):
+    for seed in range(MIN_OCCURRENCES + 1):
         results(recorder.run, model, seed)
     made = recorder.run(forward, model, [ids(1, 3, 5)], None)
     loss = made["x"].pow(2).sum() + 2 * made["y"][0].pow(2).sum()
@@ -226,12 +226,12 @@ def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
 
 def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
     model = Net()
-    for seed in range(OCCURRENCES + 2):
-        results(cuda_graphs.recorded, model, seed)
+    for seed in range(MIN_OCCURRENCES + 2):
+        results(cuda_graphs.run_recorded, model, seed)
     assert model not in cuda_graphs._RECORDERS
     # A graph keeps nothing of the Python that asked for its kernels.
     recorder = cuda_graphs._RECORDERS[model] = PassRecorder(lambda work, _: work() or (lambda: None))
-    for seed in range(OCCURRENCES + 2):
+    for seed in range(MIN_OCCURRENCES + 2):
         results(recorder.run, model, seed)
     assert len(recorder) == 1
     left = weakref.ref(model)
@@ -244,16 +244,16 @@ def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
 @pytest.mark.parametrize("switch", ["1", "0"])
 @pytest.mark.parametrize("which", [("x", "y"), ("y",)])
 def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
-    monkeypatch.setenv(cuda_graphs.OFF, switch)
+    monkeypatch.setenv(cuda_graphs.SWITCH, switch)
     model = Net().cuda()
 
     def on_gpu(forward, model, tensors, rng):
-        return cuda_graphs.recorded(forward, model, [tensor.cuda() for tensor in tensors], rng)
+        return cuda_graphs.run_recorded(forward, model, [tensor.cuda() for tensor in tensors], rng)
 
     def by_kernel(forward, model, tensors, rng):
         return forward(model, [tensor.cuda() for tensor in tensors], rng)
 
-    for seed in range(OCCURRENCES + 3):
+    for seed in range(MIN_OCCURRENCES + 3):
         expected = results(by_kernel, model, seed, which)
         found = results(on_gpu, model, seed, which)
         for one, other in zip(found, expected, strict=True):

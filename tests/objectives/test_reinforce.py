@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from rnnsearch.accel.registry import choose
-from rnnsearch.models.attention.normalisers import Hard, AttentionWeights
+from rnnsearch.models.attention.normalisers import AttentionWeights, Hard
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationPair
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.reinforce import Reinforce
-from rnnsearch.objectives.symmetry import Symmetric
+from rnnsearch.objectives.symmetry import SymmetricLikelihood
 
 REINFORCE = {
     "average": {"baseline": "average", "decay": 0.9},
@@ -71,10 +71,10 @@ def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, 
     steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
     for positions in product(range(width), repeat=steps):
-        _, done = Likelihood().passed(model, batch, Positions(positions))
-        reading = done.unrolled.reading
+        _, done = Likelihood().loss_and_pass(model, batch, Positions(positions))
+        reading = done.decoder_outputs.reading
         chance = (reading.expected_alpha * reading.alpha).sum(-1).prod()
-        log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
+        log_p = model.output.log_probs(done.decoder_outputs.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * log_p
         loss = Likelihood(0.0, [(1.0, Reinforce())])(model, batch, Positions(positions))
         for name, gradient in gradients(model, loss.total).items():
@@ -90,9 +90,9 @@ def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
     """The last draw's share is that of the last symbol alone."""
     model, batch = hard_model(make, "average"), batches([2])
     model.auxiliary.baseline.value.fill_(-0.5)
-    _, done = Likelihood().passed(model, batch, Positions((0, 1, 1)))
+    _, done = Likelihood().loss_and_pass(model, batch, Positions((0, 1, 1)))
     value = Reinforce()(done)
-    drawn = [done.unrolled.reading.expected_alpha[0, i, j].log() for i, j in enumerate((0, 1, 1))]
+    drawn = [done.decoder_outputs.reading.expected_alpha[0, i, j].log() for i, j in enumerate((0, 1, 1))]
     log_p = (-done.nll[0]).tolist()
     expected = -sum((sum(log_p[i:]) - (-0.5) * (3 - i)) * drawn[i] for i in range(3))
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
@@ -103,8 +103,8 @@ def test_half_of_the_sentences_use_the_expected_value(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     soft = 0
     for seed in range(40):
-        _, done = Likelihood().passed(model, batch, BatchRng(seed))
-        alpha, expected = done.unrolled.reading.alpha, done.unrolled.reading.expected_alpha
+        _, done = Likelihood().loss_and_pass(model, batch, BatchRng(seed))
+        alpha, expected = done.decoder_outputs.reading.alpha, done.decoder_outputs.reading.expected_alpha
         for b, length in enumerate(batch.target.mask.sum(1)):
             own = alpha[b, :length]
             if torch.equal(own, expected[b, :length]):
@@ -113,12 +113,12 @@ def test_half_of_the_sentences_use_the_expected_value(make, batches):
                 assert set(own.unique().tolist()) <= {0.0, 1.0}
     assert 40 < soft < 80
     only_soft = [seed for seed in range(40) if _is_soft(model, batches([2]), seed)]
-    _, done = Likelihood().passed(model, batches([2]), BatchRng(only_soft[0]))
+    _, done = Likelihood().loss_and_pass(model, batches([2]), BatchRng(only_soft[0]))
     assert Reinforce()(done).item() == 0.0
 
 
 def _is_soft(model, batch, seed):
-    reading = Likelihood().passed(model, batch, BatchRng(seed))[1].unrolled.reading
+    reading = Likelihood().loss_and_pass(model, batch, BatchRng(seed))[1].decoder_outputs.reading
     return torch.equal(reading.alpha, reading.expected_alpha)
 
 
@@ -126,19 +126,19 @@ def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probabilit
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     model.auxiliary.baseline.value.fill_(-2.0)
     objective = Likelihood(0.0, [(1.0, Reinforce())])
-    loss, done = objective.passed(model, batch, BatchRng(3))
+    loss, done = objective.loss_and_pass(model, batch, BatchRng(3))
     loss.total.backward()
     assert model.auxiliary.baseline.value.item() == -2.0
     assert model.auxiliary.baseline.value.grad is None
-    objective.after_update(model, loss.parts)
+    objective.after_update(model, loss.statistics)
     mean = (-done.nll.sum(1) / batch.target.mask.sum(1)).mean()
     assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean.item())
 
 
 def test_each_direction_has_a_baseline_of_its_own(make, batches):
     pair = TranslationPair(*(make({"normaliser": "hard"}, n, n == 2, reinforce=REINFORCE["average"]) for n in (1, 2)))
-    symmetric = Symmetric(0.1, Likelihood(0.0, [(1.0, Reinforce())]))
-    parts = symmetric(pair, batches([0, 1, 2]), BatchRng(3)).parts
+    symmetric = SymmetricLikelihood(0.1, Likelihood(0.0, [(1.0, Reinforce())]))
+    parts = symmetric(pair, batches([0, 1, 2]), BatchRng(3)).statistics
     before = [model.auxiliary.baseline.value.item() for model in (pair.onward, pair.back)]
     symmetric.after_update(pair, parts)
     for model, name, value in zip((pair.onward, pair.back), ("onward", "back"), before, strict=True):
@@ -154,15 +154,15 @@ def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, b
     changed[:, 2:] += 1.0
     assert torch.equal(guess[:, :3], model.auxiliary.baseline(changed)[:, :3])
     assert not torch.autograd.grad(guess.sum(), readout, allow_unused=True)[0]
-    loss, _ = Likelihood(0.0, [(1.0, Reinforce())]).passed(model, batch, BatchRng(1))
+    loss, _ = Likelihood(0.0, [(1.0, Reinforce())]).loss_and_pass(model, batch, BatchRng(1))
     loss.total.backward()
     assert model.auxiliary.baseline.linear.weight.grad.abs().max() > 0
 
 
 def test_entropy_is_a_bonus(make, batches):
     model, batch = hard_model(make, "average"), batches([2])
-    _, done = Likelihood().passed(model, batch, Positions((0, 0, 1)))
+    _, done = Likelihood().loss_and_pass(model, batch, Positions((0, 0, 1)))
     plain = Reinforce()(done)
     more = Reinforce(0.7)(done)
-    p = done.unrolled.reading.expected_alpha
+    p = done.decoder_outputs.reading.expected_alpha
     assert (more - plain).item() == pytest.approx(0.7 * (p * p.log()).sum().item(), rel=1e-6)

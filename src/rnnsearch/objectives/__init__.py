@@ -1,33 +1,35 @@
-"""What training minimises: functions `(model, batch, rng) -> Loss`, combined as weighted lists."""
+"""Objectives of training: functions (model, batch, rng) -> Loss.
+
+`loss.py` has the base classes, `likelihood.py` the objective of almost every model, and the other modules its optional
+terms. `penalties` creates those that `[objective]` asks for.
+"""
 
 from __future__ import annotations
 
 from rnnsearch.config import ObjectiveConfig
 from rnnsearch.objectives.attention_penalties import (
-    CoverageLeft,
     DoublyStochastic,
     GlobalFertility,
+    RemainingCoverage,
     SupervisedAttention,
 )
 from rnnsearch.objectives.loss import Penalty
-from rnnsearch.objectives.reinforce import Rationales, Reinforce
-
-# From `[objective]` to penalties.
+from rnnsearch.objectives.reinforce import RationalePenalty, Reinforce
 
 
 def penalties(config: ObjectiveConfig) -> list[tuple[float, Penalty]]:
-    """The weighted penalties that the config asks for."""
-    found: list[tuple[float, Penalty]] = []
+    """Return the penalties of a config with their weights."""
+    weighted: list[tuple[float, Penalty]] = []
     if config.doubly_stochastic is not None:
-        found.append((config.doubly_stochastic, DoublyStochastic()))
+        weighted.append((config.doubly_stochastic, DoublyStochastic()))
     if config.coverage is not None:
-        found.append((config.coverage, CoverageLeft()))
+        weighted.append((config.coverage, RemainingCoverage()))
     if config.fertility is not None:
-        found.append((config.fertility.weight, GlobalFertility()))
+        weighted.append((config.fertility.weight, GlobalFertility()))
     if config.supervision is not None:
-        found.append((config.supervision.weight, SupervisedAttention(config.supervision)))
+        weighted.append((config.supervision.weight, SupervisedAttention(config.supervision)))
     if config.reinforce is not None:
-        found.append((config.reinforce.weight, Reinforce(config.reinforce.entropy)))
+        weighted.append((config.reinforce.weight, Reinforce(config.reinforce.entropy)))
     if config.rationale is not None:
-        found.append((1.0, Rationales(config.rationale)))
-    return found
+        weighted.append((1.0, RationalePenalty(config.rationale)))
+    return weighted

@@ -1,9 +1,10 @@
-"""Supervised attention: the weights should be the given word alignments (Liu et al. 2016, section 3).
+"""Penalties on attention: supervision by word alignments, and priors on the total attention per source token.
 
-The links of a target symbol, normalised, are the gold weights g_ij: 1 / n over the n source symbols it is linked
-to, or as many bells around these (after Mi, Wang & Ittycheriah 2016, "Supervised attentions for neural machine
-translation", whose smoothed alignments are Gaussians; their width is an option here). A loss is the sum over target
-symbols with gold weights.
+Supervised attention (Liu et al. 2016, section 3): the attention weights should be given word alignments. The links of a
+target token, normalised, are its gold weights g_ij: 1 / n over the n source tokens that it is linked to. With `spread`
+they are Gaussians around these (after Mi, Wang & Ittycheriah 2016, "Supervised attentions for neural machine
+translation", whose smoothed alignments are Gaussians). `penalties()` in this package creates the penalties from
+`[objective]`.
 """
 
 from __future__ import annotations
@@ -21,106 +22,116 @@ from rnnsearch.config.objective import CrossEntropyOptions, ProductOptions, Squa
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.decoders.decoder import UNTRANSLATED
-from rnnsearch.objectives.loss import Pass, Penalty
+from rnnsearch.objectives.loss import ForwardPass, Penalty
 from rnnsearch.utils.tensors import without_last
 
-# Priors on attention as penalties: what the weights a source symbol receives should sum to.
+Weights = Float[Tensor, "B I J"]
+PerToken = Float[Tensor, "B I"]
 
 
 class DoublyStochastic(Penalty):
-    """sum_j (1 - sum_i alpha_ij)^2: every source symbol should be attended to once in all (Xu et al. 2015, eq. 14;
-    tutorial part 3b). i runs over the target symbols with EOS, j over the source symbols without it: what attends to
-    the end of the source is no translation of it."""
+    """sum_j (1 - sum_i alpha_ij)^2: total attention 1 per source token (Xu et al. 2015, eq. 14; tutorial part 3b).
 
-    def __call__(self, made: Pass) -> Tensor:
-        received = made.weights().sum(1)
-        return ((1.0 - received).square() * made.words()).sum()
+    i runs over the target tokens with EOS, j over the source tokens without EOS, because attention to the end of the
+    source translates nothing.
+    """
+
+    def __call__(self, forward: ForwardPass) -> Tensor:
+        total = forward.attention().sum(1)  # [B, J]
+        return ((1.0 - total).square() * forward.word_mask()).sum()
 
 
-class CoverageLeft(Penalty):
-    """sum_j ||c_Tj||: nothing of the source words' coverage embeddings should be left when the end symbol is written
-    (Mi et al. 2016, whose c_T has seen the end symbol, too). j runs over the source symbols without EOS."""
+class RemainingCoverage(Penalty):
+    """sum_j ||c_Tj||: no coverage embeddings of source words left at EOS (Mi et al. 2016).
 
-    def __call__(self, made: Pass) -> Tensor:
-        left = made.unrolled.reading.extras[UNTRANSLATED]
-        last = (made.batch.target.mask.sum(1) - 1)[:, None, None].expand(-1, 1, left.shape[2])
-        at_end: Tensor = left.gather(1, last).squeeze(1)
-        return (at_end * made.words()).sum()
+    j runs over the source tokens without EOS. The paper's c_T includes the update by EOS.
+    """
+
+    def __call__(self, forward: ForwardPass) -> Tensor:
+        untranslated = forward.decoder_outputs.reading.extras[UNTRANSLATED]  # [B, I, J]
+        last = forward.batch.target.mask.sum(1) - 1  # [B], position of EOS
+        last = last[:, None, None].expand(-1, 1, untranslated.shape[2])
+        at_eos: Tensor = untranslated.gather(1, last).squeeze(1)  # [B, J]
+        return (at_eos * forward.word_mask()).sum()
 
 
 class GlobalFertility(Penalty):
-    """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), mu and sigma read from h_j (Cohn et al. 2016, section 3.3), over
-    the same i and j."""
+    """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), with mu and sigma from h_j (Cohn et al. 2016, section 3.3).
 
-    def __call__(self, made: Pass) -> Tensor:
-        auxiliary = made.model.auxiliary
+    i and j run over the same tokens as in `DoublyStochastic`.
+    """
+
+    def __call__(self, forward: ForwardPass) -> Tensor:
+        auxiliary = forward.model.auxiliary
         assert auxiliary is not None and auxiliary.fertility is not None
-        mean, variance = auxiliary.fertility(made.memory.annotations)
-        received = made.weights().sum(1)
-        deviation = (received - mean).square() / variance
-        negative: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
-        return (negative * made.words()).sum()
-
-
-Weights = Float[Tensor, "B I J"]
-EachSymbol = Float[Tensor, "B I"]
+        mean, variance = auxiliary.fertility(forward.memory.annotations)  # [B, J]
+        total = forward.attention().sum(1)  # [B, J]
+        deviation = (total - mean).square() / variance
+        negative_log_density: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
+        return (negative_log_density * forward.word_mask()).sum()
 
 
 @implements(CrossEntropyOptions)
-def cross_entropy(alpha: Weights, gold: Weights) -> EachSymbol:
-    """-sum_j g_ij log alpha_ij (Liu et al. 2016, CE). A weight of exactly 0 (a window, sparse weights) costs what the
-    smallest number does, and has no gradient."""
+def cross_entropy(alpha: Weights, gold: Weights) -> PerToken:
+    """Return -sum_j g_ij log alpha_ij (Liu et al. 2016, CE).
+
+    A weight of exactly 0 (outside a window, or of a sparse normaliser) counts as the smallest positive number, without
+    a gradient.
+    """
     return -(gold * alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()).sum(-1)
 
 
 @implements(SquaredErrorOptions)
-def squared_error(alpha: Weights, gold: Weights) -> EachSymbol:
-    """1/2 sum_j (alpha_ij - g_ij)^2 (Liu et al. 2016, MSE)."""
+def squared_error(alpha: Weights, gold: Weights) -> PerToken:
+    """Return 1/2 sum_j (alpha_ij - g_ij)^2 (Liu et al. 2016, MSE)."""
     return 0.5 * (alpha - gold).square().sum(-1)
 
 
 @implements(ProductOptions)
-def product(alpha: Weights, gold: Weights) -> EachSymbol:
-    """-log sum_j alpha_ij g_ij (Liu et al. 2016, MUL): which of several linked symbols is attended to is left open."""
+def product(alpha: Weights, gold: Weights) -> PerToken:
+    """Return -log sum_j alpha_ij g_ij (Liu et al. 2016, MUL); attention may choose among several linked tokens."""
     return -(gold * alpha).sum(-1).clamp_min(torch.finfo(alpha.dtype).tiny).log()
 
 
-ALIGNMENT_LOSSES: Implementations[Callable[[Weights, Weights], EachSymbol]] = Implementations(
-    objective.ALIGNMENT_LOSSES
-)
-"""The loss of each target symbol, where its gold weights sum to 1."""
-
-
-def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False, spread: float | None = None) -> Weights:
-    """The gold weights of each target symbol; a row of zeros where it has no link.
-
-    With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead. With `of_read` row i is of
-    the symbol read there, y_{i-1} (as Chen et al. 2020, "Accurate word alignment induction from neural machine
-    translation", section 3, take alignments from the step after); the first reads none.
-    """
-    assert batch.links is not None, "supervised attention needs batches with links"
-    links = batch.links.to(torch.float32)
-    if spread is not None:
-        place = torch.arange(links.shape[2], device=links.device, dtype=links.dtype)
-        bells = torch.exp((place[:, None] - place).square() / (-2 * spread**2))
-        links = (links @ bells) * without_last(batch.source.mask)[:, None, :]
-    if unaligned_to_end:
-        end = batch.source.mask.sum(1) - 1
-        alone = batch.target.mask & ~batch.links.any(-1)
-        ends = torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
-        links = links + alone[:, :, None] * ends
-    if of_read:
-        links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target.mask[:, :, None]
-    return links / links.sum(-1, keepdim=True).clamp_min(1.0)
+ALIGNMENT_LOSSES: Implementations[Callable[[Weights, Weights], PerToken]] = Implementations(objective.ALIGNMENT_LOSSES)
+"""Loss of each target token whose gold weights sum to 1."""
 
 
 @dataclass(frozen=True)
 class SupervisedAttention(Penalty):
-    """The penalty that `[objective.supervision]` asks for, without its weight."""
+    """Distance of the attention from gold weights, summed over the target tokens that have any."""
 
     config: SupervisionConfig
 
-    def __call__(self, made: Pass) -> Tensor:
-        gold = gold_weights(made.batch, self.config.unaligned == "end", self.config.word == "read", self.config.spread)
-        distance = ALIGNMENT_LOSSES[self.config.type](made.source_weights(), gold)
+    def __call__(self, forward: ForwardPass) -> Tensor:
+        config = self.config
+        gold = gold_weights(forward.batch, config.unaligned == "end", config.word == "read", config.spread)
+        distance = ALIGNMENT_LOSSES[config.type](forward.source_attention(), gold)  # [B, I]
         return (distance * gold.any(-1)).sum()
+
+
+def gold_weights(
+    batch: Batch, unaligned_to_end: bool, for_read_token: bool = False, spread: float | None = None
+) -> Weights:
+    """Return the gold weights of each target token; zeros if it has no link.
+
+    Args:
+        batch: Batch with links.
+        unaligned_to_end: Put all weight of a token without links (usually EOS) on the source's EOS.
+        for_read_token: Row i is for the token read there, y_{i-1}, as in the alignments of Chen et al. 2020,
+            "Accurate word alignment induction from neural machine translation", section 3. The first row is zeros.
+        spread: Standard deviation of the Gaussians around links, in tokens.
+    """
+    assert batch.links is not None, "supervised attention needs batches with links"
+    links = batch.links.to(torch.float32)  # [B, I, J]
+    if spread is not None:
+        position = torch.arange(links.shape[2], device=links.device, dtype=links.dtype)
+        gaussians = torch.exp((position[:, None] - position).square() / (-2 * spread**2))  # [J, J]
+        links = (links @ gaussians) * without_last(batch.source.mask)[:, None, :]
+    if unaligned_to_end:
+        end = batch.source.mask.sum(1) - 1  # [B]
+        unaligned = batch.target.mask & ~batch.links.any(-1)  # [B, I]
+        links = links + unaligned[:, :, None] * torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
+    if for_read_token:
+        links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target.mask[:, :, None]
+    return links / links.sum(-1, keepdim=True).clamp_min(1.0)

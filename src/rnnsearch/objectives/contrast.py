@@ -1,7 +1,8 @@
-"""Words of the text told from noise: losses for large vocabularies that need the scores of few symbols.
+"""Sampled losses for large vocabularies: the text's words are told apart from noise words, with few scores.
 
-Both are of unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that a model which knows nothing yet is normalised);
-noise words are shared by a batch (Zoph et al. 2016). What is trained so is normalised in search, like any model.
+Both losses use unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that an untrained model is normalised). The noise
+words are shared by a batch (Zoph et al. 2016). In search these models are normalised like any other.
+`likelihood.contrastive_losses` calls them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from rnnsearch.config.registry import Implementations, implements
 
 @dataclass(frozen=True)
 class Contrast(ABC):
-    """The loss of each target symbol, from its score and those of K noise words, and all of their probabilities q under
-    the distribution that noise is drawn from."""
+    """The loss of M target tokens against K noise words, given their log-probabilities under the noise distribution."""
 
     vocabulary: int
     """V."""
@@ -34,44 +34,56 @@ class Contrast(ABC):
 
     def __call__(
         self,
-        own: Float[Tensor, "M"],
-        others: Float[Tensor, "M K"],
-        log_q: Float[Tensor, "M"],
-        log_q_others: Float[Tensor, "K"],
-        same: Bool[Tensor, "M K"],
+        target_scores: Float[Tensor, "M"],
+        noise_scores: Float[Tensor, "M K"],
+        target_log_q: Float[Tensor, "M"],
+        noise_log_q: Float[Tensor, "K"],
+        is_target: Bool[Tensor, "M K"],
     ) -> Float[Tensor, "M"]:
-        """`same`: where the noise word is the target symbol."""
-        return self.losses(own - log(self.vocabulary) - log_q, others - log(self.vocabulary) - log_q_others, same)
+        """Return the loss of each target token.
+
+        Args:
+            target_scores: Output layer's scores of the target tokens.
+            noise_scores: Its scores of the noise words.
+            target_log_q: Log-probability of the target tokens under the noise distribution.
+            noise_log_q: Log-probability of the noise words under it.
+            is_target: True where the noise word is the target token.
+        """
+        target = target_scores - log(self.vocabulary) - target_log_q
+        noise = noise_scores - log(self.vocabulary) - noise_log_q
+        return self.losses(target, noise, is_target)
 
     @abstractmethod
     def losses(
-        self, own: Float[Tensor, "M"], others: Float[Tensor, "M K"], same: Bool[Tensor, "M K"]
+        self, target: Float[Tensor, "M"], noise: Float[Tensor, "M K"], is_target: Bool[Tensor, "M K"]
     ) -> Float[Tensor, "M"]:
-        """From s - log q."""
+        """Return the loss of each target token from s - log q of the target tokens and the noise words."""
 
 
 @implements(NCEOptions)
 class NCE(Contrast):
-    """Noise-contrastive estimation (Gutmann & Hyvarinen 2010; Mnih & Teh 2012): is a word of the text, or one of K of
-    the noise? p(text | y) = sigma(s(y) - log(K q(y)))."""
+    """Noise-contrastive estimation (Gutmann & Hyvarinen 2010; Mnih & Teh 2012).
 
+    A classifier of words from the text versus K noise words: p(text | y) = sigma(s(y) - log(K q(y))).
+    """
 
-    def losses(self, own: Tensor, others: Tensor, same: Tensor) -> Tensor:
-        samples = log(others.shape[1])
-        return -functional.logsigmoid(own - samples) - functional.logsigmoid(samples - others).sum(1)
+    def losses(self, target: Tensor, noise: Tensor, is_target: Tensor) -> Tensor:
+        log_k = log(noise.shape[1])
+        return -functional.logsigmoid(target - log_k) - functional.logsigmoid(log_k - noise).sum(1)
 
 
 @implements(BlackOutOptions)
 class BlackOut(Contrast):
-    """BlackOut (Ji et al. 2016, eq. 5-8): p~, the softmax of s - log q over the target symbol and the noise words that
-    are another, with the noise words' log(1 - p~) beside it."""
+    """BlackOut (Ji et al. 2016, eq. 5-8): -log p~ of the target token and -log(1 - p~) of the noise words.
 
+    p~ is the softmax of s - log q over the target token and the noise words other than it.
+    """
 
-    def losses(self, own: Tensor, others: Tensor, same: Tensor) -> Tensor:
-        both = torch.cat([own[:, None], others.masked_fill(same, -torch.inf)], dim=1)
-        log_p = torch.log_softmax(both, dim=1)
-        not_noise = torch.log1p(-log_p[:, 1:].exp().clamp_max(1 - 1e-6))
-        return -log_p[:, 0] - not_noise.sum(1)
+    def losses(self, target: Tensor, noise: Tensor, is_target: Tensor) -> Tensor:
+        scores = torch.cat([target[:, None], noise.masked_fill(is_target, -torch.inf)], dim=1)  # [M, 1 + K]
+        log_p = torch.log_softmax(scores, dim=1)
+        log_not_noise = torch.log1p(-log_p[:, 1:].exp().clamp_max(1 - 1e-6))
+        return -log_p[:, 0] - log_not_noise.sum(1)
 
 
 CONTRASTS: Implementations[type[Contrast]] = Implementations(objective.CONTRASTS)

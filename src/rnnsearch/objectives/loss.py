@@ -1,4 +1,8 @@
-"""What every objective is, and what it returns. The training loop knows nothing else of objectives."""
+"""Base classes of objectives and penalties, and the results of a forward pass.
+
+The training loop knows only `Objective` and `Loss`. A `Penalty` is a term of a translation model's loss that
+`likelihood.Likelihood` computes from the same `ForwardPass`.
+"""
 
 from __future__ import annotations
 
@@ -15,85 +19,83 @@ from rnnsearch.models.translation_model import Memories, TranslationModel, Unrol
 from rnnsearch.utils.tensors import at_least_fp32, without_last
 
 Model = TypeVar("Model", bound=nn.Module)
-"""What is trained: any module."""
+"""Module that is trained."""
 
 
 class Loss(NamedTuple):
-    """Sums over a batch; the loop divides the total by the sentences or words of a whole update.
-
-    total: what is minimised, differentiable, summed over the batch's target symbols.
-    nll: -log p(y|x) summed over the batch, in nats, without smoothing or penalties.
-    parts: what `Objective.after_update` is to be told, by name: sums over the batch, without gradients.
-    """
+    """Sums over a batch. The training loop divides the total by the sentences or tokens of a whole update."""
 
     total: Tensor
+    """Value to minimise, differentiable, summed over the target tokens."""
     nll: Tensor
-    parts: Mapping[str, Tensor] = {}
+    """-log p(y|x) in nats, without smoothing and penalties."""
+    statistics: Mapping[str, Tensor] = {}
+    """Sums without gradients by name, which `Objective.after_update` gets for the whole update."""
 
 
 class Objective(ABC, Generic[Model]):
-    """What training minimises. A call changes nothing, so a batch may be split, or done again."""
+    """A function (model, batch, rng) -> Loss. A call has no side effects, so a batch may be split or repeated."""
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch, rng: BatchRng | None) -> Loss:
-        """The loss of a batch; nothing is random without `draws`."""
+        """Return the loss of a batch; without `rng` nothing is random."""
 
-    def after_update(self, model: Model, parts: Mapping[str, Tensor]) -> None:
-        """What is learned from an update as a whole, besides by its gradients: called once an update, without
-        gradients, with the parts summed over all its batches, in all processes."""
+    def after_update(self, model: Model, statistics: Mapping[str, Tensor]) -> None:
+        """Update values of the model that are not learned by gradients (such as moving averages).
+
+        Called once per update, with the statistics summed over all batches in all processes.
+        """
 
 
-# What is minimised besides the likelihood, computed from the same forward pass.
-
-
-class Pass(NamedTuple):
-    """One teacher-forced pass over a batch.
-
-    nll: [B, I], -log p(y_i) of each target symbol, 0 on padding; without a gradient.
-    """
+class ForwardPass(NamedTuple):
+    """A teacher-forced pass of a translation model over a batch."""
 
     model: TranslationModel
     batch: Batch
     memories: Memories
-    unrolled: Unrolled
+    decoder_outputs: Unrolled
     nll: Tensor
+    """[B, I], -log p(y_i) of each target token without a gradient; 0 on padding."""
 
     @property
     def memory(self) -> Memory:
-        """Of the one source."""
+        """The memory of the only source."""
         return only_memory(self.memories)
 
-    def weights(self) -> Tensor:
-        """alpha [B, I, J] over annotations in fp32 at least, zero on padding of either side: what gradients reach
-        attention through. Of hard attention it is the distribution that was drawn from."""
-        alpha = self.unrolled.reading.soft_alpha
+    def attention(self) -> Tensor:
+        """Return alpha [B, I, J] over annotations in fp32 or wider, differentiable, 0 on padding of both sides.
+
+        For hard attention this is the distribution that positions are drawn from.
+        """
+        alpha = self.decoder_outputs.reading.soft_alpha
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
-        real = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]
-        return at_least_fp32(alpha) * real
+        mask = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]  # [B, I, J]
+        return at_least_fp32(alpha) * mask
 
-    def words(self) -> Tensor:
-        """[B, J], the annotations of any source symbol but the last, which is EOS."""
-        memory, words = self.memory, without_last(self.batch.source.mask)
-        if memory.origin is None:
+    def source_attention(self) -> Tensor:
+        """Return `attention` over source tokens, of which some encoders have more than annotations."""
+        return self.memory.to_source(self.attention())
+
+    def word_mask(self) -> Tensor:
+        """Return a mask [B, J] of the annotations of source tokens other than EOS."""
+        words = without_last(self.batch.source.mask)
+        if self.memory.origin is None:
             return words
-        behind = memory.origin.mean_per_annotation(words[:, :, None].double(), memory.mask.shape[1])
-        return behind[:, :, 0] > 0
-
-    def source_weights(self) -> Tensor:
-        """The same over source symbols, where an encoder has fewer annotations than symbols."""
-        return self.memory.to_source(self.weights())
+        annotations = self.memory.mask.shape[1]
+        fraction = self.memory.origin.mean_per_annotation(words[:, :, None].double(), annotations)
+        return fraction[:, :, 0] > 0
 
 
 class Penalty(ABC):
-    """A term of the loss. A call changes nothing; what it learns from a whole update, `after_update` does."""
+    """A term of the loss of a translation model. A call has no side effects."""
 
     @abstractmethod
-    def __call__(self, made: Pass) -> Tensor:
-        """Its value summed over the batch, differentiable."""
+    def __call__(self, forward: ForwardPass) -> Tensor:
+        """Return the value summed over the batch, differentiable."""
 
-    def parts(self, made: Pass) -> dict[str, Tensor]:
-        """What `after_update` is to be told of a batch (see `Loss.parts`)."""
+    def statistics(self, forward: ForwardPass) -> dict[str, Tensor]:
+        """Return the sums over a batch that `after_update` needs (see `Loss.statistics`)."""
         return {}
 
-    def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
-        """As `Objective.after_update`."""
+    def after_update(self, model: TranslationModel, statistics: Mapping[str, Tensor]) -> None:
+        """Update values of the model like `Objective.after_update`."""

@@ -1,5 +1,7 @@
-"""Bilingual symmetry: two directions trained together, rewarded where their attention agrees
-(Cohn et al. 2016, section 3.4)."""
+"""Bilingual symmetry: both directions are trained together, with a bonus for attention that agrees.
+
+(Cohn et al. 2016, section 3.4.) `training/tasks.py` creates the objective.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,40 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.loss import Loss, Objective, Pass
-
-
-def agreement(onward: Pass, back: Pass) -> Tensor:
-    """tr(A^T A') = sum_ij alpha_ij alpha'_ji, summed over the batch: alpha_ij is what target symbol i gives source
-    symbol j, alpha'_ji what source symbol j gives target symbol i in the other direction."""
-    return (onward.source_weights() * back.source_weights().transpose(1, 2)).sum()
+from rnnsearch.objectives.loss import ForwardPass, Loss, Objective
 
 
 @dataclass(frozen=True)
-class Symmetric(Objective[TranslationPair]):
-    """-log p(y|x) - log p(x|y) - weight * tr(A^T A'), with each direction's penalties; nll is the directions' mean."""
+class SymmetricLikelihood(Objective[TranslationPair]):
+    """-log p(y|x) - log p(x|y) - weight * tr(A^T A'), with the penalties of each direction.
+
+    The NLL is the mean of both directions.
+    """
 
     weight: float
-    each: Likelihood
+    """Weight of the agreement of attention."""
+    likelihood: Likelihood
+    """Objective of each direction."""
 
     def __call__(self, pair: TranslationPair, batch: Batch, rng: BatchRng | None) -> Loss:
-        there, onward = self.each.passed(pair.onward, batch, rng)
-        again, back = self.each.passed(pair.back, batch.turned(), rng)
-        total = there.total + again.total
+        onward_loss, onward = self.likelihood.loss_and_pass(pair.onward, batch, rng)
+        back_loss, back = self.likelihood.loss_and_pass(pair.back, batch.reversed(), rng)
+        total = onward_loss.total + back_loss.total
         if torch.is_grad_enabled():
-            total = total - self.weight * agreement(onward, back)
-        parts = {f"onward.{n}": part for n, part in there.parts.items()}
-        parts |= {f"back.{n}": part for n, part in again.parts.items()}
-        return Loss(total, 0.5 * (there.nll + again.nll), parts)
+            total = total - self.weight * attention_agreement(onward, back)
+        statistics = {f"onward.{name}": value for name, value in onward_loss.statistics.items()}
+        statistics |= {f"back.{name}": value for name, value in back_loss.statistics.items()}
+        return Loss(total, 0.5 * (onward_loss.nll + back_loss.nll), statistics)
 
-    def after_update(self, pair: TranslationPair, parts: Mapping[str, Tensor]) -> None:
-        self.each.after_update(pair.onward, direction_tensors(parts, "onward"))
-        self.each.after_update(pair.back, direction_tensors(parts, "back"))
+    def after_update(self, pair: TranslationPair, statistics: Mapping[str, Tensor]) -> None:
+        self.likelihood.after_update(pair.onward, direction_tensors(statistics, "onward"))
+        self.likelihood.after_update(pair.back, direction_tensors(statistics, "back"))
+
+
+def attention_agreement(onward: ForwardPass, back: ForwardPass) -> Tensor:
+    """Return tr(A^T A') = sum_ij alpha_ij alpha'_ji, summed over the batch.
+
+    alpha_ij is the attention of target token i to source token j, alpha'_ji that of source token j to target token i
+    in the other direction.
+    """
+    return (onward.source_attention() * back.source_attention().transpose(1, 2)).sum()
