@@ -12,7 +12,7 @@ from torch import Tensor
 from rnnsearch.search.banned import BannedTokens
 from rnnsearch.search.beam import greedy_search, greedy_stream
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer, WeightedScorer, WeightedSumScorer
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.options import SearchOptions
@@ -38,8 +38,8 @@ WAYS = {
 }
 BY = {
     "alone": lambda one, _: one,
-    "ensemble": lambda one, other: Ensemble([Member(scorer, 1.0, {SOURCE: SOURCE}) for scorer in (one, other)]),
-    "sum": lambda one, other: Combined([Weighted(one), Weighted(other)]),
+    "ensemble": lambda one, other: EnsembleScorer([EnsembleMember(scorer, 1.0, {SOURCE: SOURCE}) for scorer in (one, other)]),
+    "sum": lambda one, other: WeightedSumScorer([WeightedScorer(one), WeightedScorer(other)]),
 }
 COLUMNS = torch.tensor([EOS, 1, 4, 5, 6, 8])
 

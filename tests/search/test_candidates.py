@@ -98,5 +98,5 @@ def test_lists_are_kept_in_the_model_folder(tmp_path):
         with pytest.raises(ModelError, match=r"candidates\.safetensors: must fit this model's vocabularies"):
             load_candidates(tmp_path, 1, 10, 12)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"make it with `rnnsearch candidates \S+ SRC TGT`"):
+    with pytest.raises(ModelError, match=r"create it with `rnnsearch candidates \S+ SRC TGT`"):
         load_candidates(tmp_path / "empty", 1, 10, 12)

@@ -7,7 +7,7 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.ensemble import Ensemble, Member
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer
 from rnnsearch.search.forced import force_decode
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE
@@ -18,7 +18,7 @@ OWN = {SOURCE: SOURCE}
 
 
 def members(toy, weights):
-    return [Member(toy(seed=seed, symbols=8), weight, OWN) for seed, weight in enumerate(weights)]
+    return [EnsembleMember(toy(seed=seed, symbols=8), weight, OWN) for seed, weight in enumerate(weights)]
 
 
 def plain(each, weights, mean):
@@ -35,7 +35,7 @@ def plain(each, weights, mean):
 def test_it_is_a_plain_loop_over_the_members(toy, sentences, mean, columns):
     weights, sources = [1.0, 0.5, 2.5], make_sources(sentences, CPU)
     columns = None if columns is None else torch.tensor(columns)
-    one = Ensemble(members(toy, weights), mean)
+    one = EnsembleScorer(members(toy, weights), mean)
     each = [toy(seed=seed, symbols=8) for seed in range(3)]
     memory, state = one.start(sources, columns)
     started = [scorer.start(sources, columns) for scorer in each]
@@ -60,7 +60,7 @@ def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
     sources, options = make_sources(sentences, CPU), SearchOptions(beam=3, n_best=3, coverage_penalty=0.2)
     expected = beam_search(toy(seed=3), sources, options)
     for weights in ([2.0], [1.0, 3.0]):
-        same = Ensemble([Member(toy(seed=3), weight, OWN) for weight in weights], mean)
+        same = EnsembleScorer([EnsembleMember(toy(seed=3), weight, OWN) for weight in weights], mean)
         found = beam_search(same, sources, options)
         assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in expected]
         for one, other in zip(found, expected, strict=True):
@@ -69,7 +69,7 @@ def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
 
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_a_beams_score_is_the_forced_score(toy, sentences, mean):
-    sources, ensemble = make_sources(sentences, CPU), Ensemble(members(toy, [1.0, 2.0]), mean)
+    sources, ensemble = make_sources(sentences, CPU), EnsembleScorer(members(toy, [1.0, 2.0]), mean)
     found = [own[0] for own in beam_search(ensemble, sources, SearchOptions(beam=4))]
     again = force_decode(ensemble, sources, [h.ids for h in found])
     for h, scored in zip(found, again, strict=True):
@@ -86,7 +86,7 @@ def test_and_wants_all_and_or_one(toy, sentences):
             return step._replace(scores=step.log_probs().log_softmax(1), norm=None)
 
     sources = make_sources(sentences, CPU)
-    both = [Member(toy(seed=1), 1.0, OWN), Member(Never(seed=1), 1.0, OWN)]
+    both = [EnsembleMember(toy(seed=1), 1.0, OWN), EnsembleMember(Never(seed=1), 1.0, OWN)]
     y = torch.full((len(sentences),), BOS)
     alone = toy(seed=1)
     own = alone.step(*alone.start(sources, None), y).log_probs()
@@ -94,17 +94,17 @@ def test_and_wants_all_and_or_one(toy, sentences):
         ("geometric", torch.full_like(own[:, 5], -torch.inf)),
         ("arithmetic", own[:, 5] - np.log(2)),
     ):
-        ensemble = Ensemble(both, mean)
+        ensemble = EnsembleScorer(both, mean)
         torch.testing.assert_close(ensemble.step(*ensemble.start(sources, None), y).log_probs()[:, 5], expected)
 
 
 def test_what_does_not_go_together_is_refused(toy):
     with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[8, 9\]"):
-        Ensemble([Member(toy(symbols=8), 1.0, OWN), Member(toy(symbols=9), 1.0, OWN)])
+        EnsembleScorer([EnsembleMember(toy(symbols=8), 1.0, OWN), EnsembleMember(toy(symbols=9), 1.0, OWN)])
     with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[\]"):
-        Ensemble([])
+        EnsembleScorer([])
     for weight in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(RnnsearchError, match="weights must be above 0"):
-            Ensemble([Member(toy(), weight, OWN)])
+            EnsembleScorer([EnsembleMember(toy(), weight, OWN)])
     with pytest.raises(RnnsearchError, match='mean must be one of geometric, arithmetic; got "harmonic"'):
-        Ensemble([Member(toy(), 1.0, OWN)], "harmonic")
+        EnsembleScorer([EnsembleMember(toy(), 1.0, OWN)], "harmonic")

@@ -45,7 +45,7 @@ def allowed(ids, names):
     grams = [gram for gram in pairwise(ids) if "terms" not in names or gram[1] not in (5, 6)]  # which may come again
     checks = {
         "symbols": not {UNK, 6} & {*ids},
-        "phrases": not BANNED.held(text),
+        "phrases": not BANNED.occurs_in(text),
         "n-grams": len(grams) == len(set(grams)),
         "length": len(ids) >= 2,
         "prefix": ids[:1] == (5,),

@@ -13,7 +13,7 @@ from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.memory import Hidden, HiddenAndCell
 from rnnsearch.search.decode import decode_all, make_sources
-from rnnsearch.search.ensemble import Combined, Ensemble, Member, Weighted
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer, WeightedScorer, WeightedSumScorer
 from rnnsearch.search.forced import force_decode
 from rnnsearch.search.noisy import Noisy, NoisyScorer
 from rnnsearch.search.options import SearchOptions
@@ -131,11 +131,11 @@ def test_hidden_states_are_the_cells_own():
 def test_every_member_of_several_has_noise(noisy_toy, sentences):
     own = {SOURCE: SOURCE}
     one, other = noisy_toy(seed=1), noisy_toy(seed=2)
-    several = [Ensemble([Member(one, 1.0, own), Member(other, 1.0, own)]), Combined([Weighted(one), Weighted(other)])]
+    several = [EnsembleScorer([EnsembleMember(one, 1.0, own), EnsembleMember(other, 1.0, own)]), WeightedSumScorer([WeightedScorer(one), WeightedScorer(other)])]
     for scorer in several:
         _, state = scorer.start(make_sources(sentences, CPU), None)
         changed = scorer.map_hidden(state, lambda h: h + 1)
-        parts = (changed.members, state.members) if isinstance(scorer, Ensemble) else (changed.full, state.full)
+        parts = (changed.members, state.members) if isinstance(scorer, EnsembleScorer) else (changed.full, state.full)
         for after, before in zip(*parts, strict=True):
             assert torch.equal(after.h, before.h + 1)
         assert decode_all(scorer, sentences, replace(OPTIONS, variant=Noisy(3, 1.0)))
@@ -147,7 +147,7 @@ def test_every_member_of_several_has_noise(noisy_toy, sentences):
         (lambda: Noisy(0), "chains must be at least 1; got 0"),
         (lambda: Noisy(2, -1.0), "sigma must be at least 0; got -1.0"),
         (lambda: Noisy(2, seed=-1), "seed must be at least 0; got -1"),
-        (lambda: SearchOptions(beam=5, variant=Noisy(2)), "a beam must be shared evenly by the 2 chains; got 5"),
+        (lambda: SearchOptions(beam=5, variant=Noisy(2)), r"beam must be divisible by the number of chains \(2\); got 5"),
     ],
 )
 def test_a_bad_option_is_refused(make, message):

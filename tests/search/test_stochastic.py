@@ -142,8 +142,8 @@ def test_what_is_not_allowed_has_no_worth(toy):
     scores = torch.tensor([[[0.0, -torch.inf, -1.0], [-torch.inf] * 3, [0.0, 0.0, 0.0]]])
     worth = torch.tensor([[0.0, -1.0, -torch.inf]])
     found = judge.select(scores, worth, torch.zeros(1, 3), 9, ScoredRows(2, torch.tensor([0]), 3))
-    assert {*found.index[0].tolist()} <= {*range(9)}
-    assert sorted(found.index[0, :2].tolist()) == [0, 2]
+    assert {*found.indices[0].tolist()} <= {*range(9)}
+    assert sorted(found.indices[0, :2].tolist()) == [0, 2]
     assert found.total[0, 0] == 0.0
     assert (found.total[0, 2:] == -torch.inf).all()
     with pytest.raises(SentenceError, match="must be numbers; got NaN"):

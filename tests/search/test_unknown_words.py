@@ -13,7 +13,7 @@ from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import DataError
 from rnnsearch.search.unknown_words import UnknownWordReplacer, read_dictionary, unknown_word_replacer
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.vocabulary import MARKER, POSITION, UNK
+from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, UNK
 from rnnsearch.text.words import train_words
 from tests.untrained import BAHDANAU, RNNENCDEC
 
@@ -28,8 +28,8 @@ def segmented(tokenizer: Tokenizer, text: str) -> Segmented:
 
 def translated(text: str) -> Segmented:
     """A hypothesis of words; `<unk>` stands for the unknown one."""
-    known = {symbol.removeprefix(MARKER): id for id, symbol in enumerate(TARGET.symbols())}
-    return TARGET.joined([known[word] for word in text.split()])
+    known = {symbol.removeprefix(SPACE_MARKER): id for id, symbol in enumerate(TARGET.tokens())}
+    return TARGET.join_with_offsets([known[word] for word in text.split()])
 
 
 def attention(*best: int, columns: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def test_the_tutorials_example() -> None:
     weights = attention(0, 2, 1, 3, 4, 5, columns=len(source.ids) + 1)
     found = UnknownWordReplacer({"portico": "portique"}).replace(source, target, weights)
     assert found.text == "le portique ecotax de Pont."
-    assert (found.ids, found.symbols) == (target.ids, target.symbols)
+    assert (found.ids, found.tokens) == (target.ids, target.tokens)
     assert [found.text[a:b] for a, b in found.offsets] == ["le", "portique", "ecotax", "de", "Pont", "."]
     told = [(r.token, r.source_token, r.source, r.by) for r in found.replaced]
     assert told == [(1, 2, "portico", "dictionary"), (2, 1, "ecotax", "copy"), (4, 4, "Pont", "copy")]
@@ -115,13 +115,13 @@ def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[i
         "York",
     ]
     places = [{8: 11, 9: 12}.get(place, place) for place in best]
-    symbols = TARGET_OF_MARKS.symbols()
-    known = {symbol.removeprefix(MARKER): id for id, symbol in enumerate(symbols)}
+    symbols = TARGET_OF_MARKS.tokens()
+    known = {symbol.removeprefix(SPACE_MARKER): id for id, symbol in enumerate(symbols)}
     weights = attention(*places, columns=len(source.ids) + 1)
     unknown = UnknownWordReplacer(
         {"e-mail": "E-Post", "Pont-de": "Pont-De", "Pont-de-Buis": "Pont-Ile", "New York": "Nowhere"}
     )
-    found = unknown.replace(source, TARGET_OF_MARKS.joined([known[word] for word in target.split()]), weights)
+    found = unknown.replace(source, TARGET_OF_MARKS.join_with_offsets([known[word] for word in target.split()]), weights)
     assert found.text == expected
     assert all(0 <= a <= b <= len(found.text) for a, b in found.offsets)
     assert len(found.replaced) == target.count("<unk>")
@@ -129,9 +129,9 @@ def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[i
 
 def test_a_mark_between_them_leaves_them_in_a_row() -> None:
     source = segmented(SOURCE, "the e-mail")
-    marked = train_words(["le"], 50, 1).with_marks([f"{POSITION}+0>"])
-    [le, mark] = [marked.symbols().index(symbol) for symbol in ("▁le", f"{POSITION}+0>")]
-    target = marked.joined([le, mark, UNK, mark, UNK, mark])
+    marked = train_words(["le"], 50, 1).with_annotation_tokens([f"{POSITION_PREFIX}+0>"])
+    [le, mark] = [marked.tokens().index(symbol) for symbol in ("▁le", f"{POSITION_PREFIX}+0>")]
+    target = marked.join_with_offsets([le, mark, UNK, mark, UNK, mark])
     told = {2: 1, 4: 3}
     found = UnknownWordReplacer({"e-mail": "courriel"}).replace(source, target, None, copied_from=told)
     assert found.text == "le courriel"

@@ -214,7 +214,7 @@ def test_groups_differ(toy, sentences):
         (lambda: Diverse(2, -1.0), "strength must be at least 0 and finite; got -1.0"),
         (lambda: Diverse(2, math.inf), "strength must be at least 0 and finite; got inf"),
         (lambda: Diverse(2, math.nan), "strength must be at least 0 and finite; got nan"),
-        (lambda: SearchOptions(beam=5, variant=Diverse(2)), "a beam must be shared evenly by the 2 groups; got 5"),
+        (lambda: SearchOptions(beam=5, variant=Diverse(2)), r"beam must be divisible by the number of groups \(2\); got 5"),
     ],
 )
 def test_a_bad_option_is_refused(make, message):

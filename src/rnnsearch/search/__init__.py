@@ -1,5 +1,6 @@
-"""Search: a `Scorer` and source sentences in, hypotheses with scores and attention out.
+"""Search: from a `Scorer` and source sentences to hypotheses with scores and attention.
 
-Searches know no model's class. Who knows one makes a Scorer of it (`model_scorer.py`, `language_scorer.py`), or asks it
-again about what a search has found (`copied.py`, `posterior.py`, `spell.py`).
+`decode.py` has the entry points, `scorer.py` the protocol of scorers, `options.py` the options, and `beam.py` the
+search itself. Searches do not know model classes: `model_scorer.py` wraps models as scorers, and `reattend.py` and
+`char_decoding.py` use the model again after a search.
 """

@@ -93,7 +93,7 @@ class EndedHypotheses(NamedTuple):
     sentence: Array
     step: Array
     """Index of the step with the hypothesis's last token."""
-    index: Array
+    continuation: Array
     """Index of the last token among the M continuations of this step."""
     total: Array
     finished: Array
@@ -214,7 +214,7 @@ class BeamProgress:
             EndedHypotheses(
                 sentence=step.sentences[cut][row],
                 step=np.full(len(row), self._num_steps - 2),
-                index=index,
+                continuation=index,
                 total=live_total[row, slot],
                 finished=np.zeros(len(row), dtype=bool),
                 penalty=penalty,
@@ -262,7 +262,7 @@ def _trace(history: list[BeamStep], ended: EndedHypotheses) -> tuple[Array, Arra
     tokens = np.zeros(shape, np.int64)
     scores = np.zeros(shape, np.float32)
     rows = np.full(shape, -1)
-    index = ended.index.copy()
+    index = ended.continuation.copy()
     parents = _to_host([step.parent for step in history])
     live_indices = _to_host([step.live_index for step in history])
     step_tokens = _to_host([step.token for step in history])

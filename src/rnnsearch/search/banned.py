@@ -16,9 +16,9 @@ from torch import Tensor
 from rnnsearch.engine.structs import Array
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
+from rnnsearch.text.banned import MATCHED, START, BannedPhrases, TokenAutomaton
 from rnnsearch.text.vocabulary import EOS, UNK
-from rnnsearch.utils.tensors import each
+from rnnsearch.utils.tensors import repeat_rows
 
 IMPOSSIBLE = 1 << 20
 """Tokens needed to avoid a phrase if that is impossible; more than any translation has."""
@@ -30,7 +30,7 @@ class BannedTokens:
     def __init__(self, banned: BannedPhrases, spellings: Sequence[bytes]) -> None:
         """Build the automaton over tokens; `spellings` has the UTF-8 that each token adds to a text."""
         self.banned = banned
-        self.states = SpelledStates(banned, spellings)
+        self.states = TokenAutomaton(banned, spellings)
         self.lock = Lock()  # rows of `states` are computed when they are first needed
         self.transitions = Transitions(self, None)
         """Transitions over the whole vocabulary."""
@@ -40,8 +40,8 @@ class BannedTokens:
         with self.lock:
             state = START
             for id in ids:
-                state = int(self.states.row(state)[id if id < len(self.states) else UNK])
-            return state == HELD or (complete and bool(self.states.pending(np.array([state]))[0]))
+                state = int(self.states.transitions(state)[id if id < len(self.states) else UNK])
+            return state == MATCHED or (complete and bool(self.states.is_pending(np.array([state]))[0]))
 
 
 class Transition(NamedTuple):
@@ -67,7 +67,7 @@ class Transitions:
         ids = np.arange(len(banned.states)) if tokens is None else tokens.cpu().numpy()
         self._ids = np.where(ids < len(banned.states), ids, UNK)
         self._is_eos = ids == EOS
-        letters = banned.states.letters
+        letters = banned.states.single_characters
         self._letters = [letters[id] for id in self._ids.tolist() if id in letters]
         self._by_state: dict[int, Transition] = {}
         self._min_escape: dict[int, int] = {}
@@ -76,7 +76,7 @@ class Transitions:
         """Return the transition from a state."""
         if state not in self._by_state:
             with self._banned.lock:
-                next_state = self._banned.states.row(state)[self._ids]
+                next_state = self._banned.states.transitions(state)[self._ids]
                 needed = self._tokens_needed(state, next_state)
             restricted = np.flatnonzero(needed)
             arrays = (next_state, restricted, needed[restricted])
@@ -86,14 +86,14 @@ class Transitions:
     def _tokens_needed(self, state: int, next_state: Array) -> Array:
         """Return the number of tokens [C] that must follow each column's token to avoid a phrase."""
         states = self._banned.states
-        needed: Array = np.where(next_state == HELD, IMPOSSIBLE, 0)
+        needed: Array = np.where(next_state == MATCHED, IMPOSSIBLE, 0)
         distinct, index = np.unique(next_state, return_inverse=True)
         escapes = np.zeros(len(distinct), np.int64)
-        for n, pending in enumerate(states.pending(distinct)):
+        for n, pending in enumerate(states.is_pending(distinct)):
             if pending:
                 escapes[n] = self._shortest_escape(int(distinct[n]))
         needed += escapes[index]
-        if states.pending(np.array([state]))[0]:
+        if states.is_pending(np.array([state]))[0]:
             needed[self._is_eos] = IMPOSSIBLE
         return needed
 
@@ -106,14 +106,14 @@ class Transitions:
         states = self._banned.states
         if state not in self._min_escape:
             self._min_escape[state] = IMPOSSIBLE  # paths that return to this state are no escape
-            if not states.within_character(state):
+            if not states.inside_character(state):
                 # One more letter usually suffices; then the whole row need not be computed.
-                following = np.unique(states.banned.row(state)[self._letters])
-                if states.pending(following[following != HELD]).all():
-                    following = np.unique(states.row(state)[self._ids[~self._is_eos]])
-                following = following[following != HELD]
+                following = np.unique(states.banned.transitions(state)[self._letters])
+                if states.is_pending(following[following != MATCHED]).all():
+                    following = np.unique(states.transitions(state)[self._ids[~self._is_eos]])
+                following = following[following != MATCHED]
                 shortest = 0
-                if states.pending(following).all():
+                if states.is_pending(following).all():
                     shortest = min((self._shortest_escape(int(s)) for s in following), default=IMPOSSIBLE)
                 self._min_escape[state] = min(IMPOSSIBLE, 1 + shortest)
         return self._min_escape[state]
@@ -165,7 +165,7 @@ class BannedScorer:
                 transition = memory.transitions.from_state(value, self.device)
                 text[rows] = transition.next_state[column[rows]].long()
         # Tokens that can follow the next one. It is 0 also for the token after the last position, which is only scored.
-        remaining = (each(memory.max_length, len(y)) - length - 1).clamp(min=0)  # [N]
+        remaining = (repeat_rows(memory.max_length, len(y)) - length - 1).clamp(min=0)  # [N]
         for value in text.unique().tolist():
             rows = (text == value).nonzero()[:, 0]
             transition = memory.transitions.from_state(value, self.device)

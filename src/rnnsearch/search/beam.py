@@ -382,7 +382,7 @@ class BeamSearch:
         if isinstance(self._selector, HypothesisScorer):
             assert live.carry is not None
             custom = self._selector.select(scores, live.total, live.carry, count, rows)
-            return custom.index, custom
+            return custom.indices, custom
         if self._greedy and self._selector is best_continuations:
             return scores.flatten(1).max(1, keepdim=True).indices, None  # the same result in a single pass
         selector = partial(select_by_banks, state=live.state) if self._uses_banks else self._selector
@@ -435,4 +435,5 @@ def coverage_term(to_cover: Sequence[Tensor], coverage: Sequence[Tensor], rankin
     for mask, sums in zip(to_cover, coverage, strict=True):
         logs = sums.clamp(MIN_COVERAGE, 1.0).log().unflatten(0, (len(mask), -1))  # [A, K, J]
         terms.append((logs * mask[:, None, :]).sum(-1))  # [A, K]
-    return ranking.coverage_penalty * reduce(torch.add, terms)
+    total: Tensor = reduce(torch.add, terms)
+    return ranking.coverage_penalty * total

@@ -1,5 +1,8 @@
-"""The second stage of a hybrid model's search: the words that the first left as <unk> are spelled, by a beam over
-characters (Luong & Manning 2016, section 3.4)."""
+"""Second stage of a hybrid model's search: words that were translated as <unk> are generated character by character.
+
+A beam over characters starts from the decoder's state at each <unk> (Luong & Manning 2016, section 3.4).
+`systems/translation.py` calls `spell_unknown_words`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.data.batch import Stream
-from rnnsearch.data.characters import LONGEST, Characters
+from rnnsearch.data.characters import MAX_WORD_CHARACTERS, Characters
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.decode import Ids, MakeSources, decode_all, pad_with_eos
@@ -18,34 +21,6 @@ from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import SOURCE, Sources, Step
 from rnnsearch.text.vocabulary import UNK
-
-
-class CharacterScorer:
-    """A character decoder as a Scorer, whose symbols are characters: sentence n is the word that begins at first[n]."""
-
-    normalised = True
-
-    def __init__(self, speller: Speller, first: Tensor) -> None:
-        self._speller, self._first = speller, first
-        self.vocabulary = speller.output.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        return self._first.device
-
-    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        (numbers,) = sources.values()
-        return (), self._speller.start(self._first[numbers.ids[:, 0] - 1])
-
-    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
-        readout, state = self._speller.step(y, state)
-        logits = self._speller.output.logits(readout).float()
-        return Step(logits, state, {}, logits.logsumexp(1))
-
-    @staticmethod
-    def sources(words: Sequence[Ids], device: torch.device) -> Sources:
-        """The batch of words that are given by their numbers."""
-        return {SOURCE: Stream.from_ids(torch.tensor([[number + 1] for (number,) in words], device=device))}
 
 
 @torch.inference_mode()
@@ -58,34 +33,83 @@ def spell_unknown_words(
     beam: int,
     batch_sentences: int = 64,
 ) -> list[dict[int, str]]:
-    """What the unknown words of each sentence's translation (ids without EOS) are, by their places."""
-    found: list[dict[int, str]] = [{} for _ in sources]
-    for begin in range(0, len(sources), batch_sentences):
-        numbers = slice(begin, begin + batch_sentences)
-        places, first = _unknown(model, sources[numbers], targets[numbers], make_batch)
-        for (row, place), best in zip(places, decode_characters(model, first, beam), strict=True):
-            found[begin + row][place] = characters.text(best.ids)
-    return found
+    """Return the unknown words of each translation by their positions.
+
+    Args:
+        model: Model with a character decoder.
+        characters: Its character inventory.
+        sources: Source token ids without EOS.
+        targets: Token ids of the translations without EOS.
+        make_batch: Creates a batch from ids.
+        beam: Beam width over characters.
+        batch_sentences: Number of sentences per batch.
+    """
+    words: list[dict[int, str]] = [{} for _ in sources]
+    for first in range(0, len(sources), batch_sentences):
+        batch = slice(first, first + batch_sentences)
+        positions, initial_states = _unknown_words(model, sources[batch], targets[batch], make_batch)
+        spellings = decode_characters(model, initial_states, beam)
+        for (sentence, position), spelling in zip(positions, spellings, strict=True):
+            words[first + sentence][position] = characters.text(spelling.ids)
+    return words
 
 
-def decode_characters(model: TranslationModel, first: Tensor, beam: int) -> list[Hypothesis]:
-    """The best spelling of each word that begins at first [M, D]: at least one character, at most `LONGEST`."""
+def decode_characters(model: TranslationModel, initial_states: Tensor, beam: int) -> list[Hypothesis]:
+    """Return the best spelling of each word from its initial state [M, D], with 1 to MAX_WORD_CHARACTERS characters."""
     assert model.speller is not None
     options = SearchOptions(
-        beam=beam, length_penalty=0.0, max_ratio=0.0, max_extra=LONGEST, min_length=1, banned=frozenset({UNK})
+        beam=beam,
+        length_penalty=0.0,
+        max_ratio=0.0,
+        max_extra=MAX_WORD_CHARACTERS,
+        min_length=1,
+        banned=frozenset({UNK}),
     )
-    scorer = CharacterScorer(model.speller, first)
-    words = [[number] for number in range(len(first))]
-    return [best[0] for best in decode_all(scorer, words, options, make_batch=CharacterScorer.sources)]
+    scorer = CharacterScorer(model.speller, initial_states)
+    words = [[index] for index in range(len(initial_states))]
+    return [best[0] for best in decode_all(scorer, words, options, make_batch=CharacterScorer.make_sources)]
 
 
-def _unknown(
-    model: TranslationModel, sources: Sequence[Ids], targets: Sequence[Ids], make: MakeSources
+def _unknown_words(
+    model: TranslationModel, sources: Sequence[Ids], targets: Sequence[Ids], make_batch: MakeSources
 ) -> tuple[list[tuple[int, int]], Tensor]:
-    """Where the unknown words of a batch are, as (sentence, place), and what each begins at."""
+    """Return the (sentence, position) of each <unk> of a batch, and the speller's initial states [M, D]."""
     assert model.speller is not None
     y = pad_with_eos(targets).to(model.device)
-    reading = model.unroll(Stream.from_ids(y).previous(), model.encode(make(sources, model.device))).reading
-    places = (y == UNK).nonzero(as_tuple=True)
-    first = model.speller.initial_state(reading.state[places], reading.context[places])
-    return list(zip(*(part.tolist() for part in places), strict=True)), first
+    memories = model.encode(make_batch(sources, model.device))
+    reading = model.unroll(Stream.from_ids(y).previous(), memories).reading
+    sentence, position = (y == UNK).nonzero(as_tuple=True)
+    initial_states = model.speller.initial_state(reading.state[sentence, position], reading.context[sentence, position])
+    return list(zip(sentence.tolist(), position.tolist(), strict=True)), initial_states
+
+
+class CharacterScorer:
+    """A character decoder as a Scorer, whose tokens are characters.
+
+    A source sentence is the index of a word in `initial_states`; in a batch it is shifted by 1, because 0 is PAD.
+    """
+
+    normalised = True
+
+    def __init__(self, speller: Speller, initial_states: Tensor) -> None:
+        self._speller = speller
+        self._initial_states = initial_states  # [M, D]
+        self.vocabulary = speller.output.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self._initial_states.device
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        (words,) = sources.values()
+        return (), self._speller.start(self._initial_states[words.ids[:, 0] - 1])
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        readout, state = self._speller.step(y, state)
+        logits = self._speller.output.logits(readout).float()
+        return Step(logits, state, {}, logits.logsumexp(1))
+
+    @staticmethod
+    def make_sources(words: Sequence[Ids], device: torch.device) -> Sources:
+        """Return the batch of words that are given by their indices."""
+        return {SOURCE: Stream.from_ids(torch.tensor([[index + 1] for (index,) in words], device=device))}

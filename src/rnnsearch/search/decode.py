@@ -27,7 +27,7 @@ from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
 from rnnsearch.search.sampling import Variant
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, map_hidden_states
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD, single_threaded_pool
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.utils.tensors import select
 
@@ -63,7 +63,7 @@ def make_sources(
         return {name: Stream.from_ids(padded).to(device)}
     unknown: list[list[str]] = []
     for ids in sentences:
-        unknown.append(ids.unknown if isinstance(ids, Spelled) else [])
+        unknown.append(ids.unknown if isinstance(ids, SpelledIds) else [])
     return {name: Stream.from_ids(padded, characters.character_table(padded, unknown)).to(device)}
 
 
@@ -225,7 +225,11 @@ def pair_batches(
 
 
 def search_variant(
-    scorer: Scorer, sources: Sources, options: SearchOptions, variant: Variant, candidates: ColumnChooser | None
+    scorer: Scorer,
+    sources: Sources,
+    options: SearchOptions,
+    variant: Variant,
+    candidates: ColumnChooser | None = None,
 ) -> list[list[Hypothesis]]:
     """Search each sentence as several copies in one beam search; the copies are encoded only once.
 

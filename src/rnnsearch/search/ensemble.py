@@ -1,9 +1,11 @@
-"""Several models' distributions as one distribution over the next symbol: an ensemble.
+"""Scorers that combine several scorers: ensembles, and weighted sums such as shallow fusion with a language model.
 
-    geometric (AND): p(y) = prod_m p_m(y) ** w_m / sum over y' of the same        all members must find y likely
-    arithmetic (OR): p(y) = sum_m w_m p_m(y)                                      one member that does is enough
+The distribution of an ensemble is the mean of its members' distributions, with weights w_m that sum to 1:
 
-The weights w_m sum to one. Over a candidate list both are of the list's symbols.
+    geometric (AND): p(y) = prod_m p_m(y) ** w_m / sum_y' prod_m p_m(y') ** w_m     likely for all members
+    arithmetic (OR): p(y) = sum_m w_m p_m(y)                                        likely for one member
+
+With a candidate list all sums are over the tokens of the list. `systems/ensemble.py` creates these scorers.
 """
 
 import math
@@ -20,137 +22,46 @@ from rnnsearch.ops import rows
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hidden_states
 
-# Several scorers as one: a weighted sum of what they say (an ensemble, shallow fusion), which is not normalised.
-#
-# Full scorers are summed over all columns. Partial ones (after ESPnet) score the best of these columns alone: the first
-# cut, after which no other column is left.
-
-
-class Weighted(NamedTuple):
-    """A full scorer and the factor of its log-probabilities."""
-
-    scorer: Scorer
-    weight: float = 1.0
-
-
-class WeightedPartial(NamedTuple):
-    """A partial scorer and the factor of its scores."""
-
-    scorer: PartialScorer
-    weight: float = 1.0
-
-
-class _Memories(NamedTuple):
-    full: tuple[Any, ...]
-    partial: tuple[Any, ...]
-    columns: Columns
-
-
-class _States(NamedTuple):
-    full: tuple[Any, ...]
-    partial: tuple[Any, ...]
-
-
-class Combined:
-    """The Scorer whose scores are sum_m weight_m log p_m(y), and whose attention is the mean of its full members'.
-
-    survivors: M, the columns a row that partial members score. A symbol that a search forces must be among them.
-    Errors: RnnsearchError without a full member, or for members over different vocabularies.
-    """
-
-    def __init__(self, full: Sequence[Weighted], partial: Sequence[WeightedPartial] = (), survivors: int = 50) -> None:
-        sizes = sorted({member.scorer.vocabulary for member in full})
-        if len(sizes) != 1:
-            raise RnnsearchError(f"scorers that are combined must share one vocabulary; got sizes {sizes}")
-        self._full, self._partial = tuple(full), tuple(partial)
-        self._survivors = survivors
-        self.vocabulary = sizes[0]
-        # A sum is no log-distribution, but that of one member.
-        self.normalised = len(full) == 1 and not partial and full[0].weight == 1.0 and full[0].scorer.normalised
-
-    @property
-    def device(self) -> torch.device:
-        """The first member's; the others must be there, too."""
-        return self._full[0].scorer.device
-
-    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        full = [member.scorer.start(sources, columns) for member in self._full]
-        partial = [member.scorer.start(sources) for member in self._partial]
-        (memories, states), (more, more_states) = ([[p[n] for p in pairs] for n in (0, 1)] for pairs in (full, partial))
-        memory = _Memories(tuple(memories), tuple(more), Columns(columns, self.vocabulary))
-        return memory, _States(tuple(states), tuple(more_states))
-
-    def step(self, memory: _Memories, state: _States, y: Tensor) -> Step:
-        """The sum over all columns, then, where there are partial members, over the survivors alone."""
-        members = zip(self._full, memory.full, state.full, strict=True)
-        steps = [member.scorer.step(m, s, y) for member, m, s in members]
-        weights = [member.weight for member in self._full]
-        scores = reduce(torch.add, [w * step.scores.float() for w, step in zip(weights, steps, strict=True)])
-        norms = [w * step.norm for w, step in zip(weights, steps, strict=True) if step.norm is not None]
-        states, partial = tuple(step.state for step in steps), state.partial
-        if self._partial:
-            kept = scores.topk(min(self._survivors, scores.shape[1]), dim=1).indices
-            best, partial = self._rescored(memory, state, y, kept, scores.gather(1, kept))
-            scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
-        attention = mean_attention([step.attention for step in steps])
-        return Step(scores, _States(states, partial), attention, reduce(torch.add, norms) if norms else None)
-
-    def map_hidden(self, state: _States, by: Callable[[Tensor], Tensor]) -> _States:
-        each = zip(self._full, state.full, strict=True)
-        return state._replace(full=tuple(map_hidden_states(member.scorer, own, by) for member, own in each))
-
-    def _rescored(
-        self, memory: _Memories, state: _States, y: Tensor, kept: Tensor, scores: Tensor
-    ) -> tuple[Tensor, tuple[Any, ...]]:
-        """`scores` of the columns `kept` [N, M] with what partial members say of them, and these members' states."""
-        symbols, states = memory.columns.tokens(kept), []
-        for member, m, s in zip(self._partial, memory.partial, state.partial, strict=True):
-            step = member.scorer.step(m, s, y, symbols)
-            scores = scores + member.weight * step.scores.float()
-            states.append(step.state)
-        return scores, tuple(states)
-
-
-def mean_attention(each: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """By source name, the mean of those that attend to it."""
-    names = sorted({name for attention in each for name in attention})
-    found = {name: [attention[name] for attention in each if name in attention] for name in names}
-    return {name: torch.stack(some).mean(0) if len(some) > 1 else some[0] for name, some in found.items()}
-
-
 MEANS = ("geometric", "arithmetic")
 
 
 @dataclass(frozen=True)
-class Member:
+class EnsembleMember:
     """One model of an ensemble."""
 
     scorer: Scorer
     weight: float
-    names: Mapping[str, str]
-    """What the batch calls each source that it reads -> what the model calls it."""
-    attends: bool = True
-    """Whether its attention counts."""
+    source_names: Mapping[str, str]
+    """Name of each source in the batch -> its name in the model."""
+    uses_attention: bool = True
+    """True if its attention is part of the ensemble's."""
 
-    def named(self, attention: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Its attention as the batch calls the sources, if it counts."""
-        return {name: attention[own] for name, own in self.names.items() if self.attends and own in attention}
+    def attention(self, step: Step) -> dict[str, Tensor]:
+        """Return the member's attention by the names of the batch, or {} if it does not count."""
+        if not self.uses_attention:
+            return {}
+        names = self.source_names.items()
+        return {name: step.attention[own_name] for name, own_name in names if own_name in step.attention}
 
 
-class _Parts(NamedTuple):
+class _PerMember(NamedTuple):
+    """Memories or states of all members."""
+
     members: tuple[Any, ...]
 
 
-class Ensemble:
-    """The Scorer of the mean of its members' distributions; its attention is the mean of theirs.
-
-    Errors: RnnsearchError without members, for members over different vocabularies or on different devices, for
-    weights that are not above 0, and for another mean.
-    """
+class EnsembleScorer:
+    """Scorer of the mean of its members' distributions; its attention is the mean of their attention."""
 
     normalised = True
 
-    def __init__(self, members: Sequence[Member], mean: str = "geometric") -> None:
+    def __init__(self, members: Sequence[EnsembleMember], mean: str = "geometric") -> None:
+        """Combine the members.
+
+        Raises:
+            RnnsearchError: There are no members, their vocabularies or devices differ, a weight is not above 0, or
+                there is no such mean.
+        """
         if mean not in MEANS:
             raise RnnsearchError(f"mean {must_be_one_of(MEANS, mean)}")
         sizes = sorted({member.scorer.vocabulary for member in members})
@@ -161,40 +72,172 @@ class Ensemble:
         total = sum(member.weight for member in members)
         if any(not member.weight > 0 for member in members) or not math.isfinite(total):
             raise RnnsearchError(f"an ensemble's weights must be above 0; got {[m.weight for m in members]}")
-        self._members, self._weights = tuple(members), [member.weight / total for member in members]
+        self._members = tuple(members)
+        self._weights = [member.weight / total for member in members]
         self._mean = mean
         self.vocabulary = sizes[0]
 
     @property
     def device(self) -> torch.device:
-        """That of all members."""
+        """The device of all members."""
         return self._members[0].scorer.device
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        each = [
-            member.scorer.start({own: sources[name] for name, own in member.names.items()}, columns)
-            for member in self._members
-        ]
-        return _Parts(tuple(memory for memory, _ in each)), _Parts(tuple(state for _, state in each))
+        memories = []
+        states = []
+        for member in self._members:
+            member_sources = {own_name: sources[name] for name, own_name in member.source_names.items()}
+            memory, state = member.scorer.start(member_sources, columns)
+            memories.append(memory)
+            states.append(state)
+        return _PerMember(tuple(memories)), _PerMember(tuple(states))
 
-    def step(self, memory: _Parts, state: _Parts, y: Tensor) -> Step:
-        each = zip(self._members, memory.members, state.members, strict=True)
-        steps = [member.scorer.step(m, s, y) for member, m, s in each]
-        attention = mean_attention([m.named(step.attention) for m, step in zip(self._members, steps, strict=True)])
-        scores, norm = (self._geometric if self._mean == "geometric" else self._arithmetic)(steps)
-        return Step(scores, _Parts(tuple(step.state for step in steps)), attention, norm)
+    def step(self, memory: _PerMember, state: _PerMember, y: Tensor) -> Step:
+        steps = []
+        attention = []
+        for member, m, s in zip(self._members, memory.members, state.members, strict=True):
+            step = member.scorer.step(m, s, y)
+            steps.append(step)
+            attention.append(member.attention(step))
+        norm = None
+        if self._mean == "geometric":
+            scores, norm = self._geometric_mean(steps)
+        else:
+            scores = self._arithmetic_mean(steps)
+        states = _PerMember(tuple(step.state for step in steps))
+        return Step(scores, states, mean_attention(attention), norm)
 
-    def map_hidden(self, state: _Parts, by: Callable[[Tensor], Tensor]) -> _Parts:
-        each = zip(self._members, state.members, strict=True)
-        return _Parts(tuple(map_hidden_states(member.scorer, own, by) for member, own in each))
+    def map_hidden(self, state: _PerMember, function: Callable[[Tensor], Tensor]) -> _PerMember:
+        members = zip(self._members, state.members, strict=True)
+        return _PerMember(tuple(map_hidden_states(member.scorer, s, function) for member, s in members))
 
-    def _geometric(self, steps: Sequence[Step]) -> tuple[Tensor, Tensor]:
-        """Members' norms are the same in every column: the sum's own holds them, too."""
+    def _geometric_mean(self, steps: Sequence[Step]) -> tuple[Tensor, Tensor]:
+        """Return the weighted sum of scores [N, C] and its norm [N].
+
+        The members' own norms are the same in every column, so the norm of the sum contains them.
+        """
         scores = steps[0].scores.float() * self._weights[0]
         for weight, step in zip(self._weights[1:], steps[1:], strict=True):
             scores.add_(step.scores, alpha=weight)
-        return scores, rows.norms(scores)
+        return scores, rows.log_sum_exp(scores)
 
-    def _arithmetic(self, steps: Sequence[Step]) -> tuple[Tensor, None]:
-        each = zip(self._weights, steps, strict=True)
-        return reduce(torch.logaddexp, (step.log_probs() + math.log(weight) for weight, step in each)), None
+    def _arithmetic_mean(self, steps: Sequence[Step]) -> Tensor:
+        """Return log sum_m w_m p_m [N, C]."""
+        weighted = [step.log_probs() + math.log(weight) for weight, step in zip(self._weights, steps, strict=True)]
+        return reduce(torch.logaddexp, weighted)
+
+
+class WeightedScorer(NamedTuple):
+    """A full scorer and the factor of its log-probabilities."""
+
+    scorer: Scorer
+    weight: float = 1.0
+
+
+class WeightedPartialScorer(NamedTuple):
+    """A partial scorer and the factor of its scores."""
+
+    scorer: PartialScorer
+    weight: float = 1.0
+
+
+class _SumMemory(NamedTuple):
+    full: tuple[Any, ...]
+    partial: tuple[Any, ...]
+    columns: Columns
+
+
+class _SumState(NamedTuple):
+    full: tuple[Any, ...]
+    partial: tuple[Any, ...]
+
+
+class WeightedSumScorer:
+    """Scorer of sum_m weight_m log p_m(y), which is not normalised; its attention is the mean of its full members'.
+
+    Full members are summed over all columns. Partial members (as in ESPnet) score only the best of these columns, and
+    the others are dropped.
+    """
+
+    def __init__(
+        self, full: Sequence[WeightedScorer], partial: Sequence[WeightedPartialScorer] = (), survivors: int = 50
+    ) -> None:
+        """Combine the members.
+
+        Args:
+            full: Full scorers with the same vocabulary, at least one.
+            partial: Partial scorers.
+            survivors: Number of columns per row that partial members score. Tokens that a search forces must be
+                among them.
+
+        Raises:
+            RnnsearchError: There is no full member, or the vocabularies differ.
+        """
+        sizes = sorted({member.scorer.vocabulary for member in full})
+        if len(sizes) != 1:
+            raise RnnsearchError(f"scorers that are combined must share one vocabulary; got sizes {sizes}")
+        self._full = tuple(full)
+        self._partial = tuple(partial)
+        self._survivors = survivors
+        self.vocabulary = sizes[0]
+        # A sum is a log-distribution only if it has a single term.
+        self.normalised = len(full) == 1 and not partial and full[0].weight == 1.0 and full[0].scorer.normalised
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first member; the others must be on the same one."""
+        return self._full[0].scorer.device
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        full = [member.scorer.start(sources, columns) for member in self._full]
+        partial = [member.scorer.start(sources) for member in self._partial]
+        memory = _SumMemory(
+            tuple(memory for memory, _ in full),
+            tuple(memory for memory, _ in partial),
+            Columns(columns, self.vocabulary),
+        )
+        return memory, _SumState(tuple(state for _, state in full), tuple(state for _, state in partial))
+
+    def step(self, memory: _SumMemory, state: _SumState, y: Tensor) -> Step:
+        members = zip(self._full, memory.full, state.full, strict=True)
+        steps = [member.scorer.step(m, s, y) for member, m, s in members]
+        scores = []
+        norms = []
+        for member, step in zip(self._full, steps, strict=True):
+            scores.append(member.weight * step.scores.float())
+            if step.norm is not None:
+                norms.append(member.weight * step.norm)
+        total = reduce(torch.add, scores)  # [N, C]
+        partial_states = state.partial
+        if self._partial:
+            columns = total.topk(min(self._survivors, total.shape[1]), dim=1).indices  # [N, M]
+            rescored, partial_states = self._add_partial(memory, state, y, columns, total.gather(1, columns))
+            total = torch.full_like(total, -torch.inf).scatter_(1, columns, rescored)
+        next_state = _SumState(tuple(step.state for step in steps), partial_states)
+        attention = mean_attention([step.attention for step in steps])
+        return Step(total, next_state, attention, reduce(torch.add, norms) if norms else None)
+
+    def map_hidden(self, state: _SumState, function: Callable[[Tensor], Tensor]) -> _SumState:
+        members = zip(self._full, state.full, strict=True)
+        return state._replace(full=tuple(map_hidden_states(member.scorer, s, function) for member, s in members))
+
+    def _add_partial(
+        self, memory: _SumMemory, state: _SumState, y: Tensor, columns: Tensor, scores: Tensor
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        """Return the scores of `columns` [N, M] with those of the partial members, and these members' states."""
+        tokens = memory.columns.tokens(columns)
+        states = []
+        for member, m, s in zip(self._partial, memory.partial, state.partial, strict=True):
+            step = member.scorer.step(m, s, y, tokens)
+            scores = scores + member.weight * step.scores.float()
+            states.append(step.state)
+        return scores, tuple(states)
+
+
+def mean_attention(attention: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return, by source name, the mean over the members that attend to this source."""
+    means = {}
+    for name in sorted({name for by_name in attention for name in by_name}):
+        weights = [by_name[name] for by_name in attention if name in by_name]
+        means[name] = torch.stack(weights).mean(0) if len(weights) > 1 else weights[0]
+    return means

@@ -13,7 +13,7 @@ import numpy as np
 from rnnsearch.engine.rnnsearch import CBeamOptions
 from rnnsearch.engine.structs import Array
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.text.prefixes import Rest
+from rnnsearch.text.prefixes import ByteContinuations
 
 
 class NativeBeamRequest:
@@ -27,7 +27,7 @@ class NativeBeamRequest:
         *,
         covered: Array | None = None,
         forced: Array | None = None,
-        allowed_tokens: Sequence[Rest] = (),
+        allowed_tokens: Sequence[ByteContinuations] = (),
         token_bytes: Array | None = None,
     ) -> None:
         """Lay out the parameters for native code.

@@ -1,6 +1,7 @@
 """Noisy parallel approximate decoding (Cho 2016, "Noisy parallel approximate decoding for conditional recurrent
-language model"): chains that search side by side with noise in the decoder's hidden state, of which the likeliest
-translation, scored without noise, is taken.
+language model"): parallel chains with noise in the decoder's hidden state.
+
+The translation with the highest score without noise is taken.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from rnnsearch.search.scorer import Scorer, Sources, Step, map_hidden_states
 
 @dataclass(frozen=True)
 class Noisy(Variant):
-    """h_t = phi(h_{t-1} + e_t, y_{t-1}), e_t from N(0, (sigma / t)^2 I), in every one of `chains` but the first, which
-    share the beam: where it holds as many hypotheses, each chain is greedy. The first has no noise, so that what is
-    found never scores less than what it finds. Noise hangs on the source, the chain and the seed alone."""
+    """Noisy chains: h_t = phi(h_{t-1} + e_t, y_{t-1}) with e_t from N(0, (sigma / t)^2 I).
+
+    The chains divide the beam; if it has as many hypotheses as there are chains, each is greedy. The first chain has
+    no noise, so that the result never scores less than that chain's. The noise depends only on the source, the chain
+    and the seed.
+    """
 
     chains: int
     sigma: float = 0.3
@@ -44,30 +48,38 @@ class Noisy(Variant):
         return require_divisible(beam, self.chains, "chains")
 
     def wrap_scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
-        own = stream_keys(sources, copies, self.seed)
-        return NoisyScorer(scorer, self.sigma, own, np.arange(len(own)) % copies > 0)
+        streams = stream_keys(sources, copies, self.seed)
+        return NoisyScorer(scorer, self.sigma, streams, has_noise=np.arange(len(streams)) % copies > 0)
 
 
 class _Memory(NamedTuple):
     inner: Any
-    sentences: Tensor
-    """[B], their numbers in the call."""
+    sentences: Tensor  # [B], indices in the call
 
 
 class _State(NamedTuple):
     inner: Any
-    length: Tensor
-    """[N], symbols so far, BOS not counted."""
+    length: Tensor  # [N], number of tokens so far, without BOS
 
 
 class NoisyScorer:
-    """`scorer`, with noise in its hidden states before each step."""
+    """A scorer with noise added to its hidden states before each step."""
 
-    def __init__(self, scorer: Scorer, sigma: float, keys: StreamKeys, loud: Array) -> None:
-        """`keys`: the random numbers of each sentence of the batch; `loud`: [B] bool, whether it has noise."""
-        self._scorer, self._sigma = scorer, sigma
-        self._keys, self._loud = keys, loud
-        self.vocabulary, self.device = scorer.vocabulary, scorer.device
+    def __init__(self, scorer: Scorer, sigma: float, keys: StreamKeys, has_noise: Array) -> None:
+        """Wrap `scorer`.
+
+        Args:
+            scorer: Scorer of a recurrent model.
+            sigma: Standard deviation of the noise at the first position.
+            keys: [B], stream of random numbers of each sentence.
+            has_noise: [B] bool, sentences whose state gets noise.
+        """
+        self._scorer = scorer
+        self._sigma = sigma
+        self._keys = keys
+        self._has_noise = has_noise
+        self.vocabulary = scorer.vocabulary
+        self.device = scorer.device
         self.normalised = scorer.normalised
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
@@ -76,19 +88,21 @@ class NoisyScorer:
         return _Memory(memory, sentences), _State(state, torch.zeros_like(sentences))
 
     def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
-        width, position = len(y) // len(memory.sentences), int(state.length[0]) + 1
+        width = len(y) // len(memory.sentences)
+        position = int(state.length[0]) + 1
         sentences = memory.sentences.cpu().numpy()
-        loud, count = self._loud[sentences], 0
+        has_noise = self._has_noise[sentences]
+        num_vectors = 0  # each hidden vector of a step has its own substream
 
-        def noisy(h: Tensor) -> Tensor:
-            nonlocal count
+        def add_noise(h: Tensor) -> Tensor:
+            nonlocal num_vectors
             noise = np.zeros((len(sentences), width * h.shape[1]), np.float32)
-            noise[loud] = normal(self._keys[sentences[loud]], noise.shape[1], position, count)
-            count += 1
+            noise[has_noise] = normal(self._keys[sentences[has_noise]], noise.shape[1], position, num_vectors)
+            num_vectors += 1
             return h + self._sigma / position * torch.from_numpy(noise).to(h).view_as(h)
 
-        inner = map_hidden_states(self._scorer, state.inner, noisy)
-        if not count:
+        noisy_state = map_hidden_states(self._scorer, state.inner, add_noise)
+        if num_vectors == 0:
             raise RnnsearchError("noisy chains need a decoder with a recurrent cell; this one has none")
-        step = self._scorer.step(memory.inner, inner, y)
+        step = self._scorer.step(memory.inner, noisy_state, y)
         return step._replace(state=_State(step.state, state.length + 1))

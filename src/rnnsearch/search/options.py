@@ -156,8 +156,8 @@ class SearchOptions:
 
     def with_prefixes(self, prefixes: Sequence[Prefix], tokenizer: Tokenizer) -> SearchOptions:
         """Return the options of a search whose translations begin with one prefix per sentence."""
-        token_bytes = torch.tensor([len(spelling) for spelling in tokenizer.spellings()])
-        forced_bytes = ForcedBytes(tuple(prefix.rest for prefix in prefixes), token_bytes)
+        token_bytes = torch.tensor([len(spelling) for spelling in tokenizer.token_bytes()])
+        forced_bytes = ForcedBytes(tuple(prefix.continuations for prefix in prefixes), token_bytes)
         return replace(self, prefix=tuple(prefix.ids for prefix in prefixes), forced_bytes=forced_bytes)
 
     def select(self, sentences: Sequence[int]) -> SearchOptions:

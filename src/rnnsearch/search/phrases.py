@@ -25,7 +25,7 @@ from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.topk import ScoredRows, best_continuations
 from rnnsearch.text.vocabulary import EOS
-from rnnsearch.utils.tensors import each
+from rnnsearch.utils.tensors import repeat_rows
 
 Phrase = tuple[int, ...]
 NO_TOKEN = -1
@@ -226,7 +226,7 @@ class PhraseScorer:
     def step(self, memory: _Memory, state: PhraseState, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
         table = memory.table
-        sentences = each(memory.sentences, len(y))  # [N]
+        sentences = repeat_rows(memory.sentences, len(y))  # [N]
         progress = table.advance(state.progress, y, sentences)  # [N, P]
         length = state.length + 1
         sizes = table.sizes[sentences]

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.text.prefixes import Rest
+from rnnsearch.text.prefixes import ByteContinuations
 from rnnsearch.text.vocabulary import EOS
-from rnnsearch.utils.tensors import each
+from rnnsearch.utils.tensors import repeat_rows
 
 
 @dataclass(frozen=True, eq=False)
 class ForcedBytes:
     """Bytes that translations must continue with after their prefixes."""
 
-    allowed_tokens: tuple[Rest, ...]
+    allowed_tokens: tuple[ByteContinuations, ...]
     """Per sentence and byte, the ids of the tokens that may start at this byte."""
     token_bytes: Tensor
     """[V] int64, number of bytes of each token."""
@@ -75,7 +75,7 @@ class ForcedBytesScorer:
 
     def step(self, memory: _ForcedBytesMemory, state: _ForcedBytesState, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
-        sentences = each(memory.sentences, len(y))  # [N]
+        sentences = repeat_rows(memory.sentences, len(y))  # [N]
         y_bytes = self._token_bytes[y.clamp(max=len(self._token_bytes) - 1)]
         total_bytes = self._total_bytes[sentences]
         spelled = torch.minimum(state.spelled + torch.where(state.spelled < 0, 1, y_bytes), total_bytes)
@@ -137,8 +137,8 @@ class RepeatScorer:
             context = tokens[:, length - (self._size - 1) :]  # [N, n - 1], the last tokens
             following = ngrams[:, :, -1]  # [N, t - n + 1]
             repeats = (ngrams[:, :, :-1] == context[:, None]).all(2)
-            repeats &= (length > each(memory.forced, len(y)))[:, None]
-            repeats &= (following[:, :, None] != each(memory.exempt, len(y))[:, None, :]).all(2)
+            repeats &= (length > repeat_rows(memory.forced, len(y)))[:, None]
+            repeats &= (following[:, :, None] != repeat_rows(memory.exempt, len(y))[:, None, :]).all(2)
             column = memory.columns.find(following)
             row, index = (repeats & (column >= 0)).nonzero(as_tuple=True)
             step.scores[row, column[row, index]] = -torch.inf

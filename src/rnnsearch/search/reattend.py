@@ -1,14 +1,19 @@
-"""Posterior attention: where a target word came from, given the word itself (Shankar & Sarawagi 2019, "Posterior
-attention models for sequence to sequence learning", section 3).
+"""Attention recomputed for given translations: where each target word came from, given the word itself.
 
-Attention at position i is a guess before y_i is known. With the position a as a hidden variable,
+`posterior_attention` (Shankar & Sarawagi 2019, "Posterior attention models for sequence to sequence learning", section
+3): attention at position i is a guess before y_i is known. With the attended position a as a hidden variable,
 
-    p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j):
+    p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j),
 
-the readout is asked once more for each source position, as if attention had been there alone. Where a decoder's state
-has read c_i before the readout does (cgru, deep-transition, bideep, cohn, memdec, bi-scale, rnmt-plus) it keeps the one
-that attention made: there h_j takes c_i's place in the readout alone, and this is an approximation. Hard attention's
-alpha is what it is drawn from. Nothing is trained anew.
+so the readout is computed for each source position as if all attention were there. Some decoders' states have read c_i
+before the readout does (cgru, deep-transition, bideep, cohn, memdec, bi-scale, rnmt-plus). They keep the c_i of their
+attention in the state; h_j replaces it only in the readout, which is an approximation. For hard attention, alpha is the
+distribution that positions are drawn from.
+
+`copied_attention`, for decoders that copy (Gu et al. 2016): the fraction of each token's probability that is copied
+from each source position.
+
+Both work on trained models without any changes. `systems/translation.py` calls them after a search.
 """
 
 from collections.abc import Sequence
@@ -27,12 +32,50 @@ from rnnsearch.search.decode import MAX_ATTENTION_WEIGHTS, Ids, MakeSources, mak
 from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import BOS, EOS
 
-# Where the words of a translation come from, by a decoder that copies (Gu et al. 2016): once they are chosen, each is
-# asked for what share of its probability is copied from each source place.
-
 Weights = dict[str, NDArray[np.float32]]
+"""Attention by source name, as in `Hypothesis.attention`: [I, J], with EOS on both sides."""
+
+MIN_WEIGHT = 1e-9
+"""Lower limit of attention: a word may come from a position with no weight."""
+MAX_CHUNK_PROBABILITIES = 2**24
+"""Probabilities (vocabulary * pairs of positions) that are computed at once, if this is at least one target word."""
 VALUES_PER_WEIGHT = 16
-"""Numbers for each weight: behind every readout stand scores and words of all places."""
+"""Memory of `copied_attention` per attention weight: scores and tokens of all positions for every readout."""
+
+
+@torch.inference_mode()
+def posterior_attention(
+    model: TranslationModel,
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    make_batch: MakeSources = make_sources,
+) -> list[Weights]:
+    """Return the posterior attention of each sentence pair, whose rows sum to 1; ids are without EOS."""
+    return [_posterior(model, make_batch([x], model.device), y) for x, y in zip(sources, targets, strict=True)]
+
+
+def _posterior(model: TranslationModel, source: Sources, target: Ids) -> Weights:
+    """Return the posterior attention of one sentence pair."""
+    memories = model.encode(source)
+    ((name, memory),) = memories.items()
+    previous = torch.tensor([[BOS, *target]], device=model.device)  # [1, I]
+    y = torch.tensor([*target, EOS], device=model.device)  # [I]
+    reading = model.unroll_separate(previous, memories)
+    assert reading.soft_alpha is not None
+    alpha = reading.soft_alpha[0].float()  # [I, J]
+    rows = max(1, MAX_CHUNK_PROBABILITIES // (alpha.shape[1] * model.output.vocabulary))
+    chunks = zip(previous.split(rows, 1), reading.state.split(rows, 1), y.split(rows), strict=True)
+    log_p = torch.cat([_log_p_per_position(model, p, state, memory, tokens) for p, state, tokens in chunks])  # [I, J]
+    scores = (alpha.clamp_min(MIN_WEIGHT).log() + log_p).masked_fill(~memory.mask, -torch.inf)
+    posterior = torch.softmax(scores, dim=-1)
+    return {name: memory.to_source(posterior[None])[0].cpu().numpy()}
+
+
+def _log_p_per_position(model: TranslationModel, previous: Tensor, state: Tensor, memory: Memory, y: Tensor) -> Tensor:
+    """Return log p(y_i) [I, J] if all attention were on source position j."""
+    readout = model.readouts_per_position(previous, state, memory)  # [I, J, R]
+    log_p = model.log_probs(readout.flatten(0, 1)).view(*readout.shape[:2], -1)  # [I, J, V]
+    return log_p.gather(2, y[:, None, None].expand(*readout.shape[:2], 1))[..., 0]
 
 
 @torch.inference_mode()
@@ -44,87 +87,49 @@ def copied_attention(
     batch_sentences: int = 64,
     candidates: ColumnChooser | None = None,
 ) -> list[Weights]:
-    """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS, over
-    the source's symbols and EOS: a symbol's shares that are copied, and attention by the rest.
+    """Return the copied fractions of each token's probability; the rest of a row is distributed as attention is.
 
-    Ids are given without EOS. `columns`: what a search was over (`decode_all`), for which <unk> stood for all else.
+    Args:
+        model: Model whose output layer copies.
+        sources: Source token ids without EOS.
+        targets: Target token ids without EOS.
+        make_batch: Creates a batch from ids.
+        batch_sentences: Maximum number of pairs per batch.
+        candidates: Candidate lists of the search, in which <unk> represented all other tokens.
     """
-    found: list[Weights] = [{} for _ in sources]
+    results: list[Weights] = [{} for _ in sources]
     for batch in pair_batches(sources, targets, batch_sentences, MAX_ATTENTION_WEIGHTS // VALUES_PER_WEIGHT):
-        own = _of_batch(model, [sources[n] for n in batch], [targets[n] for n in batch], make_batch, candidates)
-        for number, weights in zip(batch, own, strict=True):
-            found[number] = weights
-    return found
+        batch_sources = [sources[n] for n in batch]
+        batch_targets = [targets[n] for n in batch]
+        weights = _copied_in_batch(model, batch_sources, batch_targets, make_batch, candidates)
+        for n, pair_weights in zip(batch, weights, strict=True):
+            results[n] = pair_weights
+    return results
 
 
-def _of_batch(
+def _copied_in_batch(
     model: TranslationModel,
     sources: Sequence[Ids],
     targets: Sequence[Ids],
-    make: MakeSources,
-    columns: ColumnChooser | None,
+    make_batch: MakeSources,
+    candidates: ColumnChooser | None,
 ) -> list[Weights]:
     assert isinstance(model.output, CopyOutput)
-    y, read = pad_with_eos(targets).to(model.device), make(sources, model.device)
-    memories = model.encode(read)
+    y = pad_with_eos(targets).to(model.device)  # [B, I]
+    batch = make_batch(sources, model.device)
+    memories = model.encode(batch)
     ((name, memory),) = memories.items()
     unrolled = model.unroll(Stream.from_ids(y).previous(), memories)
     assert unrolled.reading.alpha is not None
-    # A batch of a search may have had more of them, all that it found among them.
-    chosen = None if columns is None else columns(read)
-    rows = None if chosen is None else torch.cat([chosen, y.flatten()]).unique()
-    copied = model.output.copy_fractions(unrolled.readout.flatten(0, 1), y.flatten(), rows).view(*y.shape, -1)
-    rest = (1 - copied.sum(-1, keepdim=True)).clamp_min(0)
-    weights = (copied + rest * memory.to_source(unrolled.reading.alpha)).float().cpu().numpy()
-    pairs = zip(weights, sources, targets, strict=True)
-    return [{name: own[: len(y) + 1, : len(x) + 1].copy()} for own, x, y in pairs]
-
-
-MIN_WEIGHT = 1e-9
-"""Of a weight: what attention gives nothing to may still be where a word came from."""
-MAX_CHUNK_PROBABILITIES = 2**24
-"""Probabilities, of a vocabulary for each pair of positions: a piece of a sentence pair has no more, or is a word."""
-
-
-@torch.inference_mode()
-def posterior_attention(
-    model: TranslationModel,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    make_batch: MakeSources = make_sources,
-) -> list[dict[str, NDArray[np.float32]]]:
-    """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS,
-    which sum to 1, over the source's symbols and EOS.
-
-    Ids are given without EOS.
-    """
-    return [_of_pair(model, make_batch([x], model.device), y) for x, y in zip(sources, targets, strict=True)]
-
-
-def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) -> dict[str, NDArray[np.float32]]:
-    device = model.device
-    memories = model.encode(source)
-    ((name, memory),) = memories.items()
-    previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
-    reading = model.unroll_separate(previous, memories)
-    assert reading.soft_alpha is not None
-    alpha = reading.soft_alpha[0].float()
-    rows = max(1, MAX_CHUNK_PROBABILITIES // (alpha.shape[1] * model.output.vocabulary))
-    of_word = torch.cat(
-        [
-            _of_words(model, before, state, memory, words)
-            for before, state, words in zip(
-                previous.split(rows, 1), reading.state.split(rows, 1), y.split(rows), strict=True
-            )
-        ]
-    )
-    scores = (alpha.clamp_min(MIN_WEIGHT).log() + of_word).masked_fill(~memory.mask, -torch.inf)
-    posterior = torch.softmax(scores, dim=-1)
-    return {name: memory.to_source(posterior[None])[0].cpu().numpy()}
-
-
-def _of_words(model: TranslationModel, previous: Tensor, state: Tensor, memory: Memory, y: Tensor) -> Tensor:
-    """[I, J]: log p(y_i) had all attention been on j."""
-    readout = model.readouts_per_position(previous, state, memory)
-    log_p = model.log_probs(readout.flatten(0, 1)).view(*readout.shape[:2], -1)
-    return log_p.gather(2, y[:, None, None].expand(*readout.shape[:2], 1))[..., 0]
+    candidate_ids = None if candidates is None else candidates(batch)
+    if candidate_ids is not None:
+        # The search's batch may have been larger, with more candidates: all tokens it produced were among them.
+        candidate_ids = torch.cat([candidate_ids, y.flatten()]).unique()
+    copied = model.output.copy_fractions(unrolled.readout.flatten(0, 1), y.flatten(), candidate_ids)
+    copied = copied.view(*y.shape, -1)  # [B, I, J]
+    generated = (1 - copied.sum(-1, keepdim=True)).clamp_min(0)  # [B, I, 1]
+    weights = (copied + generated * memory.to_source(unrolled.reading.alpha)).float().cpu().numpy()
+    results: list[Weights] = []
+    for pair_weights, x, target in zip(weights, sources, targets, strict=True):
+        results.append({name: pair_weights[: len(target) + 1, : len(x) + 1].copy()})
+    return results

@@ -1,9 +1,10 @@
-"""Stochastic beam search (Kool et al. 2019, "Stochastic beams and where to find them"): k translations are drawn
-without replacement, each from those that are left.
+"""Stochastic beam search: k translations sampled without replacement (Kool et al. 2019, "Stochastic beams and where to
+find them").
 
-Gumbel noise added to the log-probabilities of all translations makes the k highest such a draw. It is drawn from the
-top down: a beginning's worth is the highest of all translations that begin so, and one continuation has it, too; what
-the others have lies below (section 4.1). So a beam that keeps the k beginnings of most worth comes to these k.
+Adding Gumbel noise to the log-probabilities of all translations and taking the k highest is such a sample. The noise is
+generated top-down (section 4.1): the perturbed log-probability of a prefix is the maximum over all translations that
+begin with it; one continuation has the same value, the others lower ones. So a beam that keeps the k prefixes with the
+highest perturbed log-probability ends with the k translations of the sample.
 """
 
 from dataclasses import dataclass
@@ -22,14 +23,17 @@ from rnnsearch.search.topk import ScoredContinuations, ScoredRows
 
 @dataclass(frozen=True)
 class Stochastic(Variant):
-    """As many translations as the beam holds, no two the same, each drawn from p(y | what stands before it, x) **
-    (1 / temperature), renormalised over what is allowed, of those that are left. A translation that is cut at its
-    greatest length is one whatever would have followed. What is drawn hangs on the source and the seed alone."""
+    """As many distinct translations as the beam, sampled without replacement.
+
+    Each is drawn from p(y | prefix, x) ** (1 / temperature), renormalised over what is allowed, among the translations
+    not yet drawn. Translations cut at the maximum length count as one, whatever would have followed. Samples depend
+    only on the source and the seed.
+    """
 
     temperature: float = 1.0
     seed: int = 1
     name: ClassVar[str] = "a stochastic beam"
-    distinct: ClassVar[bool] = False  # they are anyway
+    distinct: ClassVar[bool] = False  # they are distinct anyway
 
     def __post_init__(self) -> None:
         require_all(
@@ -42,73 +46,87 @@ class Stochastic(Variant):
     def copies(self, beam: int) -> int:
         return 1
 
-    def selector(self, sources: Sources, copies: int, most: Array) -> "GumbelTopK":
-        return GumbelTopK(stream_keys(sources, copies, self.seed), most, self.temperature)
+    def selector(self, sources: Sources, copies: int, max_length: Array) -> "GumbelTopK":
+        return GumbelTopK(stream_keys(sources, copies, self.seed), max_length, self.temperature)
 
 
 class GumbelTopK:
-    """A `selection.Judge` for one batch. A hypothesis's worth is G, and what is known of it phi: its log-probability
-    with noise, the highest of all that begin so, and without.
+    """A `topk.HypothesisScorer` for one batch.
 
-    Columns are drawn from the top down, too: a block of them has the highest worth of its columns, so that only blocks
-    that hold a continuation of those wanted need noise for each column.
+    A hypothesis's total is G, its perturbed log-probability, and its carried value is phi, its log-probability at the
+    temperature. Columns are also drawn top-down: the perturbed value of a block is the maximum of its columns, so that
+    noise per column is needed only for the best blocks.
     """
 
-    def __init__(self, keys: StreamKeys, most: Array, temperature: float) -> None:
-        """The random numbers, and `most` symbols, of each sentence."""
+    def __init__(self, keys: StreamKeys, max_length: Array, temperature: float) -> None:
+        """Store the streams of random numbers and the maximum length of each sentence."""
         self._keys = keys
-        self._most, self._temperature = torch.from_numpy(most), temperature
+        self._max_length = torch.from_numpy(max_length)
+        self._temperature = temperature
 
-    def select(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> ScoredContinuations:
+    def select(self, scores: Tensor, total: Tensor, carry: Tensor, count: int, rows: ScoredRows) -> ScoredContinuations:
         if self._temperature != 1:
             scores = scores / self._temperature
-        # At its greatest length a hypothesis ends or is cut: it goes on as itself alone.
-        last = rows.position > self._most.to(rows.sentences.device)[rows.sentences]
-        sums = topk.block_logsumexp(scores).double()
-        # Where nothing is allowed the sum is -inf, too.
-        norm = sums.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
-        known = known.double() - norm
-        found, block = self._drawn(known[:, :, None] + sums, worth.double(), count, last, rows, 0)
-        value, place = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
-        row, block = place // found.shape[2], block.flatten(1).gather(1, place)
-        column, of = topk.block_columns(scores, row, block)
-        phi = known.gather(1, row)[:, :, None] + of.double()
-        found, order = self._drawn(phi, value, count, last, rows, 1)
-        place = (row[:, :, None] * scores.shape[2] + column.gather(2, order)).flatten(1)
-        value, best = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
-        return ScoredContinuations(place.gather(1, best), value, phi.gather(2, order).flatten(1).gather(1, best))
+        C = scores.shape[2]
+        # A hypothesis of maximum length ends or is cut: only one continuation may represent it.
+        at_limit = rows.position > self._max_length.to(rows.sentences.device)[rows.sentences]  # [A]
+        block_scores = topk.block_logsumexp(scores).double()  # [A, K, blocks]
+        # If nothing is allowed the sum is -inf; the clamp keeps the difference from becoming NaN.
+        norm = block_scores.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
+        phi = carry.double() - norm  # [A, K], up to the score of a continuation
 
-    def _drawn(
+        # The best blocks, given that the best of each hypothesis has the hypothesis's total.
+        perturbed, block = self._perturb(phi[:, :, None] + block_scores, total.double(), count, at_limit, rows, 0)
+        block_total, index = perturbed.flatten(1).topk(min(count, perturbed[0].numel()), dim=1)  # [A, M]
+        hypothesis = index // perturbed.shape[2]
+        column, column_scores = topk.block_columns(scores, hypothesis, block.flatten(1).gather(1, index))  # [A, M, W]
+
+        # The best columns, given that the best of each block has the block's total.
+        column_phi = phi.gather(1, hypothesis)[:, :, None] + column_scores.double()
+        perturbed, order = self._perturb(column_phi, block_total, count, at_limit, rows, 1)
+        flat_index = (hypothesis[:, :, None] * C + column.gather(2, order)).flatten(1)
+        value, best = perturbed.flatten(1).topk(min(count, perturbed[0].numel()), dim=1)
+        selected_phi = column_phi.gather(2, order).flatten(1).gather(1, best)
+        return ScoredContinuations(flat_index.gather(1, best), value, selected_phi)
+
+    def _perturb(
         self,
         phi: Float64[Tensor, "A R W"],
-        worth: Float64[Tensor, "A R"],
+        maximum: Float64[Tensor, "A R"],
         count: int,
-        last: Tensor,
+        at_limit: Tensor,
         rows: ScoredRows,
-        part: int,
+        substream: int,
     ) -> tuple[Float64[Tensor, "A R M"], Int[Tensor, "A R M"]]:
-        """The `count` highest phi with noise of each row, given that the highest is the row's own `worth`, and their
-        places; of sentences that are at their `last` symbol one alone. Each `part` of a step has noise of its own."""
+        """Return the `count` highest perturbed values of each row and their indices.
+
+        Args:
+            phi: Log-probabilities.
+            maximum: Value that the highest of each row must have.
+            count: Number of values.
+            at_limit: [A], sentences whose hypotheses keep only their highest value.
+            rows: Position and sentences.
+            substream: Number of the noise within a step.
+        """
         keys = self._keys[rows.sentences.cpu().numpy()]
-        noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.position, part)).to(phi.device).view(phi.shape)
-        near, place = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
-        found = condition_on_max(near, worth)
-        found = found.masked_fill((near == -torch.inf) | (worth == -torch.inf)[:, :, None], -torch.inf)
-        found[:, :, 1:] = found[:, :, 1:].masked_fill(last[:, None, None], -torch.inf)
-        return found, place
+        noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.position, substream)).to(phi.device).view(phi.shape)
+        noisy, index = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
+        perturbed = condition_on_max(noisy, maximum)
+        perturbed = perturbed.masked_fill((noisy == -torch.inf) | (maximum == -torch.inf)[:, :, None], -torch.inf)
+        perturbed[:, :, 1:] = perturbed[:, :, 1:].masked_fill(at_limit[:, None, None], -torch.inf)
+        return perturbed, index
 
 
-def condition_on_max(noisy: Float64[Tensor, "A K M"], worth: Float64[Tensor, "A K"]) -> Float64[Tensor, "A K M"]:
-    """Gumbel numbers of a hypothesis's continuations, the highest first, given that the highest is the hypothesis's own
-    `worth` T:
+def condition_on_max(noisy: Float64[Tensor, "A K M"], maximum: Float64[Tensor, "A K"]) -> Float64[Tensor, "A K M"]:
+    """Return Gumbel variables G in descending order, conditioned on their maximum Z being `maximum` T.
 
-        -log(exp(-T) - exp(-Z) + exp(-G)),  Z = max G,
-
-    without a difference of large numbers (Kool et al. 2019, appendix B.3): T - max(0, v) - log(1 + exp(-|v|)), with
-    v = T - G + log(1 - exp(G - Z)).
+    -log(exp(-T) - exp(-Z) + exp(-G)), computed without a difference of large numbers (Kool et al. 2019, appendix
+    B.3) as T - max(0, v) - log(1 + exp(-|v|)) with v = T - G + log(1 - exp(G - Z)).
     """
-    below = noisy - noisy[:, :, :1]
-    # log(1 - exp(a)) by that of the two forms which is exact for this a.
-    left = torch.where(below > -0.693, torch.log(-torch.expm1(below)), torch.log1p(-torch.exp(below)))
-    v = worth[:, :, None] - noisy + left
-    return worth[:, :, None] - v.clamp(min=0) - torch.log1p(torch.exp(-v.abs()))
+    difference = noisy - noisy[:, :, :1]  # G - Z
+    # Both forms are log(1 - exp(difference)); each is accurate on one side of -log 2.
+    log_complement = torch.where(
+        difference > -0.693, torch.log(-torch.expm1(difference)), torch.log1p(-torch.exp(difference))
+    )
+    v = maximum[:, :, None] - noisy + log_complement
+    return maximum[:, :, None] - v.clamp(min=0) - torch.log1p(torch.exp(-v.abs()))

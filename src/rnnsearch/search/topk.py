@@ -47,7 +47,7 @@ Returns:
 class ScoredContinuations(NamedTuple):
     """Continuations chosen by a `HypothesisScorer`, with the scores that replace their log-probabilities."""
 
-    index: Tensor
+    indices: Tensor
     """[A, M], flat indices like those of a `ContinuationSelector`."""
     total: Tensor
     """[A, M], scores that hypotheses are compared by until the end; at most that of the parent, -inf if not allowed."""
@@ -78,8 +78,8 @@ def best_continuations(
     """
     # Relative to the sentence's best hypothesis: a long sum would swallow small differences of scores.
     relative = log_probs - log_probs.amax(1, keepdim=True)  # [A, K]
-    if native.serves(scores):
-        return native.best(scores, relative, count)
+    if native.is_supported(scores):
+        return native.topk(scores, relative, count)
     return best_continuations_in_blocks(scores, relative, count)
 
 

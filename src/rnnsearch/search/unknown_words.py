@@ -1,8 +1,8 @@
-"""Replacing `<unk>` in a translation by the source word that it attends to most, or that it says it stands for, or by
-its entry in a dictionary.
+"""Replacement of `<unk>` in a translation by a source word, or by the source word's entry in a dictionary.
 
-After Luong et al. 2015, "Addressing the Rare Word Problem"; by attention as in Jean et al. 2015 (section 3.3) and in
-Luong, Pham & Manning 2015 (section 4.1).
+The source word is the one with the most attention (Jean et al. 2015, section 3.3; Luong, Pham & Manning 2015, section
+4.1), or the one that the model itself indicates (Luong et al. 2015, "Addressing the Rare Word Problem"). The translator
+applies an `UnknownWordReplacer` after every search (`translator/postprocess.py`).
 """
 
 import re
@@ -19,23 +19,24 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
-from rnnsearch.text.alignments import spoken_spans
+from rnnsearch.text.alignments import bare_word_spans
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import is_unknown
 
 Span = tuple[int, int]
 DICTIONARY_FILE = "dictionary.tsv"
-"""The dictionary's name in a model folder."""
+"""File name of the dictionary in a model folder."""
 MAX_ENTRY_TOKENS = 8
-"""Symbols of an entry that is looked up."""
-_LAST_MARK, _FIRST_MARK = re.compile(r"(?:\S(?=.$)|<unk>)([^\w\s]) ?$"), re.compile(r"([^\w\s])(?:\S| <unk)")
-"""Of what stands before `<unk>`, and behind it: a mark between two pieces of a word."""
-WINDOW = len("<unk>- ")
-"""Characters beside `<unk>` that these look at."""
+"""Maximum number of source tokens of an entry that is looked up."""
+
+# Punctuation between two components of a compound, right before and right after `<unk>`.
+_MARK_BEFORE = re.compile(r"(?:\S(?=.$)|<unk>)([^\w\s]) ?$")
+_MARK_AFTER = re.compile(r"([^\w\s])(?:\S| <unk)")
+MARK_CONTEXT_CHARACTERS = len("<unk>- ")  # that these two patterns look at, on each side
 
 
 class UnknownWordReplacer:
-    """What stands in for `<unk>`: the attended source word's translation in a dictionary, else the word itself."""
+    """Replaces `<unk>` by the source word's translation in a dictionary, or else by the source word itself."""
 
     def __init__(self, dictionary: Mapping[str, str] | None = None) -> None:
         self.dictionary = dictionary or {}
@@ -49,95 +50,138 @@ class UnknownWordReplacer:
         spelled: Collection[int] = (),
         copied_from: Mapping[int, int] = MappingProxyType({}),
     ) -> Segmented:
-        """`target` with other text at its unknown symbols; its symbols and their number stay. `kept`: the places of
-        those that stay as they are; `spelled`: of those that a model has spelled, for which a dictionary's entry alone
-        is put. `told`: the source symbols of those for which the model says one.
+        """Return `target` with other text at its unknown tokens; the tokens themselves stay.
 
-        `attention` is [target symbols or more, source symbols or more], if the model has any. The source's own symbols
-        are copied as they stand in its text, unknown or not; its end is never. An `<unk>` stays where nothing tells its
-        source, or that has no symbol. A word of several symbols that has an entry is looked up as a whole, and put once
-        where several `<unk>` in a row stand for it: the others become nothing.
+        A source token is copied as it is in the source text, even if it is unknown; EOS is never copied. An `<unk>`
+        stays if its source is not known. If several tokens of a source word have a dictionary entry together, they are
+        looked up together; where several consecutive `<unk>` come from them, the entry is inserted once and the
+        others become empty.
+
+        Args:
+            source: Source sentence.
+            target: Translation.
+            attention: [target tokens or more, source tokens or more], if the model has attention.
+            unchanged: Positions of target tokens that are not replaced.
+            spelled: Positions of tokens that a model has spelled; only a dictionary entry replaces them.
+            copied_from: Source position of target tokens for which the model indicates one.
         """
-        real = np.array([end > start for start, end in source.offsets], dtype=bool)
-        if not any(map(is_unknown, target.symbols)) or not real.any():
+        # Tokens without text, such as a single space, cannot be copied.
+        has_text = np.array([end > start for start, end in source.offsets], dtype=bool)
+        if not any(map(is_unknown, target.tokens)) or not has_text.any():
             return target
-        spans = spoken_spans(source.text) if self.dictionary else []
-        text, offsets, done, replaced, own = "", [], 0, list[Replacement](), range(0)
-        for i, (symbol, (start, end)) in enumerate(zip(target.symbols, target.offsets, strict=True)):
-            gap, shown = target.text[done:start], target.text[start:end]
-            beside = target.text[max(start - WINDOW, 0) : start], target.text[end : end + WINDOW]
+        spans = bare_word_spans(source.text) if self.dictionary else []
+        text = ""
+        offsets = []
+        replaced: list[Replacement] = []
+        done = 0  # characters of target.text that are in `text`
+        entry_tokens = range(0)  # source tokens of the last replacement
+        for i, (symbol, (start, end)) in enumerate(zip(target.tokens, target.offsets, strict=True)):
+            gap = target.text[done:start]
+            token_text = target.text[start:end]
             done = max(done, end)
             j = copied_from.get(i)
-            if is_unknown(symbol) and attention is not None and (j is None or not real[j]):
-                j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
-            if is_unknown(symbol) and i not in unchanged and j is not None and real[j]:
-                again = len(own) > 1 and j in own
-                own = own if again else self._looked_up(source, spans, j, beside)
-                copied = source.text[source.offsets[own[0]][0] : source.offsets[own[-1]][1]]
-                found = self.entry(copied)
-                gap, shown = ("", "") if again else (gap, found or (shown if i in spelled else copied))
-                by: ReplacedBy = "dictionary" if found else "spelled" if i in spelled else "copy"
+            if is_unknown(symbol) and attention is not None and (j is None or not has_text[j]):
+                j = int(np.where(has_text, attention[i, : len(has_text)], -np.inf).argmax())
+            if is_unknown(symbol) and i not in unchanged and j is not None and has_text[j]:
+                is_repeated = len(entry_tokens) > 1 and j in entry_tokens
+                if not is_repeated:
+                    before = target.text[max(start - MARK_CONTEXT_CHARACTERS, 0) : start]
+                    after = target.text[end : end + MARK_CONTEXT_CHARACTERS]
+                    entry_tokens = self._entry_tokens(source, spans, j, before, after)
+                copied = source.text[source.offsets[entry_tokens[0]][0] : source.offsets[entry_tokens[-1]][1]]
+                entry = self.entry(copied)
+                if is_repeated:
+                    gap = ""
+                    token_text = ""
+                elif entry:
+                    token_text = entry
+                elif i not in spelled:
+                    token_text = copied
+                by: ReplacedBy = "copy"
+                if entry:
+                    by = "dictionary"
+                elif i in spelled:
+                    by = "spelled"
                 replaced.append(Replacement(i, j, copied, by))
             elif end > start:
-                own = range(0)
-            text += gap + shown
-            offsets.append((len(text) - len(shown), len(text)))
+                entry_tokens = range(0)
+            text += gap + token_text
+            offsets.append((len(text) - len(token_text), len(text)))
         return replace(target, text=text + target.text[done:], offsets=offsets, replaced=tuple(replaced))
 
-    def _looked_up(self, source: Segmented, spans: Sequence[Span], j: int, beside: tuple[str, str]) -> range:
-        """The symbols of the longest entry in the word (`spans`) that symbol j is in, j among them; j alone if there is
-        none. `beside`: what stands on both sides of `<unk>`."""
-        word = bisect_right(spans, source.offsets[j][0], key=lambda span: span[1])
-        if word < len(spans) and spans[word][0] <= source.offsets[j][0]:
-            begin, end = j, j + 1
-            while begin > max(j + 1 - MAX_ENTRY_TOKENS, 0) and source.offsets[begin - 1][0] >= spans[word][0]:
-                begin -= 1
-            while end < min(j + MAX_ENTRY_TOKENS, len(source.offsets)) and source.offsets[end][1] <= spans[word][1]:
-                end += 1
-            for size in range(min(end - begin, MAX_ENTRY_TOKENS), 1, -1):
-                for first in range(max(begin, j + 1 - size), min(j, end - size) + 1):
-                    entry = source.text[source.offsets[first][0] : source.offsets[first + size - 1][1]]
-                    if self.entry(entry) and not _in_pieces(entry, *beside):
-                        return range(first, first + size)
+    def _entry_tokens(self, source: Segmented, spans: Sequence[Span], j: int, before: str, after: str) -> range:
+        """Return the source tokens of the longest dictionary entry within the word of token j, or only j.
+
+        Args:
+            source: Source sentence.
+            spans: Spans of its words.
+            j: Source token, which is part of the entry.
+            before: Text before `<unk>` in the translation.
+            after: Text after it.
+        """
+        offsets = source.offsets
+        word = bisect_right(spans, offsets[j][0], key=lambda span: span[1])
+        if word < len(spans) and spans[word][0] <= offsets[j][0]:
+            # The tokens first .. last - 1 of the word, near j.
+            first = j
+            last = j + 1
+            while first > max(j + 1 - MAX_ENTRY_TOKENS, 0) and offsets[first - 1][0] >= spans[word][0]:
+                first -= 1
+            while last < min(j + MAX_ENTRY_TOKENS, len(offsets)) and offsets[last][1] <= spans[word][1]:
+                last += 1
+            for size in range(min(last - first, MAX_ENTRY_TOKENS), 1, -1):
+                for start in range(max(first, j + 1 - size), min(j, last - size) + 1):
+                    text = source.text[offsets[start][0] : offsets[start + size - 1][1]]
+                    if self.entry(text) and not _is_split(text, before, after):
+                        return range(start, start + size)
         return range(j, j + 1)
 
     def entry(self, source: str) -> str | None:
-        """What the dictionary has for a source word as it stands, or else in lower case."""
+        """Return the dictionary's translation of a source word, as it is or else in lower case."""
         return self.dictionary.get(source) or self.dictionary.get(source.lower())
 
 
-def _in_pieces(entry: str, before: str, after: str) -> bool:
-    """Whether a translation has the marks of a word, too, and so its pieces one by one: `<unk>-Post`, `<unk>- <unk>`
-    as it is shown."""
-    marks = (_LAST_MARK.search(before), _FIRST_MARK.match(after))
-    return any(found is not None and found[1] in entry for found in marks)
+def _is_split(entry: str, before: str, after: str) -> bool:
+    """Return True if the translation has the entry's punctuation next to `<unk>`.
+
+    It then translates the components of the entry one by one: `<unk>-Post`, or `<unk>- <unk>` as it is displayed.
+    """
+    marks = (_MARK_BEFORE.search(before), _MARK_AFTER.match(after))
+    return any(mark is not None and mark[1] in entry for mark in marks)
 
 
 def unknown_word_replacer(config: RunConfig) -> UnknownWordReplacer | None:
-    """What `[search]` asks for, or a model that spells, copies or says what to copy needs; None where `<unk>` stays.
+    """Return the replacer that `[search]` asks for or the model needs, or None if `<unk>` is not replaced.
 
-    Errors: DataError for an unfit dictionary.
+    Models that spell, copy or indicate source words need one.
+
+    Raises:
+        DataError: The dictionary is not valid.
     """
-    told = config.copies_words or config.text.annotation is not None
-    if config.search.replace_unknown == "none" and not told and config.translation.target_characters is None:
+    indicates_source = config.copies_words or config.text.annotation is not None
+    spells = config.translation.target_characters is not None
+    if config.search.replace_unknown == "none" and not indicates_source and not spells:
         return None
     path = config.search.dictionary
     return UnknownWordReplacer(None if path is None else read_dictionary(config.base / path))
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
-    """As `read_entries`; the first entry of a word counts."""
+    """Read a dictionary file like `read_entries`, and return the first translation of each word."""
     return {word: translations[0] for word, translations in read_entries(path).items()}
 
 
 def read_entries(path: Path) -> dict[str, list[str]]:
-    """A TSV file of source words and their translations, in order; empty lines do not count.
+    """Read a TSV file of source words and translations, and return the translations of each word in order.
 
-    Errors: DataError with file:line.
+    Empty lines are skipped.
+
+    Raises:
+        DataError: A line is not valid.
     """
     entries: dict[str, list[str]] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        word, _, translation = (part.strip() for part in line.partition("\t"))
+        word, _, translation = (field.strip() for field in line.partition("\t"))
         if line.strip() and not (word and translation):
             raise DataError(f'{path}:{number}: must be a source word, a tab and its translation; got "{line[:40]}"')
         if word:
