@@ -34,7 +34,7 @@ def times(native=2.0, torch=1.0, **kernels):
     for kernel in KERNELS:
         for kind in ("fp32", "bf16", *(["int8"] if kernel == autotune.PACKED else [])):
             ways = kernels.get(kernel.split()[0], {"native": native, "torch": torch})
-            found.append(autotune.Timed(kernel, kind, "1 x 1", 1.0, ways))
+            found.append(autotune.Timing(kernel, kind, "1 x 1", 1.0, ways))
     return found
 
 
@@ -42,7 +42,7 @@ def times(native=2.0, torch=1.0, **kernels):
 def measured(monkeypatch, tmp_path):
     """A new user's machine on which timing is counted and finds what stands in `measured`."""
     if library.library() is None:
-        pytest.skip(library.why_not())
+        pytest.skip(library.unavailable_reason())
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     found = {"times": times(), "count": 0}
@@ -52,10 +52,10 @@ def measured(monkeypatch, tmp_path):
         return found["times"]
 
     monkeypatch.setattr(autotune, "_measured", measure)
-    autotune.time_at_first_use(autotune_cases.cases)
-    autotune.forget()
+    autotune.register_cases(autotune_cases.cases)
+    autotune.reset()
     yield found
-    autotune.forget()
+    autotune.reset()
 
 
 def files():
@@ -71,7 +71,7 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
         of = linear.native if name == "product" else loss.native
         run = getattr(of, name)
         monkeypatch.setattr(of, name, lambda *a, run=run, name=name, **b: called.append(name) or run(*a, **b))
-    assert linear.own_product(torch.device("cpu"), kind) == own
+    assert linear.product_is_native(torch.device("cpu"), kind) == own
     linear.product(x.detach(), w.detach(), kind)
     assert called == (["product"] if own else [])
     linear.weight_gradient(torch.randn(300, 6), x.detach(), kind)
@@ -81,38 +81,38 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
     called.clear()
     loss.cross_entropy(x.detach(), w.detach(), torch.zeros(6), torch.zeros(300, dtype=torch.int64), 0.1)
     assert ("softmax_loss" in called) == own
-    assert recurrences.runs(GRU(8, 8), torch.zeros(1, 1, 24)) == own
+    assert recurrences.runs_natively(GRU(8, 8), torch.zeros(1, 1, 24)) == own
     model = untrained(BAHDANAU).model
-    assert recurrences.runs(model.decoder, torch.zeros(1, 1, 24)) == own
-    assert fastest_scorer(model, "fp32").description.startswith("native search" if own else "the library's products")
+    assert recurrences.runs_natively(model.decoder, torch.zeros(1, 1, 24)) == own
+    assert fastest_scorer(model, "fp32").description.startswith("native search" if own else "PyTorch")
     assert fastest_scorer(model, "int8").description == "native search, int8"
     assert measured["count"] == 1
 
 
 def test_each_kernel_by_itself(measured):
     measured["times"] = times(softmax={"native": 1.0, "torch": 3.0}, GRU={"native": 1.0, "torch": 3.0})
-    ways = {kernel: autotune.way(kernel, torch.bfloat16) for kernel in KERNELS}
+    ways = {kernel: autotune.implementation(kernel, torch.bfloat16) for kernel in KERNELS}
     assert {kernel for kernel, way in ways.items() if way == autotune.NATIVE} == {autotune.SOFTMAX, autotune.GRU}
 
 
 def test_a_type_of_search_that_is_faster_than_others_and_the_library(measured):
     seconds = {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
     measured["times"] = [
-        autotune.Timed(autotune.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
+        autotune.Timing(autotune.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
     ]
-    assert autotune.search_kind(("bf16", "fp32")) == "bf16"
-    assert autotune.search_kind(("fp32",)) == "fp32"
+    assert autotune.fastest_search_dtype(("bf16", "fp32")) == "bf16"
+    assert autotune.fastest_search_dtype(("fp32",)) == "fp32"
     measured["times"][1].seconds["native"] = 3.5
-    assert autotune.search_kind(("bf16", "fp32")) == "fp32"
+    assert autotune.fastest_search_dtype(("bf16", "fp32")) == "fp32"
     measured["times"][1].seconds["native"] = measured["times"][0].seconds["native"] = 5.0
-    assert autotune.search_kind(("bf16", "fp32")) is None
+    assert autotune.fastest_search_dtype(("bf16", "fp32")) is None
 
 
 def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
     if not linear.has_onednn():
         pytest.skip("this torch has no oneDNN")
     measured["times"] = times(product={"native": 3.0, "torch": 2.0, "onednn": 1.0})
-    called, run = [], linear.by_onednn
+    called, run = [], linear.onednn_product
     monkeypatch.setattr(linear, "by_onednn", lambda *given: called.append(1) or run(*given))
     x, w = torch.randn(5, 7), torch.randn(3, 7)
     torch.testing.assert_close(linear.product(x, w, torch.float32), x @ w.t())
@@ -121,7 +121,7 @@ def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
 
 @pytest.mark.parametrize("part", [torch.zeros(6, 9)[:, :5], torch.zeros(6, 9)[:, :5].t()])
 def test_onednn_is_given_no_part_of_a_wider_matrix(part):
-    found = linear.dense(part)
+    found = linear.without_gaps(part)
     assert torch.equal(found, part)
     assert found.is_contiguous() or found.t().is_contiguous()
 
@@ -129,21 +129,21 @@ def test_onednn_is_given_no_part_of_a_wider_matrix(part):
 def test_the_mean_is_over_sizes():
     own = [{"native": 1.0, "torch": 4.0}, {"native": 3.0, "torch": 1.0}]
     table = autotune.Table(
-        {}, [autotune.Timed(autotune.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)]
+        {}, [autotune.Timing(autotune.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)]
     )
-    assert table.way(autotune.SOFTMAX, "fp32") == autotune.NATIVE
-    assert table.way(autotune.SOFTMAX, "bf16") == autotune.TORCH
-    assert table.limit("fp32") == 0.0
+    assert table.fastest(autotune.SOFTMAX, "fp32") == autotune.NATIVE
+    assert table.fastest(autotune.SOFTMAX, "bf16") == autotune.TORCH
+    assert table.peak_gflops("fp32") == 0.0
 
 
 def test_a_new_process_does_what_the_first_did(measured, caplog):
     caplog.set_level(logging.INFO)
-    assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
+    assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
     assert [record.levelname for record in caplog.records] == ["INFO"]
     measured["times"] = times(native=0.1)
     for _ in range(2):
-        autotune.forget()
-        assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
+        autotune.reset()
+        assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
     assert measured["count"] == 1
     assert len(files()) == 1
 
@@ -152,7 +152,7 @@ def test_a_new_process_does_what_the_first_did(measured, caplog):
 def test_made_anew_where_something_changes(changed, measured, monkeypatch):
     threads = torch.get_num_threads()
     autotune.table()
-    autotune.forget()
+    autotune.reset()
     try:
         if changed == "processor":
             monkeypatch.setattr(autotune, "processor_name", lambda: "Z80")
@@ -200,8 +200,8 @@ def test_a_damaged_file_is_made_anew(damage, measured):
     whole = path.read_text(encoding="utf-8")
     path.write_text(damage(whole), encoding="utf-8")
     for _ in range(2):
-        autotune.forget()
-        assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
+        autotune.reset()
+        assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
     assert measured["count"] == 2
     assert path.read_text(encoding="utf-8") == whole
 
@@ -210,14 +210,14 @@ def test_a_damaged_file_is_made_anew(damage, measured):
 def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "file"))
-    assert autotune.way(autotune.GRU, torch.float32) == autotune.TORCH
+    assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
 
 
 def test_native_code_that_is_asked_for_is_not_timed(measured, monkeypatch):
-    for said in ("1", library.runnable()[0].name):
+    for said in ("1", library.runnable_variants()[0].name):
         monkeypatch.setenv(library.SWITCH, said)
-        assert {autotune.way(kernel, torch.float32) for kernel in KERNELS} == {autotune.NATIVE}
-        assert autotune.search_kind(("bf16", "fp32")) == "bf16"
+        assert {autotune.implementation(kernel, torch.float32) for kernel in KERNELS} == {autotune.NATIVE}
+        assert autotune.fastest_search_dtype(("bf16", "fp32")) == "bf16"
     assert measured["count"] == 0
     assert files() == []
 
@@ -269,7 +269,7 @@ def test_nothing_is_timed_at_import():
 def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_path):
     """In a thread of its own: autocast, inference mode and tensors without numbers do not reach it."""
     if library.library() is None:
-        pytest.skip(library.why_not())
+        pytest.skip(library.unavailable_reason())
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     monkeypatch.delenv(library.SWITCH, raising=False)
@@ -277,25 +277,25 @@ def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_pa
     monkeypatch.setattr(autotune, "MOST", 1)
     for name, smaller in (("UNITS", 16), ("WORDS", 40)):
         monkeypatch.setattr(autotune_cases, name, smaller)
-    autotune.time_at_first_use(autotune_cases.cases)
-    autotune.forget()
+    autotune.register_cases(autotune_cases.cases)
+    autotune.reset()
     try:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), FakeTensorMode():
             found = autotune.table()
     finally:
-        autotune.forget()
+        autotune.reset()
     for kernel in KERNELS:
         for kind in ("fp32", "bf16"):
-            means = found.means(kernel, kind)
+            means = found.mean_seconds(kernel, kind)
             assert {autotune.NATIVE, autotune.TORCH} <= means.keys(), (kernel, kind)
             assert all(seconds > 0 for seconds in means.values())
-    assert autotune.NATIVE in found.means(autotune.PACKED, "int8")
+    assert autotune.NATIVE in found.mean_seconds(autotune.PACKED, "int8")
 
 
 def test_ways_of_a_product_agree(monkeypatch):
     monkeypatch.setattr(autotune_cases, "UNITS", 16)
     for case in autotune_cases.cases():
         if case.kernel in (autotune.PRODUCT, autotune.WEIGHT_GRADIENT):
-            first, *others = (run(0).float() for run in case.ways.values())
+            first, *others = (run(0).float() for run in case.candidates.values())
             for other in others:
                 assert (other - first).norm() < 0.01 * first.norm()

@@ -22,8 +22,8 @@ from tests.properties.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob ."], 20, 1), train_words(["wir sehen die Katze Eva ."], 20, 1)
 SPELLINGS = WordCharacters(copies=CopyFinder(SOURCE))
-SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe .", "Bob the Eva Ann", "the cat ."])]
-TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe .", "Bob die Ann Ida Eva", "die Katze ."])]
+SOURCES = [s.spelled_ids for s in SOURCE.segment(["we see Zoe the Zoe .", "Bob the Eva Ann", "the cat ."])]
+TARGETS = [s.spelled_ids for s in TARGET.segment(["wir sehen Zoe .", "Bob die Ann Ida Eva", "die Katze ."])]
 
 
 def batch_of(numbers=(0, 1, 2)):
@@ -50,10 +50,10 @@ def test_the_same_words_are_those_written_alike():
 
 def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
     batch = batch_of()
-    loss, done = Likelihood().passed(copying, batch, None)
-    log_p = copying.output.log_probs(done.unrolled.readout)
-    scores = copying.output.logits(done.unrolled.readout)
-    psi, places = done.unrolled.reading.extras[PSI], done.memory.target_ids
+    loss, done = Likelihood().loss_and_pass(copying, batch, None)
+    log_p = copying.output.log_probs(done.decoder_outputs.readout)
+    scores = copying.output.logits(done.decoder_outputs.readout)
+    psi, places = done.decoder_outputs.reading.extras[PSI], done.memory.target_ids
     expected, seen = 0.0, set()
     for n, i in batch.target.mask.nonzero().tolist():
         y, norm = int(batch.target.ids[n, i]), scores[n, i].logsumexp(0)

@@ -46,8 +46,8 @@ def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
 @pytest.mark.parametrize(
     ("waits", "message"),
     [
-        ({0: [1], 1: [0]}, "a plan's sentences must not wait for themselves; got the ring"),
-        ({0: [2]}, r"a plan must be of the 2 sentences \(counting from 0\); got 2"),
+        ({0: [1], 1: [0]}, "the sentences of a plan must not wait for each other; got the cycle"),
+        ({0: [2]}, r"a plan must refer to the 2 sentences \(counting from 0\); got 2"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_refused(waits, message):

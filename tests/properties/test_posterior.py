@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.batch import Stream, EmbeddingInput
+from rnnsearch.data.batch import EmbeddingInput, Stream
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only_memory

@@ -11,9 +11,10 @@ A sentence has `beam` live hypotheses. Each step considers their 2 * beam best c
 
 `stop = "top"` is OpenNMT-py's search instead: a step considers only the `beam` best continuations, so that finished
 ones leave empty slots until the next step; a sentence stops when the best continuation of a step ends and `n_best` have
-finished; and hypotheses of maximum length count as finished. It does not apply to a beam of 1 or with a
-`HypothesisScorer`, whose scores alone compare hypotheses: there a sentence stops when no live hypothesis can be among
-the n best.
+finished; and hypotheses of maximum length count as finished. It does not apply to a beam of 1.
+
+With a `HypothesisScorer`, hypotheses are compared only by its scores, and a sentence stops when no live hypothesis can
+be among the n best.
 
 A step needs a fixed number of tensor operations and one small transfer to the host. Hypotheses are traced back, and
 their attention is gathered, when the search has ended (`backtrace.py`). Native scorers search a whole batch in one call
@@ -323,9 +324,7 @@ class BeamSearch:
         for constraint in self._constraints:
             constraint(scores, rows)
         scores = scores.reshape(A, K, -1)  # [A, K, C]
-        norm = torch.zeros((), device=scores.device)
-        if scored.norm is not None:
-            norm = scored.norm.view(A, K)
+        norm = torch.zeros((), device=scores.device) if scored.norm is None else scored.norm.view(A, K)
 
         # Select M continuations, best first.
         index, custom = self._select(live, scores, norm, rows)  # [A, M]

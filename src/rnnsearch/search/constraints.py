@@ -98,7 +98,7 @@ Constraint = Callable[[Tensor, ScoredRows], None]
 
 
 class BannedColumns:
-    """Forbids score columns, at the first `positions` positions or (None) at all of them."""
+    """A constraint that forbids score columns, at the first `positions` positions or (None) at all of them."""
 
     def __init__(self, columns: Tensor, positions: int | None = None) -> None:
         self._columns = columns
@@ -110,7 +110,7 @@ class BannedColumns:
 
 
 class PrefixConstraint:
-    """Forces a prefix of score columns [B, P] (padded with -1), and applies other constraints after it."""
+    """A constraint that forces a prefix of score columns [B, P], padded with -1, and applies others after it."""
 
     def __init__(self, columns: Tensor, others: Sequence[Constraint]) -> None:
         self._columns = columns
@@ -159,9 +159,9 @@ def prefix_columns(prefixes: Sequence[Sequence[int]], columns: Columns, device: 
     longest = max((len(ids) for ids in prefixes), default=0)
     rows = [[*ids, *[-1] * (longest - len(ids))] for ids in prefixes]
     tokens = torch.tensor(rows, dtype=torch.int64, device=device)
-    found = columns.find(tokens)
-    for sentence, position in ((found < 0) & (tokens >= 0)).nonzero().tolist()[:1]:
+    prefix = columns.find(tokens)
+    for sentence, position in ((prefix < 0) & (tokens >= 0)).nonzero().tolist()[:1]:
         token = prefixes[sentence][position]
         message = f"the prefix of {{sentence}} must consist of tokens that the scorer scores; got {token}"
         raise SentenceError(sentence, message)
-    return found
+    return prefix

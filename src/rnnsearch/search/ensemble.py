@@ -41,7 +41,7 @@ class EnsembleMember:
         if not self.uses_attention:
             return {}
         names = self.source_names.items()
-        return {name: step.attention[own_name] for name, own_name in names if own_name in step.attention}
+        return {name: step.attention[model_name] for name, model_name in names if model_name in step.attention}
 
 
 class _PerMember(NamedTuple):
@@ -86,7 +86,7 @@ class EnsembleScorer:
         memories = []
         states = []
         for member in self._members:
-            member_sources = {own_name: sources[name] for name, own_name in member.source_names.items()}
+            member_sources = {model_name: sources[name] for name, model_name in member.source_names.items()}
             memory, state = member.scorer.start(member_sources, columns)
             memories.append(memory)
             states.append(state)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.accel.rnnsearch_search import GreedyOutput, NativeRNNsearch, SearchConstraints
-from rnnsearch.accel.search import NativeDecoder, packed_model, unsupported_reason
+from rnnsearch.accel.search import NativeDecoder, packed_model, search_unsupported_reason
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
@@ -50,13 +50,13 @@ def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestS
         return FastestScorer(ModelScorer(model), TORCH_PRODUCTS)
     native: NativeModel | None = NativeRNNsearch.create(model, dtype) or NativeDecoder.create(model, dtype)
     if native is not None:
-        scorer_class = NativeScorer if native.searches_whole else NativeStepScorer
+        scorer_class = NativeScorer if native.searches_in_one_call else NativeStepScorer
         return FastestScorer(scorer_class(native), f"native search, {dtype.name.lower()}")
-    packed_model = packed_model(model, dtype)
-    assert packed_model is not None
-    reason = unsupported_reason(model)
+    native_products = packed_model(model, dtype)
+    assert native_products is not None
+    reason = search_unsupported_reason(model)
     description = f"native products, {dtype.name.lower()} (no native search: {reason})"
-    return FastestScorer(ModelScorer(packed_model), description)
+    return FastestScorer(ModelScorer(native_products), description)
 
 
 def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
@@ -168,7 +168,7 @@ class NativeModel(Protocol):
         """Columns of the hidden vectors of cells in a state."""
 
     @property
-    def searches_whole(self) -> bool:
+    def searches_in_one_call(self) -> bool:
         """True if the model has `greedy` and `beam`."""
 
     def rows(self, ids: Tensor) -> PackedMatrix:
@@ -181,10 +181,12 @@ class NativeModel(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return logits, their norm, the next state and the attention, if there is any."""
 
-    def greedy(self, memory: Any, output: PackedMatrix, among: SearchConstraints) -> GreedyOutput:
+    def greedy(self, memory: Any, output: PackedMatrix, constraints: SearchConstraints) -> GreedyOutput:
         """Search a whole batch greedily."""
 
-    def beam(self, memory: Any, output: PackedMatrix, among: SearchConstraints, asked: CBeamOptions) -> NBestArrays | None:
+    def beam(
+        self, memory: Any, output: PackedMatrix, constraints: SearchConstraints, options: CBeamOptions
+    ) -> NBestArrays | None:
         """Search a whole batch with a beam; None if a score was NaN."""
 
 
@@ -232,7 +234,7 @@ class NativeScorer(NativeStepScorer):
     ) -> HypothesisArrays:
         """Return the result of a greedy search (see `beam.NativeGreedyScorer`)."""
         memory = self._encode(sources, columns)
-        result = self._native.greedy(memory.encoded, memory.output, _restrictions(columns, max_length, banned))
+        result = self._native.greedy(memory.encoded, memory.output, _search_constraints(columns, max_length, banned))
         finished = result.tokens.gather(0, result.length[None] - 1)[0].numpy() == EOS
         length = result.length.numpy() - ~finished
         return HypothesisArrays(
@@ -254,11 +256,11 @@ class NativeScorer(NativeStepScorer):
     ) -> NBestArrays | None:
         """Return the result of a beam search (see `beam.NativeBeamScorer`)."""
         memory = self._encode(sources, columns)
-        restrictions = _restrictions(columns, max_length, banned)
-        return self._native.beam(memory.encoded, memory.output, restrictions, request.c_struct)
+        constraints = _search_constraints(columns, max_length, banned)
+        return self._native.beam(memory.encoded, memory.output, constraints, request.c_struct)
 
 
-def _restrictions(columns: Tensor | None, max_length: Array, banned: Sequence[int]) -> SearchConstraints:
+def _search_constraints(columns: Tensor | None, max_length: Array, banned: Sequence[int]) -> SearchConstraints:
     banned_columns = torch.tensor(banned, dtype=torch.int64)
     if columns is not None:
         banned_columns = torch.isin(columns, banned_columns).nonzero()[:, 0]

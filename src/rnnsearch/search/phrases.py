@@ -152,10 +152,10 @@ class PhraseTable:
         unmet = progress < sizes
         unmet_tokens = (sizes * unmet).sum(1)
         pending_tokens = (sizes * self.pending(progress, sentences)).sum(1)
-        begun = progress * unmet
+        partial = progress * unmet
         fails_pending = self.continues_word(self.next_tokens(progress, sentences))
-        without_failure = begun.masked_fill(fails_pending, 0)
-        return torch.minimum(unmet_tokens - without_failure.amax(1), unmet_tokens + pending_tokens - begun.amax(1))
+        without_failure = partial.masked_fill(fails_pending, 0)
+        return torch.minimum(unmet_tokens - without_failure.amax(1), unmet_tokens + pending_tokens - partial.amax(1))
 
     def _token_at(self, progress: Tensor, sentences: Tensor) -> Tensor:
         return self._lookup(self.tokens, progress.clamp(max=self.longest - 1), sentences)

@@ -1,7 +1,7 @@
 """Scorers that force the end of a prefix, and that forbid repeated n-grams.
 
 A prefix that ends inside a word is given as tokens for its complete words, and as UTF-8 bytes for the rest. Several
-tokens may spell these bytes or continue beyond them: `Hun` is begun by `Hund`, `Hu` and `H`. `ForcedBytesScorer`
+tokens may spell these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`. `ForcedBytesScorer`
 counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
 """
 

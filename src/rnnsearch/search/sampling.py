@@ -120,35 +120,35 @@ class Sampling(Variant):
         random_numbers = torch.from_numpy(uniform(streams, int(max_length.max()) + 2))  # [B * copies, positions]
 
         def select(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
-            numbers = random_numbers[rows.sentences.cpu(), rows.position - 1].to(scores.device)  # [A]
-            return self.draw(scores.flatten(1), numbers)[:, None]
+            u = random_numbers[rows.sentences.cpu(), rows.position - 1].to(scores.device)  # [A]
+            return self.draw(scores.flatten(1), u)[:, None]
 
         return select
 
-    def draw(self, scores: Float[Tensor, "A C"], numbers: Float64[Tensor, "A"]) -> Int[Tensor, "A"]:
+    def draw(self, scores: Float[Tensor, "A C"], u: Float64[Tensor, "A"]) -> Int[Tensor, "A"]:
         """Return a column per row of log-probabilities (up to a constant), drawn by inverse transform sampling.
 
         This is the first column at which the sum of the truncated and renormalised probabilities exceeds the row's
-        number in [0, 1). NaN counts as the highest score, and is drawn.
+        u in [0, 1). NaN counts as the highest score, and is drawn.
         """
         if 0 < self.top_k < scores.shape[1]:
             top_scores, order = scores.topk(self.top_k, dim=1)
             logits = top_scores.double() / self.temperature
-            column, _ = _invert(logits, _truncate(logits.softmax(1), self.top_p), numbers)
+            column, _ = _invert(logits, _truncate(logits.softmax(1), self.top_p), u)
             return order.gather(1, column)[:, 0]
         if self.top_p < 1:
-            return self._draw_from_nucleus(scores.double() / self.temperature, numbers, FIRST_NUCLEUS_COLUMNS)
-        # Draw a block, then a column in it with the position of the number within the block's probability.
+            return self._draw_from_nucleus(scores.double() / self.temperature, u, FIRST_NUCLEUS_COLUMNS)
+        # Draw a block, then a column in it with the position of u within the block's probability.
         logits = scores[:, None] if self.temperature == 1 else scores[:, None] / self.temperature  # [A, 1, C]
         block_logits = topk.block_logsumexp(logits)[:, 0].double()  # [A, blocks]
-        block, numbers = _invert(block_logits, block_logits.softmax(1), numbers)
+        block, u = _invert(block_logits, block_logits.softmax(1), u)
         columns, column_logits = topk.block_columns(logits, torch.zeros_like(block), block)  # [A, 1, W]
         within_block = column_logits[:, 0].double()
-        column, _ = _invert(within_block, within_block.softmax(1), numbers)
+        column, _ = _invert(within_block, within_block.softmax(1), u)
         return columns[:, 0].gather(1, column)[:, 0]
 
     def _draw_from_nucleus(
-        self, logits: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"], count: int
+        self, logits: Float64[Tensor, "A C"], u: Float64[Tensor, "A"], count: int
     ) -> Int[Tensor, "A"]:
         """Return columns drawn from nuclei within the `count` most probable columns.
 
@@ -156,11 +156,11 @@ class Sampling(Variant):
         """
         top_logits, order = logits.topk(min(count, logits.shape[1]), dim=1)
         p = (top_logits - logits.logsumexp(1, keepdim=True)).exp()
-        index, _ = _invert(top_logits, _truncate(p, self.top_p), numbers)
+        index, _ = _invert(top_logits, _truncate(p, self.top_p), u)
         column = order.gather(1, index)[:, 0]
         larger = (p.sum(1) < self.top_p).nonzero()[:, 0]
         if count < logits.shape[1] and len(larger):
-            column[larger] = self._draw_from_nucleus(logits[larger], numbers[larger], 8 * count)
+            column[larger] = self._draw_from_nucleus(logits[larger], u[larger], 8 * count)
         return column
 
 
@@ -170,18 +170,18 @@ def _truncate(p: Float64[Tensor, "A C"], top_p: float) -> Float64[Tensor, "A C"]
 
 
 def _invert(
-    logits: Float64[Tensor, "A C"], p: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"]
+    logits: Float64[Tensor, "A C"], p: Float64[Tensor, "A C"], u: Float64[Tensor, "A"]
 ) -> tuple[Int[Tensor, "A 1"], Float64[Tensor, "A"]]:
-    """Return the column of each row whose interval of probability contains a number, and the position in the interval.
+    """Return the column of each row whose interval of probability contains u, and the position in the interval.
 
     Args:
         logits: The first column that is NaN is taken in a row with one.
         p: Probabilities up to a factor.
-        numbers: In [0, 1), like the returned positions.
+        u: In [0, 1), like the returned positions.
     """
     cumulative = p.cumsum(1)
     total = cumulative[:, -1:].contiguous()
-    point = numbers[:, None] * total
+    point = u[:, None] * total
     # Rounding may raise the point to the total: the last column that adds anything is the limit.
     last = torch.searchsorted(cumulative, total)
     column = torch.searchsorted(cumulative, point, right=True).minimum(last).clamp(max=p.shape[1] - 1)

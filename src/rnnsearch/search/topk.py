@@ -57,7 +57,7 @@ class ScoredContinuations(NamedTuple):
 
 @runtime_checkable
 class HypothesisScorer(Protocol):
-    """Selects continuations by scores of its own, which also rank the finished hypotheses."""
+    """A selector of continuations with its own scores, which also rank the finished hypotheses."""
 
     def select(self, scores: Tensor, total: Tensor, carry: Tensor, count: int, rows: ScoredRows) -> ScoredContinuations:
         """Return the best `count` continuations per sentence.
@@ -143,5 +143,5 @@ def block_columns(
     column = block[:, :, None] * BLOCK_COLUMNS + torch.arange(min(BLOCK_COLUMNS, C), device=block.device)
     valid = column.clamp(max=C - 1)
     flat_index = (row[:, :, None] * C + valid).flatten(1)
-    found = scores.flatten(1).gather(1, flat_index).view(A, *column.shape[1:])
-    return valid, found.masked_fill(column >= C, -torch.inf)
+    values = scores.flatten(1).gather(1, flat_index).view(A, *column.shape[1:])
+    return valid, values.masked_fill(column >= C, -torch.inf)

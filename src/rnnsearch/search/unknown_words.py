@@ -36,7 +36,7 @@ MARK_CONTEXT_CHARACTERS = len("<unk>- ")  # that these two patterns look at, on 
 
 
 class UnknownWordReplacer:
-    """Replaces `<unk>` by the source word's translation in a dictionary, or else by the source word itself."""
+    """Replacement of `<unk>` by the source word's translation in a dictionary, or else by the source word itself."""
 
     def __init__(self, dictionary: Mapping[str, str] | None = None) -> None:
         self.dictionary = dictionary or {}
