@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rnnsearch.align import aligner as module
-from rnnsearch.align.aligner import TABLES, Aligner, Pair, learn_aligner, learn_cut, lowered
+from rnnsearch.align.aligner import TABLES_FILE, Aligner, Pair, learn_aligner, learn_segmentation, lowercase
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Links, parse_pharaoh
@@ -41,13 +41,13 @@ def learned():
 
 def test_words_of_new_sentences_are_aligned(learned):
     new = sentences(60, seed=2)
-    found = learned.links(list(starmap(Pair.of_words, new)))
+    found = learned.links(list(starmap(Pair.from_words, new)))
     assert alignment_error(found, [Links(GOLD, GOLD)] * len(new)).aer < 0.05
 
 
 def test_case_and_punctuation_mean_nothing(learned):
-    plain = Pair.of_words("the tree sees a house", "das Baum ein Haus sieht")
-    one, two = learned.links([plain, Pair.of_words('"The TREE sees a house!"', "DAS Baum, ein Haus sieht?!")])
+    plain = Pair.from_words("the tree sees a house", "das Baum ein Haus sieht")
+    one, two = learned.links([plain, Pair.from_words('"The TREE sees a house!"', "DAS Baum, ein Haus sieht?!")])
     assert one == two == GOLD
 
 
@@ -55,7 +55,7 @@ def test_symbols_can_be_the_units(learned):
     """Of a text without spaces, too: each word's characters as one unit, or two."""
     source, target = "The tree sees a house.", "Das Baum ein Haus sieht."
     ends = [(0, 3), (4, 6), (6, 8), (9, 13), (14, 15), (16, 21)]
-    words = Pair.of_words(source, target)
+    words = Pair.from_words(source, target)
     [found] = learned.links([Pair(source, target, ends, words.target_units)])
     assert {(1, 1), (2, 1)} <= found, "both halves of 'tree'"
     [weights], [halves] = learned.weights([words]), learned.weights([Pair(source, target, ends, words.target_units)])
@@ -63,16 +63,16 @@ def test_symbols_can_be_the_units(learned):
 
 
 def test_nothing_to_align(learned):
-    pairs = list(starmap(Pair.of_words, [("", ""), ("The tree", ""), ("", "Das Baum"), ("  ", "."), ("💧", "水")]))
+    pairs = list(starmap(Pair.from_words, [("", ""), ("The tree", ""), ("", "Das Baum"), ("  ", "."), ("💧", "水")]))
     assert learned.links(pairs)[:3] == [set(), set(), set()]
     assert [w.shape for w in learned.weights(pairs)] == [(0, 0), (0, 2), (2, 0), (1, 0), (1, 1)]
     assert learned.links([]) == []
 
 
 def test_the_other_direction(learned):
-    pairs = [Pair.of_words(source, target) for source, target in sentences(5, seed=3)]
+    pairs = [Pair.from_words(source, target) for source, target in sentences(5, seed=3)]
     turned = [Pair(p.target, p.source, p.target_units, p.source_units) for p in pairs]
-    back = learned.turned().links(turned)
+    back = learned.reversed().links(turned)
     assert [{(j, i) for i, j in one} for one in back] == learned.links(pairs)
 
 
@@ -81,19 +81,19 @@ def test_a_threshold_is_chosen_by_links_made_by_hand(learned, monkeypatch):
     weights = np.array([[0.9, 0.3], [0.05, 0.6]])
     monkeypatch.setattr(Aligner, "weights", lambda _self, pairs: [weights] * len(pairs))
     for links, threshold in (("0-0 1-1", 0.31), ("0-0 1-1 1-0", 0.15), ("0-0 1-1 1-0 0-1", 0.05)):
-        assert learned.tuned([Pair.of_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
+        assert learned.tuned([Pair.from_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
 
 
 def test_small_texts_are_cut_once():
     """Where the text has too few symbols for the larger sizes, what they would make again is left out."""
-    assert len(learn_aligner(["a b c"], ["x y z"]).cuts) == 1
+    assert len(learn_aligner(["a b c"], ["x y z"]).segmentations) == 1
 
 
 def test_large_texts_are_thinned_out(monkeypatch):
     seen = []
-    monkeypatch.setattr(module, "EVENTS", 300)
-    monkeypatch.setattr(module, "learn", lambda s, t, _: seen.append((len(s), len(t))))
-    learn_cut(["a b c d e"] * 100, ["v w x y z"] * 100, 400)
+    monkeypatch.setattr(module, "MAX_TRAINING_CELLS", 300)
+    monkeypatch.setattr(module, "learn_lexicon", lambda s, t, _: seen.append((len(s), len(t))))
+    learn_segmentation(["a b c d e"] * 100, ["v w x y z"] * 100, 400)
     [(sources, targets)] = seen
     assert sources == targets <= 300 / 25
 
@@ -105,16 +105,16 @@ def test_there_must_be_text_on_both_sides():
 
 @pytest.mark.parametrize("text", ["Straße ÄÖ", "İstanbul DİYARBAKIR", "ΣΊΣΥΦΟΣ", "ﬁ Ǆ 漢字 💧", ""])
 def test_lower_case_moves_nothing(text):
-    assert len(lowered(text)) == len(text)
-    assert [low for low, c in zip(lowered(text), text, strict=True) if len(c.lower()) == 1] == [
+    assert len(lowercase(text)) == len(text)
+    assert [low for low, c in zip(lowercase(text), text, strict=True) if len(c.lower()) == 1] == [
         c.lower() for c in text if len(c.lower()) == 1
     ]
 
 
 def test_a_folder_gives_it_back(learned, tmp_path):
-    learned.tuned([Pair.of_words("The tree", "Das Baum")], [Links(GOLD, GOLD)]).save(tmp_path / "a")
+    learned.tuned([Pair.from_words("The tree", "Das Baum")], [Links(GOLD, GOLD)]).save(tmp_path / "a")
     again = Aligner.load(tmp_path / "a")
-    pairs = list(starmap(Pair.of_words, sentences(20, seed=6)))
+    pairs = list(starmap(Pair.from_words, sentences(20, seed=6)))
     for one, two in zip(learned.weights(pairs), again.weights(pairs), strict=True):
         np.testing.assert_array_equal(one, two)
     learned.save(tmp_path / "a")
@@ -123,16 +123,16 @@ def test_a_folder_gives_it_back(learned, tmp_path):
 
 def changed(name, change):
     def write(folder):
-        tables = read_weights(folder / TABLES)
-        save_weights(folder / TABLES, tables | {name: change(tables[name])})
+        tables = read_weights(folder / TABLES_FILE)
+        save_weights(folder / TABLES_FILE, tables | {name: change(tables[name])})
 
     return write
 
 
 def without(name):
     def write(folder):
-        tables = read_weights(folder / TABLES)
-        save_weights(folder / TABLES, {key: table for key, table in tables.items() if key != name})
+        tables = read_weights(folder / TABLES_FILE)
+        save_weights(folder / TABLES_FILE, {key: table for key, table in tables.items() if key != name})
 
     return write
 
@@ -142,8 +142,8 @@ def empty_tokenizer(folder):
 
 
 DAMAGE = {
-    "no tables": lambda folder: (folder / TABLES).unlink(),
-    "not tables": lambda folder: (folder / TABLES).write_bytes(b"no"),
+    "no tables": lambda folder: (folder / TABLES_FILE).unlink(),
+    "not tables": lambda folder: (folder / TABLES_FILE).write_bytes(b"no"),
     "another tokenizer": empty_tokenizer,
     "no tokenizer": lambda folder: (folder / "source.0.json").unlink(),
     "no threshold": without("threshold"),
@@ -177,35 +177,35 @@ def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
 
 
 def test_a_pair_that_is_too_long_has_no_links_and_takes_no_room(learned, monkeypatch):
-    monkeypatch.setattr("rnnsearch.align.aligner.LONGEST", 50)
-    monkeypatch.setattr("rnnsearch.align.hmm.LONGEST", 60)
+    monkeypatch.setattr("rnnsearch.align.aligner.MAX_LENGTH", 50)
+    monkeypatch.setattr("rnnsearch.align.hmm.MAX_LENGTH", 60)
     words, letters = " ".join(["tree"] * 60), "q" * 500
-    pairs = [Pair.of_words(*pair) for pair in ((words, words), (letters, "Baum"), ("tree", "Baum"), ("", "Baum"))]
+    pairs = [Pair.from_words(*pair) for pair in ((words, words), (letters, "Baum"), ("tree", "Baum"), ("", "Baum"))]
     found = list(learned.weights(pairs))
     assert [None if w is None else w.shape for w in found] == [None, None, (1, 1), (1, 0)]
     assert [len(links) for links in learned.links(pairs)] == [0, 0, 1, 0]
 
 
 def test_however_many_pairs_a_few_are_aligned_at_a_time(learned, monkeypatch):
-    pairs = list(starmap(Pair.of_words, sentences(40, seed=7)))
+    pairs = list(starmap(Pair.from_words, sentences(40, seed=7)))
     together, portions = learned.links(pairs), []
-    monkeypatch.setattr("rnnsearch.align.aligner.AT_ONCE", 60)
-    original = Aligner._weights
-    monkeypatch.setattr(Aligner, "_weights", lambda self, some: portions.append(len(some)) or original(self, some))
+    monkeypatch.setattr("rnnsearch.align.aligner.MAX_BATCH_SIZE", 60)
+    original = Aligner._batch_weights
+    monkeypatch.setattr(Aligner, "_batch_weights", lambda self, some: portions.append(len(some)) or original(self, some))
     assert learned.links(pairs) == together
     assert sum(portions) == 40 and max(portions) < 10
 
 
 def test_one_endless_row_leaves_the_others_their_part(monkeypatch):
     learned_from = []
-    monkeypatch.setattr("rnnsearch.align.aligner.EVENTS", 4000)
-    monkeypatch.setattr("rnnsearch.align.aligner.learn", lambda s, *_: learned_from.append(len(s)))
+    monkeypatch.setattr("rnnsearch.align.aligner.MAX_TRAINING_CELLS", 4000)
+    monkeypatch.setattr("rnnsearch.align.aligner.learn_lexicon", lambda s, *_: learned_from.append(len(s)))
     for extra in ([], [("x " * 4000, "y " * 4000)]):
-        learn_cut(*zip(*[("tree", "Baum")] * 100, *extra, strict=True), 300)
+        learn_segmentation(*zip(*[("tree", "Baum")] * 100, *extra, strict=True), 300)
     assert learned_from[0] == learned_from[1] == 100
 
 
 def test_any_white_space_stands_between_words(learned):
-    plain, other = Pair.of_words("The tree", "Das Baum"), Pair("\tThe\u3000tree", "Das\u00a0Baum", ((1, 4), (5, 9)), ())
+    plain, other = Pair.from_words("The tree", "Das Baum"), Pair("\tThe\u3000tree", "Das\u00a0Baum", ((1, 4), (5, 9)), ())
     other = other._replace(target_units=plain.target_units)
     assert learned.links([other]) == learned.links([plain]) == [{(0, 0), (1, 1)}]

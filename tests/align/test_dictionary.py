@@ -52,7 +52,7 @@ def test_case_is_kept_and_punctuation_divides():
             (0, 2), (1, 3), (2, 4), (3, 0), (4, 1), (6, 5),
         })  # fmt: skip
     learned.add("apples", "Apfel", {(0, 0)})
-    found = {(e.source, e.target): (e.probability, e.seen) for e in learned.entries()}
+    found = {(e.source, e.target): (e.probability, e.occurrences) for e in learned.entries()}
     assert found["New York", "New York"] == (1.0, 2)
     assert found["In New York", "in New York"] == (1.0, 2)
     assert found["Apple", "Apple"] == (1.0, 2)
@@ -64,7 +64,7 @@ def test_case_is_kept_and_punctuation_divides():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("rnnsearch.text.words.MOST", 10)
+    monkeypatch.setattr("rnnsearch.text.words.MAX_COUNTED_TEXTS", 10)
     learned = Dictionary(1)
     for n in range(100):
         learned.add(f"a{n} b", f"a{n} B", {(0, 0), (1, 1)})

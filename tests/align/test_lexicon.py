@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.align import hmm
-from rnnsearch.align.hmm import JUMPS, LEAST, PRIOR, Lexicon, learn, posterior
+from rnnsearch.align.hmm import MIN_EXPECTED_COUNT, NUM_JUMPS, PRIOR, Lexicon, hmm_posterior, learn_lexicon
 
 SIZES = (7, 9)
 RNG = np.random.default_rng(5)
@@ -25,28 +25,28 @@ def weight(count, total):
 def round_by_hand(sources, targets, model):
     """One round of model 1 or the HMM with agreement, pair by pair."""
     counts, none_t, none_s = np.zeros(SIZES), np.zeros(SIZES[1]), np.zeros(SIZES[0])
-    jumps = np.zeros((2, JUMPS))
+    jumps = np.zeros((2, NUM_JUMPS))
     for s, t in zip(sources, targets, strict=True):
         there = [model["t|s"][s][:, t].T, model["t|none"][t]]
         back = [model["s|t"][t][:, s].T, model["s|none"][s]]
         size = (np.array([len(t)]), np.array([len(s)]))
-        one = posterior(there[0][None].astype(np.float32), there[1][None].astype(np.float32), size, model["c"][0])
-        two = posterior(back[0][None].astype(np.float32), back[1][None].astype(np.float32), size[::-1], model["c"][1])
+        one = hmm_posterior(there[0][None].astype(np.float32), there[1][None].astype(np.float32), size, model["c"][0])
+        two = hmm_posterior(back[0][None].astype(np.float32), back[1][None].astype(np.float32), size[::-1], model["c"][1])
         for i, y in enumerate(t):
-            none_t[y] += one.none[0, i]
+            none_t[y] += one.null[0, i]
             for j, x in enumerate(s):
-                counts[x, y] += np.sqrt(one.real[0, i, j] * two.real[0, j, i])
+                counts[x, y] += np.sqrt(one.links[0, i, j] * two.links[0, j, i])
         for j, x in enumerate(s):
-            none_s[x] += two.none[0, j]
+            none_s[x] += two.null[0, j]
         jumps += one.jumps, two.jumps
     return counts, none_t, none_s, jumps
 
 
 def test_a_round_by_hand(monkeypatch):
     monkeypatch.setattr(hmm, "MODEL1_ROUNDS", 0)
-    monkeypatch.setattr(hmm, "AT_ONCE", 60)
+    monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 60)
     sources, targets = corpus()
-    level = np.ones((2, JUMPS), np.float32)
+    level = np.ones((2, NUM_JUMPS), np.float32)
     start = {
         "t|s": np.ones(SIZES),
         "s|t": np.ones(SIZES[::-1]),
@@ -54,11 +54,11 @@ def test_a_round_by_hand(monkeypatch):
         "s|none": np.ones(SIZES[0]),
     }
     counts, none_t, none_s, jumps = round_by_hand(sources, targets, {**start, "c": level})
-    found = learn(sources, targets, SIZES, hmm_rounds=1)
+    found = learn_lexicon(sources, targets, SIZES, hmm_rounds=1)
     together = np.zeros(SIZES, dtype=bool)
     for s, t in zip(sources, targets, strict=True):
         together[np.ix_(s, t)] = True
-    kept = together & (counts >= LEAST)
+    kept = together & (counts >= MIN_EXPECTED_COUNT)
     np.testing.assert_array_equal(found.pairs, np.flatnonzero(kept.ravel()))
     by_s, by_t = (np.where(together, counts + PRIOR, 0).sum(axis=axis) for axis in (1, 0))
     for pair, there, back in zip(found.pairs, found.forward.seen, found.backward.seen, strict=True):
@@ -78,11 +78,11 @@ def test_a_round_by_hand(monkeypatch):
 @pytest.fixture(scope="module")
 def learned():
     sources, targets = corpus(200)
-    return learn(sources, targets, SIZES), sources, targets
+    return learn_lexicon(sources, targets, SIZES), sources, targets
 
 
 def weights(model: Lexicon, sources, targets):
-    return {n: (there, back) for n, there, back in model.links(sources, targets)}
+    return {n: (there, back) for n, there, back in model.posteriors(sources, targets)}
 
 
 def test_a_language_word_by_word_is_found(learned):
@@ -96,14 +96,14 @@ def test_a_language_word_by_word_is_found(learned):
 
 def test_the_other_direction_is_the_same_thing_turned(learned):
     model, sources, targets = learned
-    there, back = weights(model, sources, targets), weights(model.turned(), targets, sources)
+    there, back = weights(model, sources, targets), weights(model.reversed(), targets, sources)
     for n, (one, two) in there.items():
         np.testing.assert_allclose(one, back[n][1].T, rtol=1e-5)
         np.testing.assert_allclose(two, back[n][0].T, rtol=1e-5)
-    for one, two in zip(model.turned().turned(), model, strict=True):
+    for one, two in zip(model.reversed().reversed(), model, strict=True):
         for a, b in zip(one, two, strict=True):
             np.testing.assert_array_equal(a, b)
-    again = learn(targets, sources, SIZES[::-1]).turned()
+    again = learn_lexicon(targets, sources, SIZES[::-1]).reversed()
     np.testing.assert_array_equal(again.pairs, model.pairs)
     np.testing.assert_allclose(again.forward.seen, model.forward.seen, rtol=1e-3)
 
@@ -111,7 +111,7 @@ def test_the_other_direction_is_the_same_thing_turned(learned):
 def test_company_changes_nothing(learned, monkeypatch):
     model, sources, targets = learned
     together = weights(model, sources, targets)
-    monkeypatch.setattr(hmm, "AT_ONCE", 1)
+    monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 1)
     for n, (there, back) in weights(model, sources, targets).items():
         np.testing.assert_allclose(there, together[n][0], rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(back, together[n][1], rtol=1e-3, atol=1e-6)
@@ -120,12 +120,12 @@ def test_company_changes_nothing(learned, monkeypatch):
 def test_what_has_no_links(learned, monkeypatch):
     """An empty side, and a pair that is too long, are left out, in learning too; an unknown symbol is not."""
     model, _, _ = learned
-    monkeypatch.setattr(hmm, "LONGEST", 6)
+    monkeypatch.setattr(hmm, "MAX_LENGTH", 6)
     empty, six, seven = np.zeros(0, np.int64), np.arange(6), np.arange(7)
     rows = [(six, empty), (empty, six), (seven, six), (six, six), (np.array([0]), np.array([0]))]
     found = weights(model, *zip(*rows, strict=True))
     assert sorted(found) == [3, 4]
     assert 0 < float(found[4][0][0, 0]) < 1, "no source symbol is ever translated by target symbol 0"
-    nothing = learn([seven, empty], [six, six], SIZES)
+    nothing = learn_lexicon([seven, empty], [six, six], SIZES)
     assert len(nothing.pairs) == 0
-    assert not nothing.turned().pairs.size
+    assert not nothing.reversed().pairs.size

@@ -1,1 +1,1 @@
-"""Word alignment without gold links: a statistical aligner of its own, learned from the training text."""
+"""Word alignment and dictionaries learned from unaligned sentence pairs: a statistical aligner on CPUs."""

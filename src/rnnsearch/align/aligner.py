@@ -1,7 +1,9 @@
-"""The Aligner: links between the words of sentence pairs, from what it learned of a training text that has none.
+"""The `Aligner`, a statistical word aligner that is learned from unaligned sentence pairs.
 
-The text is cut into subwords several ways, coarse and fine, each with a lexicon of its own; what they say of a pair of
-words is averaged (after Asgari et al. 2020, "Subword sampling for low resource word alignment").
+Both languages are cut into subwords with several vocabulary sizes, each with a lexicon of its own
+(`align.hmm`), and the link probabilities are averaged (after Asgari et al. 2020, "Subword sampling for
+low resource word alignment"). An aligner is stored as the folder `aligner` in a model folder or in
+prepared data. It is used to prepare training data with links, and for the alignments of translations.
 """
 
 from __future__ import annotations
@@ -18,40 +20,48 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from rnnsearch.align.hmm import JUMPS, LONGEST, Direction, Lexicon, fit, learn, lengths
+from rnnsearch.align.hmm import (
+    MAX_LENGTH,
+    NUM_JUMPS,
+    HmmParameters,
+    Lexicon,
+    is_alignable,
+    learn_lexicon,
+    sequence_lengths,
+)
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
-from rnnsearch.text.alignments import Link, Links, blas_noise_ignored, spoken_spans
+from rnnsearch.text.alignments import Link, Links, bare_word_spans, ignore_blas_warnings
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
-from rnnsearch.utils.files import atomic_folder, recover
+from rnnsearch.utils.files import atomic_folder, recover_folder
 from rnnsearch.utils.weights import read_weights, save_weights
 
 FOLDER = "aligner"
-"""Its name in a model folder, and in one of prepared data."""
-SIZES = (1000, 2000, 5000)
-"""Symbols a side of each way to cut text, at most."""
-ROWS = 200_000
-"""Sentence pairs that an aligner is learned from, at most: those of a larger corpus at even distances."""
-ALONE = 200_000
-"""Characters of the source below which starting processes would take longer than learning."""
-EVENTS = 30_000_000
-"""Pairs of positions that a cut is learned from, at most, likewise."""
-AT_ONCE = 1 << 20
-"""Pairs of units, and characters of a side, that are aligned together."""
+"""Name of the aligner's folder in a model folder and in prepared data."""
+VOCABULARY_SIZES = (1000, 2000, 5000)
+"""Maximum vocabulary size per language of each segmentation."""
+MAX_PAIRS = 200_000
+"""Maximum number of sentence pairs to learn from; a larger corpus is sampled at equal distances."""
+MIN_PARALLEL_CHARACTERS = 200_000
+"""Source characters below which starting processes would take longer than learning."""
+MAX_TRAINING_CELLS = 30_000_000
+"""Maximum number of position pairs to learn a segmentation's lexicon from."""
+MAX_BATCH_SIZE = 1 << 20
+"""Maximum number of unit pairs, and of characters per language, that are aligned together."""
 THRESHOLD = 0.15
-"""A link's least weight, where no links made by hand say better."""
+"""Default minimum weight of a link, unless it is tuned on gold links."""
 THRESHOLDS = tuple(round(0.01 * n, 2) for n in range(2, 51))
-TABLES = "tables.safetensors"
+TABLES_FILE = "tables.safetensors"
 
 Span = tuple[int, int]
-Weights = Float[np.ndarray, "I J"]
-Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
+LinkWeights = Float[np.ndarray, "I J"]
+TaskMap = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
 
 
-class Cut(NamedTuple):
-    """One way to cut both languages, and what was learned of its symbols."""
+class Segmentation(NamedTuple):
+    """Tokenizers for both languages and the lexicon of their tokens."""
 
     source: Tokenizer
     target: Tokenizer
@@ -59,7 +69,7 @@ class Cut(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A sentence pair with the characters [start, end) of the units on each side that are to be linked."""
+    """A sentence pair with the character spans [start, end) of the units to link in each sentence."""
 
     source: str
     target: str
@@ -67,214 +77,284 @@ class Pair(NamedTuple):
     target_units: Sequence[Span]
 
     @classmethod
-    def of_words(cls, source: str, target: str) -> Pair:
-        """The units are words, without the punctuation around them: a full stop says nothing of the word before it."""
-        return cls(source, target, spoken_spans(source), spoken_spans(target))
+    def from_words(cls, source: str, target: str) -> Pair:
+        """Return a pair whose units are words, without the punctuation around them.
+
+        A full stop says nothing about the word before it.
+        """
+        return cls(source, target, bare_word_spans(source), bare_word_spans(target))
 
     @classmethod
-    def of_symbols(cls, source: Segmented, target: Segmented) -> Pair:
-        """The units are the symbols of a segmentation."""
+    def from_tokens(cls, source: Segmented, target: Segmented) -> Pair:
+        """Return a pair whose units are the tokens of a segmentation."""
         return cls(source.text, target.text, source.offsets, target.offsets)
 
     @property
-    def empty(self) -> bool:
-        """Whether a side has nothing to be linked."""
+    def is_empty(self) -> bool:
+        """True if one of the sentences has no units."""
         return not (self.source_units and self.target_units)
 
     @property
-    def too_long(self) -> bool:
-        """Whether there are more than `LONGEST` units on a side."""
-        return max(len(self.source_units), len(self.target_units)) > LONGEST
+    def is_too_long(self) -> bool:
+        """True if one of the sentences has more than `MAX_LENGTH` units."""
+        return max(len(self.source_units), len(self.target_units)) > MAX_LENGTH
 
 
 @dataclass(frozen=True)
 class Aligner:
-    """Aligns raw text, by all its cuts together; `threshold`: the least weight of a link."""
+    """A word aligner for raw text that averages over several segmentations."""
 
-    cuts: tuple[Cut, ...]
+    segmentations: tuple[Segmentation, ...]
     threshold: float = THRESHOLD
+    """Minimum weight of a link."""
 
-    def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights | None]:
-        """[target units, source units] of each pair, 0 to 1: the geometric mean of how likely the target unit comes of
-        the source unit, and the source unit of the target unit. None where there are more than `LONGEST` units or
-        symbols on a side."""
-        for portion in _portions(pairs):
-            yield from self._weights(portion)
+    def weights(self, pairs: Sequence[Pair]) -> Iterator[LinkWeights | None]:
+        """Yield the link weights [target units, source units] of each pair, from 0 to 1.
 
-    @blas_noise_ignored
-    def _weights(self, pairs: Sequence[Pair]) -> list[Weights | None]:
-        shape = [(0, 0) if pair.too_long else (len(pair.target_units), len(pair.source_units)) for pair in pairs]
-        there, back = ([np.zeros(size, np.float32) for size in shape] for _ in range(2))
-        answered = np.zeros(len(pairs), dtype=np.int64)
-        sides = [[lowered(text) for text in texts] for texts in ([p.source for p in pairs], [p.target for p in pairs])]
-        for source, target, lexicon in self.cuts:
-            cut = [tokenizer.segment(texts) for tokenizer, texts in zip((source, target), sides, strict=True)]
-            ids = [[np.array(s.ids, dtype=np.int64) for s in side] for side in cut]
-            for n, forward, backward in lexicon.links(*ids):
-                if pairs[n].too_long:
+        A weight is the geometric mean of the probability that the target unit is generated by the
+        source unit and the probability of the reverse. Yields None for a pair with more than
+        `MAX_LENGTH` units or tokens in a sentence.
+        """
+        for batch in _batches(pairs):
+            yield from self._batch_weights(batch)
+
+    @ignore_blas_warnings
+    def _batch_weights(self, pairs: Sequence[Pair]) -> list[LinkWeights | None]:
+        forward_sums = []
+        backward_sums = []
+        for pair in pairs:
+            shape = (0, 0) if pair.is_too_long else (len(pair.target_units), len(pair.source_units))
+            forward_sums.append(np.zeros(shape, np.float32))
+            backward_sums.append(np.zeros(shape, np.float32))
+        num_results = np.zeros(len(pairs), dtype=np.int64)  # segmentations that could align each pair
+        sources = [lowercase(pair.source) for pair in pairs]
+        targets = [lowercase(pair.target) for pair in pairs]
+        for source_tokenizer, target_tokenizer, lexicon in self.segmentations:
+            source = source_tokenizer.segment(sources)
+            target = target_tokenizer.segment(targets)
+            source_ids = [np.array(text.ids, dtype=np.int64) for text in source]
+            target_ids = [np.array(text.ids, dtype=np.int64) for text in target]
+            for n, forward, backward in lexicon.posteriors(source_ids, target_ids):
+                if pairs[n].is_too_long:
                     continue
-                s = _shares(pairs[n].source_units, cut[0][n].offsets)
-                t = _shares(pairs[n].target_units, cut[1][n].offsets)
-                there[n] += _mean(t) @ forward @ s.T
-                back[n] += t @ backward @ _mean(s).T
-                answered[n] += 1
-        answers = zip(pairs, there, back, answered, strict=True)
-        return [np.sqrt(f * b) / max(n, 1) if n or pair.empty else None for pair, f, b, n in answers]
+                source_overlaps = _overlaps(pairs[n].source_units, source[n].offsets)
+                target_overlaps = _overlaps(pairs[n].target_units, target[n].offsets)
+                # Average over the tokens of the generated unit, sum over those of the generating unit.
+                forward_sums[n] += _normalise_rows(target_overlaps) @ forward @ source_overlaps.T
+                backward_sums[n] += target_overlaps @ backward @ _normalise_rows(source_overlaps).T
+                num_results[n] += 1
+        weights: list[LinkWeights | None] = []
+        for pair, forward, backward, count in zip(pairs, forward_sums, backward_sums, num_results, strict=True):
+            if count or pair.is_empty:
+                weights.append(np.sqrt(forward * backward) / max(count, 1))
+            else:
+                weights.append(None)
+        return weights
 
     def links(self, pairs: Sequence[Pair]) -> list[set[Link]]:
-        """The links (source unit, target unit) of each pair: those with the threshold's weight or more; none of a pair
-        that is too long."""
-        return [_links(weights, self.threshold) for weights in self.weights(pairs)]
+        """Return the links (source unit, target unit) of each pair whose weight reaches the threshold.
+
+        A pair that is too long has no links.
+        """
+        return [_links_above(weights, self.threshold) for weights in self.weights(pairs)]
 
     def tuned(self, pairs: Sequence[Pair], gold: Sequence[Links]) -> Aligner:
-        """With the threshold, of `THRESHOLDS`, that has the least alignment error rate on links made by hand."""
+        """Return an aligner with the threshold of `THRESHOLDS` that minimises the alignment error rate."""
         weights = list(self.weights(pairs))
-        errors = {t: alignment_error([_links(one, t) for one in weights], gold).aer for t in THRESHOLDS}
+        errors = {}
+        for threshold in THRESHOLDS:
+            errors[threshold] = alignment_error([_links_above(w, threshold) for w in weights], gold).aer
         return replace(self, threshold=min(THRESHOLDS, key=lambda t: (errors[t], abs(t - self.threshold))))
 
-    def turned(self) -> Aligner:
-        """Of the other direction."""
-        return replace(self, cuts=tuple(Cut(cut.target, cut.source, cut.lexicon.turned()) for cut in self.cuts))
+    def reversed(self) -> Aligner:
+        """Return an aligner for the opposite direction."""
+        reversed_segmentations = [Segmentation(s.target, s.source, s.lexicon.reversed()) for s in self.segmentations]
+        return replace(self, segmentations=tuple(reversed_segmentations))
 
     def save(self, folder: Path) -> None:
-        """Write a folder, whole or not at all."""
+        """Write the aligner to a folder atomically."""
         tables = {"threshold": torch.tensor([self.threshold], dtype=torch.float64)}
         with atomic_folder(folder) as temporary:
-            for n, (source, target, lexicon) in enumerate(self.cuts):
+            for n, (source, target, lexicon) in enumerate(self.segmentations):
                 source.save(temporary / f"source.{n}.json")
                 target.save(temporary / f"target.{n}.json")
                 tables[f"{n}.pairs"] = torch.from_numpy(lexicon.pairs)
                 for name, model in (("forward", lexicon.forward), ("backward", lexicon.backward)):
-                    tables |= {f"{n}.{name}.{key}": torch.from_numpy(x) for key, x in model._asdict().items()}
-            save_weights(temporary / TABLES, tables)
+                    for key, table in model._asdict().items():
+                        tables[f"{n}.{name}.{key}"] = torch.from_numpy(table)
+            save_weights(temporary / TABLES_FILE, tables)
 
     @staticmethod
     def find(folder: Path) -> Aligner | None:
-        """That in a model folder, or in one of prepared data, if it has one. Errors: as in `load`."""
-        place = folder / FOLDER
+        """Return the aligner in a model folder or in prepared data, or None if there is none.
+
+        Raises:
+            ModelError: The aligner's folder is damaged.
+        """
+        path = folder / FOLDER
         with suppress(OSError):
-            recover(place)
-        return Aligner.load(place) if place.is_dir() else None
+            recover_folder(path)
+        return Aligner.load(path) if path.is_dir() else None
 
     @staticmethod
     def load(folder: Path) -> Aligner:
-        """Read what `save` wrote. Errors: ModelError for a damaged or foreign folder."""
-        tables = _Tables(folder / TABLES)
+        """Load an aligner that was written by `save`.
+
+        Raises:
+            ModelError: The folder is damaged or holds something else.
+        """
+        tables = _TableReader(folder / TABLES_FILE)
         threshold = float(tables.read("threshold", torch.float64, 1)[0])
         tables.require(0 < threshold <= 1)
-        cuts = list[Cut]()
-        while f"{len(cuts)}.pairs" in tables.found:
-            n = len(cuts)
-            source, target = (Tokenizer.load(folder / f"{side}.{n}.json") for side in ("source", "target"))
-            cuts.append(Cut(source, target, tables.lexicon(n, len(source), len(target))))
-        tables.require(bool(cuts))
-        return Aligner(tuple(cuts), threshold)
+        segmentations: list[Segmentation] = []
+        while f"{len(segmentations)}.pairs" in tables.tensors:
+            n = len(segmentations)
+            source = Tokenizer.load(folder / f"source.{n}.json")
+            target = Tokenizer.load(folder / f"target.{n}.json")
+            segmentations.append(Segmentation(source, target, tables.lexicon(n, len(source), len(target))))
+        tables.require(bool(segmentations))
+        return Aligner(tuple(segmentations), threshold)
 
 
-def learn_aligner(sources: Sequence[str], targets: Sequence[str], each: Each = starmap) -> Aligner:
-    """An aligner from sentence pairs of raw text, of `ROWS` of them at most; `each` calls a function with each of some
-    tasks, in order, and is not asked to for little text.
+def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: TaskMap = starmap) -> Aligner:
+    """Learn an aligner from at most `MAX_PAIRS` sentence pairs of raw text.
 
-    Errors: RnnsearchError where no pair has text on both sides.
+    Args:
+        sources: Source sentences.
+        targets: Their translations.
+        run_tasks: Calls a function with each of several argument tuples, in order, possibly in parallel.
+            Not used for short texts.
+
+    Raises:
+        RnnsearchError: No pair has text in both languages.
     """
-    step = max(1, -(-len(sources) // ROWS))
-    each_pair = zip(map(lowered, sources[::step]), map(lowered, targets[::step]), strict=True)
-    both = [(s, t) for s, t in each_pair if s.strip() and t.strip()]
-    if not both:
+    step = max(1, -(-len(sources) // MAX_PAIRS))
+    lowercase_sources = []
+    lowercase_targets = []
+    for source, target in zip(sources[::step], targets[::step], strict=True):
+        if source.strip() and target.strip():
+            lowercase_sources.append(lowercase(source))
+            lowercase_targets.append(lowercase(target))
+    if not lowercase_sources:
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
-    lowered_sources, lowered_targets = (list(side) for side in zip(*both, strict=True))
-    cuts: dict[tuple[str, str], Cut] = {}
-    each = starmap if sum(map(len, lowered_sources)) < ALONE else each
-    for cut in each(learn_cut, ((lowered_sources, lowered_targets, size) for size in SIZES)):
-        cuts.setdefault((cut.source.fingerprint(), cut.target.fingerprint()), cut)  # a small text has few symbols
-    return Aligner(tuple(cuts.values()))
+    if sum(map(len, lowercase_sources)) < MIN_PARALLEL_CHARACTERS:
+        run_tasks = starmap
+    tasks = ((lowercase_sources, lowercase_targets, size) for size in VOCABULARY_SIZES)
+    # A short text has few distinct subwords, so several sizes may give the same tokenizers.
+    distinct: dict[tuple[str, str], Segmentation] = {}
+    for segmentation in run_tasks(learn_segmentation, tasks):
+        key = (segmentation.source.fingerprint(), segmentation.target.fingerprint())
+        distinct.setdefault(key, segmentation)
+    return Aligner(tuple(distinct.values()))
 
 
-def learn_cut(sources: Sequence[str], targets: Sequence[str], size: int) -> Cut:
-    """One cut, of at most so many symbols a side."""
-    source, target = (bpe_from_counts(count_chunks(side), size, 1) for side in (sources, targets))
-    s, t = (tokenizer.ids(side) for tokenizer, side in ((source, sources), (target, targets)))
-    ids = [[np.array(row, dtype=np.int64) for row in side] for side in (s, t)]
-    widths, heights = map(lengths, ids)
-    usable = np.flatnonzero(fit(widths, heights))
-    chosen = usable[:: max(1, -(-int((widths * heights)[usable].sum()) // EVENTS))].tolist()
-    of_sources, of_targets = ([side[n] for n in chosen] for side in ids)
-    return Cut(source, target, learn(of_sources, of_targets, (len(source), len(target))))
+def learn_segmentation(sources: Sequence[str], targets: Sequence[str], size: int) -> Segmentation:
+    """Learn a segmentation with at most `size` tokens per language, and its lexicon."""
+    source_tokenizer = bpe_from_counts(count_chunks(sources), size, 1)
+    target_tokenizer = bpe_from_counts(count_chunks(targets), size, 1)
+    source_ids = [np.array(row, dtype=np.int64) for row in source_tokenizer.ids(sources)]
+    target_ids = [np.array(row, dtype=np.int64) for row in target_tokenizer.ids(targets)]
+    source_lengths = sequence_lengths(source_ids)
+    target_lengths = sequence_lengths(target_ids)
+    usable = np.flatnonzero(is_alignable(source_lengths, target_lengths))
+    num_cells = int((source_lengths * target_lengths)[usable].sum())
+    sampled = usable[:: max(1, -(-num_cells // MAX_TRAINING_CELLS))].tolist()
+    lexicon = learn_lexicon(
+        [source_ids[n] for n in sampled],
+        [target_ids[n] for n in sampled],
+        (len(source_tokenizer), len(target_tokenizer)),
+    )
+    return Segmentation(source_tokenizer, target_tokenizer, lexicon)
 
 
-def lowered(text: str) -> str:
-    """In lower case and with plain spaces, character by character, so that every place in it stays what it was."""
-    return "".join(" " if c.isspace() else low if len(low := c.lower()) == 1 else c for c in text)
+def lowercase(text: str) -> str:
+    """Return the text in lower case and with ordinary spaces; character offsets stay valid."""
+    characters = []
+    for character in text:
+        lower = character.lower()
+        if character.isspace():
+            characters.append(" ")
+        elif len(lower) == 1:
+            characters.append(lower)
+        else:  # a few characters have a lower case of two characters
+            characters.append(character)
+    return "".join(characters)
 
 
-def _portions(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Some at a time, however many there are."""
-    portion, size = list[Pair](), 0
+def _batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    batch: list[Pair] = []
+    batch_size = 0
     for pair in pairs:
-        cells = 0 if pair.too_long else len(pair.source_units) * len(pair.target_units)
-        own = max(len(pair.source), len(pair.target), cells)
-        if portion and size + own > AT_ONCE:
-            yield portion
-            portion, size = [], 0
-        portion.append(pair)
-        size += own
-    if portion:
-        yield portion
+        cells = 0 if pair.is_too_long else len(pair.source_units) * len(pair.target_units)
+        size = max(len(pair.source), len(pair.target), cells)
+        if batch and batch_size + size > MAX_BATCH_SIZE:
+            yield batch
+            batch = []
+            batch_size = 0
+        batch.append(pair)
+        batch_size += size
+    if batch:
+        yield batch
 
 
-def _links(weights: Weights | None, threshold: float) -> set[Link]:
+def _links_above(weights: LinkWeights | None, threshold: float) -> set[Link]:
     if weights is None:
         return set()
-    rows, columns = np.nonzero(weights >= threshold)
-    return set(zip(columns.tolist(), rows.tolist(), strict=True))
+    target_units, source_units = np.nonzero(weights >= threshold)
+    return set(zip(source_units.tolist(), target_units.tolist(), strict=True))
 
 
-def _shares(units: Sequence[Span], symbols: Sequence[Span]) -> Float[np.ndarray, "units symbols"]:
-    """How much of each symbol's characters lies in each unit."""
-    (u, v), (s, e) = (np.array(spans, dtype=np.int64).reshape(-1, 2).T for spans in (units, symbols))
-    common = np.minimum(v[:, None], e) - np.maximum(u[:, None], s)
-    shares: Float[np.ndarray, "units symbols"] = (common.clip(0) / np.maximum(e - s, 1)).astype(np.float32)
-    return shares
+def _overlaps(units: Sequence[Span], tokens: Sequence[Span]) -> Float[np.ndarray, "units tokens"]:
+    """Return the fraction of each token's characters that lies in each unit."""
+    unit_starts, unit_ends = np.array(units, dtype=np.int64).reshape(-1, 2).T
+    starts, ends = np.array(tokens, dtype=np.int64).reshape(-1, 2).T
+    common = np.minimum(unit_ends[:, None], ends) - np.maximum(unit_starts[:, None], starts)
+    overlaps: Float[np.ndarray, "units tokens"] = (common.clip(0) / np.maximum(ends - starts, 1)).astype(np.float32)
+    return overlaps
 
 
-def _mean(shares: Float[np.ndarray, "units symbols"]) -> Float[np.ndarray, "units symbols"]:
-    """Over a unit's symbols."""
-    mean: Float[np.ndarray, "units symbols"] = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(1e-9))
-    return mean
+def _normalise_rows(overlaps: Float[np.ndarray, "units tokens"]) -> Float[np.ndarray, "units tokens"]:
+    """Scale the weights of each unit's tokens to sum to 1."""
+    totals = np.maximum(overlaps.sum(axis=1, keepdims=True), np.float32(1e-9))
+    normalised: Float[np.ndarray, "units tokens"] = overlaps / totals
+    return normalised
 
 
-class _Tables:
-    """An aligner's tables, of which nothing is believed before it was looked at."""
+class _TableReader:
+    """Reads and validates the tables of a stored aligner."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.found = path, read_weights(path)
+        self.path = path
+        self.tensors = read_weights(path)
 
-    def require(self, fact: bool) -> None:
-        """Errors: ModelError where it is not so."""
-        if not fact:
+    def require(self, condition: bool) -> None:
+        """Raise ModelError unless the condition holds."""
+        if not condition:
             raise ModelError(f"{self.path}: must hold an aligner's tables; got others")
 
-    def read(self, name: str, kind: torch.dtype, size: int | None = None) -> NDArray[Any]:
-        """One table, of finite numbers."""
-        table = self.found.get(name)
-        self.require(table is not None and table.dtype == kind and table.dim() == 1)
-        assert table is not None
-        self.require(size is None or len(table) == size)
-        numbers: NDArray[Any] = table.numpy()
-        self.require(bool(np.isfinite(numbers).all()))
-        return numbers
+    def read(self, name: str, dtype: torch.dtype, size: int | None = None) -> NDArray[Any]:
+        """Return a one-dimensional table of finite values."""
+        tensor = self.tensors.get(name)
+        self.require(tensor is not None and tensor.dtype == dtype and tensor.dim() == 1)
+        assert tensor is not None
+        self.require(size is None or len(tensor) == size)
+        values: NDArray[Any] = tensor.numpy()
+        self.require(bool(np.isfinite(values).all()))
+        return values
 
-    def lexicon(self, n: int, sources: int, targets: int) -> Lexicon:
-        """That of the n-th cut, between vocabularies of these sizes."""
+    def lexicon(self, n: int, num_source: int, num_target: int) -> Lexicon:
+        """Return the lexicon of segmentation `n`, whose vocabularies have these sizes."""
         pairs = self.read(f"{n}.pairs", torch.int64)
         self.require(bool((np.diff(pairs) > 0).all()))
-        self.require(not len(pairs) or bool(pairs[0] >= 0 and pairs[-1] < sources * targets))
+        self.require(not len(pairs) or bool(pairs[0] >= 0 and pairs[-1] < num_source * num_target))
         models = []
-        for name, states, emitted in (("forward", sources, targets), ("backward", targets, sources)):
-            sizes = {"seen": len(pairs), "unseen": states, "none": emitted, "jumps": JUMPS}
-            model = Direction(
-                **{key: self.read(f"{n}.{name}.{key}", torch.float32, size) for key, size in sizes.items()}
-            )
+        for name, num_states, num_emitted in (
+            ("forward", num_source, num_target),
+            ("backward", num_target, num_source),
+        ):
+            sizes = {"seen": len(pairs), "unseen": num_states, "none": num_emitted, "jumps": NUM_JUMPS}
+            tables = {key: self.read(f"{n}.{name}.{key}", torch.float32, size) for key, size in sizes.items()}
+            model = HmmParameters(**tables)
             self.require(all(bool(((table >= 0) & (table <= 1)).all()) for table in model))
             self.require(bool((model.jumps > 0).all()))
             models.append(model)

@@ -74,7 +74,7 @@ def run_in_shards(options: TranslateOptions, input: Path, outputs: dict[str, Pat
             bulk.rows or 1,
             show_progress,
         )
-    for message in done.said:
+    for message in done.messages:
         print_message(message)
     return done.counts
 

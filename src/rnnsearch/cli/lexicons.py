@@ -110,7 +110,7 @@ def dictionary(
     num_entries = 0
     with open_output(output) as file:
         for entry in learned.entries(min_count, min_probability):
-            file.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.count}\n")
+            file.write(f"{entry.source}\t{entry.target}\t{entry.probability:.4f}\t{entry.occurrences}\n")
             num_entries += 1
     if not num_entries:
         print_message("no entries: the text is too small, or --min-count and --min-probability are too high")
