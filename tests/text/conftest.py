@@ -87,7 +87,7 @@ def characters() -> Tokenizer:
 def parted(bpe: Tokenizer) -> Tokenizer:
     """BPE of which half of the merged symbols are taken apart again."""
     vocabulary, merges = bpe.merges()
-    return bpe.without(vocabulary[left + right] for left, right in merges[::2])
+    return bpe.without_tokens(vocabulary[left + right] for left, right in merges[::2])
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def unigram() -> Tokenizer:
 @pytest.fixture(scope="session")
 def parted_unigram(unigram: Tokenizer) -> Tokenizer:
     """The same, of which half of the symbols of several characters are never used."""
-    return unigram.without([id for id, name in enumerate(unigram.names()) if len(name) > 1 and "<" not in name][::2])
+    return unigram.without_tokens([id for id, name in enumerate(unigram.names()) if len(name) > 1 and "<" not in name][::2])
 
 
 @pytest.fixture(scope="session", params=["words", "bpe", "characters", "parted", "unigram", "parted_unigram"])

@@ -10,15 +10,15 @@ from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.alignments import (
     Link,
     Links,
-    attention_of_symbols,
+    attention_information,
+    attention_over_words,
     format_pharaoh,
-    information,
     links_from_attention,
-    links_of_words,
     parse_pharaoh,
     read_pharaoh,
-    symbols_to_words,
     symmetrise,
+    token_attention,
+    word_links,
 )
 
 
@@ -33,7 +33,7 @@ def test_parsing_sure_and_possible_links():
 def test_bad_links_are_named_with_their_place(bad):
     with pytest.raises(DataError) as caught:
         parse_pharaoh(f"0-0 {bad} 1-1", "gold.align:7")
-    message = f'gold.align:7: a link must be i-j, or ipj or i?j where merely possible; got "{bad}"'
+    message = f'gold.align:7: a link must be i-j, or ipj or i?j if it is only possible; got "{bad}"'
     assert str(caught.value) == message
 
 
@@ -76,7 +76,7 @@ def test_attention_over_words_against_a_loop():
         rows = [r for r in range(5) if target[r] == i]
         for j in range(4):
             expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(rows)
-    np.testing.assert_allclose(symbols_to_words(attention, source, target), expected, rtol=1e-12)
+    np.testing.assert_allclose(attention_over_words(attention, source, target), expected, rtol=1e-12)
 
 
 def test_links_of_words_against_a_loop():
@@ -90,21 +90,21 @@ def test_links_of_words_against_a_loop():
             if word >= 0 and places:
                 best = max(places, key=lambda j: (row[j], -j))
                 expected.add((source[best], word))
-        assert links_of_words(attention, source, target) == expected
-    assert links_of_words(np.ones((1, 1)), [-1], [0]) == set()
+        assert word_links(attention, source, target) == expected
+    assert word_links(np.ones((1, 1)), [-1], [0]) == set()
 
 
 def test_words_of_several_symbols_have_no_more_links_for_that():
     attention = np.full((4, 5), 0.2) + np.eye(4, 5) * 0.01
-    assert links_of_words(attention, [0, 1, 2, 2, 2], [0, 1, 2, 2]) == {(0, 0), (1, 1), (2, 2)}
+    assert word_links(attention, [0, 1, 2, 2, 2], [0, 1, 2, 2]) == {(0, 0), (1, 1), (2, 2)}
 
 
 def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos():
     attention = np.full((2, 4), 0.25, dtype=np.float32)
-    words = symbols_to_words(attention, [0, 0, 1, 1], [0, 0])
+    words = attention_over_words(attention, [0, 0, 1, 1], [0, 0])
     assert words.dtype == np.float32
     np.testing.assert_array_equal(words, [[0.5, 0.5]])
-    assert symbols_to_words(np.zeros((1, 1)), [-1], [-1]).shape == (0, 0)
+    assert attention_over_words(np.zeros((1, 1)), [-1], [-1]).shape == (0, 0)
 
 
 def test_each_target_word_is_linked_to_where_it_attends_most():
@@ -123,16 +123,16 @@ def test_information_against_a_loop():
         for column, p in enumerate(row / row.sum()):
             mean = sum(other[column] / other.sum() for other in attention) / 5
             expected += p * math.log(p / mean) / 5 / math.log(5)
-    assert information(attention) == pytest.approx(expected)
+    assert attention_information(attention) == pytest.approx(expected)
 
 
 def test_information_is_of_what_tells_rows_apart():
     one = np.zeros((4, 6))
     one[:, 2] = 1
-    assert information(one) == information(np.full((4, 6), 1 / 6)) == 0
-    assert information(np.eye(4, 6)) == pytest.approx(1)
-    assert information(np.vstack([np.eye(4), np.zeros((1, 4))])) == pytest.approx(1), "a row of zeros looks nowhere"
-    assert information(np.ones((1, 6))) is information(np.ones((6, 1))) is information(np.zeros((0, 0))) is None
+    assert attention_information(one) == attention_information(np.full((4, 6), 1 / 6)) == 0
+    assert attention_information(np.eye(4, 6)) == pytest.approx(1)
+    assert attention_information(np.vstack([np.eye(4), np.zeros((1, 4))])) == pytest.approx(1), "a row of zeros looks nowhere"
+    assert attention_information(np.ones((1, 6))) is attention_information(np.ones((6, 1))) is attention_information(np.zeros((0, 0))) is None
 
 
 FORWARD: set[Link] = {(0, 0), (1, 1), (2, 1), (4, 4)}
@@ -178,7 +178,7 @@ def test_unknown_symmetrisation():
 
 def test_the_attention_of_read_words_is_the_row_after():
     attention = np.arange(12.0).reshape(4, 3)  # three symbols and the end
-    assert np.array_equal(attention_of_symbols(attention, 3, read=False), attention[:3])
-    assert np.array_equal(attention_of_symbols(attention, 3, read=True), attention[1:])
-    cut = attention_of_symbols(attention[:3], 3, read=True)
+    assert np.array_equal(token_attention(attention, 3, read=False), attention[:3])
+    assert np.array_equal(token_attention(attention, 3, read=True), attention[1:])
+    cut = token_attention(attention[:3], 3, read=True)
     assert np.array_equal(cut, [*attention[1:3], [0, 0, 0]])

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from rnnsearch.config import TextConfig
-from rnnsearch.text.annotation import ANNOTATIONS, annotated_symbols, annotation
+from rnnsearch.text.annotation import ANNOTATIONS, annotation_tokens, build_annotation
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import train_words
 
@@ -15,18 +15,18 @@ TARGETS = ["Le portique écotaxe de Pont-de-Buis", "Ada voit Bob et Ada", "un de
 
 def made(kind, source_words, target_words, **options):
     config = TextConfig.model_validate({"type": "words", "annotation": {"type": kind, **options}})
-    added = annotated_symbols(config)
+    added = annotation_tokens(config)
     each = zip((source_words, target_words), added, strict=True)
-    sides = [train_words([words], 50, 1).with_marks(own) for words, own in each]
-    return annotation(config, *sides), *sides
+    sides = [train_words([words], 50, 1).with_annotation_tokens(own) for words, own in each]
+    return build_annotation(config, *sides), *sides
 
 
 def both(kind, source, target, known, links, **options):
     """A pair as a model reads and writes it, of which it knows some words."""
     how, *sides = made(kind, *known, **options)
     [read], [written] = sides[0].segment([source]), sides[1].segment([target])
-    read = how.source(read)
-    return how, read, how.target(written, links, read)
+    read = how.annotate_source(read)
+    return how, read, how.annotate_target(written, links, read)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_the_worked_example_of_the_tutorial(kind, source, target):
     links = {(0, 0), (2, 1), (1, 2), (3, 3), (4, 4)}
     texts = "The ecotax portico in Buis", "Le portique écotaxe de Buis"
     how, read, written = both(kind, *texts, ("The portico in", "Le de"), links)
-    assert " ".join(read.symbols) == source and " ".join(written.symbols) == target
-    each = how.symbols_a_word
+    assert " ".join(read.tokens) == source and " ".join(written.tokens) == target
+    each = how.tokens_per_word
     wanted = {each * i: j for j, i in links if i in (1, 2, 4) and not (kind == "copyable" and i == 1)}
-    assert how.places(written, read) == wanted
+    assert how.source_positions(written, read) == wanted
     assert written.text == texts[1], "what it stands for is as it was"
 
 
@@ -57,13 +57,13 @@ def test_any_pair_against_plain_loops(kind):
         texts = [[random.choice(words) for _ in range(random.randint(0, 9))] for _ in range(2)]
         links = {(j, i) for j in range(len(texts[0])) for i in range(len(texts[1])) if random.random() < 0.15}
         [read], [plain] = source.segment([" ".join(texts[0])]), target.segment([" ".join(texts[1])])
-        read = how.source(read)
-        written = how.target(plain, links, read)
+        read = how.annotate_source(read)
+        written = how.annotate_target(plain, links, read)
         symbols, wanted = PLAIN[kind](texts, words[:6], links)
-        assert [symbol.lstrip("▁") for symbol in written.symbols] == symbols
-        assert how.places(written, read) == wanted
-        assert [target.symbol(id) for id in written.ids] == written.symbols
-        assert [source.symbol(id) for id in read.ids] == read.symbols
+        assert [symbol.lstrip("▁") for symbol in written.tokens] == symbols
+        assert how.source_positions(written, read) == wanted
+        assert [target.token(id) for id in written.ids] == written.tokens
+        assert [source.token(id) for id in read.ids] == read.tokens
         # What a model writes so is a text with <unk> for each unknown word, and nothing for positions.
         assert target.join(written.ids) == " ".join(word if word in words[:6] else "<unk>" for word in texts[1])
 
@@ -123,27 +123,27 @@ def test_a_word_is_of_a_word_before_it_is_of_a_mark():
     """Links by hand are between words with their punctuation: each symbol of `Bob.` is then linked to each."""
     links = {(j, i) for j in (1, 2) for i in (2, 3)}
     how, read, written = both("posunk", "sees Bob.", "er sieht Bob.", ("sees a.", "er sieht a."), links)
-    assert written.symbols[2] == "<unk-1>" and how.places(written, read) == {2: 1}
+    assert written.tokens[2] == "<unk-1>" and how.source_positions(written, read) == {2: 1}
 
 
 @pytest.mark.parametrize("kind", ANNOTATIONS)
 def test_no_text_yields_its_symbols(kind, tmp_path):
     _, source, target = made(kind, "a b", "a b")
     for side, name in ((source, "source"), (target, "target")):
-        told = " ".join([*side.marks, "<unk>", "<unk+1>", "<at?>"])
-        assert not set(side.ids([told])[0]) & set(side.marks.values())
+        told = " ".join([*side.annotation_ids, "<unk>", "<unk+1>", "<at?>"])
+        assert not set(side.ids([told])[0]) & set(side.annotation_ids.values())
         side.save(tmp_path / name)
         again = Tokenizer.load(tmp_path / name)
-        assert again.marks == side.marks and again.unknown == side.unknown and len(again) == len(side)
-    assert made("posunk", "a", "a")[2].unknown == {1, *range(5, 21)}, "15 distances, and nothing"
+        assert again.annotation_ids == side.annotation_ids and again.unknown_ids == side.unknown_ids and len(again) == len(side)
+    assert made("posunk", "a", "a")[2].unknown_ids == {1, *range(5, 21)}, "15 distances, and nothing"
 
 
 @pytest.mark.parametrize("kind", ANNOTATIONS)
 def test_what_a_model_may_write_is_read_without_a_fault(kind):
     how, source, target = made(kind, "a b", "a b")
-    random, [read] = Random(5), map(how.source, source.segment(["a X b"]))
+    random, [read] = Random(5), map(how.annotate_source, source.segment(["a X b"]))
     for _ in range(300):
         ids = [random.randrange(1, len(target)) for _ in range(random.randint(0, 6))]
-        written = target.joined(ids)
-        found = how.places(written, read)
-        assert all(ids[i] in target.unknown and 0 <= j < 3 for i, j in found.items())
+        written = target.join_with_offsets(ids)
+        found = how.source_positions(written, read)
+        assert all(ids[i] in target.unknown_ids and 0 <= j < 3 for i, j in found.items())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates, goes_on
+from rnnsearch.text.banned import MATCHED, START, BannedPhrases, TokenAutomaton, continues_word
 from rnnsearch.text.vocabulary import UNK
 
 
@@ -52,7 +52,7 @@ def holds(text, phrases):
 )
 def test_it_is_words_and_letter_for_letter(text, held):
     phrases = ["Hund", "rotes Auto!", "...", "Grüße"]
-    assert BannedPhrases(phrases).held(text) == holds(text, phrases) == held
+    assert BannedPhrases(phrases).occurs_in(text) == holds(text, phrases) == held
 
 
 def test_it_is_a_plain_look_at_every_place():
@@ -65,7 +65,7 @@ def test_it_is_a_plain_look_at_every_place():
         banned = BannedPhrases(sorted(phrases))
         for _ in range(30):
             text = "".join(draw.choice([*letters, "x", "-"], draw.integers(0, 12)))
-            assert banned.held(text) == holds(text, phrases), (phrases, text)
+            assert banned.occurs_in(text) == holds(text, phrases), (phrases, text)
             hits += holds(text, phrases)
     assert 200 < hits < 1600
 
@@ -77,15 +77,15 @@ def test_symbols_are_followed_as_their_text():
     spellings += [bytes([byte]) for byte in "äß–".encode()]
     phrases = ["ab", "a b", "ä.", "b–a", "ß"]
     banned = BannedPhrases(phrases)
-    states, hits = SpelledStates(banned, spellings), 0
+    states, hits = TokenAutomaton(banned, spellings), 0
     assert len(states) == len(spellings)
     for _ in range(1500):
         ids = draw.integers(0, len(spellings), draw.integers(0, 9)).tolist()
         state = START
         for id in ids:
-            state = int(states.row(state)[id])
+            state = int(states.transitions(state)[id])
         text = b"".join(spellings[id] for id in ids).decode("utf-8", errors="replace")
-        assert (state == HELD or states.pending(np.array([state]))[0]) == holds(text, phrases), text
+        assert (state == MATCHED or states.is_pending(np.array([state]))[0]) == holds(text, phrases), text
         hits += holds(text, phrases)
     assert 200 < hits < 1300
 
@@ -97,15 +97,15 @@ def test_nothing_is_no_phrase(phrases):
 
 
 def test_what_goes_on_with_a_word_is_told_by_the_next_symbol(tokenizer):
-    spellings, asked = tokenizer.spellings(), 0
+    spellings, asked = tokenizer.token_bytes(), 0
     for tail in ("", "s", "üren", ".", "-x", " x", "’s", "_", "5", "n's", "\u0308", "!", "日本", " 日本", "ไทย"):
         [term], [ids] = tokenizer.ids(["Bank"]), tokenizer.ids([f"Bank{tail}"])
         if ids[: len(term)] == term and ids[len(term) :][:1] not in ([], [UNK]):
             asked += 1
             following = spellings[ids[len(term)]]
             broken = "\ufffd" in following.decode(errors="replace")
-            assert goes_on(following) == (broken or tail[0] in "süren_5\u0308"), tail
+            assert continues_word(following) == (broken or tail[0] in "süren_5\u0308"), tail
     assert asked
-    assert not goes_on(b""), "the end"
-    assert not goes_on(spellings[UNK]), "an unknown word"
-    assert not goes_on("日".encode()), "where no spaces are written a word ends anywhere"
+    assert not continues_word(b""), "the end"
+    assert not continues_word(spellings[UNK]), "an unknown word"
+    assert not continues_word("日".encode()), "where no spaces are written a word ends anywhere"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rnnsearch.search.hypothesis import EMPTY
-from rnnsearch.search.unknown_words import UnknownWords
-from rnnsearch.text.alignments import with_copies
+from rnnsearch.search.unknown_words import UnknownWordReplacer
+from rnnsearch.text.alignments import with_copy_links
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
-from rnnsearch.translator.translation import in_words
+from rnnsearch.translator.translation import make_translation
 
 SOURCE, TARGET = train_words(["now sees."], 20, 1), train_words(["jetzt sieht ,."], 20, 1)
 
@@ -26,12 +26,12 @@ def translated(source, target, places, aligned):
     """A translation whose unknown words are copied from these source symbols."""
     source, target = SOURCE.segment([source])[0], TARGET.segment([target])[0]
     unknown = [n for n, id in enumerate(target.ids) if id == UNK]
-    joined = TARGET.joined(target.ids)
+    joined = TARGET.join_with_offsets(target.ids)
     attention = np.zeros((len(target.ids), len(source.ids) + 1), dtype=np.float32)
     told = dict(zip(unknown, places, strict=True))
-    found = UnknownWords().replace(source, joined, attention, told=told)
+    found = UnknownWordReplacer().replace(source, joined, attention, copied_from=told)
     hypothesis = replace(EMPTY, ids=tuple(target.ids), token_scores=(0.0,) * len(target.ids))
-    return in_words(source, found, hypothesis, False, aligned)
+    return make_translation(source, found, hypothesis, False, aligned)
 
 
 def test_the_aligners_links_give_way():
@@ -53,5 +53,5 @@ def test_other_words_are_the_aligners(by):
     one = translated("now Zorro", "jetzt Xo", [1], Links(((0, 1), (1, 0))))
     target = replace(one.by_attention.target, replaced=tuple(replace(r, by=by) for r in one.replaced))
     links = ((0, 1), (1, 0))
-    assert with_copies(links, one.by_attention.source, target, "words") == links
+    assert with_copy_links(links, one.by_attention.source, target, "words") == links
     assert one.alignment == ((1, 1),)

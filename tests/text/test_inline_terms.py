@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from rnnsearch.text.subwords import train_bpe, train_characters
-from rnnsearch.text.terms import Glossary, InlineTerms, inlined, restored, stands_in, words_of
+from rnnsearch.text.terms import Glossary, InlineTerms, contains_term, insert_terms, restore_offsets, term_words
 
 SENTENCES = [
     "A red ball and the dog.",
@@ -41,21 +41,21 @@ def tokenizer(request):
 
 @pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
 def test_a_text_says_what_its_terms_are_to_be(text, told):
-    assert inlined(text, GLOSSARY.places(text)) == told
+    assert insert_terms(text, GLOSSARY.matches(text)) == told
 
 
 @pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
 def test_symbols_lie_over_the_text_as_it_was(text, told, tokenizer):
     [segmented] = tokenizer.segment([told])
-    found = restored(segmented)
-    assert found.text == text and len(found.offsets) == len(found.ids) == len(found.symbols)
+    found = restore_offsets(segmented)
+    assert found.text == text and len(found.offsets) == len(found.ids) == len(found.tokens)
     # The source terms are not read: what is, is the text with the target terms alone.
     alone = re.sub("\x01( *)[^\x01-\x03]*\x02", "\x01\x02", told)
     assert tokenizer.join(found.ids) == alone
-    assert [tokenizer.symbol(id) for id in found.ids] == found.symbols
+    assert [tokenizer.token(id) for id in found.ids] == found.tokens
     assert all(0 <= start <= end <= len(text) for start, end in found.offsets)
     over = Counter[str]()
-    for symbol, (start, end) in zip(found.symbols, found.offsets, strict=True):
+    for symbol, (start, end) in zip(found.tokens, found.offsets, strict=True):
         over[text[start:end]] += 1
         if symbol in ("<0x01>", "<0x02>", "<0x03>"):
             assert start == end
@@ -68,13 +68,13 @@ def test_symbols_lie_over_the_text_as_it_was(text, told, tokenizer):
 
 def test_a_text_without_terms_is_the_same(tokenizer):
     [plain, odd] = tokenizer.segment(["A dog.", "a \x01 b \x03\x02"])
-    assert restored(plain) is plain and restored(odd) is odd
+    assert restore_offsets(plain) is plain and restore_offsets(odd) is odd
 
 
 def test_words_are_the_same_symbols_beside_a_term(tokenizer):
     [plain, told] = tokenizer.segment([SENTENCES[0], TOLD[0]])
     [terms] = tokenizer.segment(["red ball dog"])
-    assert not Counter(plain.symbols) - Counter(restored(told).symbols) - Counter(terms.symbols), "but of the terms"
+    assert not Counter(plain.tokens) - Counter(restore_offsets(told).tokens) - Counter(terms.tokens), "but of the terms"
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,21 @@ def test_words_are_the_same_symbols_beside_a_term(tokenizer):
     ],
 )
 def test_whether_a_term_stands_in_a_text(term, text, stands, exactly):
-    assert stands_in(words_of(term), words_of(text)) == stands
-    assert stands_in(words_of(term), words_of(text), exactly=True) == exactly
+    assert contains_term(term_words(term), term_words(text)) == stands
+    assert contains_term(term_words(term), term_words(text), exact=True) == exactly
 
 
 def test_training_draws_terms_that_stand_in_both_languages(tokenizer):
     target = train_bpe(["der Hund und roten Ball Bälle sehen"], 300, 1)
     entries = {"dog": ["Katze", "Hund", "Hündin"], "red ball": ["roter Ball"], "and": ["oder"]}
-    drawing = InlineTerms(entries, tokenizer, target, share=0.5)
+    drawing = InlineTerms(entries, tokenizer, target, rate=0.5)
     source, reference = tokenizer.ids([SENTENCES[0]])[0], target.ids(["der Hund und den roten Ball sehen"])[0]
     told = [tokenizer.join(drawing(source, reference, Random(n))) for n in range(400)]
     balls, dogs = ("\x01\x02 roter Ball\x03", " red ball"), ("\x01\x02 Hund\x03", " dog")
     assert set(told) == {f"A{ball} and the{dog}." for ball, dog in product(balls, dogs)}
     assert 0.4 < told.count(SENTENCES[0]) / 400 < 0.6
     assert drawing(source, reference, Random(3)) == drawing(source, reference, Random(3))
-    every = InlineTerms(entries, tokenizer, target, share=1.0)
+    every = InlineTerms(entries, tokenizer, target, rate=1.0)
     for unfit in (target.ids(["Alles anders"])[0], []):
         assert every(source, unfit, Random(1)) == source
     marked = tokenizer.ids(["\x01 dog\x02 Hund\x03"])[0]

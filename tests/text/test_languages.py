@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.text.languages import base, detect, language_name
+from rnnsearch.text.languages import base_language, detect, language_name
 
 ALL = ["en", "de", "fr", "es", "ru", "el", "he", "zh", "ja", "ko", "pt-BR"]
 
@@ -11,7 +11,7 @@ def test_names():
     assert language_name("de") == "German"
     assert language_name("pt-BR") == "Portuguese (BR)"
     assert language_name("xx") == "xx"
-    assert (base("en_GB"), base("ZH-Hant")) == ("en", "zh")
+    assert (base_language("en_GB"), base_language("ZH-Hant")) == ("en", "zh")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from rnnsearch.serve.libretranslate import Markup
-from rnnsearch.text.alignments import with_copies, word_spans
+from rnnsearch.serve.libretranslate import HtmlDocument
+from rnnsearch.text.alignments import with_copy_links, word_spans
 from rnnsearch.text.banned import BannedPhrases
-from rnnsearch.text.languages import detect, length
+from rnnsearch.text.languages import detect, length_in_words
 from rnnsearch.text.markup.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Replacement, Segmented
@@ -52,17 +52,17 @@ def copied(text):
     offsets = word_spans(text)
     side = Segmented(text, [UNK] * len(offsets), ["<unk>"] * len(offsets), offsets)
     found = replace(side, replaced=tuple(Replacement(n, n, "", "copy") for n in range(len(offsets))))
-    assert with_copies((), side, found, "words") == tuple((n, n) for n in range(len(offsets)))
+    assert with_copy_links((), side, found, "words") == tuple((n, n) for n in range(len(offsets)))
 
 
 READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
-    "markup": Markup,
-    "marks": lambda text: MarkedText(text, protect=PROTECTED).placed(text, [(0, 0)]),
-    "altered": lambda text: MarkedText(text, False, PROTECTED).placed(text.upper().replace("1", "2"), [(0, 0), (0, 1)]),
+    "markup": HtmlDocument,
+    "marks": lambda text: MarkedText(text, protect=PROTECTED).place(text, [(0, 0)]),
+    "altered": lambda text: MarkedText(text, False, PROTECTED).place(text.upper().replace("1", "2"), [(0, 0), (0, 1)]),
     "language": lambda text: detect(text, ["en", "de", "zh"]),
-    "length": lambda text: length(text, "zh"),
+    "length": lambda text: length_in_words(text, "zh"),
     "counts": lambda text: count_words([text]),
     "copies": copied,
 }

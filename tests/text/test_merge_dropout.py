@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from rnnsearch.text.resegmentation import LONGEST, MergeDropout, merged
-from rnnsearch.text.subwords import SMALLEST, train_bpe
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS
+from rnnsearch.text.resegmentation import MAX_PIECE_LENGTH, MergeDropout, apply_merges
+from rnnsearch.text.subwords import MIN_VOCABULARY, train_bpe
+from rnnsearch.text.tokenizer import BYTE_TOKENS
 
 
 def test_without_dropout_it_is_the_tokenizer(bpe, lines, odd):
@@ -41,15 +41,15 @@ def test_rare_symbols_never_come_back(bpe, parted, lines):
 def test_all_merges_dropped_leave_characters_and_bytes(bpe):
     [ids] = bpe.ids(["A man sits on a bench 🙂"])
     drawn = MergeDropout(bpe, 1.0)(ids, Random(0))
-    assert [bpe.symbol(id) for id in drawn[:5]] == ["▁", "A", "▁", "m", "a"]
-    assert all(len(bpe.symbol(id)) == 1 or bpe.symbol(id) in BYTE_SYMBOLS for id in drawn)
+    assert [bpe.token(id) for id in drawn[:5]] == ["▁", "A", "▁", "m", "a"]
+    assert all(len(bpe.token(id)) == 1 or bpe.token(id) in BYTE_TOKENS for id in drawn)
 
 
 def test_segmentations_come_as_often_as_the_algorithm_says():
     """Of `abc` with merges ab, bc, ab+c: each merge that stays possible is applied with probability 1 - p."""
     merges = {(0, 1): (0, 3), (1, 2): (1, 4), (3, 2): (2, 5)}
     random, p, n = Random(1), 0.3, 20_000
-    found = Counter(tuple(merged([0, 1, 2], merges, p, random)) for _ in range(n))
+    found = Counter(tuple(apply_merges([0, 1, 2], merges, p, random)) for _ in range(n))
     expected = {(5,): (1 - p) ** 2, (3, 2): (1 - p) * p, (0, 4): p * (1 - p), (0, 1, 2): p * p}
     assert found.keys() == expected.keys()
     chi_square = sum((found[split] - n * share) ** 2 / (n * share) for split, share in expected.items())
@@ -58,16 +58,16 @@ def test_segmentations_come_as_often_as_the_algorithm_says():
 
 def test_no_merge_crosses_a_piece():
     """`b.` is a merge inside no piece of training, and `.b` neither, whatever is dropped."""
-    tokenizer = train_bpe(["ab. ab"] * 30 + ["a's"] * 30, SMALLEST + 20, 1)
+    tokenizer = train_bpe(["ab. ab"] * 30 + ["a's"] * 30, MIN_VOCABULARY + 20, 1)
     [ids] = tokenizer.ids(["ab.'s ab"])
     segment = MergeDropout(tokenizer, 0.3)
     for seed in range(50):
-        symbols = [tokenizer.symbol(id) for id in segment(ids, Random(seed))]
+        symbols = [tokenizer.token(id) for id in segment(ids, Random(seed))]
         assert not any("." in symbol and len(symbol) > 1 for symbol in symbols), symbols
 
 
 def test_a_piece_too_long_to_be_drawn_in_time_keeps_its_symbols(bpe):
-    [ids] = bpe.ids(["man " + "bench" * LONGEST + " man"])
+    [ids] = bpe.ids(["man " + "bench" * MAX_PIECE_LENGTH + " man"])
     drawn = MergeDropout(bpe, 0.9)(ids, Random(3))
     assert bpe.join(drawn) == bpe.join(ids)
     assert len(drawn) < len(ids) + 10

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.text.prefixes import LONGEST_END, Prefix, Prefixes
+from rnnsearch.text.prefixes import MAX_OPEN_TOKENS, Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 
@@ -13,10 +13,10 @@ from rnnsearch.text.vocabulary import UNK
 def spellings_of(tokenizer: Tokenizer, prefix: Prefix, draw: random.Random) -> list[int]:
     """Symbols that spell the rest, drawn at random among those that the prefix allows."""
     spelled, ids = 0, []
-    sizes = [len(spelling) for spelling in tokenizer.spellings()]
-    while spelled < len(prefix.rest):
-        assert prefix.rest[spelled], "no way leads to a dead end"
-        ids.append(draw.choice(prefix.rest[spelled]))
+    sizes = [len(spelling) for spelling in tokenizer.token_bytes()]
+    while spelled < len(prefix.continuations):
+        assert prefix.continuations[spelled], "no way leads to a dead end"
+        ids.append(draw.choice(prefix.continuations[spelled]))
         spelled += sizes[ids[-1]]
     return ids
 
@@ -24,56 +24,56 @@ def spellings_of(tokenizer: Tokenizer, prefix: Prefix, draw: random.Random) -> l
 def test_whatever_is_spelled_begins_with_the_prefix(tokenizer, odd):
     """Any way through the symbols allowed, whatever the text: an unknown word stands as the user wrote it."""
     draw = random.Random(3)
-    prefixes = Prefixes(tokenizer)
+    prefixes = PrefixReader(tokenizer)
     for text in odd:
         for cut in {len(text), draw.randrange(len(text) + 1), draw.randrange(len(text) + 1)}:
             prefix = prefixes.read(text[:cut])
             for _ in range(3):
                 ids = [*prefix.ids, *spellings_of(tokenizer, prefix, draw)]
-                assert tokenizer.joined(ids, prefix.unknown).text.startswith(text[:cut]), text[:cut]
+                assert tokenizer.join_with_offsets(ids, prefix.unknown).text.startswith(text[:cut]), text[:cut]
 
 
 def test_a_last_word_can_become_another(bpe):
-    prefix = Prefixes(bpe).read("Ein Mann si")
-    assert bpe.joined(prefix.ids).text == "Ein Mann"
-    assert len(prefix.rest) == len(" si")
-    spellings = bpe.spellings()
-    allowed = {spellings[id] for id in prefix.rest[0]}
-    assert bpe.ids(["sitzt"])[0][0] in prefix.rest[0]
+    prefix = PrefixReader(bpe).read("Ein Mann si")
+    assert bpe.join_with_offsets(prefix.ids).text == "Ein Mann"
+    assert len(prefix.continuations) == len(" si")
+    spellings = bpe.token_bytes()
+    allowed = {spellings[id] for id in prefix.continuations[0]}
+    assert bpe.ids(["sitzt"])[0][0] in prefix.continuations[0]
     assert all(s.startswith(b" si") or b" si".startswith(s) for s in allowed)
-    assert {spellings[id][:1] for id in prefix.rest[1]} == {b"s"}
+    assert {spellings[id][:1] for id in prefix.continuations[1]} == {b"s"}
     assert prefix.unknown == {}
 
 
 def test_a_space_at_the_end_ends_the_word(bpe):
-    prefix = Prefixes(bpe).read("Ein Mann ")
-    assert bpe.joined(prefix.ids).text == "Ein Mann"
-    assert all(bpe.spellings()[id].startswith(b" ") for id in prefix.rest[0])
+    prefix = PrefixReader(bpe).read("Ein Mann ")
+    assert bpe.join_with_offsets(prefix.ids).text == "Ein Mann"
+    assert all(bpe.token_bytes()[id].startswith(b" ") for id in prefix.continuations[0])
 
 
 def test_unknown_words_are_kept_as_they_are(words):
-    prefix = Prefixes(words).read("Ein Zebra sitz")
+    prefix = PrefixReader(words).read("Ein Zebra sitz")
     assert prefix.ids[1] == UNK
     assert prefix.unknown == {1: " Zebra"}
-    assert {words.spellings()[id] for id in prefix.rest[0]} == {b" sitzt"}, "the one word that begins so"
-    whole = Prefixes(words).read("Ein Zebr")
-    assert (whole.ids[1:], whole.rest, whole.unknown) == ((UNK,), (), {1: " Zebr"})
-    assert words.joined(whole.ids, whole.unknown).text == "Ein Zebr"
+    assert {words.token_bytes()[id] for id in prefix.continuations[0]} == {b" sitzt"}, "the one word that begins so"
+    whole = PrefixReader(words).read("Ein Zebr")
+    assert (whole.ids[1:], whole.continuations, whole.unknown) == ((UNK,), (), {1: " Zebr"})
+    assert words.join_with_offsets(whole.ids, whole.unknown).text == "Ein Zebr"
 
 
 def test_a_long_word_is_forced_but_for_its_end(bpe):
     text = "日本語の文です。これは" * 10
-    prefix = Prefixes(bpe).read(text)
-    assert len(prefix.ids) == len(bpe.ids([text])[0]) - LONGEST_END
+    prefix = PrefixReader(bpe).read(text)
+    assert len(prefix.ids) == len(bpe.ids([text])[0]) - MAX_OPEN_TOKENS
 
 
 def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer):
-    assert Prefixes(tokenizer).read("") == ("", (), (), {})
+    assert PrefixReader(tokenizer).read("") == ("", (), (), {})
     with pytest.raises(DataError, match="must be valid Unicode"):
-        Prefixes(tokenizer).read("a \ud800")
+        PrefixReader(tokenizer).read("a \ud800")
 
 
 def test_after_a_space_may_come_what_stands_for_any_word(words):
-    told = Prefixes(words).read("Ein Mann ")
-    assert told.rest[-1][-1] == UNK and UNK not in Prefixes(words, spells=True).read("Ein Mann ").rest[-1]
-    assert all(UNK not in some for some in Prefixes(words).read("Ein Mann s").rest)
+    told = PrefixReader(words).read("Ein Mann ")
+    assert told.continuations[-1][-1] == UNK and UNK not in PrefixReader(words, char_decoding=True).read("Ein Mann ").continuations[-1]
+    assert all(UNK not in some for some in PrefixReader(words).read("Ein Mann s").continuations)

@@ -1,6 +1,6 @@
 """Words of a raw sentence, and the word that each symbol lies in."""
 
-from rnnsearch.text.alignments import NO_WORD, without_punctuation, word_of_symbol, word_spans, words
+from rnnsearch.text.alignments import NO_WORD, drop_punctuation, word_of_token, word_spans, words
 
 
 def test_words_are_what_white_space_separates():
@@ -22,9 +22,9 @@ def test_spans_cut_out_the_words(odd):
 
 def test_symbols_lie_in_the_words_that_hold_them(bpe):
     (segmented,) = bpe.segment(["The women  sit… 🙂!"])
-    found = word_of_symbol(segmented.text, segmented.offsets)
+    found = word_of_token(segmented.text, segmented.offsets)
     parts: dict[int, str] = {}
-    for symbol, word in zip(segmented.symbols, found, strict=True):
+    for symbol, word in zip(segmented.tokens, found, strict=True):
         parts[word] = parts.get(word, "") + symbol
     smile = "".join(f"<0x{byte:02X}>" for byte in "🙂".encode())
     assert parts == {0: "▁The", 1: "▁women", NO_WORD: "▁", 2: "▁sit…", 3: f"▁{smile}!"}
@@ -32,7 +32,7 @@ def test_symbols_lie_in_the_words_that_hold_them(bpe):
 
 def test_every_word_has_a_symbol(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
-        found = word_of_symbol(segmented.text, segmented.offsets)
+        found = word_of_token(segmented.text, segmented.offsets)
         assert len(found) == len(segmented.ids)
         assert set(found) - {NO_WORD} == set(range(len(words(segmented.text))))
         for (start, end), word in zip(segmented.offsets, found, strict=True):
@@ -41,20 +41,20 @@ def test_every_word_has_a_symbol(tokenizer, odd):
 
 
 def test_symbols_of_white_space_lie_in_no_word():
-    assert word_of_symbol("a  b ", [(0, 1), (2, 2), (3, 4), (5, 5)]) == [0, NO_WORD, 1, NO_WORD]
-    assert word_of_symbol("a\tb", [(0, 1), (1, 2), (2, 3)]) == [0, NO_WORD, 1]
-    assert word_of_symbol("\t?", [(0, 0), (0, 2)]) == [NO_WORD, 0]
-    assert word_of_symbol("", []) == []
+    assert word_of_token("a  b ", [(0, 1), (2, 2), (3, 4), (5, 5)]) == [0, NO_WORD, 1, NO_WORD]
+    assert word_of_token("a\tb", [(0, 1), (1, 2), (2, 3)]) == [0, NO_WORD, 1]
+    assert word_of_token("\t?", [(0, 0), (0, 2)]) == [NO_WORD, 0]
+    assert word_of_token("", []) == []
 
 
 def test_punctuation_is_apart_from_its_word():
     text = "(grass). ... d'eau 5%!"
     offsets = [(0, 1), (0, 6), (6, 8), (8, 12), (12, 14), (14, 15), (15, 18), (18, 20), (20, 21), (21, 22)]
-    assert word_of_symbol(text, offsets) == [0, 0, 0, 1, 2, 2, 2, 3, 3, 3]
+    assert word_of_token(text, offsets) == [0, 0, 0, 1, 2, 2, 2, 3, 3, 3]
 
     def aligned(text, offsets):
-        return without_punctuation(word_of_symbol(text, offsets), text, offsets)
+        return drop_punctuation(word_of_token(text, offsets), text, offsets)
 
     assert aligned(text, offsets) == [NO_WORD, 0, NO_WORD, 1, 2, NO_WORD, 2, 3, NO_WORD, NO_WORD]
     assert aligned("\u0915\u093e", [(0, 1), (1, 2)]) == [0, 0], "a vowel sign is no punctuation"
-    assert aligned("a b", [(0, 1), (1, 1), (2, 3)]) == word_of_symbol("a b", [(0, 1), (1, 1), (2, 3)])
+    assert aligned("a b", [(0, 1), (1, 1), (2, 3)]) == word_of_token("a b", [(0, 1), (1, 1), (2, 3)])

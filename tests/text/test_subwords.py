@@ -8,8 +8,16 @@ from collections import Counter
 import pytest
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe, train_characters, without_rare
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS
+from rnnsearch.text.subwords import (
+    DEFAULT_VOCABULARY,
+    MIN_VOCABULARY,
+    SMALL_CORPUS_VOCABULARY,
+    default_vocabulary_size,
+    train_bpe,
+    train_characters,
+    without_rare,
+)
+from rnnsearch.text.tokenizer import BYTE_TOKENS
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.text.words import count_chunks
 
@@ -24,20 +32,20 @@ sys.stdout.write(train_bpe(lines, 450, 1).fingerprint())
 
 
 def test_frequent_words_become_one_symbol():
-    tokenizer = train_bpe(["the bench", "the man"] * 20, SMALLEST + 30, 2)
-    assert tokenizer.segment(["the bench"])[0].symbols == ["▁the", "▁bench"]
+    tokenizer = train_bpe(["the bench", "the man"] * 20, MIN_VOCABULARY + 30, 2)
+    assert tokenizer.segment(["the bench"])[0].tokens == ["▁the", "▁bench"]
 
 
 def test_characters_are_bpe_without_merges():
     lines = ["the bench – the man", "größer"] * 3
-    tokenizer = train_characters(lines, SMALLEST + 30, 2)
-    assert tokenizer.segment(["the – ß"])[0].symbols == list("▁the▁–▁ß")
+    tokenizer = train_characters(lines, MIN_VOCABULARY + 30, 2)
+    assert tokenizer.segment(["the – ß"])[0].tokens == list("▁the▁–▁ß")
     assert tokenizer.merges()[1] == [] and tokenizer.type == "bpe"
-    few = train_characters(lines, SMALLEST + 2, 2)
-    assert len(few) == SMALLEST + 2 and few.join(few.ids(["größer – 日本"])[0]) == "größer – 日本"
-    assert train_characters(lines[::-1], SMALLEST + 30, 2).fingerprint() == tokenizer.fingerprint()
+    few = train_characters(lines, MIN_VOCABULARY + 2, 2)
+    assert len(few) == MIN_VOCABULARY + 2 and few.join(few.ids(["größer – 日本"])[0]) == "größer – 日本"
+    assert train_characters(lines[::-1], MIN_VOCABULARY + 30, 2).fingerprint() == tokenizer.fingerprint()
     with pytest.raises(ConfigError, match="at least"):
-        train_characters(lines, SMALLEST, 1)
+        train_characters(lines, MIN_VOCABULARY, 1)
     with pytest.raises(DataError, match="characters seen 9 times"):
         train_characters(["a b"], 400, 9)
 
@@ -45,7 +53,7 @@ def test_characters_are_bpe_without_merges():
 def test_merges_are_those_of_the_counts():
     """Against the algorithm as the paper gives it, on one text without ties."""
     words = Counter({"abab": 8, "abc": 4, "cab": 3})
-    tokenizer = train_bpe([" ".join(w for w, n in words.items() for _ in range(n))], SMALLEST + 4, 1)
+    tokenizer = train_bpe([" ".join(w for w, n in words.items() for _ in range(n))], MIN_VOCABULARY + 4, 1)
     split = {word: [" ", *word] for word in words}
     merged = []
     for _ in range(4):
@@ -63,16 +71,16 @@ def test_merges_are_those_of_the_counts():
                     symbols[i : i + 2] = ["".join(best)]
                 i += 1
             split[word] = symbols
-    assert tokenizer.symbols()[-4:] == merged
+    assert tokenizer.tokens()[-4:] == merged
 
 
 def test_the_tutorials_example():
     """5 low, 2 lower, 6 newest, 3 widest (Luong, Cho & Manning 2016): `es` and `est` are seen 9 times and come first;
     then what makes `low`, seen 7 times, of which the tutorial shows `lo`. Here its space is a part of it."""
     words = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
-    tokenizer = train_bpe([" ".join(word for word, n in words.items() for _ in range(n))], SMALLEST + 5, 1)
-    assert tokenizer.symbols()[-5:-3] == ["es", "est"]
-    shown = [tokenizer.segment([word])[0].symbols for word in words]
+    tokenizer = train_bpe([" ".join(word for word, n in words.items() for _ in range(n))], MIN_VOCABULARY + 5, 1)
+    assert tokenizer.tokens()[-5:-3] == ["es", "est"]
+    shown = [tokenizer.segment([word])[0].tokens for word in words]
     assert shown == [["▁low"], ["▁low", "e", "r"], ["▁", "n", "e", "w", "est"], ["▁", "w", "i", "d", "est"]]
 
 
@@ -88,18 +96,18 @@ def test_symbols_that_are_rare_on_a_side_are_taken_apart_there(lines, odd, least
     joint = train_bpe(lines, 400, 2)
     own = lines[:2] * 2 + lines[4:5]
     side = without_rare(joint, count_chunks(own), least)
-    counts = Counter(symbol for one in joint.segment(own) for symbol in one.symbols)
+    counts = Counter(symbol for one in joint.segment(own) for symbol in one.tokens)
     allowed = {symbol for symbol, n in counts.items() if n >= least}
     pairs = {}
     for pair in joint.merges()[1]:
         left, right = (part.replace(" ", "▁") for part in pair)
         pairs.setdefault(left + right, (left, right))
     for whole, found in zip(joint.segment([*own, *odd]), side.segment([*own, *odd]), strict=True):
-        expected = [part for symbol in whole.symbols for part in apart(symbol, allowed, pairs)]
-        assert found.symbols == expected
+        expected = [part for symbol in whole.tokens for part in apart(symbol, allowed, pairs)]
+        assert found.tokens == expected
         assert side.ids([whole.text]) == [found.ids]
         assert side.join(found.ids) == joint.join(whole.ids)
-    used = {symbol for one in side.segment(own) for symbol in one.symbols}
+    used = {symbol for one in side.segment(own) for symbol in one.tokens}
     assert used <= allowed | (used - pairs.keys())
     if least == 1:
         assert side.ids(own) == joint.ids(own)
@@ -109,21 +117,21 @@ def test_symbols_that_are_rare_on_a_side_are_taken_apart_there(lines, odd, least
 
 def test_a_small_corpus_wants_few_symbols():
     small, large = Counter({"abcde": 70_000}), Counter({"abcde": 100_000})
-    assert fitting_size([small]) == fitting_size([small, small]) == FEW
-    assert fitting_size([large]) == fitting_size([small, large]) == LARGEST
+    assert default_vocabulary_size([small]) == default_vocabulary_size([small, small]) == SMALL_CORPUS_VOCABULARY
+    assert default_vocabulary_size([large]) == default_vocabulary_size([small, large]) == DEFAULT_VOCABULARY
 
 
 def test_no_merge_crosses_words_or_punctuation():
-    tokenizer = train_bpe(['of the end. "So," it isn\'t'] * 100, SMALLEST + 200, 1)
-    learned = [s for s in tokenizer.symbols()[len(SPECIALS) :] if s not in BYTE_SYMBOLS and len(s) > 1]
+    tokenizer = train_bpe(['of the end. "So," it isn\'t'] * 100, MIN_VOCABULARY + 200, 1)
+    learned = [s for s in tokenizer.tokens()[len(SPECIALS) :] if s not in BYTE_TOKENS and len(s) > 1]
     assert {"▁the", "▁end", "▁isn", "'t", '▁"', "▁of"} <= set(learned)
     assert all("▁" not in s[1:] for s in learned)
     assert all(s.removeprefix("▁").isalpha() or s in ("'t", '▁"') for s in learned)
 
 
 def test_merges_do_not_reach_over_rare_characters():
-    tokenizer = train_bpe(["aéb"] * 10 + ["-ä-ö-ü-ß"] * 99, SMALLEST + 8, 1)
-    symbols = tokenizer.symbols()
+    tokenizer = train_bpe(["aéb"] * 10 + ["-ä-ö-ü-ß"] * 99, MIN_VOCABULARY + 8, 1)
+    symbols = tokenizer.tokens()
     assert {"ä", "ö", "ü", "ß", "▁-", "▁a"} <= set(symbols)
     assert not {"é", "ab", "▁ab", "bb"} & set(symbols)
     assert tokenizer.join(tokenizer.ids(["aéb"])[0]) == "aéb"
@@ -131,7 +139,7 @@ def test_merges_do_not_reach_over_rare_characters():
 
 def test_size_and_no_dead_bytes(lines):
     bpe = train_bpe(lines, 340, 2)
-    symbols = bpe.symbols()
+    symbols = bpe.tokens()
     assert len(bpe) == 340
     for byte in range(128):
         assert (chr(byte).replace(" ", "▁") in symbols) != (f"<0x{byte:02X}>" in symbols)
@@ -141,7 +149,7 @@ def test_size_and_no_dead_bytes(lines):
 
 def test_size_is_never_passed():
     lines = ["".join(chr(0x4E00 + i) for i in range(2000))]
-    for size in (SMALLEST + 2, 300, 1000):
+    for size in (MIN_VOCABULARY + 2, 300, 1000):
         tokenizer = train_bpe(lines, size, 1)
         assert len(tokenizer) <= size
         assert tokenizer.join(tokenizer.ids(lines)[0]) == lines[0]
@@ -149,8 +157,8 @@ def test_size_is_never_passed():
 
 def test_rare_characters_are_spelled_in_bytes():
     tokenizer = train_bpe(["ä ä ö"], 400, 2)
-    assert tokenizer.segment(["ä"])[0].symbols == ["▁ä"]
-    assert tokenizer.segment(["ö"])[0].symbols == ["▁", "<0xC3>", "<0xB6>"]
+    assert tokenizer.segment(["ä"])[0].tokens == ["▁ä"]
+    assert tokenizer.segment(["ö"])[0].tokens == ["▁", "<0xC3>", "<0xB6>"]
 
 
 def test_line_order_and_iterators_do_not_matter(lines):
@@ -175,7 +183,7 @@ def test_the_same_in_every_process_and_with_any_number_of_threads():
 
 
 def test_too_small_a_vocabulary_is_refused():
-    message = rf"^text\.vocabulary: must be at least {SMALLEST + 2} \(a symbol a byte\); got 100$"
+    message = rf"^text\.vocabulary: must be at least {MIN_VOCABULARY + 2} \(a symbol a byte\); got 100$"
     with pytest.raises(ConfigError, match=message):
         train_bpe(["a"], 100, 1)
 

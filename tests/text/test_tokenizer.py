@@ -11,13 +11,13 @@ from tokenizers import models
 
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.vocabulary import BOS, EOS, MARKER, PAD, SPECIALS, UNK
+from rnnsearch.text.vocabulary import BOS, EOS, PAD, SPACE_MARKER, SPECIALS, UNK
 
 
 def test_special_ids(tokenizer):
-    assert tuple(tokenizer.symbol(id) for id in (PAD, UNK, BOS, EOS)) == SPECIALS
-    assert tokenizer.symbols()[:4] == list(SPECIALS)
-    assert len(tokenizer) == len(tokenizer.symbols()) == len(set(tokenizer.symbols()))
+    assert tuple(tokenizer.token(id) for id in (PAD, UNK, BOS, EOS)) == SPECIALS
+    assert tokenizer.tokens()[:4] == list(SPECIALS)
+    assert len(tokenizer) == len(tokenizer.tokens()) == len(set(tokenizer.tokens()))
 
 
 def test_joining_inverts_the_training_text(tokenizer, lines):
@@ -42,11 +42,11 @@ def test_words_invert_every_text_without_unknown_words(words, odd):
 
 def test_unknown_words_are_kept_to_the_letter(words, odd):
     found = words.segment(odd)
-    assert any(len(s.spelled.unknown) > 1 for s in found)
+    assert any(len(s.spelled_ids.unknown) > 1 for s in found)
     for s in found:
         places = [place for place, id in enumerate(s.ids) if id == UNK]
-        assert s.spelled == s.ids and len(places) == len(s.spelled.unknown)
-        assert words.joined(s.ids, dict(zip(places, s.spelled.unknown, strict=True))).text == s.text
+        assert s.spelled_ids == s.ids and len(places) == len(s.spelled_ids.unknown)
+        assert words.join_with_offsets(s.ids, dict(zip(places, s.spelled_ids.unknown, strict=True))).text == s.text
 
 
 def test_raw_text_yields_no_special_but_unk(tokenizer, odd):
@@ -62,14 +62,14 @@ def test_specials_seen_in_training_stay_plain_text():
         (ids,) = tokenizer.ids(lines[:1])
         assert not set(ids) & {PAD, UNK, BOS, EOS}
         assert tokenizer.join(ids) == lines[0]
-        assert tokenizer.symbols().count("</s>") == 1
+        assert tokenizer.tokens().count("</s>") == 1
 
 
 def test_segment_agrees_with_ids(tokenizer, odd):
     segmented = tokenizer.segment(odd)
     assert [s.ids for s in segmented] == tokenizer.ids(odd)
     assert [s.text for s in segmented] == odd
-    assert all(s.symbols == [tokenizer.symbol(id) for id in s.ids] for s in segmented)
+    assert all(s.tokens == [tokenizer.token(id) for id in s.ids] for s in segmented)
     assert all(len(s.ids) == len(s.offsets) for s in segmented)
 
 
@@ -87,11 +87,11 @@ def test_offsets_cover_all_but_spaces_in_order(tokenizer, odd):
 
 def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
-        if MARKER in segmented.text:
+        if SPACE_MARKER in segmented.text:
             continue
-        for symbol, id, (start, end) in zip(segmented.symbols, segmented.ids, segmented.offsets, strict=True):
+        for symbol, id, (start, end) in zip(segmented.tokens, segmented.ids, segmented.offsets, strict=True):
             if id != UNK and not symbol.startswith("<0x"):
-                assert segmented.text[start:end] == symbol.removeprefix(MARKER)
+                assert segmented.text[start:end] == symbol.removeprefix(SPACE_MARKER)
 
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
@@ -99,12 +99,12 @@ def test_separators_are_no_white_space(words, separator):
     """To the pattern of words; Python has it otherwise."""
     [segmented] = words.segment([f"{separator}a bench"])
     assert segmented.texts[:2] == [separator, "a"]
-    assert segmented.spelled.unknown[0] == f" {separator}"
+    assert segmented.spelled_ids.unknown[0] == f" {separator}"
 
 
 def test_bytes_of_a_character_share_its_offsets(bpe):
     (segmented,) = bpe.segment(["é🙂 x語"])
-    smile = [o for s, o in zip(segmented.symbols, segmented.offsets, strict=True) if s.startswith("<0xF0")]
+    smile = [o for s, o in zip(segmented.tokens, segmented.offsets, strict=True) if s.startswith("<0xF0")]
     assert smile == [(1, 2)]
     assert segmented.offsets.count((1, 2)) == 4
     assert segmented.offsets.count((4, 5)) == 3
@@ -112,14 +112,14 @@ def test_bytes_of_a_character_share_its_offsets(bpe):
 
 def test_unknown_words_that_search_did_not_reach_are_left_out(words):
     known = words.ids(["the cat"])[0]
-    assert words.joined(known, {1: " ☃", 2: " ☂"}).text == "the ☃"
-    assert words.joined([], {0: "☃"}).text == ""
+    assert words.join_with_offsets(known, {1: " ☃", 2: " ☂"}).text == "the ☃"
+    assert words.join_with_offsets([], {0: "☃"}).text == ""
 
 
 def test_unknown_words_are_shown_and_located(words):
     (segmented,) = words.segment(["A zebra sits on a bench."])
     assert segmented.unknown
-    assert segmented.symbols == ["▁A", "<unk>", "▁sits", "▁on", "▁a", "▁bench", "."]
+    assert segmented.tokens == ["▁A", "<unk>", "▁sits", "▁on", "▁a", "▁bench", "."]
     assert segmented.offsets[1] == (2, 7)
     assert words.join(segmented.ids) == "A <unk> sits on a bench."
     (first, spaced) = words.segment(["Zebras sit", " Zebras"])
@@ -134,7 +134,7 @@ def test_joining_drops_specials(tokenizer):
 
 
 def test_joining_bytes_that_are_no_text(bpe):
-    byte = bpe.symbols().index("<0xF0>")
+    byte = bpe.tokens().index("<0xF0>")
     (ids,) = bpe.ids(["A man"])
     assert bpe.join([*ids, byte]) == "A man\ufffd"
 
@@ -165,7 +165,7 @@ def test_save_and_load(tokenizer, odd, tmp_path):
     tokenizer.save(path)
     loaded = Tokenizer.load(path)
     assert loaded.ids(odd) == tokenizer.ids(odd)
-    assert loaded.symbols() == tokenizer.symbols()
+    assert loaded.tokens() == tokenizer.tokens()
     assert loaded.type == tokenizer.type
     assert loaded.fingerprint() == tokenizer.fingerprint()
     loaded.save(tmp_path / "again.json")
@@ -210,15 +210,15 @@ def test_foreign_files(bpe, tmp_path):
         "got expected": {"hello": "world"},
         "got one of model WordPiece": json.loads(tokenizers.Tokenizer(models.WordPiece({"a": 0})).to_str()),
         "got a Unigram model with other options": {**ours, "model": unigram_without_unk},
-        "got one whose first symbols are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},
+        "got one whose first tokens are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},
         "got one that does not put a space before the text": {**ours, "normalizer": None},
         "got one that does not put a space before": {**ours, "normalizer": {"type": "Prepend", "prepend": "aa"}},
         "got one that does not split the text by one pattern": {**ours, "pre_tokenizer": None},
         "got one that changes the length of the text": {**ours, "padding": PADDING},
-        "got one whose ids do not count the symbols from 0": {**ours, "model": {**ours["model"], "vocab": gap}},
+        "got one whose ids do not number the tokens from 0": {**ours, "model": {**ours["model"], "vocab": gap}},
         "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
-        "got `rare` that are no ids of its symbols": {**ours, "rare": [10**9]},
-        "got `rare` that are no ids of": {**ours, "rare": {"5": 6}},
+        "got `rare` that is not a list of token ids": {**ours, "rare": [10**9]},
+        "got `rare` that is not a list of": {**ours, "rare": {"5": 6}},
         "got `rare` that are no": {**ours, "rare": [True]},
     }
     for message, content in faults.items():

@@ -12,12 +12,12 @@ import pytest
 from tokenizers import models
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.resegmentation import LONGEST, UnigramSampling
-from rnnsearch.text.subwords import SMALLEST, without_rare
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS, NEVER, Tokenizer
+from rnnsearch.text.resegmentation import MAX_PIECE_LENGTH, UnigramSampling
+from rnnsearch.text.subwords import MIN_VOCABULARY, without_rare
+from rnnsearch.text.tokenizer import BYTE_TOKENS, UNUSED_LOG_PROB, Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.vocabulary import SPECIALS, UNK
-from rnnsearch.text.words import PIECES, count_chunks, pieces
+from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
 
 
 def splits(piece, scores):
@@ -26,7 +26,7 @@ def splits(piece, scores):
         for cuts in combinations(range(1, len(piece)), number):
             edges = [0, *cuts, len(piece)]
             parts = tuple(piece[begin:end] for begin, end in pairwise(edges))
-            if all(scores.get(part, NEVER) > NEVER for part in parts):
+            if all(scores.get(part, UNUSED_LOG_PROB) > UNUSED_LOG_PROB for part in parts):
                 yield parts, sum(scores[part] for part in parts)
 
 
@@ -41,7 +41,7 @@ def rich(lines):
         for end in range(begin + 1, min(len(piece), begin + 6) + 1)
     )
     every = [(part, log(n / found.total())) for part, n in sorted(found.items())]
-    return Tokenizer.assemble(models.Unigram([*((s, 0.0) for s in SPECIALS), *every], UNK, True), PIECES)
+    return Tokenizer.assemble(models.Unigram([*((s, 0.0) for s in SPECIALS), *every], UNK, True), PIECE_PATTERN)
 
 
 WORDS = [" bench", " sitting", " isn't", " A", "…", " Bank.", " women"]
@@ -100,38 +100,38 @@ def test_the_text_stays_the_same(kind, request, lines, odd):
         drawn = sampling(ids, Random(number))
         assert tokenizer.join(drawn) == tokenizer.join(ids)
         changed += drawn != ids
-        never |= {id for id in drawn if scores[id] == NEVER}
+        never |= {id for id in drawn if scores[id] == UNUSED_LOG_PROB}
     assert changed > len(lines) / 2 and not never
 
 
 def test_a_piece_too_long_to_be_held_keeps_its_symbols(unigram):
-    [ids] = unigram.ids(["bench" * LONGEST])
+    [ids] = unigram.ids(["bench" * MAX_PIECE_LENGTH])
     assert UnigramSampling(unigram, 0.1)(ids, Random(3)) == ids
 
 
 def test_size_and_bytes(lines):
     spaces = ["the cat \u00a0 sat\t on \u2581 a mat"] * 9
-    for size in (SMALLEST + 2, SMALLEST + 20, 300, 400):
+    for size in (MIN_VOCABULARY + 2, MIN_VOCABULARY + 20, 300, 400):
         tokenizer = train_unigram(lines + spaces, size, 1)
         assert len(tokenizer) <= size
         names = tokenizer.names()
         for byte in range(128):
             assert (chr(byte) in names) != (f"<0x{byte:02X}>" in names), "an ASCII character or its byte, not both"
-    assert len(train_unigram(lines, 400, 1)) > SMALLEST + 30
+    assert len(train_unigram(lines, 400, 1)) > MIN_VOCABULARY + 30
     [ids] = tokenizer.ids(["日本語"])
-    assert [tokenizer.symbol(id) for id in ids[-9:]] == [f"<0x{byte:02X}>" for byte in "日本語".encode()]
+    assert [tokenizer.token(id) for id in ids[-9:]] == [f"<0x{byte:02X}>" for byte in "日本語".encode()]
 
 
 def test_a_run_of_unknown_characters_has_offsets_each(unigram):
     [segmented] = unigram.segment(["a日本"])
-    spans = [span for id, span in zip(segmented.symbols, segmented.offsets, strict=True) if id in BYTE_SYMBOLS]
+    spans = [span for id, span in zip(segmented.tokens, segmented.offsets, strict=True) if id in BYTE_TOKENS]
     assert spans == [(1, 2)] * 3 + [(2, 3)] * 3
 
 
 def test_rare_symbols_stay_out(lines):
     often = train_unigram(lines, 400, 5)
-    counts = Counter(symbol for one in often.segment(lines) for symbol in one.symbols)
-    longer = [symbol for symbol in often.symbols()[len(SPECIALS) :] if len(symbol) > 1 and symbol not in BYTE_SYMBOLS]
+    counts = Counter(symbol for one in often.segment(lines) for symbol in one.tokens)
+    longer = [symbol for symbol in often.tokens()[len(SPECIALS) :] if len(symbol) > 1 and symbol not in BYTE_TOKENS]
     assert longer and 3 * sum(counts[symbol] >= 5 for symbol in longer) > 2 * len(longer)
     assert len(often) < len(train_unigram(lines, 400, 1))
 
@@ -143,7 +143,7 @@ def test_symbols_that_are_rare_on_a_side_are_never_used_there(unigram, lines, od
     counts = Counter(id for ids in unigram.ids(own) for id in ids)
     names = unigram.names()
     for text, ids in zip([*own, *odd], side.ids([*own, *odd]), strict=True):
-        assert all(counts[id] >= least for id in ids if len(names[id]) > 1 and names[id] not in BYTE_SYMBOLS)
+        assert all(counts[id] >= least for id in ids if len(names[id]) > 1 and names[id] not in BYTE_TOKENS)
         assert side.join(ids) == unigram.join(unigram.ids([text])[0])
 
 
@@ -164,8 +164,8 @@ def test_line_order_does_not_matter_nor_does_the_process(lines):
 
 
 def test_too_small_a_vocabulary_and_a_text_without_symbols_are_refused(lines):
-    with pytest.raises(ConfigError, match=f"text.vocabulary: must be at least {SMALLEST + 2}"):
-        train_unigram(lines, SMALLEST + 1, 1)
+    with pytest.raises(ConfigError, match=f"text.vocabulary: must be at least {MIN_VOCABULARY + 2}"):
+        train_unigram(lines, MIN_VOCABULARY + 1, 1)
     with pytest.raises(DataError, match="must hold characters seen 3 times"):
         train_unigram(["ab"], 400, 3)
 

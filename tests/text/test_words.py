@@ -4,12 +4,12 @@ import pytest
 
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import count_chunks, count_pieces, train_words
+from rnnsearch.text.words import count_chunks, pieces_in_chunks, train_words
 
 
 def pieces(text: str) -> list[str]:
     tokenizer = train_words([text], 1000, 1)
-    return tokenizer.segment([text])[0].symbols
+    return tokenizer.segment([text])[0].tokens
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_spaces_are_kept():
 
 def test_most_frequent_words_are_kept_and_ties_go_by_code_point():
     tokenizer = train_words(["c b a", "b a", "b d"], size=4 + 3, min_count=1)
-    assert tokenizer.symbols()[4:] == ["▁b", "▁a", "▁c"]
+    assert tokenizer.tokens()[4:] == ["▁b", "▁a", "▁c"]
     assert tokenizer.ids(["a b c d"])[0] == [5, 4, 6, UNK]
 
 
 def test_rare_words_are_left_out():
     tokenizer = train_words(["a a a", "b b", "c"], size=100, min_count=2)
-    assert tokenizer.symbols()[4:] == ["▁a", "▁b"]
+    assert tokenizer.tokens()[4:] == ["▁a", "▁b"]
 
 
 def test_case_is_kept():
-    assert train_words(["The the"], 10, 1).symbols()[4:] == ["▁The", "▁the"]
+    assert train_words(["The the"], 10, 1).tokens()[4:] == ["▁The", "▁the"]
 
 
 def test_training_takes_an_iterator_and_forgets_line_order(lines):
@@ -61,13 +61,13 @@ def test_training_takes_an_iterator_and_forgets_line_order(lines):
 
 def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd):
     whole = train_words(odd, 10**6, 1)
-    counted = count_pieces(count_chunks(odd))
+    counted = pieces_in_chunks(count_chunks(odd))
     from_lines: dict[str, int] = {}
     for segmented in whole.segment(odd):
         for symbol in segmented.ids:
-            name = whole.symbol(symbol)
+            name = whole.token(symbol)
             from_lines[name] = from_lines.get(name, 0) + 1
-    assert not any(s.unknown for s in whole.segment(odd))
+    assert not any(s.has_unknown for s in whole.segment(odd))
     shown: dict[str, int] = {}
     for piece, count in counted.items():
         shown[piece.replace(" ", "▁")] = shown.get(piece.replace(" ", "▁"), 0) + count
@@ -75,7 +75,7 @@ def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd):
 
 
 def test_too_small_a_vocabulary_is_refused():
-    with pytest.raises(ConfigError, match=r"^text\.vocabulary: must be more than 4 special symbols; got 4$"):
+    with pytest.raises(ConfigError, match=r"^text\.vocabulary: must be more than the 4 special tokens; got 4$"):
         train_words(["a"], 4, 1)
 
 

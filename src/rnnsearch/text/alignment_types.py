@@ -1,12 +1,14 @@
-"""Names of the kinds of word alignments: their unit, their source and how two directions are combined.
+"""Names of the types of word alignments: their unit, their source and how two directions are
+combined.
 
-Separate from `alignments`, which needs numpy, because the help of the command line lists these names.
+Separate from `alignments`, which needs NumPy, because the help of the command line lists these
+names.
 """
 
 from typing import Literal, get_args
 
 Unit = Literal["words", "symbols"]
-"""What alignments count; symbols are tokens."""
+"""Unit that alignments count; symbols are tokens."""
 AlignedBy = Literal["aligner", "attention", "read", "posterior"]
 """Source of alignments.
 

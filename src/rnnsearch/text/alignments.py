@@ -1,7 +1,8 @@
-"""Word alignments: the Pharaoh format, and from attention over symbols to links between words.
+"""Word alignments: words of a sentence, links between them, the Pharaoh format, and links from attention.
 
-A link (i, j) says that source word i and target word j correspond; both count from zero over the words of the
-raw sentences (`spans.word_spans`).
+A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words
+of the raw sentences (`word_spans`). The translator, the aligner, training with gold links and the command
+line use this module. It needs NumPy but no PyTorch.
 """
 
 import re
@@ -20,94 +21,121 @@ from rnnsearch.errors import ConfigError, DataError, must_be_one_of
 from rnnsearch.text.alignment_types import Unit
 from rnnsearch.text.tokenizer import Segmented
 
-# The words of a raw sentence, which alignments count, and the word that each symbol lies in.
-
-# ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
-_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+Link = tuple[int, int]
+AttentionMatrix = npt.NDArray[Any]
+"""Attention weights [I, J]: one row per target position, one column per source position."""
 NO_WORD = -1
-"""The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
+"""Word index of a token that lies in no word: EOS, or a space that does not start a word."""
+MIN_INFORMATION = 0.08
+"""Minimum `attention_information` of attention that aligns words.
+
+Measured on 36,000 pairs: after one epoch it was 0.05, and links were worse than those on the diagonal; after
+four epochs it was 0.12, and they were better.
+"""
+
+# Only ASCII white space separates words, as in the tools that write Pharaoh files; a no-break space does not.
+_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+ignore_blas_warnings = np.errstate(invalid="ignore")
+"""Decorator against "invalid value" warnings of OpenBLAS for small matrices of valid values (numpy issue 24067)."""
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of each word of a raw sentence; ASCII white space is what separates words."""
+    """Return the character span [start, end) of each word; words are separated by ASCII white space."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def words(text: str) -> list[str]:
-    """The words of a raw sentence, as `word_spans` finds them."""
+    """Return the words of a raw sentence."""
     return _WORD.findall(text)
 
 
-def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """The index of the word that each symbol lies in, from its characters [start, end); NO_WORD for none.
+def word_of_token(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the index of the word that each token lies in, or NO_WORD.
 
-    A symbol that covers no character (a mere space) is of the word that begins right after it, if one does.
+    A token that covers no character (only a space) belongs to the word that starts right after it, if any.
+
+    Args:
+        text: The raw sentence.
+        offsets: Character span [start, end) of each token.
     """
     spans = word_spans(text)
     ends = [end for _, end in spans]
-    found = []
+    indices = []
     for start, end in offsets:
         word = bisect_right(ends, start)
-        inside = word < len(spans) and spans[word][0] < max(end, start + 1)
-        found.append(word if inside else NO_WORD)
-    return found
+        is_inside = word < len(spans) and spans[word][0] < max(end, start + 1)
+        indices.append(word if is_inside else NO_WORD)
+    return indices
 
 
-def spoken_spans(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of each word without the punctuation around it; of mere punctuation, all."""
-    found = []
+def bare_word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the character span [start, end) of each word without the punctuation around it.
+
+    A word that consists of punctuation only keeps its whole span.
+    """
+    spans = []
     for start, end in word_spans(text):
-        letters = [place for place in range(start, end) if not _is_punctuation(text[place])]
-        found.append((letters[0], letters[-1] + 1) if letters else (start, end))
-    return found
+        letters = [position for position in range(start, end) if not _is_punctuation(text[position])]
+        spans.append((letters[0], letters[-1] + 1) if letters else (start, end))
+    return spans
 
 
-def without_punctuation(found: Sequence[int], text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """What `word_of_symbol` found, for alignments: punctuation that has a symbol of its own beside others in its word
-    is of none, for a full stop's attention says nothing of the word before it."""
-    marks = [_is_punctuation(text[start:end]) for start, end in offsets]
-    spoken = {word for word, mark in zip(found, marks, strict=True) if not mark}
-    return [NO_WORD if mark and word in spoken else word for word, mark in zip(found, marks, strict=True)]
+def drop_punctuation(token_words: Sequence[int], text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Set the word of punctuation tokens to NO_WORD, unless their word consists of punctuation only.
+
+    Used for alignments: the attention of a full stop says nothing about the word before it.
+
+    Args:
+        token_words: Word index of each token, from `word_of_token`.
+        text: The raw sentence.
+        offsets: Character span of each token.
+    """
+    is_punctuation = [_is_punctuation(text[start:end]) for start, end in offsets]
+    words_with_letters = {word for word, mark in zip(token_words, is_punctuation, strict=True) if not mark}
+    kept = []
+    for word, mark in zip(token_words, is_punctuation, strict=True):
+        kept.append(NO_WORD if mark and word in words_with_letters else word)
+    return kept
 
 
-def _is_punctuation(symbol: str) -> bool:
-    if symbol.isalnum():  # most are, and this is soon told
+def _is_punctuation(token: str) -> bool:
+    if token.isalnum():  # a fast answer for most tokens
         return False
-    characters = symbol.strip()
+    characters = token.strip()
     return bool(characters) and all(unicodedata.category(c)[0] in "PS" for c in characters)
-
-
-Link = tuple[int, int]
-Weights = npt.NDArray[Any]
-"""Attention: a row a target position, a column a source position."""
-_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
-_AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one sentence pair as annotators give them (Och & Ney, 2003)."""
+    """Gold links of one sentence pair with sure and possible links (Och & Ney, 2003)."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
-    """All links that are not wrong: the sure ones too."""
+    """All links that are not wrong, including the sure ones."""
 
-    def turned(self) -> "Links":
-        """The same with source and target exchanged."""
-        sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
-        return Links(sure, possible)
+    def reversed(self) -> "Links":
+        """Return the links with source and target exchanged."""
+        return Links(frozenset((j, i) for i, j in self.sure), frozenset((j, i) for i, j in self.possible))
 
 
 def parse_pharaoh(line: str, where: str) -> Links:
-    """The links of one line: `i-j` is sure; `ipj` and `i?j` are possible only. An empty line has none.
+    """Parse one line of links: `i-j` is sure, `ipj` and `i?j` are only possible.
 
-    Errors: DataError that begins with `where` (file:line) for anything else.
+    Args:
+        line: The line; an empty one has no links.
+        where: Position for error messages, "file:line".
+
+    Raises:
+        DataError: The line has another format.
     """
     sure, possible = set(), set()
     for item in line.split():
         match = _LINK.fullmatch(item)
         if match is None:
-            raise DataError(f'{where}: a link must be i-j, or ipj or i?j where merely possible; got "{item[:40]}"')
+            raise DataError(f'{where}: a link must be i-j, or ipj or i?j if it is only possible; got "{item[:40]}"')
         link = (int(match[1]), int(match[3]))
         possible.add(link)
         if match[2] == "-":
@@ -116,16 +144,17 @@ def parse_pharaoh(line: str, where: str) -> Links:
 
 
 def format_pharaoh(links: Links | Collection[Link]) -> str:
-    """One line of links in order of i, then j: `i-j`, or `ipj` for those that are merely possible."""
+    """Return links as one line, sorted by i and j: `i-j`, or `ipj` for links that are only possible."""
     if not isinstance(links, Links):
         return " ".join(f"{i}-{j}" for i, j in sorted(links))
     return " ".join(f"{i}{'-' if (i, j) in links.sure else 'p'}{j}" for i, j in sorted(links.possible))
 
 
 def read_pharaoh(path: Path) -> list[Links]:
-    """The links of each line of a file.
+    """Read the links of each line of a file.
 
-    Errors: DataError that names the file, and the line of a bad link.
+    Raises:
+        DataError: The file cannot be read, is not UTF-8, or has a malformed link; the message names file and line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -137,86 +166,99 @@ def read_pharaoh(path: Path) -> list[Links]:
     return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-blas_noise_ignored = np.errstate(invalid="ignore")
-"""OpenBLAS at times says "invalid" of products of small matrices whose numbers are all sound (numpy issue 24067)."""
+@ignore_blas_warnings
+def attention_over_words(
+    attention: AttentionMatrix, source_words: Sequence[int], target_words: Sequence[int]
+) -> AttentionMatrix:
+    """Return attention between words: the sum over a source word's tokens, averaged over a target word's tokens.
 
+    Tokens in no word (NO_WORD) are left out, so the sum of a row may be below 1.
 
-@blas_noise_ignored
-def symbols_to_words(attention: Weights, source_words: Sequence[int], target_words: Sequence[int]) -> Weights:
-    """Attention over words [Iw, Jw]: the mean over a target word's symbols of the sum over a source word's symbols.
+    Args:
+        attention: Weights of source tokens for each target token.
+        source_words: Word index of each source token (`word_of_token`).
+        target_words: Word index of each target token.
 
-    `attention[i, j]` [I, J] is what target symbol i gives source symbol j; `source_words` and `target_words` say
-    which word each symbol lies in (`spans.word_of_symbol`), one for each column and row. Symbols in no word
-    (NO_WORD: EOS, mere spaces) are left out, so a row's sum may stay below 1.
+    Shape:
+        attention: [I, J] tokens. Returns: [target words, source words].
     """
     assert attention.shape == (len(target_words), len(source_words))
-    target = _members(target_words, attention.dtype)
-    symbols = target.sum(axis=1, keepdims=True)
-    means = target / np.maximum(symbols, 1)
-    words: np.ndarray = means @ attention @ _members(source_words, attention.dtype).T
-    return words
+    target = _membership(target_words, attention.dtype)
+    num_tokens = target.sum(axis=1, keepdims=True)
+    mean = target / np.maximum(num_tokens, 1)
+    over_words: np.ndarray = mean @ attention @ _membership(source_words, attention.dtype).T
+    return over_words
 
 
-def links_of_words(attention: Weights, source_words: Sequence[int], target_words: Sequence[int]) -> set[Link]:
-    """(source, target) links of words, of attention and words as `symbols_to_words` has them: each target symbol links
-    its word to that of the source symbol that it attends to most, the first of equals.
+def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_words: Sequence[int]) -> set[Link]:
+    """Return (source, target) links of words: each target token links its word to that of the most attended token.
 
-    The greatest sum over a word's symbols would be that of a word of several wherever attention is nearly even.
+    The first of equally attended tokens is taken. (Linking to the word with the largest sum over its tokens
+    would prefer words of many tokens wherever attention is nearly uniform.) For the arguments see
+    `attention_over_words`.
     """
-    columns = [place for place, word in enumerate(source_words) if word != NO_WORD]
+    columns = [column for column, word in enumerate(source_words) if word != NO_WORD]
     if not columns:
         return set()
-    own = attention[:, columns]
-    most = zip(own.argmax(axis=1), own.max(axis=1), target_words, strict=True)
-    return {(source_words[columns[j]], word) for j, weight, word in most if word != NO_WORD and weight > 0}
+    in_words = attention[:, columns]
+    links = set()
+    for column, weight, target_word in zip(in_words.argmax(axis=1), in_words.max(axis=1), target_words, strict=True):
+        if target_word != NO_WORD and weight > 0:
+            links.add((source_words[columns[column]], target_word))
+    return links
 
 
-def _members(words: Sequence[int], dtype: np.dtype) -> Weights:
-    """[words, symbols]: 1 where a symbol (column) lies in a word (row), else 0."""
-    members = np.zeros((max(words, default=NO_WORD) + 1, len(words)), dtype=dtype)
-    for symbol, word in enumerate(words):
+def _membership(token_words: Sequence[int], dtype: np.dtype) -> AttentionMatrix:
+    """Return a matrix [words, tokens] with 1 where a token lies in a word, else 0."""
+    members = np.zeros((max(token_words, default=NO_WORD) + 1, len(token_words)), dtype=dtype)
+    for token, word in enumerate(token_words):
         if word != NO_WORD:
-            members[word, symbol] = 1
+            members[word, token] = 1
     return members
 
 
-def attention_of_symbols(attention: Weights, count: int, read: bool) -> Weights:
-    """The rows of attention [T, J] that are a sentence's `count` target symbols', without EOS: one each, in order.
+def token_attention(attention: AttentionMatrix, count: int, read: bool) -> AttentionMatrix:
+    """Return the attention rows of a sentence's target tokens, without EOS.
 
-    With `read`, of a model supervised with the links of read words, each is the row after the symbol's own; zeros where
-    the translation was cut before it.
+    Args:
+        attention: [T, J], one row per decoder step.
+        count: Number of target tokens without EOS.
+        read: True for a model that is supervised with the links of words it has read; a token's row is then
+            that of the next step. It is zero if the translation was cut off before that step.
     """
     rows = attention[1 : count + 1] if read else attention[:count]
     if len(rows) == count:
         return rows
-    found = np.zeros((count, attention.shape[1]), dtype=attention.dtype)
-    found[: len(rows)] = rows
-    return found
+    padded = np.zeros((count, attention.shape[1]), dtype=attention.dtype)
+    padded[: len(rows)] = rows
+    return padded
 
 
-LEAST_INFORMATION = 0.08
-"""Of attention that aligns. After one epoch on 36,000 pairs it was 0.05, and links were worse than the diagonal's;
-after four 0.12, and they were better."""
+def attention_information(attention: AttentionMatrix) -> float | None:
+    """Return how much attention [I, J] depends on the target position, from 0 to 1.
 
-
-def information(attention: Weights) -> float | None:
-    """What attention [I, J] tells of where it stands in the target, 0 (every row alike: links from it mean nothing) to
-    1: the mutual information of row and column, all rows as likely, by its greatest possible, the log of the fewer.
-
-    None where there is nothing to tell: fewer than two rows or columns.
+    This is the mutual information of row and column, with equally likely rows, divided by its maximum, the
+    logarithm of the smaller dimension. It is 0 if all rows are equal; links from such attention are meaningless.
+    Returns None for fewer than two rows or columns.
     """
     rows = attention[attention.sum(axis=1) > 0].astype(np.float64)
     if min(rows.shape) < 2:
         return None
     p = rows / rows.sum(axis=1, keepdims=True)
     mean = p.mean(axis=0)
-    bits = np.log(np.divide(p, mean, out=np.ones_like(p), where=p > 0))
-    return float((p * bits).sum(axis=1).mean() / np.log(min(p.shape)))
+    log_ratio = np.log(np.divide(p, mean, out=np.ones_like(p), where=p > 0))
+    return float((p * log_ratio).sum(axis=1).mean() / np.log(min(p.shape)))
 
 
-def links_from_attention(attention: Weights, threshold: float | None = None) -> set[Link]:
-    """Each target unit (row of [I, J]) linked to the source unit (column) that it attends to most, the first of
-    equals; with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
+def links_from_attention(attention: AttentionMatrix, threshold: float | None = None) -> set[Link]:
+    """Return the links from each target unit (row) to the source unit (column) that it attends to most.
+
+    The first of equally attended units is taken; a row of zeros has no link.
+
+    Args:
+        attention: [I, J].
+        threshold: If set, also link every source unit with at least this weight.
+    """
     if attention.size == 0:
         return set()
     links = {(int(i), j) for j, i in enumerate(attention.argmax(axis=1)) if attention[j, i] > 0}
@@ -227,13 +269,19 @@ def links_from_attention(attention: Weights, threshold: float | None = None) -> 
 
 
 def symmetrise(forward: Collection[Link], backward: Collection[Link], method: str) -> set[Link]:
-    """One alignment from those of two directions, both given as (source, target) links.
+    """Combine the alignments of two directions, both given as (source, target) links.
 
-    `intersection`, `union`, or `grow-diag` (Koehn et al., 2003): the intersection, grown by links of the
-    union that are next to a link, diagonally too, while one of their words has no link yet. `grow-diag-final-and`
-    (Koehn et al., 2005) then adds the links, first of `forward`, both of whose words have none yet.
+    `grow-diag` (Koehn et al., 2003) starts from the intersection and adds links of the union that are next to
+    a link, also diagonally, if one of their words has no link yet. `grow-diag-final-and` (Koehn et al., 2005)
+    then adds links, first those of `forward`, if neither of their words has a link.
 
-    Errors: ConfigError for an unknown method.
+    Args:
+        forward: Links of one direction.
+        backward: Links of the other direction.
+        method: `intersection`, `union`, `grow-diag` or `grow-diag-final-and`.
+
+    Raises:
+        ConfigError: The method is unknown.
     """
     if method not in SYMMETRISATIONS:
         raise ConfigError([f"symmetrisation {must_be_one_of(SYMMETRISATIONS, method)}"])
@@ -241,32 +289,35 @@ def symmetrise(forward: Collection[Link], backward: Collection[Link], method: st
 
 
 def _grow_diag(forward: set[Link], backward: set[Link]) -> set[Link]:
-    grown, union = forward & backward, forward | backward
-    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    links = forward & backward
+    union = forward | backward
+    linked_sources = {i for i, _ in links}
+    linked_targets = {j for _, j in links}
     added = True
     while added:
         added = False
-        for i, j in sorted(grown):
-            for di, dj in _AROUND:
+        for i, j in sorted(links):
+            for di, dj in _NEIGHBOURS:
                 link = (i + di, j + dj)
-                free = link[0] not in sources or link[1] not in targets
-                if free and link in union and link not in grown:
-                    grown.add(link)
-                    sources.add(link[0])
-                    targets.add(link[1])
+                has_free_word = link[0] not in linked_sources or link[1] not in linked_targets
+                if has_free_word and link in union and link not in links:
+                    links.add(link)
+                    linked_sources.add(link[0])
+                    linked_targets.add(link[1])
                     added = True
-    return grown
+    return links
 
 
 def _grow_diag_final_and(forward: set[Link], backward: set[Link]) -> set[Link]:
-    grown = _grow_diag(forward, backward)
-    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    links = _grow_diag(forward, backward)
+    linked_sources = {i for i, _ in links}
+    linked_targets = {j for _, j in links}
     for i, j in (*sorted(forward), *sorted(backward)):
-        if i not in sources and j not in targets:
-            grown.add((i, j))
-            sources.add(i)
-            targets.add(j)
-    return grown
+        if i not in linked_sources and j not in linked_targets:
+            links.add((i, j))
+            linked_sources.add(i)
+            linked_targets.add(j)
+    return links
 
 
 SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
@@ -277,31 +328,40 @@ SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
 }
 
 
-# Source words that were copied into a translation: each is linked to its copy, whatever else aligns the two.
+def with_copy_links(links: tuple[Link, ...], source: Segmented, target: Segmented, unit: Unit) -> tuple[Link, ...]:
+    """Link copied source words to their copies, in place of any other links of these words.
 
-
-def with_copies(links: tuple[Link, ...], source: Segmented, target: Segmented, unit: Unit) -> tuple[Link, ...]:
-    """The links of a translation's words or symbols, in order, those of what was copied in the place of others'."""
-    own = set(_copies(source, target, unit))
-    if not own:
+    Args:
+        links: Links of a translation's words or tokens.
+        source: The source sentence.
+        target: The translation, whose `replaced` lists the copies.
+        unit: Unit that the links count.
+    """
+    copies = set(_copy_links(source, target, unit))
+    if not copies:
         return links
-    sources, targets = ({link[side] for link in own} for side in (0, 1))
-    return tuple(sorted(own | {(s, t) for s, t in links if s not in sources and t not in targets}))
+    sources = {i for i, _ in copies}
+    targets = {j for _, j in copies}
+    return tuple(sorted(copies | {(i, j) for i, j in links if i not in sources and j not in targets}))
 
 
-def _copies(source: Segmented, target: Segmented, unit: Unit) -> Iterator[Link]:
-    copied = [(one.source_token, one.token) for one in target.replaced if one.by == "copy"]
-    if unit == "symbols" or not copied:
-        yield from copied
+def _copy_links(source: Segmented, target: Segmented, unit: Unit) -> Iterator[Link]:
+    copied_tokens = [(item.source_token, item.token) for item in target.replaced if item.by == "copy"]
+    if unit == "symbols" or not copied_tokens:
+        yield from copied_tokens
         return
-    sources, targets = word_spans(source.text), word_spans(target.text)
-    for s, t in copied:
-        here, there = _words(sources, source.offsets[s]), _words(targets, target.offsets[t])
-        yield from zip(here, there, strict=True) if len(here) == len(there) else product(here, there)
+    source_spans = word_spans(source.text)
+    target_spans = word_spans(target.text)
+    for source_token, target_token in copied_tokens:
+        source_words = _overlapping_words(source_spans, source.offsets[source_token])
+        target_words = _overlapping_words(target_spans, target.offsets[target_token])
+        if len(source_words) == len(target_words):
+            yield from zip(source_words, target_words, strict=True)
+        else:
+            yield from product(source_words, target_words)
 
 
-def _words(spans: list[tuple[int, int]], covered: tuple[int, int]) -> range:
-    """Those that have one of these characters."""
-    start, end = covered
+def _overlapping_words(spans: list[tuple[int, int]], characters: tuple[int, int]) -> range:
+    start, end = characters
     first = bisect_right(spans, start, key=lambda span: span[1])
     return range(first, bisect_left(spans, end, lo=first, key=lambda span: span[0]))

@@ -1,9 +1,11 @@
-"""Unknown target words that say which source words they stand for (Luong, Sutskever, Le, Vinyals & Zaremba 2015,
-"Addressing the Rare Word Problem in Neural Machine Translation", section 3): how sentence pairs are annotated for
-training, and how what a model then writes is read.
+"""Annotation of unknown target words with the source words that they translate.
 
-The distances are the source's place less the target's, in symbols: of "The <unk> portico in <unk>" the annotated
-translation is "Le <unk+1> <unk-1> de <unk+0>".
+After Luong, Sutskever, Le, Vinyals & Zaremba 2015, "Addressing the Rare Word Problem in Neural
+Machine Translation", section 3. Three schemes (`[text.annotation]`) annotate the sentence pairs for
+training; after search, `source_positions` reads the annotations of a translation.
+
+A distance is the source position minus the target position, in tokens: the annotated translation of
+"The <unk> portico in <unk>" is "Le <unk+1> <unk-1> de <unk+0>".
 """
 
 from __future__ import annotations
@@ -19,161 +21,193 @@ from rnnsearch.config.data import CopyableOptions, PosAllOptions, PosUnkOptions
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.vocabulary import POSITION, SPECIALS, UNK, UNKNOWN, is_unknown
+from rnnsearch.text.vocabulary import POSITION_PREFIX, SPECIALS, UNK, UNKNOWN_PREFIX, is_unknown
 
-NOTHING = "?"
-"""In the place of a number or distance, where a word is aligned to nothing that it could tell (unk_null, p_n)."""
+NULL_DISTANCE = "?"
+"""Replaces the number or distance of a word without a usable link (unk_null and p_n in the paper)."""
 
 
 class Annotation(ABC):
-    """One way to annotate the pairs of two vocabularies that have its symbols."""
+    """A scheme that annotates sentence pairs of two vocabularies which contain its tokens."""
 
-    symbols_a_word: ClassVar[int] = 1
-    """Annotated symbols of a target symbol."""
+    tokens_per_word: ClassVar[int] = 1
+    """Number of annotated tokens per target token."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self._of_source, self._of_target = source.marks, target.marks
+        self._source_ids = source.annotation_ids
+        self._target_ids = target.annotation_ids
 
     @staticmethod
     @abstractmethod
-    def symbols(options: Any) -> tuple[list[str], list[str]]:
-        """Those that it adds to the vocabularies of source and target."""
+    def new_tokens(options: Any) -> tuple[list[str], list[str]]:
+        """Return the tokens that the scheme adds to the source and target vocabularies."""
 
-    def source(self, text: Segmented) -> Segmented:
-        """A source text as the model reads it."""
+    def annotate_source(self, text: Segmented) -> Segmented:
+        """Return a source sentence as the model reads it."""
         return text
 
-    def target(self, text: Segmented, links: Collection[Link], source: Segmented) -> Segmented:
-        """A target text as the model writes it, by links (source symbol, target symbol) to a source as it reads it."""
-        ids, symbols, nearest = list(text.ids), list(text.symbols), _nearest(links, text, source)
+    def annotate_target(self, text: Segmented, links: Collection[Link], source: Segmented) -> Segmented:
+        """Return a target sentence as the model writes it.
+
+        Args:
+            text: The target sentence.
+            links: Links (source token, target token).
+            source: The source sentence as the model reads it.
+        """
+        ids = list(text.ids)
+        tokens = list(text.tokens)
+        nearest = _nearest_links(links, text, source)
         for i, id in enumerate(text.ids):
             if id == UNK:
-                name = self._said(i, nearest[i], source) if i in nearest else ""
-                symbols[i] = name if name in self._of_target else f"{UNKNOWN}{NOTHING}>"
-                ids[i] = self._of_target[symbols[i]]
-        return replace(text, ids=ids, symbols=symbols)
+                name = self._annotation_token(i, nearest[i], source) if i in nearest else ""
+                tokens[i] = name if name in self._target_ids else f"{UNKNOWN_PREFIX}{NULL_DISTANCE}>"
+                ids[i] = self._target_ids[tokens[i]]
+        return replace(text, ids=ids, tokens=tokens)
 
-    def places(self, target: Segmented, source: Segmented) -> dict[int, int]:
-        """The source symbols that the unknown symbols of a target text say they stand for, where they say one."""
-        found = {i: self._place(symbol, i, source) for i, symbol in enumerate(target.symbols) if is_unknown(symbol)}
-        return {i: j for i, j in found.items() if j is not None and 0 <= j < len(source.symbols)}
+    def source_positions(self, target: Segmented, source: Segmented) -> dict[int, int]:
+        """Return the source token that each unknown token of a translation refers to, by target index."""
+        positions = {}
+        for i, token in enumerate(target.tokens):
+            j = self._source_position(token, i, source) if is_unknown(token) else None
+            if j is not None and 0 <= j < len(source.tokens):
+                positions[i] = j
+        return positions
 
     @abstractmethod
-    def _said(self, i: int, j: int, source: Segmented) -> str:
-        """The symbol that target symbol i becomes, of source symbol j."""
+    def _annotation_token(self, i: int, j: int, source: Segmented) -> str:
+        """Return the token that says that target token i translates source token j."""
 
     @abstractmethod
-    def _place(self, symbol: str, i: int, source: Segmented) -> int | None:
-        """The source symbol that it says."""
+    def _source_position(self, token: str, i: int, source: Segmented) -> int | None:
+        """Return the source position that the annotation of target token i refers to."""
 
 
 @implements(CopyableOptions)
 class CopyableAnnotation(Annotation):
-    """Section 3.1: the unknown words of a source are numbered, and have their numbers in the translation."""
+    """Section 3.1: the unknown words of a source sentence are numbered, and keep their numbers in
+    the translation.
+    """
 
     @staticmethod
-    def symbols(options: CopyableOptions) -> tuple[list[str], list[str]]:
-        numbers = [f"{UNKNOWN}{n}>" for n in range(1, options.numbers + 1)]
-        return numbers, [*numbers, f"{UNKNOWN}{NOTHING}>"]
+    def new_tokens(options: CopyableOptions) -> tuple[list[str], list[str]]:
+        numbers = [f"{UNKNOWN_PREFIX}{n}>" for n in range(1, options.numbers + 1)]
+        return numbers, [*numbers, f"{UNKNOWN_PREFIX}{NULL_DISTANCE}>"]
 
-    def source(self, text: Segmented) -> Segmented:
+    def annotate_source(self, text: Segmented) -> Segmented:
         numbers: dict[str, int] = {}
-        ids, symbols = list(text.ids), list(text.symbols)
+        ids = list(text.ids)
+        tokens = list(text.tokens)
         for j, (id, word) in enumerate(zip(text.ids, text.texts, strict=True)):
             if id == UNK:
-                name = f"{UNKNOWN}{numbers.setdefault(word, len(numbers) + 1)}>"
-                if name in self._of_source:
-                    ids[j], symbols[j] = self._of_source[name], name
-        return replace(text, ids=ids, symbols=symbols)
+                number = numbers.setdefault(word, len(numbers) + 1)
+                name = f"{UNKNOWN_PREFIX}{number}>"
+                if name in self._source_ids:
+                    ids[j] = self._source_ids[name]
+                    tokens[j] = name
+        return replace(text, ids=ids, tokens=tokens)
 
-    def _said(self, i: int, j: int, source: Segmented) -> str:
-        return source.symbols[j]
+    def _annotation_token(self, i: int, j: int, source: Segmented) -> str:
+        return source.tokens[j]
 
-    def _place(self, symbol: str, i: int, source: Segmented) -> int | None:
-        return source.symbols.index(symbol) if symbol in self._of_source and symbol in source.symbols else None
+    def _source_position(self, token: str, i: int, source: Segmented) -> int | None:
+        if token in self._source_ids and token in source.tokens:
+            return source.tokens.index(token)
+        return None
 
 
 @implements(PosUnkOptions)
 class PosUnkAnnotation(Annotation):
-    """Section 3.3: an unknown word is `<unk+d>`, which says that its source word stands d places on."""
+    """Section 3.3: an unknown word is `<unk+d>`, where d is the distance of its source word."""
 
     @staticmethod
-    def symbols(options: PosUnkOptions) -> tuple[list[str], list[str]]:
-        return [], _distances(UNKNOWN, options.window)
+    def new_tokens(options: PosUnkOptions) -> tuple[list[str], list[str]]:
+        return [], _distance_tokens(UNKNOWN_PREFIX, options.window)
 
-    def _said(self, i: int, j: int, source: Segmented) -> str:
-        return f"{UNKNOWN}{j - i:+d}>"
+    def _annotation_token(self, i: int, j: int, source: Segmented) -> str:
+        return f"{UNKNOWN_PREFIX}{j - i:+d}>"
 
-    def _place(self, symbol: str, i: int, source: Segmented) -> int | None:
-        return _place(UNKNOWN, symbol, i)
+    def _source_position(self, token: str, i: int, source: Segmented) -> int | None:
+        return _annotated_position(UNKNOWN_PREFIX, token, i)
 
 
 @implements(PosAllOptions)
 class PosAllAnnotation(Annotation):
-    """Section 3.2: after every word stands `<at+d>`, which says that its source word stands d places on."""
+    """Section 3.2: every word is followed by `<at+d>`, where d is the distance of its source word."""
 
-    symbols_a_word = 2
+    tokens_per_word = 2
 
     @staticmethod
-    def symbols(options: PosAllOptions) -> tuple[list[str], list[str]]:
-        return [], _distances(POSITION, options.window)
+    def new_tokens(options: PosAllOptions) -> tuple[list[str], list[str]]:
+        return [], _distance_tokens(POSITION_PREFIX, options.window)
 
-    def target(self, text: Segmented, links: Collection[Link], source: Segmented) -> Segmented:
-        ids, symbols, offsets = list[int](), list[str](), list[tuple[int, int]]()
-        nearest = _nearest(links, text, source)
-        for i, (id, symbol, (start, end)) in enumerate(zip(text.ids, text.symbols, text.offsets, strict=True)):
-            name = self._said(i, nearest[i], source) if i in nearest else ""
-            name = name if name in self._of_target else f"{POSITION}{NOTHING}>"
-            ids += [id, self._of_target[name]]
-            symbols += [symbol, name]
+    def annotate_target(self, text: Segmented, links: Collection[Link], source: Segmented) -> Segmented:
+        ids: list[int] = []
+        tokens: list[str] = []
+        offsets: list[tuple[int, int]] = []
+        nearest = _nearest_links(links, text, source)
+        for i, (id, token, (start, end)) in enumerate(zip(text.ids, text.tokens, text.offsets, strict=True)):
+            name = self._annotation_token(i, nearest[i], source) if i in nearest else ""
+            if name not in self._target_ids:
+                name = f"{POSITION_PREFIX}{NULL_DISTANCE}>"
+            ids += [id, self._target_ids[name]]
+            tokens += [token, name]
             offsets += [(start, end), (end, end)]
-        return replace(text, ids=ids, symbols=symbols, offsets=offsets)
+        return replace(text, ids=ids, tokens=tokens, offsets=offsets)
 
-    def places(self, target: Segmented, source: Segmented) -> dict[int, int]:
-        found, words = dict[int, int](), 0
-        for n, (symbol, following) in enumerate(pairwise([*target.symbols, ""])):
-            j = self._place(following, words, source) if is_unknown(symbol) else None
-            if j is not None and 0 <= j < len(source.symbols):
-                found[n] = j
-            words += not symbol.startswith(POSITION)
-        return found
+    def source_positions(self, target: Segmented, source: Segmented) -> dict[int, int]:
+        positions: dict[int, int] = {}
+        num_words = 0  # target tokens so far without annotations
+        for n, (token, following) in enumerate(pairwise([*target.tokens, ""])):
+            j = self._source_position(following, num_words, source) if is_unknown(token) else None
+            if j is not None and 0 <= j < len(source.tokens):
+                positions[n] = j
+            num_words += not token.startswith(POSITION_PREFIX)
+        return positions
 
-    def _said(self, i: int, j: int, source: Segmented) -> str:
-        return f"{POSITION}{j - i:+d}>"
+    def _annotation_token(self, i: int, j: int, source: Segmented) -> str:
+        return f"{POSITION_PREFIX}{j - i:+d}>"
 
-    def _place(self, symbol: str, i: int, source: Segmented) -> int | None:
-        return _place(POSITION, symbol, i)
-
-
-def _distances(head: str, window: int) -> list[str]:
-    return [*(f"{head}{d:+d}>" for d in range(-window, window + 1)), f"{head}{NOTHING}>"]
+    def _source_position(self, token: str, i: int, source: Segmented) -> int | None:
+        return _annotated_position(POSITION_PREFIX, token, i)
 
 
-def _place(head: str, symbol: str, i: int) -> int | None:
-    """Where a symbol says that the source word of target symbol i is."""
-    said = symbol.startswith(head) and symbol not in (SPECIALS[UNK], f"{head}{NOTHING}>")
-    return i + int(symbol[len(head) : -1]) if said else None
+def _distance_tokens(prefix: str, window: int) -> list[str]:
+    return [*(f"{prefix}{d:+d}>" for d in range(-window, window + 1)), f"{prefix}{NULL_DISTANCE}>"]
 
 
-def _nearest(links: Collection[Link], target: Segmented, source: Segmented) -> dict[int, int]:
-    """Of each linked target symbol one source symbol: the nearest place, words to words and marks to marks first."""
-    found: dict[int, int] = {}
-    spoken = [[any(map(str.isalnum, text)) for text in side.texts] for side in (source, target)]
-    for j, i in sorted(
-        links, key=lambda link: (spoken[0][link[0]] != spoken[1][link[1]], abs(link[0] - link[1]), link)
-    ):
-        found.setdefault(i, j)
-    return found
+def _annotated_position(prefix: str, token: str, i: int) -> int | None:
+    """Return the source position that the annotation of target token i refers to, or None."""
+    if not token.startswith(prefix) or token in (SPECIALS[UNK], f"{prefix}{NULL_DISTANCE}>"):
+        return None
+    return i + int(token[len(prefix) : -1])
+
+
+def _nearest_links(links: Collection[Link], target: Segmented, source: Segmented) -> dict[int, int]:
+    """Return one source token per linked target token.
+
+    Links between two words or two punctuation marks are preferred, then the smallest distance.
+    """
+    source_is_word = [any(map(str.isalnum, text)) for text in source.texts]
+    target_is_word = [any(map(str.isalnum, text)) for text in target.texts]
+
+    def rank(link: Link) -> tuple[bool, int, Link]:
+        j, i = link
+        return source_is_word[j] != target_is_word[i], abs(j - i), link
+
+    nearest: dict[int, int] = {}
+    for j, i in sorted(links, key=rank):
+        nearest.setdefault(i, j)
+    return nearest
 
 
 ANNOTATIONS: Implementations[type[Annotation]] = Implementations(data.ANNOTATIONS)
 
 
-def annotation(config: TextConfig, source: Tokenizer, target: Tokenizer) -> Annotation | None:
-    """That of `[text]`, where there is one."""
+def build_annotation(config: TextConfig, source: Tokenizer, target: Tokenizer) -> Annotation | None:
+    """Return the annotation scheme of `[text.annotation]`, or None."""
     return None if config.annotation is None else ANNOTATIONS[config.annotation.type](source, target)
 
 
-def annotated_symbols(config: TextConfig) -> tuple[list[str], list[str]]:
-    """The symbols that `[text]` adds to the vocabularies of source and target."""
-    return ([], []) if config.annotation is None else ANNOTATIONS[config.annotation.type].symbols(config.annotation)
+def annotation_tokens(config: TextConfig) -> tuple[list[str], list[str]]:
+    """Return the tokens that `[text]` adds to the source and target vocabularies."""
+    return ([], []) if config.annotation is None else ANNOTATIONS[config.annotation.type].new_tokens(config.annotation)

@@ -1,4 +1,4 @@
-"""What a target text's words attend to: attention over words, and links from it."""
+"""Attention between the words of a sentence pair, and links from it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,83 +7,94 @@ import numpy as np
 
 from rnnsearch.text.alignments import (
     NO_WORD,
+    AttentionMatrix,
     Link,
-    Weights,
-    attention_of_symbols,
+    attention_over_words,
+    drop_punctuation,
     links_from_attention,
-    links_of_words,
-    symbols_to_words,
-    without_punctuation,
-    word_of_symbol,
+    token_attention,
+    word_links,
+    word_of_token,
     word_spans,
 )
 from rnnsearch.text.tokenizer import Segmented
 
 
 @dataclass(frozen=True)
-class Attended:
-    """A source and a target text, `attention` [T, J] over their symbols with EOS, a row and a column of its own (None:
-    there is none), and what follows from these, which takes as long as a short search: each is found when it is first
-    asked for. read: as `attention_of_symbols`'."""
+class WordAttention:
+    """Attention weights of a sentence pair and the word-level values that follow from them.
+
+    These take as long as a short search, so each is computed on first access.
+    """
 
     source: Segmented
     target: Segmented
-    attention: Weights | None
+    attention: AttentionMatrix | None
+    """[T, J] over tokens, EOS included in both; None for a model without attention."""
     read: bool = False
+    """True if the model is supervised with the links of words it has read (see `token_attention`)."""
 
     @cached_property
     def token_words(self) -> list[int]:
-        """The target's word that each of its symbols lies in, NO_WORD for a mere space."""
-        return word_of_symbol(self.target.text, self.target.offsets)
+        """Index of the target word that each target token lies in; NO_WORD for a token that is only
+        a space.
+        """
+        return word_of_token(self.target.text, self.target.offsets)
 
     @cached_property
-    def weights(self) -> Weights | None:
-        """[target's words, source's words]; None without attention."""
-        if self._by_words is None:
+    def weights(self) -> AttentionMatrix | None:
+        """Attention [target words, source words]; None without attention."""
+        if self._word_level_inputs is None:
             return None
-        found = symbols_to_words(*self._by_words)
-        # A last word may have no symbol of its own.
-        weights = np.zeros([len(word_spans(side.text)) for side in (self.target, self.source)], dtype=found.dtype)
-        weights[: len(found), : found.shape[1]] = found
+        over_words = attention_over_words(*self._word_level_inputs)
+        # Last words without a token of their own have zero rows or columns.
+        shape = (len(word_spans(self.target.text)), len(word_spans(self.source.text)))
+        weights = np.zeros(shape, dtype=over_words.dtype)
+        weights[: len(over_words), : over_words.shape[1]] = over_words
         return weights
 
     @cached_property
-    def words(self) -> tuple[Link, ...]:
-        """(source, target) links of words, zero-based: each target word to what its symbols attend to most."""
-        return () if self._by_words is None else tuple(sorted(links_of_words(*self._by_words)))
+    def word_links(self) -> tuple[Link, ...]:
+        """Sorted (source, target) links of words: each target word and what its tokens attend to most."""
+        return () if self._word_level_inputs is None else tuple(sorted(word_links(*self._word_level_inputs)))
 
     @cached_property
-    def tokens(self) -> tuple[Link, ...]:
-        """The same of symbols."""
-        return () if self._inner is None else tuple(sorted(links_from_attention(self._inner)))
+    def token_links(self) -> tuple[Link, ...]:
+        """Sorted (source, target) links of tokens."""
+        return () if self._token_attention is None else tuple(sorted(links_from_attention(self._token_attention)))
 
     @cached_property
-    def _inner(self) -> Weights | None:
-        """Attention over symbols alone, without EOS, which has its own row and column."""
+    def _token_attention(self) -> AttentionMatrix | None:
+        """Attention between tokens without EOS."""
         if self.attention is None:
             return None
-        return attention_of_symbols(self.attention, len(self.target.ids), self.read)[:, : len(self.source.ids)]
+        return token_attention(self.attention, len(self.target.ids), self.read)[:, : len(self.source.ids)]
 
     @cached_property
-    def _by_words(self) -> tuple[Weights, list[int], list[int]] | None:
-        """That with the words of its columns and rows, punctuation apart; None without attention."""
-        if self._inner is None:
+    def _word_level_inputs(self) -> tuple[AttentionMatrix, list[int], list[int]] | None:
+        """Token attention with the word index of each column and row, punctuation excluded."""
+        if self._token_attention is None:
             return None
-        source, target = self.source, self.target
-        columns = without_punctuation(word_of_symbol(source.text, source.offsets), source.text, source.offsets)
-        pieces, words = _pieces(target, without_punctuation(self.token_words, target.text, target.offsets))
-        return self._inner[pieces], columns, words
+        source = self.source
+        target = self.target
+        columns = drop_punctuation(word_of_token(source.text, source.offsets), source.text, source.offsets)
+        rows, words = _repeat_per_word(target, drop_punctuation(self.token_words, target.text, target.offsets))
+        return self._token_attention[rows], columns, words
 
 
-def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:
-    """The symbols and their words, a symbol once for each word: an unknown one may stand for several."""
-    pieces, found = list[int](), list[int]()
+def _repeat_per_word(target: Segmented, token_words: list[int]) -> tuple[list[int], list[int]]:
+    """Return token indices and their words, with a token repeated for each word that it covers.
+
+    The replacement of an unknown token may consist of several words.
+    """
+    tokens: list[int] = []
+    words: list[int] = []
     starts = [start for start, _ in word_spans(target.text)]
-    for n, (first, (_, end)) in enumerate(zip(words, target.offsets, strict=True)):
+    for token, (first, (_, end)) in enumerate(zip(token_words, target.offsets, strict=True)):
         last = first
         while NO_WORD != last < len(starts) - 1 and starts[last + 1] < end:
             last += 1
-        own = range(first, last + 1)
-        pieces += [n] * len(own)
-        found += own
-    return pieces, found
+        covered = range(first, last + 1)
+        tokens += [token] * len(covered)
+        words += covered
+    return tokens, words

@@ -1,12 +1,13 @@
-"""Phrases that a text must not hold, as an automaton over its characters, and over the symbols that spell it.
+"""Automata that detect banned phrases in a text, over characters and over tokens.
 
-A text holds a phrase where it has it letter for letter, and where the phrase begins or ends with a letter, mark or
-digit, no other stands beside: `Hund` is in `der Hund.` and in `Hund-Katze`, not in `Hunde`. So whether it is there can
-be known one character later only; until then it is pending.
+A text contains a phrase if it occurs letter for letter, and if no word character is adjacent to a
+word character at the phrase's start or end: `Hund` is in `der Hund.` and in `Hund-Katze`, but not
+in `Hunde`. So a match is certain only one character later; until then it is pending.
 
-The automaton is that of Aho & Corasick (1975, "Efficient string matching: an aid to bibliographic search"): a state is
-the longest end of the text that begins a phrase, but for ends that begin inside a word. Characters that no phrase has
-are of two classes, inside words or not.
+The automaton is that of Aho & Corasick (1975, "Efficient string matching: an aid to bibliographic
+search"). A state is the longest suffix of the text that is a prefix of a phrase, except for
+suffixes that start inside a word. Characters that occur in no phrase form two classes: word
+characters and others. `search.banned` masks tokens with it.
 """
 
 import codecs
@@ -20,35 +21,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.languages import unspaced_letter
+from rnnsearch.text.languages import is_unspaced_letter
 
-HELD = 0
-"""The state of texts that hold a phrase."""
-START, IN_WORD = 1, 2
-"""Of those that end with the beginning of none: where a word may begin, and inside of one."""
-OTHER, LETTER = 0, 1
-"""Classes of characters that no phrase has: between words, and inside them."""
+MATCHED = 0
+"""State of texts that contain a phrase."""
+START = 1
+"""State of texts after which a word may start, with no phrase in progress."""
+INSIDE_WORD = 2
+"""State of texts that end inside a word, with no phrase in progress."""
+OTHER_CLASS = 0
+"""Class of non-word characters that occur in no phrase."""
+LETTER_CLASS = 1
+"""Class of word characters that occur in no phrase."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @cache
-def inside_word(character: str) -> bool:
-    """Whether it is a letter, a mark, a digit, or what else `words` counts as inside of words."""
+def is_word_character(character: str) -> bool:
+    """Return True for letters, marks, digits, and the other word characters of `words`."""
     return unicodedata.category(character)[0] in "LMN" or character in "_\u200c\u200d"
 
 
-def goes_on(spelling: bytes) -> bool:
-    """Whether what a symbol spells (UTF-8) goes on with a word that stands before it; bytes that are no character yet
-    do, for they are of letters mostly. Where no spaces are written a word ends anywhere."""
-    first = spelling.decode(errors="replace")[:1]
-    return first == REPLACEMENT or (first != "" and inside_word(first) and not unspaced_letter(first))
+def continues_word(token: bytes) -> bool:
+    """Return True if a token continues the word before it.
+
+    Bytes that are not yet a character do, because most such characters are letters. In scripts
+    without spaces a word ends anywhere.
+
+    Args:
+        token: The UTF-8 that the token adds to a text.
+    """
+    first = token.decode(errors="replace")[:1]
+    return first == REPLACEMENT or (first != "" and is_word_character(first) and not is_unspaced_letter(first))
 
 
 class BannedPhrases:
-    """Phrases, at least one, and the states that texts leave their automaton in."""
+    """An automaton over characters for one or more phrases."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
-        """Errors: RnnsearchError for a phrase of nothing but space, or without any phrase."""
+        """Build the automaton.
+
+        Raises:
+            RnnsearchError: There is no phrase, or one is only white space.
+        """
         self.phrases = tuple(dict.fromkeys(phrase.strip() for phrase in phrases))
         if not self.phrases or not all(self.phrases):
             raise RnnsearchError(f"banned must be phrases that are not empty; got {list(self.phrases)}")
@@ -56,198 +71,218 @@ class BannedPhrases:
         self._build()
 
     def _build(self) -> None:
-        """The states: of a phrase's beginnings one each, which say where one more character leads. All others lead
-        where the state of the longest shorter end of the text does, so a state holds nothing of them."""
-        self._inside = np.array([False, True, *map(inside_word, self._classes)])
-        """Of each class, whether it is inside words."""
-        size, count = len(self._inside), IN_WORD + 1
-        goes: dict[int, int] = {}
+        """Build the states and transitions.
+
+        Each prefix of a phrase is a state, and stores only the transitions that extend the prefix. All other
+        transitions are those of the state of the longest shorter suffix (`_fallback`).
+        """
+        # [classes]: True for classes of word characters
+        self._is_letter_class = np.array([False, True, *map(is_word_character, self._classes)])
+        num_classes = len(self._is_letter_class)
+
+        # The trie: keys are state * num_classes + class, grouped by depth.
+        count = INSIDE_WORD + 1
+        transitions: dict[int, int] = {}
         levels: list[list[int]] = [[] for _ in range(max(map(len, self.phrases)))]
-        ends: dict[int, bool] = {}
+        ends: dict[int, bool] = {}  # final states; True if the phrase ends with a word character
         for phrase in self.phrases:
-            node = START
-            for level, number in zip(levels, self.classes(phrase), strict=False):
-                key = node * size + number
-                if key not in goes:
-                    goes[key] = count
+            state = START
+            for level, cls in zip(levels, self.character_classes(phrase), strict=False):
+                key = state * num_classes + cls
+                if key not in transitions:
+                    transitions[key] = count
                     level.append(key)
                     count += 1
-                node = goes[key]
-            ends[node] = inside_word(phrase[-1])
-        self._goes, self._back = goes, [START] * count
-        """The state after a state's class, by state * classes + class; of each state, that of the longest end."""
-        pending, held = [False] * count, [False] * count
-        for key in chain.from_iterable(levels):
-            parent, number = divmod(key, size)
-            root = IN_WORD if self._inside[number] else START
-            node, back = goes[key], root if parent == START else self._next(self._back[parent], number)
-            self._back[node] = back
-            pending[node] = pending[back] or ends.get(node, False)
-            held[node] = held[back] or not ends.get(node, True)
-        self.pending = np.array(pending)
-        """[S], whether the text holds a phrase if it ends here, or goes on with what is inside of no word."""
-        self._goes = {key: HELD if held[node] else node for key, node in goes.items()}
-        roots = [[self._next(state, number) for number in range(size)] for state in (START, IN_WORD)]
-        self._roots = np.array([[HELD] * size, *roots])
-        """[3, classes], the state after one more character of the three that no phrase begins in."""
+                state = transitions[key]
+            ends[state] = is_word_character(phrase[-1])
 
-    def _next(self, state: int, number: int) -> int:
-        """The state after one more character, if none is held."""
-        while state > IN_WORD:
-            found = self._goes.get(state * len(self._inside) + number)
-            if found is not None:
-                return found
-            state = self._back[state]
-        inside = self._inside[number]
-        root = IN_WORD if inside else START
-        # Inside a word none begins.
-        return root if inside and state == IN_WORD else self._goes.get(START * len(self._inside) + number, root)
+        # Fallbacks, breadth first.
+        self._transitions = transitions
+        self._fallback = [START] * count
+        pending = [False] * count
+        matched = [False] * count
+        for key in chain.from_iterable(levels):
+            parent, cls = divmod(key, num_classes)
+            root = INSIDE_WORD if self._is_letter_class[cls] else START
+            state = transitions[key]
+            fallback = root if parent == START else self._next(self._fallback[parent], cls)
+            self._fallback[state] = fallback
+            pending[state] = pending[fallback] or ends.get(state, False)
+            matched[state] = matched[fallback] or not ends.get(state, True)
+        self.pending = np.array(pending)
+        """[S], True if the text contains a phrase if it ends here or continues with a non-word character."""
+        self._transitions = {key: MATCHED if matched[state] else state for key, state in transitions.items()}
+        roots = []
+        for state in (START, INSIDE_WORD):
+            roots.append([self._next(state, cls) for cls in range(num_classes)])
+        # [3, classes]: transitions of the three states in which no phrase is in progress
+        self._root_transitions = np.array([[MATCHED] * num_classes, *roots])
+
+    def _next(self, state: int, cls: int) -> int:
+        """Return the state after one more character, ignoring pending matches."""
+        num_classes = len(self._is_letter_class)
+        while state > INSIDE_WORD:
+            following = self._transitions.get(state * num_classes + cls)
+            if following is not None:
+                return following
+            state = self._fallback[state]
+        is_letter = self._is_letter_class[cls]
+        root = INSIDE_WORD if is_letter else START
+        if is_letter and state == INSIDE_WORD:  # no phrase starts inside a word
+            return root
+        return self._transitions.get(START * num_classes + cls, root)
 
     def __len__(self) -> int:
-        """S."""
+        """Return the number of states S."""
         return len(self.pending)
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.int64], ...]:
-        """The keys of `_goes` in order, where they lead, and `_back`."""
-        keys = np.array(sorted(self._goes))
-        return keys, np.array([self._goes[key] for key in keys.tolist()]), np.array(self._back)
+        """Sorted keys of `_transitions`, their values, and `_fallback`, as arrays."""
+        keys = np.array(sorted(self._transitions))
+        return keys, np.array([self._transitions[key] for key in keys.tolist()]), np.array(self._fallback)
 
-    def next(self, states: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The states after one more character of texts in some states, by its class in each."""
-        keys, goals, back = self._table
-        found = self._roots[np.minimum(states, IN_WORD), numbers]
-        left = np.flatnonzero(states > IN_WORD)
-        own, asked = states[left], numbers[left]
-        held = self.pending[own] & ~self._inside[asked]
-        found[left[held]] = HELD
-        left, own, asked = left[~held], own[~held], asked[~held]
-        while len(left):
-            wanted = own * len(self._inside) + asked
-            places = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-            goes = keys[places] == wanted
-            found[left[goes]] = goals[places[goes]]
-            left, own, asked = left[~goes], back[own[~goes]], asked[~goes]
-            none = own <= IN_WORD
-            found[left[none]] = self._roots[own[none], asked[none]]
-            left, own, asked = left[~none], own[~none], asked[~none]
-        return found
+    def advance_all(self, states: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the states of several texts after one more character of the given classes."""
+        keys, values, fallback = self._table
+        result = self._root_transitions[np.minimum(states, INSIDE_WORD), classes]
+        # Indices, current states and classes of the texts that are not resolved yet.
+        open_texts = np.flatnonzero(states > INSIDE_WORD)
+        current = states[open_texts]
+        cls = classes[open_texts]
+        matched = self.pending[current] & ~self._is_letter_class[cls]
+        result[open_texts[matched]] = MATCHED
+        open_texts, current, cls = open_texts[~matched], current[~matched], cls[~matched]
+        while len(open_texts):
+            wanted = current * len(self._is_letter_class) + cls
+            indices = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+            found = keys[indices] == wanted
+            result[open_texts[found]] = values[indices[found]]
+            open_texts, current, cls = open_texts[~found], fallback[current[~found]], cls[~found]
+            at_root = current <= INSIDE_WORD
+            result[open_texts[at_root]] = self._root_transitions[current[at_root], cls[at_root]]
+            open_texts, current, cls = open_texts[~at_root], current[~at_root], cls[~at_root]
+        return result
 
     def root(self, state: int) -> int:
-        """The state of texts that end as those in a state do, with the beginning of no phrase."""
-        while state > IN_WORD:
-            state = self._back[state]
+        """Return the state of texts with the same end but no phrase in progress."""
+        while state > INSIDE_WORD:
+            state = self._fallback[state]
         return state
 
-    def row(self, state: int) -> NDArray[np.int64]:
-        """[classes], the state after one more character of each class."""
-        return self.next(np.full(len(self._inside), state), np.arange(len(self._inside)))
+    def transitions(self, state: int) -> NDArray[np.int64]:
+        """Return the state after one more character of each class, [classes]."""
+        num_classes = len(self._is_letter_class)
+        return self.advance_all(np.full(num_classes, state), np.arange(num_classes))
 
-    def classes(self, text: str) -> list[int]:
-        """The classes of a text's characters."""
-        return [self._classes.get(c, LETTER if inside_word(c) else OTHER) for c in text]
+    def character_classes(self, text: str) -> list[int]:
+        """Return the class of each character of a text."""
+        return [self._classes.get(c, LETTER_CLASS if is_word_character(c) else OTHER_CLASS) for c in text]
 
-    def after(self, state: int, text: str) -> int:
-        """The state after a text that follows one in `state`."""
-        for number in self.classes(text):
-            if state == HELD or (self.pending[state] and not self._inside[number]):
-                return HELD
-            state = self._next(state, number)
+    def advance(self, state: int, text: str) -> int:
+        """Return the state after appending a text to one in `state`."""
+        for cls in self.character_classes(text):
+            if state == MATCHED or (self.pending[state] and not self._is_letter_class[cls]):
+                return MATCHED
+            state = self._next(state, cls)
         return state
 
-    def held(self, text: str) -> bool:
-        """Whether a text holds a phrase."""
-        return self.begun(text) or bool(self.pending[self.after(START, text)])
+    def occurs_in(self, text: str) -> bool:
+        """Return True if a text contains a phrase."""
+        return self.is_certain_in(text) or bool(self.pending[self.advance(START, text)])
 
-    def begun(self, text: str) -> bool:
-        """Whether it does, whatever follows it."""
-        return self.after(START, text) == HELD
+    def is_certain_in(self, text: str) -> bool:
+        """Return True if a text contains a phrase, whatever follows it."""
+        return self.advance(START, text) == MATCHED
 
 
-class SpelledStates:
-    """The automaton over symbols: texts of their spellings, one after another, with the space before the first.
+class TokenAutomaton:
+    """The automaton over tokens: texts are concatenated tokens, with the space before the first.
 
-    A symbol may be bytes that are no character yet; so beside the automaton's own states there are those of whole
-    characters and the bytes after them. Rows are made when they are first asked for.
+    A token may be bytes that are not a character yet. In addition to the states of `BannedPhrases`, there are
+    therefore states of complete characters followed by some bytes. Transitions are computed on first use.
     """
 
-    def __init__(self, banned: BannedPhrases, spellings: Sequence[bytes]) -> None:
-        """`spellings`: the UTF-8 that each symbol adds to a text."""
+    def __init__(self, banned: BannedPhrases, token_bytes: Sequence[bytes]) -> None:
+        """Build the automaton for the tokens that add these bytes (UTF-8) to a text."""
         self.banned = banned
-        self._within: list[tuple[int, bytes]] = []
-        self._numbers: dict[tuple[int, bytes], int] = {}
-        self._rows: dict[int, NDArray[np.int32]] = {}
-        each = [_decoded(spelling) for spelling in spellings]
-        self._broken = {n: spellings[n] for n, text in enumerate(each) if text is None}
-        self._empty = [n for n, text in enumerate(each) if text == ""]
-        texts = [banned.classes(text or "") for text in each]
-        self.letters = {n: own[0] for n, own in enumerate(texts) if len(own) == 1}
-        """Symbols of one character, and its class."""
-        self._longest = np.array(sorted(range(len(texts)), key=lambda n: -len(texts[n])), dtype=np.int64)
-        sizes = np.array([len(texts[n]) for n in self._longest])
-        counts = [int((sizes > place).sum()) for place in range(int(sizes.max(initial=1)))]
-        self._columns = [
-            np.array([texts[n][place] for n in self._longest[:count]], dtype=np.int64)
-            for place, count in enumerate(counts)
-        ]
-        """The classes of the first character of each that has one, of the second, ..."""
+        self._partial_states: list[tuple[int, bytes]] = []  # state of the complete characters, bytes after them
+        self._partial_ids: dict[tuple[int, bytes], int] = {}
+        self._transitions: dict[int, NDArray[np.int32]] = {}
+        texts = [_decode(encoded) for encoded in token_bytes]
+        self._byte_tokens = {token: token_bytes[token] for token, text in enumerate(texts) if text is None}
+        self._empty_tokens = [token for token, text in enumerate(texts) if text == ""]
+        classes = [banned.character_classes(text or "") for text in texts]
+        self.single_characters = {token: row[0] for token, row in enumerate(classes) if len(row) == 1}
+        """Character class of each token of one character."""
+        # Tokens by descending length, so that those with an n-th character are a prefix of the order.
+        self._by_length = np.array(sorted(range(len(texts)), key=lambda n: -len(classes[n])), dtype=np.int64)
+        lengths = np.array([len(classes[token]) for token in self._by_length])
+        self._columns = []  # classes of the n-th character of each token that has one
+        for position in range(int(lengths.max(initial=1))):
+            longer = self._by_length[: int((lengths > position).sum())]
+            self._columns.append(np.array([classes[token][position] for token in longer], dtype=np.int64))
 
     def __len__(self) -> int:
-        """V."""
-        return len(self._longest)
+        """Return the vocabulary size V."""
+        return len(self._by_length)
 
-    def row(self, state: int) -> NDArray[np.int32]:
-        """[V], the state after each symbol; START is that of the empty text."""
-        if state not in self._rows:
-            self._rows[state] = self._made(*self._parts(state))
-        return self._rows[state]
+    def transitions(self, state: int) -> NDArray[np.int32]:
+        """Return the state after each token, [V]; START is the state of the empty text."""
+        if state not in self._transitions:
+            self._transitions[state] = self._compute_transitions(*self._split_state(state))
+        return self._transitions[state]
 
-    def pending(self, states: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Whether texts in some states hold a phrase if they end there."""
-        return self.banned.pending[[self._parts(int(state))[0] for state in states]]
+    def is_pending(self, states: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """Return True for each state in which a text contains a phrase if it ends there."""
+        return self.banned.pending[[self._split_state(int(state))[0] for state in states]]
 
-    def within_character(self, state: int) -> bool:
-        """Whether its last bytes are no character yet."""
-        return bool(self._parts(state)[1])
+    def inside_character(self, state: int) -> bool:
+        """Return True if the last bytes are not a complete character."""
+        return bool(self._split_state(state)[1])
 
-    def _parts(self, state: int) -> tuple[int, bytes]:
-        """The automaton's state, and the bytes after it."""
-        own = len(self.banned)
-        return (state, b"") if state < own else self._within[state - own]
+    def _split_state(self, state: int) -> tuple[int, bytes]:
+        """Return the state of the complete characters, and the bytes after them."""
+        num_states = len(self.banned)
+        return (state, b"") if state < num_states else self._partial_states[state - num_states]
 
-    def _state(self, whole: int, rest: bytes) -> int:
-        if not rest or whole == HELD:
-            return whole
-        if (whole, rest) not in self._numbers:
-            self._numbers[whole, rest] = len(self.banned) + len(self._within)
-            self._within.append((whole, rest))
-        return self._numbers[whole, rest]
+    def _join_state(self, state: int, remainder: bytes) -> int:
+        if not remainder or state == MATCHED:
+            return state
+        key = (state, remainder)
+        if key not in self._partial_ids:
+            self._partial_ids[key] = len(self.banned) + len(self._partial_states)
+            self._partial_states.append(key)
+        return self._partial_ids[key]
 
-    def _made(self, whole: int, rest: bytes) -> NDArray[np.int32]:
-        # Bytes that no character comes of are shown as one, between words.
-        begun = self.banned.after(whole, REPLACEMENT) if rest else whole
-        row, root = self.banned.row(begun), self.banned.root(begun)
-        if root == begun:
-            found, other = np.full(len(self), begun, dtype=np.int32), np.ones(len(row), dtype=bool)
-        else:  # what does not go on with a phrase comes to where it does without one
-            found, other = self.row(root).copy(), row != self.banned.row(root)
-        own = np.flatnonzero(other[self._columns[0]])
-        after = row[self._columns[0][own]]
+    def _compute_transitions(self, state: int, remainder: bytes) -> NDArray[np.int32]:
+        # Bytes that never become a character are displayed as one replacement character, a non-word character.
+        start = self.banned.advance(state, REPLACEMENT) if remainder else state
+        by_class = self.banned.transitions(start)
+        root = self.banned.root(start)
+        if root == start:
+            result = np.full(len(self), start, dtype=np.int32)
+            differs = np.ones(len(by_class), dtype=bool)
+        else:  # a token that does not continue a phrase has the same transition as from the root
+            result = self.transitions(root).copy()
+            differs = by_class != self.banned.transitions(root)
+        tokens = np.flatnonzero(differs[self._columns[0]])
+        states = by_class[self._columns[0][tokens]]
         for column in self._columns[1:]:
-            count = np.searchsorted(own, len(column))
-            after[:count] = self.banned.next(after[:count], column[own[:count]])
-        found[self._longest[own]] = after
-        for symbol, spelling in self._broken.items():
+            count = np.searchsorted(tokens, len(column))
+            states[:count] = self.banned.advance_all(states[:count], column[tokens[:count]])
+        result[self._by_length[tokens]] = states
+        for token, encoded in self._byte_tokens.items():
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            text = decoder.decode(rest + spelling)
-            found[symbol] = self._state(self.banned.after(whole, text), decoder.getstate()[0])
-        found[self._empty] = self._state(whole, rest)
-        return found
+            text = decoder.decode(remainder + encoded)
+            result[token] = self._join_state(self.banned.advance(state, text), decoder.getstate()[0])
+        result[self._empty_tokens] = self._join_state(state, remainder)
+        return result
 
 
-def _decoded(spelling: bytes) -> str | None:
-    """Its text; None where it is no whole characters."""
+def _decode(encoded: bytes) -> str | None:
+    """Return the text of the bytes, or None if they are not complete characters."""
     try:
-        return spelling.decode()
+        return encoded.decode()
     except UnicodeDecodeError:
         return None

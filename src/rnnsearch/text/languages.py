@@ -1,4 +1,9 @@
-"""Languages: their English names, how those without spaces are measured, and which of a few a text is in."""
+"""Languages: English names, lengths and BLEU tokenisers of languages without spaces, and language
+detection.
+
+`detect` ranks a few candidate languages for the translation page; `is_other_language` uses
+py3langid to find sentence pairs in wrong languages when a corpus is cleaned.
+"""
 
 import re
 import unicodedata
@@ -35,8 +40,10 @@ _SCRIPTS = {
     "KHMER": ("km",), "LAO": ("lo",), "MALAYALAM": ("ml",), "MYANMAR": ("my",), "SINHALA": ("si",),
     "TAMIL": ("ta",), "TELUGU": ("te",), "THAI": ("th",),
 }  # fmt: skip
-"""The first word of a character's Unicode name -> the languages written so; every other language is in LATIN."""
-_NOT_LATIN = {code for codes in _SCRIPTS.values() for code in codes}
+"""Languages by script, which is the first word of a character's Unicode name; all other languages
+are in LATIN.
+"""
+_NON_LATIN_LANGUAGES = {code for codes in _SCRIPTS.values() for code in codes}
 
 _WORDS = {
     "cs": "a se je na že to v s z do i o jsem ale jako který",
@@ -64,105 +71,118 @@ _FREQUENT = {code: frozenset(words.split()) for code, words in _WORDS.items()}
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def base(code: str) -> str:
-    """A language code without its variant: `en` of `en-GB`."""
+def base_language(code: str) -> str:
+    """Return a language code without its region or script: `en` for `en-GB`."""
     return re.split("[-_]", code.lower(), maxsplit=1)[0]
 
 
-class Unspaced(NamedTuple):
-    """How a language written without spaces between words is measured."""
+class UnspacedLanguage(NamedTuple):
+    """Measures for a language that is written without spaces between words."""
 
-    characters: float
-    """About so many stand for one word of a language with spaces."""
-    bleu: str
-    """sacreBLEU's tokeniser. Japanese is scored by characters, for MeCab is not among our dependencies."""
+    characters_per_word: float
+    """Mean number of characters per word of a language with spaces."""
+    bleu_tokeniser: str
+    """sacreBLEU's tokeniser; Japanese is scored by characters, because MeCab is not a dependency."""
 
 
-UNSPACED = {
-    "ja": Unspaced(2.5, "char"),
-    "km": Unspaced(6.0, "char"),
-    "lo": Unspaced(5.0, "char"),
-    "my": Unspaced(7.0, "char"),
-    "th": Unspaced(5.0, "char"),
-    "zh": Unspaced(1.7, "zh"),
+UNSPACED_LANGUAGES = {
+    "ja": UnspacedLanguage(2.5, "char"),
+    "km": UnspacedLanguage(6.0, "char"),
+    "lo": UnspacedLanguage(5.0, "char"),
+    "my": UnspacedLanguage(7.0, "char"),
+    "th": UnspacedLanguage(5.0, "char"),
+    "zh": UnspacedLanguage(1.7, "zh"),
 }
-"""Where spaces tell neither words nor sentences apart: the one table for lengths, sentence ends and BLEU."""
+"""Languages in which spaces separate neither words nor sentences; used for lengths, sentence ends
+and BLEU.
+"""
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f\s]+")
+_NON_ASCII = re.compile(r"[^\x00-\x7f\s]+")
 
 
 @cache
-def unspaced(language: str | None) -> Unspaced | None:
-    """How a language (a code, or none) is measured; None where it is written with spaces."""
-    return UNSPACED.get(base(language or ""))
+def unspaced_language(language: str | None) -> UnspacedLanguage | None:
+    """Return the measures of a language code, or None for a language with spaces, or without a
+    code.
+    """
+    return UNSPACED_LANGUAGES.get(base_language(language or ""))
 
 
-def length(text: str, language: str) -> int:
-    """Words of a text: what stands between spaces; in a language without them its characters, as many as stand for a
-    word together, and each Latin word or number among them."""
-    measure = unspaced(language)
+def length_in_words(text: str, language: str) -> int:
+    """Return the number of words of a text.
+
+    In a language without spaces, characters are divided by the mean word length, and each Latin
+    word or number counts as one word.
+    """
+    measure = unspaced_language(language)
     if measure is None:
         return len(text.split())
-    characters = sum(map(len, _BEYOND_ASCII.findall(text)))
-    words = ceil(characters / measure.characters) + len(_ASCII_WORD.findall(text))
+    characters = sum(map(len, _NON_ASCII.findall(text)))
+    words = ceil(characters / measure.characters_per_word) + len(_ASCII_WORD.findall(text))
     return words or int(bool(text.strip()))
 
 
 def language_name(code: str) -> str:
-    """The English name of a language code, with its variant; the code itself where it is not known."""
-    name = NAMES.get(base(code))
-    variant = code[len(base(code)) + 1 :]
-    return code if name is None else f"{name} ({variant})" if variant else name
-
-
-def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
-    """Languages of `among` by how well the text fits them, best first, with shares that sum to 1.
-
-    By the share of letters in a language's script, and of words among its most frequent ones where those
-    are known. Of equals the first of `among` comes first.
+    """Return the English name of a language code with its variant, or the code itself if it is
+    unknown.
     """
-    letters = Counter(script for character in text[:5000] if (script := _script(character)))
+    name = NAMES.get(base_language(code))
+    variant = code[len(base_language(code)) + 1 :]
+    if name is None:
+        return code
+    return f"{name} ({variant})" if variant else name
+
+
+def detect(text: str, candidates: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the candidate languages with probabilities that sum to 1, most probable first.
+
+    The score of a language is the fraction of letters in its script, weighted by the fraction of
+    words that are among its most frequent ones, if those are known. Ties keep the order of the
+    candidates.
+    """
+    scripts = map(_script, text[:5000])
+    letters = Counter(script for script in scripts if script)
     words = Counter(word.lower() for word in _WORD.findall(text[:5000]))
-    fits = [_fit(base(code), letters, words) for code in among]
-    total = sum(fits)
-    shares = [fit / total if total else 1 / len(fits) for fit in fits]
-    return sorted(zip(among, shares, strict=True), key=lambda pair: -pair[1])
+    scores = [_language_score(base_language(code), letters, words) for code in candidates]
+    total = sum(scores)
+    probabilities = [score / total if total else 1 / len(scores) for score in scores]
+    return sorted(zip(candidates, probabilities, strict=True), key=lambda pair: -pair[1])
 
 
 def _script(character: str) -> str:
-    """The script of a letter; empty for other characters."""
+    """Return the script of a letter, or an empty string for other characters."""
     return unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
 
 
-def unspaced_letter(character: str) -> bool:
-    """Whether it is of a script that is written without spaces between words."""
-    return any(code in UNSPACED for code in _SCRIPTS.get(_script(character), ()))
+def is_unspaced_letter(character: str) -> bool:
+    """Return True for a letter of a script that is written without spaces between words."""
+    return any(code in UNSPACED_LANGUAGES for code in _SCRIPTS.get(_script(character), ()))
 
 
-def _fit(code: str, letters: Counter[str], words: Counter[str]) -> float:
-    """How well a text fits a language, at least 0."""
+def _language_score(code: str, letters: Counter[str], words: Counter[str]) -> float:
+    """Return how well a text fits a language, at least 0."""
     total = max(letters.total(), 1)
-    if code in _NOT_LATIN:
-        own = sum(n for script, n in letters.items() if code in _SCRIPTS.get(script, ()))
+    if code in _NON_LATIN_LANGUAGES:
+        in_script = sum(n for script, n in letters.items() if code in _SCRIPTS.get(script, ()))
     else:
-        own = letters["LATIN"]
+        in_script = letters["LATIN"]
     frequent = _FREQUENT.get(code, frozenset())
     hits = sum(n for word, n in words.items() if word in frequent)
-    # A text in the right script alone still fits; each frequent word says far more.
-    return own / total * (0.05 + hits / max(words.total(), 1))
+    # The script alone gives a low score; frequent words are much stronger evidence.
+    return in_script / total * (0.05 + hits / max(words.total(), 1))
 
 
-# Which texts are in another language than they should be, by py3langid: naive Bayes over byte n-grams (Lui & Baldwin
-# 2012), 139 languages, in a file of some MB that comes with the library.
-
-SURE = 0.5
-"""The probability that another language must have. It is calibrated, and short texts seldom reach it."""
-MARGIN = 10.0
-"""How many times as probable as its own language: a close relative (Danish, Norwegian) is seldom so much."""
+# Language identification by py3langid: naive Bayes over byte n-grams (Lui & Baldwin 2012) for 139 languages. The
+# model is a file of a few MB in the library.
+MIN_PROBABILITY = 0.5
+"""Minimum probability of another language. It is calibrated; short texts seldom reach it."""
+MIN_PROBABILITY_RATIO = 10.0
+"""Minimum ratio to the expected language's probability; close relatives (Danish, Norwegian) seldom
+reach it.
+"""
 NO_LANGUAGE = "zxx"
-"""py3langid's name for numbers, markup and the like, which stand in texts of any language."""
-_NAMED = {"nb": "no"}
-"""Codes that it has another name for."""
+"""py3langid's code for numbers, markup and the like, which occur in texts of any language."""
+_PY3LANGID_CODES = {"nb": "no"}  # codes that py3langid names differently
 
 
 @cache
@@ -172,21 +192,28 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def _code(language: str) -> str:
-    return _NAMED.get(base(language), base(language))
+def _py3langid_code(language: str) -> str:
+    return _PY3LANGID_CODES.get(base_language(language), base_language(language))
 
 
-def require_identified(languages: Sequence[str]) -> None:
-    """Errors: ConfigError for a language that is not known here."""
+def require_identifiable(languages: Sequence[str]) -> None:
+    """Raise ConfigError if py3langid does not know one of the languages."""
     for language in languages:
-        if _code(language) not in _identifier().labels:
-            raise ConfigError([f'data.cleaning.language_id: must be of languages that it can tell; got "{language}"'])
+        if _py3langid_code(language) not in _identifier().labels:
+            raise ConfigError(
+                [f'data.cleaning.language_id: must be for languages that can be identified; got "{language}"']
+            )
 
 
-def in_another_language(text: str, language: str) -> bool:
-    """Whether a text is clearly not in its language: another one is as probable as `SURE` or more, and more than
-    `MARGIN` times as probable. A text that says little of its language is taken to be in it."""
+def is_other_language(text: str, language: str) -> bool:
+    """Return True if a text is clearly not in its language.
+
+    Another language must have at least `MIN_PROBABILITY`, and more than `MIN_PROBABILITY_RATIO`
+    times the probability of the expected one. A text with little evidence is accepted.
+    """
     probabilities: dict[str, float] = dict(_identifier().rank(text))
     best = max(probabilities, key=probabilities.__getitem__)
-    own, most = probabilities[_code(language)], probabilities[best]
-    return best != NO_LANGUAGE and most >= SURE and most > MARGIN * own
+    expected = probabilities[_py3langid_code(language)]
+    if best == NO_LANGUAGE:
+        return False
+    return probabilities[best] >= MIN_PROBABILITY and probabilities[best] > MIN_PROBABILITY_RATIO * expected

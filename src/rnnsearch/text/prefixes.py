@@ -1,8 +1,9 @@
-"""The beginning of a text, typed by a user, as what a translation's symbols must begin with.
+"""Target prefixes that a user has typed, as constraints on the tokens of a translation.
 
-Whole words are the symbols that they are segmented into. The last word may go on, and be another: `Hun` may become
-`Hund` or `Hunderte`, which begin with other symbols. So of it the bytes are given, and for each of them the symbols
-that agree.
+Complete words become the tokens that they are segmented into. The last word may be incomplete:
+`Hun` may become `Hund` or `Hunderte`, which start with other tokens. For its bytes, every token is
+allowed that agrees with them (`ByteContinuations`), and search (`search.prefixes`) follows these
+byte by byte.
 """
 
 from bisect import bisect_left
@@ -11,98 +12,121 @@ from typing import NamedTuple
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 
-LONGEST_END = 8
-"""Symbols of a last word that may be spelled otherwise, at most: a text without spaces is one long word."""
+MAX_OPEN_TOKENS = 8
+"""Maximum number of tokens of the last word that may be segmented differently.
+
+A text without spaces is one long word.
+"""
 
 
-Rest = tuple[tuple[int, ...], ...]
-"""For each byte of what is to be spelled, the symbols that may come where the bytes before it are. Empty: nothing."""
+ByteContinuations = tuple[tuple[int, ...], ...]
+"""For each byte position of the open text, the tokens that may follow at that position; empty if
+nothing is open.
+"""
 
 
 class Prefix(NamedTuple):
-    """What a translation must begin with."""
+    """A text that a translation must start with."""
 
     text: str
     ids: tuple[int, ...]
-    """Its first symbols."""
-    rest: Rest
-    """What is to be spelled after them."""
+    """Tokens that the translation must start with."""
+    continuations: ByteContinuations
+    """Allowed tokens for the open text after them."""
     unknown: dict[int, str]
-    """What each UNK among `ids`, by its place, stands for."""
+    """Text of each UNK among `ids`, by index."""
 
 
-class Prefixes:
-    """Reads prefixes for a tokenizer. Of whole words, one without a symbol may follow a prefix that ends with a space,
-    but not where the model `spells` it, for what it spells may lack the space."""
+class PrefixReader:
+    """Converts prefixes for a tokenizer.
 
-    def __init__(self, tokenizer: Tokenizer, spells: bool = False) -> None:
+    In a word-level vocabulary, an unknown word may follow a prefix that ends with a space. This
+    does not apply if the model decodes unknown words by characters, because these may not start
+    with the space.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, char_decoding: bool = False) -> None:
+        """Prepare the sorted token texts.
+
+        Args:
+            tokenizer: The target tokenizer.
+            char_decoding: True if the model decodes unknown words by characters.
+        """
         self._tokenizer = tokenizer
-        self._words = sorted(tokenizer.unknown) if tokenizer.type == "words" and not spells else []
-        """The symbols that stand for some word or other, with the space before it."""
-        spelled = enumerate(tokenizer.spellings())
-        known = sorted(
-            (spelling, id)
-            for id, spelling in spelled
-            if id >= len(SPECIALS) and spelling and id not in tokenizer.unknown
-        )
-        self._spellings = [spelling for spelling, _ in known]
+        # Tokens that represent any word, with the space before it.
+        self._unknown_ids = sorted(tokenizer.unknown_ids) if tokenizer.type == "words" and not char_decoding else []
+        known = []
+        for id, text in enumerate(tokenizer.token_bytes()):
+            if id >= len(SPECIALS) and text and id not in tokenizer.unknown_ids:
+                known.append((text, id))
+        known.sort()
+        self._token_bytes = [text for text, _ in known]
         self._ids = [id for _, id in known]
-        self._longest = max(map(len, self._spellings), default=0)
+        self._max_length = max(map(len, self._token_bytes), default=0)
 
     def read(self, text: str) -> Prefix:
-        """Errors: DataError for a text that is not valid Unicode."""
-        whole = self._tokenizer.segment([text])[0]
+        """Return the prefix for a text.
+
+        Raises:
+            DataError: The text is not valid Unicode.
+        """
+        segmented = self._tokenizer.segment([text])[0]
         if not text:
             return Prefix(text, (), (), {})
-        forced = self._before_last_word(whole)
-        unknown = _unknown(whole)
-        if UNK not in whole.ids[forced:]:
-            spellings = self._tokenizer.spellings()
-            rest = self._ways(b"".join(spellings[id] for id in whole.ids[forced:]))
-            return Prefix(text, tuple(whole.ids[:forced]), rest, {n: u for n, u in unknown.items() if n < forced})
-        ways = self._ways(self._end(whole, forced).encode())
-        if ways and ways[0]:
-            return Prefix(text, tuple(whole.ids[:forced]), ways, {n: u for n, u in unknown.items() if n < forced})
-        return Prefix(text, tuple(whole.ids), (), unknown)
+        num_forced = self._before_last_word(segmented)
+        unknown = _unknown_texts(segmented)
+        forced_unknown = {index: word for index, word in unknown.items() if index < num_forced}
+        forced = tuple(segmented.ids[:num_forced])
+        if UNK not in segmented.ids[num_forced:]:
+            token_bytes = self._tokenizer.token_bytes()
+            open_bytes = b"".join(token_bytes[id] for id in segmented.ids[num_forced:])
+            return Prefix(text, forced, self._continuations(open_bytes), forced_unknown)
+        # The last word is unknown, but may be the start of a known one.
+        open_text = f" {segmented.text}"[_token_start(segmented, num_forced) :]
+        continuations = self._continuations(open_text.encode())
+        if continuations and continuations[0]:
+            return Prefix(text, forced, continuations, forced_unknown)
+        return Prefix(text, tuple(segmented.ids), (), unknown)
 
-    def _before_last_word(self, whole: Segmented) -> int:
-        """The number of symbols before the last word's space, or before its last few symbols."""
-        space = f" {whole.text}".rfind(" ")  # in the text with a space before it, as it is segmented
-        count = sum(1 for n in range(len(whole.ids)) if _begin(whole, n) < space)
-        return max(count, len(whole.ids) - LONGEST_END)
+    def _before_last_word(self, segmented: Segmented) -> int:
+        """Return the number of tokens before the last word, or before its last `MAX_OPEN_TOKENS` tokens."""
+        space = f" {segmented.text}".rfind(" ")  # positions count the space that the tokenizer puts before the text
+        count = sum(1 for n in range(len(segmented.ids)) if _token_start(segmented, n) < space)
+        return max(count, len(segmented.ids) - MAX_OPEN_TOKENS)
 
-    def _end(self, whole: Segmented, forced: int) -> str:
-        """The text of the symbols from `forced` on."""
-        return f" {whole.text}"[_begin(whole, forced) :]
+    def _continuations(self, open_bytes: bytes) -> ByteContinuations:
+        """Return the tokens at each byte position after which the remaining bytes can still be produced."""
+        allowed: list[tuple[int, ...]] = [()] * len(open_bytes)
+        for position in reversed(range(len(open_bytes))):
+            remaining = open_bytes[position:]
+            tokens = self._matching_tokens(remaining, longer=True)
+            if remaining == b" ":
+                tokens += self._unknown_ids
+            for size in range(1, min(self._max_length, len(remaining) - 1) + 1):
+                if allowed[position + size]:
+                    tokens += self._matching_tokens(remaining[:size], longer=False)
+            allowed[position] = tuple(tokens)
+        return tuple(allowed)
 
-    def _ways(self, rest: bytes) -> Rest:
-        """For each place in `rest`, the symbols after which the remainder can still be spelled."""
-        ways: list[tuple[int, ...]] = [()] * len(rest)
-        for place in reversed(range(len(rest))):
-            left = rest[place:]
-            found = self._symbols(left, longer=True) + self._words * (left == b" ")
-            for size in range(1, min(self._longest, len(left) - 1) + 1):
-                if ways[place + size]:
-                    found += self._symbols(left[:size], longer=False)
-            ways[place] = tuple(found)
-        return tuple(ways)
-
-    def _symbols(self, spelling: bytes, longer: bool) -> list[int]:
-        """The symbols of exactly these bytes; with `longer`, those that begin with them."""
-        begin = end = bisect_left(self._spellings, spelling)
-        fits = bytes.startswith if longer else bytes.__eq__
-        while end < len(self._spellings) and fits(self._spellings[end], spelling):
+    def _matching_tokens(self, text: bytes, longer: bool) -> list[int]:
+        """Return the tokens with exactly these bytes; if `longer`, those that start with them."""
+        start = end = bisect_left(self._token_bytes, text)
+        matches = bytes.startswith if longer else bytes.__eq__
+        while end < len(self._token_bytes) and matches(self._token_bytes[end], text):
             end += 1
-        return self._ids[begin:end]
+        return self._ids[start:end]
 
 
-def _begin(whole: Segmented, n: int) -> int:
-    """Where symbol n begins in the text with a space before it: where the one before it ends."""
-    return 0 if n == 0 else whole.offsets[n - 1][1] + 1
+def _token_start(segmented: Segmented, n: int) -> int:
+    """Return where token n starts in the text with a space before it: where the previous token ends."""
+    return 0 if n == 0 else segmented.offsets[n - 1][1] + 1
 
 
-def _unknown(whole: Segmented) -> dict[int, str]:
-    """The text of each unknown symbol, the space before it with it, by its place."""
-    spaced = f" {whole.text}"
-    places = [n for n, id in enumerate(whole.ids) if id == UNK]
-    return {n: spaced[_begin(whole, n) : whole.offsets[n][1] + 1] for n in places}
+def _unknown_texts(segmented: Segmented) -> dict[int, str]:
+    """Return the text of each unknown token with its leading space, by index."""
+    spaced = f" {segmented.text}"
+    texts = {}
+    for n, id in enumerate(segmented.ids):
+        if id == UNK:
+            texts[n] = spaced[_token_start(segmented, n) : segmented.offsets[n][1] + 1]
+    return texts

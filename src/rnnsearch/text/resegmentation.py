@@ -1,170 +1,179 @@
-"""The same text in other symbols each time, drawn at random piece by piece: what BPE-dropout and unigram sampling
-share."""
+"""Subword regularisation: training sentences are segmented differently in each epoch.
+
+BPE-dropout (Provilkov et al., 2020) omits merges at random; unigram sampling (Kudo, 2018) samples
+from the segmentations of a unigram model. Both start from the ids of the stored segmentation.
+"""
 
 from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import exp, fsum, log
 from random import Random
 from typing import Generic, TypeVar
 
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS, NEVER, Tokenizer
+from rnnsearch.text.tokenizer import BYTE_TOKENS, UNUSED_LOG_PROB, Tokenizer
 from rnnsearch.text.words import pieces
 
-LONGEST = 64
-"""Symbols of one character of a piece that is segmented anew."""
-_HELD = 1 << 17
-"""Different stretches of text whose pieces are held."""
-Held = TypeVar("Held")
+MAX_PIECE_LENGTH = 64
+"""Maximum number of characters of a piece that is resegmented."""
+_MAX_CACHED_CHUNKS = 1 << 17
+Prepared = TypeVar("Prepared")
 
 
-class Resegmentation(ABC, Generic[Held]):
-    """Segments what a tokenizer has segmented anew. `Held` is what is kept of a piece, to be drawn from again."""
+class Resegmentation(ABC, Generic[Prepared]):
+    """Base of the random segmentations; `Prepared` is what is cached per piece."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._spellings = tokenizer.spellings()
-        self._begins = [spelling.startswith(b" ") for spelling in self._spellings]
+        self._token_bytes = tokenizer.token_bytes()
+        self._starts_with_space = [text.startswith(b" ") for text in self._token_bytes]
         self._ids = {name: id for id, name in enumerate(tokenizer.names())}
-        self._bytes = {spelled[0]: self._ids[name] for name, spelled in BYTE_SYMBOLS.items() if name in self._ids}
-        self._known: dict[tuple[int, ...], list[Held] | None] = {}
+        self._byte_ids = {byte[0]: self._ids[name] for name, byte in BYTE_TOKENS.items() if name in self._ids}
+        self._cache: dict[tuple[int, ...], list[Prepared] | None] = {}
 
     @abstractmethod
-    def _piece(self, symbols: list[tuple[str, int]]) -> Held:
-        """What to keep of a piece: each of its characters (or bytes, by their symbols' names) with its id."""
+    def _prepare(self, characters: list[tuple[str, int]]) -> Prepared:
+        """Return what to cache for a piece, given the name and id of each character or byte token."""
 
     @abstractmethod
-    def _drawn(self, held: Held, random: Random) -> list[int]:
-        """The ids of a piece, drawn."""
+    def _sample(self, prepared: Prepared, random: Random) -> list[int]:
+        """Return the ids of a random segmentation of a piece."""
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        """Other ids of the same text. A stretch without a space that holds a piece of more than `LONGEST` characters
-        keeps its own."""
-        inner = [place for place, id in enumerate(ids) if place > 0 and self._begins[id]]
-        drawn: list[int] = []
-        for begin, end in pairwise([0, *inner, len(ids)]) if ids else ():
-            stretch = tuple(ids[begin:end])
-            held = self._held(stretch)
-            if held is None:
-                drawn += stretch
+        """Return other ids of the same text.
+
+        A chunk between two spaces keeps its ids if it has a piece of more than `MAX_PIECE_LENGTH` characters.
+        """
+        if not ids:
+            return []
+        chunk_starts = [n for n, id in enumerate(ids) if n > 0 and self._starts_with_space[id]]
+        sampled: list[int] = []
+        for start, end in pairwise([0, *chunk_starts, len(ids)]):
+            chunk = tuple(ids[start:end])
+            pieces_of_chunk = self._prepared_pieces(chunk)
+            if pieces_of_chunk is None:
+                sampled += chunk
             else:
-                for piece in held:
-                    drawn += self._drawn(piece, random)
-        return drawn
+                for piece in pieces_of_chunk:
+                    sampled += self._sample(piece, random)
+        return sampled
 
-    def _held(self, stretch: tuple[int, ...]) -> list[Held] | None:
-        """What is kept of the pieces of a stretch; None where one is too long."""
-        if stretch not in self._known:
-            if len(self._known) >= _HELD:
-                self._known.clear()
-            text = b"".join([self._spellings[id] for id in stretch]).decode()
-            split = [[symbol for character in piece for symbol in self._symbols(character)] for piece in pieces(text)]
-            self._known[stretch] = [*map(self._piece, split)] if max(map(len, split)) <= LONGEST else None
-        return self._known[stretch]
+    def _prepared_pieces(self, chunk: tuple[int, ...]) -> list[Prepared] | None:
+        """Return the prepared pieces of a chunk, or None if one of them is too long."""
+        if chunk not in self._cache:
+            if len(self._cache) >= _MAX_CACHED_CHUNKS:
+                self._cache.clear()
+            text = b"".join([self._token_bytes[id] for id in chunk]).decode()
+            split = [list(chain.from_iterable(map(self._character_tokens, piece))) for piece in pieces(text)]
+            is_short = max(map(len, split)) <= MAX_PIECE_LENGTH
+            self._cache[chunk] = [*map(self._prepare, split)] if is_short else None
+        return self._cache[chunk]
 
-    def _symbols(self, character: str) -> list[tuple[str, int]]:
-        known = self._ids.get(character)
-        if known is not None:
-            return [(character, known)]
-        return [(f"<0x{byte:02X}>", self._bytes[byte]) for byte in character.encode()]
+    def _character_tokens(self, character: str) -> list[tuple[str, int]]:
+        """Return the name and id of a character's token, or of its byte tokens."""
+        id = self._ids.get(character)
+        if id is not None:
+            return [(character, id)]
+        return [(f"<0x{byte:02X}>", self._byte_ids[byte]) for byte in character.encode()]
 
-
-# BPE-dropout (Provilkov et al., 2020): the same text in other symbols each time, by merges left out at random.
 
 Merges = dict[tuple[int, int], tuple[int, int]]
-"""Which two symbols are merged: the place among the merges (the lower goes first), and what they become."""
+"""Maps a pair of token ids to the rank of its merge (the lowest goes first) and the merged id."""
 
 
 class MergeDropout(Resegmentation[list[int]]):
-    """Segments what a `bpe` tokenizer has segmented anew, with merges dropped. The time for a piece grows by the square
-    of its length."""
+    """BPE-dropout for a `bpe` tokenizer. The time per piece is quadratic in its length."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float) -> None:
-        """`dropout`: the probability p of each merge, at each step, to be left out."""
+        """Omit each merge with probability `dropout` at each step."""
         super().__init__(tokenizer)
         self._dropout = dropout
-        self._apart = tokenizer.apart
+        self._split_rare = tokenizer.split_rare
         vocabulary, merges = tokenizer.merges()
-        self._merges: Merges = {
-            (vocabulary[left], vocabulary[right]): (place, vocabulary[left + right])
-            for place, (left, right) in enumerate(merges)
-        }
+        self._merges: Merges = {}
+        for rank, (left, right) in enumerate(merges):
+            self._merges[vocabulary[left], vocabulary[right]] = (rank, vocabulary[left + right])
 
-    def _piece(self, symbols: list[tuple[str, int]]) -> list[int]:
-        return [id for _, id in symbols]
+    def _prepare(self, characters: list[tuple[str, int]]) -> list[int]:
+        return [id for _, id in characters]
 
-    def _drawn(self, held: list[int], random: Random) -> list[int]:
-        return self._apart(merged(held, self._merges, self._dropout, random))
+    def _sample(self, prepared: list[int], random: Random) -> list[int]:
+        return self._split_rare(apply_merges(prepared, self._merges, self._dropout, random))
 
 
-def merged(symbols: Sequence[int], merges: Merges, dropout: float, random: Random) -> list[int]:
-    """Provilkov et al. (2020), algorithm 1: of all merges that are possible each is dropped with probability p, the
-    first of those left is applied, until none is left."""
-    split = list(symbols)
+def apply_merges(ids: Sequence[int], merges: Merges, dropout: float, random: Random) -> list[int]:
+    """Apply BPE merges with dropout (Provilkov et al. 2020, algorithm 1).
+
+    In each step, every possible merge is dropped with probability `dropout`, and the remaining one of lowest
+    rank is applied, until none remains.
+    """
+    merged = list(ids)
     while True:
-        possible = [
-            (*merge, place)
-            for place, pair in enumerate(pairwise(split))
-            if (merge := merges.get(pair)) is not None and random.random() >= dropout
-        ]
-        if not possible:
-            return split
-        _, symbol, place = min(possible)
-        split[place : place + 2] = [symbol]
-
-
-# Subword regularisation (Kudo, 2018): segmentations drawn from a unigram model, smoothed by an exponent.
-#
-# P(x | X) ∝ prod_i p(x_i)^alpha over all segmentations x of a piece X (section 3.3, l = infinity), drawn by summing
-# forward over the lattice of symbols and choosing backward.
+        candidates = []
+        for position, pair in enumerate(pairwise(merged)):
+            merge = merges.get(pair)
+            if merge is not None and random.random() >= dropout:
+                candidates.append((*merge, position))
+        if not candidates:
+            return merged
+        _, id, position = min(candidates)
+        merged[position : position + 2] = [id]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The symbols that may end at one place of a piece."""
+class LatticeColumn:
+    """The tokens that may end at one position of a piece."""
 
     starts: list[int]
     ids: list[int]
-    cumulated: list[float]
-    """Their probabilities, given that one of them ends there, summed up."""
+    cumulative: list[float]
+    """Cumulative probabilities of the tokens, given that one of them ends at this position."""
 
 
-class UnigramSampling(Resegmentation[list[Ending]]):
-    """Segments what a `unigram` tokenizer has segmented anew, drawn from all segmentations."""
+class UnigramSampling(Resegmentation[list[LatticeColumn]]):
+    """Subword regularisation for a `unigram` tokenizer.
+
+    P(x | X) ∝ prod_i p(x_i)^alpha over all segmentations x of a piece X (Kudo 2018, section 3.3, l
+    = infinity). Sampled by forward filtering over the lattice of tokens and backward sampling.
+    """
 
     def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
-        """`alpha`: the exponent; near 0 all segmentations are alike, 1 is the model's own probability."""
+        """Sample with exponent `alpha`: near 0 all segmentations are equally likely, 1 is the
+        model's distribution.
+        """
         super().__init__(tokenizer)
         self._alpha = alpha
         scores = tokenizer.scores()
-        self._scores = {name: score for name, score in scores.items() if score > NEVER}
-        self._longest = max(map(len, self._scores))
+        self._scores = {name: score for name, score in scores.items() if score > UNUSED_LOG_PROB}
+        self._max_length = max(map(len, self._scores))
 
-    def _piece(self, symbols: list[tuple[str, int]]) -> list[Ending]:
-        """The lattice of a piece; `forward[j]` is the log of the sum, over the segmentations of its first j characters,
-        of their probabilities to the power of alpha."""
-        forward, endings = [0.0], []
-        for end in range(1, len(symbols) + 1):
+    def _prepare(self, characters: list[tuple[str, int]]) -> list[LatticeColumn]:
+        # forward[j]: log of the sum over the segmentations of the first j characters of their p^alpha
+        forward = [0.0]
+        columns = []
+        for end in range(1, len(characters) + 1):
             starts, ids, weights = [], [], []
-            for start in range(max(0, end - self._longest), end):
-                name = "".join([name for name, _ in symbols[start:end]])
+            for start in range(max(0, end - self._max_length), end):
+                name = "".join([name for name, _ in characters[start:end]])
                 if name in self._scores:
                     starts.append(start)
                     ids.append(self._ids[name])
                     weights.append(self._alpha * self._scores[name] + forward[start])
-            most = max(weights)
-            shares = [exp(weight - most) for weight in weights]
-            forward.append(most + log(fsum(shares)))
-            endings.append(Ending(starts, ids, [*accumulate(share / fsum(shares) for share in shares)]))
-        return endings
+            max_weight = max(weights)
+            scaled = [exp(weight - max_weight) for weight in weights]
+            total = fsum(scaled)
+            forward.append(max_weight + log(total))
+            columns.append(LatticeColumn(starts, ids, [*accumulate(value / total for value in scaled)]))
+        return columns
 
-    def _drawn(self, held: list[Ending], random: Random) -> list[int]:
-        found, end = [], len(held)
+    def _sample(self, prepared: list[LatticeColumn], random: Random) -> list[int]:
+        sampled = []
+        end = len(prepared)
         while end > 0:
-            ending = held[end - 1]
-            # Sums may fall short of 1 by an ulp.
-            chosen = min(bisect(ending.cumulated, random.random()), len(ending.ids) - 1)
-            found.append(ending.ids[chosen])
-            end = ending.starts[chosen]
-        return found[::-1]
+            column = prepared[end - 1]
+            # Cumulative sums may fall short of 1 by an ulp.
+            choice = min(bisect(column.cumulative, random.random()), len(column.ids) - 1)
+            sampled.append(column.ids[choice])
+            end = column.starts[choice]
+        return sampled[::-1]

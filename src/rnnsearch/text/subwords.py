@@ -1,4 +1,10 @@
-"""Byte-pair encoding (Sennrich et al., 2016) with merges inside words only and bytes for rare characters."""
+"""Byte-pair encoding (Sennrich et al., 2016), with merges inside words only and bytes for rare
+characters.
+
+Also character-level vocabularies (BPE without merges), and the steps that BPE and unigram training
+share: the alphabet, the byte tokens, and `split_chunks`. "Chunks" are the stretches of text between
+spaces, counted by `words.count_chunks`.
+"""
 
 import json
 import re
@@ -10,166 +16,212 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS, Tokenizer
+from rnnsearch.text.tokenizer import BYTE_TOKENS, Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
-from rnnsearch.text.words import PIECES, count_chunks
+from rnnsearch.text.words import PIECE_PATTERN, count_chunks
 
-_BEYOND_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
-"""The bytes that occur in the UTF-8 of characters beyond ASCII."""
-SMALLEST = len(SPECIALS) + len(_BEYOND_ASCII) + 128
-"""Symbols that every vocabulary holds: special ones, bytes, and each ASCII character or its byte."""
-ENOUGH = 5_000_000
-"""Stretches of text that merges are learned from."""
-LARGEST = 8000
-"""Symbols that most corpora want: more make training slower, and each is seen less often."""
-SMALL_CORPUS, FEW = 400_000, 2000
-"""Below so many characters a side, so many symbols: see docs/results/small-corpora.md."""
-_TOGETHER = 10_000
-"""Stretches segmented at a time."""
-_REPEATS = 4096
-"""Characters of one stretch of training text handed to the library at a time."""
+_NON_ASCII_BYTES = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
+"""The bytes that occur in the UTF-8 of non-ASCII characters."""
+MIN_VOCABULARY = len(SPECIALS) + len(_NON_ASCII_BYTES) + 128
+"""Number of tokens in every vocabulary: special tokens, bytes, and each ASCII character or its
+byte.
+"""
+MAX_TRAINING_CHUNKS = 5_000_000
+"""Number of chunks that merges are learned from, at most."""
+DEFAULT_VOCABULARY = 8000
+"""Vocabulary size for most corpora; larger ones make training slower, and each token is seen less often."""
+SMALL_CORPUS_CHARACTERS = 400_000
+"""Characters per language below which a corpus counts as small (see docs/results/small-corpora.md)."""
+SMALL_CORPUS_VOCABULARY = 2000
+"""Vocabulary size for small corpora."""
+_CHUNKS_PER_BATCH = 10_000
+_CHARACTERS_PER_STRING = 4096
+"""Number of characters of repeated training text passed to the library at a time."""
 
 
-def fitting_size(sides: Collection[Counter[str]]) -> int:
-    """How many symbols suit a text with these stretches between spaces a side, where nobody says."""
-    characters = sum(len(chunk) * n for chunks in sides for chunk, n in chunks.items()) / len(sides)
-    return FEW if characters < SMALL_CORPUS else LARGEST
+def default_vocabulary_size(counts: Collection[Counter[str]]) -> int:
+    """Return the default vocabulary size for texts with these chunk counts, one per language."""
+    total = 0
+    for chunks in counts:
+        total += sum(len(chunk) * n for chunk, n in chunks.items())
+    is_small = total / len(counts) < SMALL_CORPUS_CHARACTERS
+    return SMALL_CORPUS_VOCABULARY if is_small else DEFAULT_VOCABULARY
 
 
 def train_bpe(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
-    """A BPE tokenizer that segments every text at all without an unknown symbol.
+    """Train a BPE tokenizer that segments any text without unknown tokens.
 
-    `size` counts the special and the byte symbols too; `lines` is read once. Characters that occur
-    `min_count` times or more are symbols, the most frequent first, as long as they leave half of the
-    remaining room to the merges; others are spelled in bytes. A pair is merged while it occurs `min_count`
-    times or more. The same text gives the same vocabulary, in whatever order its lines come.
+    The most frequent characters become tokens, as long as they leave half of the vocabulary to
+    merges; other characters are represented by bytes. The same text gives the same vocabulary in
+    any order of its lines.
 
-    Errors: ConfigError where `size` cannot hold the byte symbols; DataError for a text without symbols.
+    Args:
+        lines: The training text; read once.
+        size: Maximum vocabulary size, including special tokens and byte tokens.
+        min_count: Minimum number of occurrences of a character that becomes a token and of a pair
+            that is merged.
+
+    Raises:
+        ConfigError: `size` cannot hold the byte tokens.
+        DataError: No character is frequent enough.
     """
     return bpe_from_counts(count_chunks(lines), size, min_count)
 
 
 def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
-    """As `train_bpe`, of a text with these stretches between spaces (see `count_chunks`).
+    """Train like `train_bpe`, from the counts of a text's chunks.
 
-    Of more than `ENOUGH` stretches, all counts are divided so that `ENOUGH` are left, and what then occurs less than
-    half a time is left out: learning takes time by the length of the text, and hardly changes.
+    Counts of more than `MAX_TRAINING_CHUNKS` chunks are scaled down to that total, which drops
+    chunks of less than half a count: training time depends on the length of the text, and the
+    result hardly changes.
     """
-    require_room(size)
-    chunks, min_count = scaled(chunks, min_count)
-    alphabet = alphabet_of(chunks, min_count, room=(size - SMALLEST) // 2)
-    fixed = fixed_symbols(alphabet)
+    require_min_vocabulary(size)
+    chunks, min_count = scale_counts(chunks, min_count)
+    alphabet = select_alphabet(chunks, min_count, max_non_ascii=(size - MIN_VOCABULARY) // 2)
+    fixed_names = fixed_tokens(alphabet)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_count,
-        special_tokens=fixed,
+        special_tokens=fixed_names,
         initial_alphabet=alphabet,
         show_progress=False,
     )
     core = tokenizers.Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(PIECES), "isolated")
-    core.train_from_iterator(_repeated(stretches(chunks, alphabet)), trainer)
-    # Training registers the special symbols as "added", which are found in raw text: begin anew without them.
+    core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(PIECE_PATTERN), "isolated")
+    core.train_from_iterator(_repeated(split_chunks(chunks, alphabet)), trainer)
+    # Training registers the special tokens as "added", which would be found in raw text: build a new tokenizer.
     trained = json.loads(core.to_str())["model"]
     merges = [(left, right) for left, right in trained["merges"]]
-    return _assembled(trained["vocab"], merges)
+    return _assemble(trained["vocab"], merges)
 
 
 def without_rare(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> Tokenizer:
-    """A joint tokenizer for the side whose text has these stretches between spaces: symbols that occur there less often
-    than `min_count` times are taken apart again into those they were merged from, and these likewise (of a unigram
-    tokenizer: are never used), so that the side has few symbols that it was hardly trained on (Sennrich et al. 2017,
+    """Return a joint tokenizer that does not use the tokens which are rare in one language's text.
+
+    They are split into the tokens they were merged from, repeatedly (a unigram tokenizer does not
+    use them), so that hardly any token of the language is undertrained (Sennrich et al. 2017,
     section 2; Sennrich et al. 2016, section 3.2).
+
+    Args:
+        tokenizer: A tokenizer of both languages.
+        chunks: Chunk counts of one language's text.
+        min_count: Minimum number of occurrences of a token in that text.
     """
-    return tokenizer.without(rare_symbols(tokenizer, chunks, min_count))
+    return tokenizer.without_tokens(rare_tokens(tokenizer, chunks, min_count))
 
 
-def rare_symbols(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> set[int]:
-    """The symbols of several characters that a text with these stretches between spaces has less often."""
-    counts, names = used(tokenizer, chunks), tokenizer.names()
-    several = [id for id in range(len(SPECIALS), len(names)) if len(names[id]) > 1 and names[id] not in BYTE_SYMBOLS]
-    return {id for id in several if counts[id] < min_count}
+def rare_tokens(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> set[int]:
+    """Return the tokens of several characters that occur fewer than `min_count` times in a text."""
+    counts = token_counts(tokenizer, chunks)
+    rare = set()
+    for id, name in enumerate(tokenizer.names()):
+        if id >= len(SPECIALS) and len(name) > 1 and name not in BYTE_TOKENS and counts[id] < min_count:
+            rare.add(id)
+    return rare
 
 
-def used(tokenizer: Tokenizer, chunks: Counter[str]) -> list[int]:
-    """How often each symbol stands in a text with these stretches between spaces."""
+def token_counts(tokenizer: Tokenizer, chunks: Counter[str]) -> list[int]:
+    """Return the number of occurrences of each token in a text with these chunks."""
     counts = [0] * len(tokenizer)
-    rest = iter(chunks.items())
-    while some := list(islice(rest, _TOGETHER)):
-        for ids, (_, n) in zip(tokenizer.ids([chunk for chunk, _ in some]), some, strict=True):
+    remaining = iter(chunks.items())
+    while batch := list(islice(remaining, _CHUNKS_PER_BATCH)):
+        for ids, (_, n) in zip(tokenizer.ids([chunk for chunk, _ in batch]), batch, strict=True):
             for id in ids:
                 counts[id] += n
     return counts
 
 
-def scaled(chunks: Counter[str], min_count: int) -> tuple[Counter[str], int]:
-    """Counts of at most `ENOUGH` stretches in the same proportions, and what `min_count` is among them."""
-    share = ENOUGH / max(chunks.total(), 1)
-    if share >= 1:
+def scale_counts(chunks: Counter[str], min_count: int) -> tuple[Counter[str], int]:
+    """Scale counts down to a total of `MAX_TRAINING_CHUNKS`, and `min_count` with them."""
+    scale = MAX_TRAINING_CHUNKS / max(chunks.total(), 1)
+    if scale >= 1:
         return chunks, min_count
-    fewer = {chunk: kept for chunk, n in chunks.items() if (kept := round(n * share))}
-    return Counter(fewer), max(1, round(min_count * share))
+    scaled: Counter[str] = Counter()
+    for chunk, n in chunks.items():
+        count = round(n * scale)
+        if count:
+            scaled[chunk] = count
+    return scaled, max(1, round(min_count * scale))
 
 
 def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
-    """A tokenizer whose symbols are characters, those that occur `min_count` times or more, as many as there is room
-    for, the space among them; others are spelled in bytes. It is `train_bpe`'s without merges. Errors: as there."""
+    """Train a character-level tokenizer, like `train_bpe` without merges.
+
+    Characters, including the space, that occur at least `min_count` times become tokens, the most
+    frequent first; others are represented by bytes.
+
+    Raises:
+        ConfigError: `size` cannot hold the byte tokens.
+        DataError: No character is frequent enough.
+    """
     return characters_from_counts(count_chunks(lines), size, min_count)
 
 
 def characters_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
-    """As `train_characters`, of a text with these stretches between spaces."""
-    require_room(size)
-    alphabet = alphabet_of(chunks, min_count, room=size - SMALLEST)
-    return _assembled({symbol: id for id, symbol in enumerate([*fixed_symbols(alphabet), *alphabet])}, [])
+    """Train like `train_characters`, from the counts of a text's chunks."""
+    require_min_vocabulary(size)
+    alphabet = select_alphabet(chunks, min_count, max_non_ascii=size - MIN_VOCABULARY)
+    return _assemble({token: id for id, token in enumerate([*fixed_tokens(alphabet), *alphabet])}, [])
 
 
-def require_room(size: int) -> None:
-    """Errors: ConfigError for a size that cannot hold the byte symbols."""
-    if size < SMALLEST + 2:
-        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} (a symbol a byte); got {size}"])
+def require_min_vocabulary(size: int) -> None:
+    """Raise ConfigError if a vocabulary of this size cannot hold the byte tokens."""
+    if size < MIN_VOCABULARY + 2:
+        raise ConfigError([f"text.vocabulary: must be at least {MIN_VOCABULARY + 2} (one token per byte); got {size}"])
 
 
-def fixed_symbols(alphabet: list[str]) -> list[str]:
-    """The special symbols and those of bytes, beside these characters."""
+def fixed_tokens(alphabet: list[str]) -> list[str]:
+    """Return the special tokens, and the byte tokens that complement an alphabet."""
     ascii_bytes = sorted(set(range(128)) - {ord(c) for c in alphabet})
-    return [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_BEYOND_ASCII))]
+    return [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_NON_ASCII_BYTES))]
 
 
-def _assembled(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+def _assemble(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
     model = models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token=SPECIALS[UNK])
-    return Tokenizer.assemble(model, PIECES)
+    return Tokenizer.assemble(model, PIECE_PATTERN)
 
 
-def alphabet_of(chunks: Counter[str], min_count: int, room: int) -> list[str]:
-    """The characters that are symbols of their own, sorted: all that are frequent enough, at most `room`
-    of them beyond ASCII (ASCII's have their room already: it is a character or its byte)."""
+def select_alphabet(chunks: Counter[str], min_count: int, max_non_ascii: int) -> list[str]:
+    """Return the characters that become tokens, sorted.
+
+    Every ASCII character has a token in any case, as a character or as its byte.
+
+    Args:
+        chunks: Chunk counts of the training text.
+        min_count: Minimum number of occurrences of a character.
+        max_non_ascii: Maximum number of non-ASCII characters; the most frequent ones are taken.
+
+    Raises:
+        DataError: No character is frequent enough.
+    """
     counts = Counter({" ": chunks.total()})
     for chunk, n in chunks.items():
         for character in chunk:
             counts[character] += n
     frequent = [c for c, n in counts.items() if n >= max(min_count, 1)]
-    beyond = sorted((c for c in frequent if not c.isascii()), key=lambda c: (-counts[c], c))
     if not frequent:
         raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")
-    return sorted([c for c in frequent if c.isascii()] + beyond[:room])
+    non_ascii = sorted((c for c in frequent if not c.isascii()), key=lambda c: (-counts[c], c))
+    return sorted([c for c in frequent if c.isascii()] + non_ascii[:max_non_ascii])
 
 
-def stretches(chunks: Counter[str], alphabet: list[str]) -> Iterator[tuple[str, int]]:
-    """Each stretch of text, the space before it with it, and how often it occurs; cut where a character is spelled in
-    bytes, over which nothing can be merged."""
-    spelled = re.compile("[^" + "".join(map(re.escape, alphabet)) + "]+")
+def split_chunks(chunks: Counter[str], alphabet: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield the text of each chunk, with the space before it, and its count.
+
+    Chunks are split at characters outside the alphabet: these become bytes, which no merge crosses.
+    """
+    outside = re.compile("[^" + "".join(map(re.escape, alphabet)) + "]+")
     for chunk in sorted(chunks):
-        for part in filter(None, spelled.split(f" {chunk}")):
-            yield part, chunks[chunk]
+        for text in filter(None, outside.split(f" {chunk}")):
+            yield text, chunks[chunk]
 
 
-def _repeated(stretches: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """Each stretch as often as it occurs."""
-    for part, n in stretches:
-        # Parts that begin with a space can follow one another in one text; others would run together.
-        together = max(1, _REPEATS // len(part)) if part[0] == " " else 1
-        whole, rest = divmod(n, together)
-        yield from (part * together for _ in range(whole))
-        if rest:
-            yield part * rest
+def _repeated(texts: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Yield strings in which each text occurs as often as its count."""
+    for text, n in texts:
+        # Texts that start with a space may be concatenated; others would run together.
+        per_string = max(1, _CHARACTERS_PER_STRING // len(text)) if text[0] == " " else 1
+        num_strings, remainder = divmod(n, per_string)
+        yield from (text * per_string for _ in range(num_strings))
+        if remainder:
+            yield text * remainder

@@ -1,14 +1,18 @@
-"""Inline target terms: a source sentence says what some of its words are to be, and a model learns to write that, in
-the form that the sentence asks for (after Dinu et al. 2019, "Training neural machine translation to apply terminology
-constraints": their way `replace`, with marks in the text in the place of factors beside the symbols).
+"""Terminology: glossaries, and target terms that are inserted into source sentences.
+
+A `Glossary` finds the source terms in a text, whose target terms the search must produce. With
+inline terms, the source sentence itself contains the target terms, and a model learns to write them
+in the inflection that the sentence requires (after Dinu et al. 2019, "Training neural machine
+translation to apply terminology constraints": their method `replace`, with marks in the text
+instead of token factors).
 
     The <1> red ball<2> roter Ball<3> is here.
 
-The model reads the target term in the place of the source term: where both were there (their way `append`), a model of
-29,000 pairs went on reading the source words alone.
+The model reads the target term in place of the source term: with both (their method `append`), a
+model trained on 29,000 pairs went on reading only the source words.
 
-The marks are the control characters U+0001 to U+0003. Text holds none, and every vocabulary of subwords or characters
-has them all the same, as the symbols of single bytes.
+The marks are the control characters U+0001 to U+0003. Text does not contain them, yet every
+vocabulary of subwords or characters has them, as the tokens of single bytes.
 """
 
 from __future__ import annotations
@@ -23,174 +27,233 @@ from typing import Generic, TypeVar
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import pieces
 
-# A glossary: what a source term must be in a translation.
-
 Words = tuple[str, ...]
 Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
-class Place(Generic[Entry]):
-    """A term in a text: its characters [start, end), and its entry."""
+class TermMatch(Generic[Entry]):
+    """An occurrence of a term at characters [start, end) of a text, with the term's entry."""
 
     start: int
     end: int
     entry: Entry
 
 
-class Terms(Generic[Entry]):
-    """Terms of one word or several, each with its entry, and where texts hold them."""
+class TermMatcher(Generic[Entry]):
+    """A trie of terms of one or more words, each with an entry, that finds them in texts."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        # Each beginning of a term has a number (the empty one 0), so a look-up goes on word by word while a term does.
-        self._begun: dict[tuple[int, str], int] = {}
+        # Nodes of the trie are numbered from 0, the root; an edge is a word.
+        self._edges: dict[tuple[int, str], int] = {}
         self._entries: dict[int, Entry] = {}
-        for source, entry in entries.items():
-            begun = 0
-            for word in words_of(source):
-                begun = self._begun.setdefault((begun, word), len(self._begun) + 1)
-            self._entries[begun] = entry
+        for term, entry in entries.items():
+            node = 0
+            for word in term_words(term):
+                node = self._edges.setdefault((node, word), len(self._edges) + 1)
+            self._entries[node] = entry
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def places(self, text: str) -> Iterator[Place[Entry]]:
-        """From left to right the longest terms that a text holds, as they stand or else in lower case. Terms are whole
-        words: `dog` is not in `dogs`."""
-        words, spans = [], []
-        end = -1  # of the text with a space before it, which is none of its characters
+    def matches(self, text: str) -> Iterator[TermMatch[Entry]]:
+        """Yield the longest terms in a text from left to right, in their own case or in lower case.
+
+        Terms are whole words: `dog` does not match in `dogs`.
+        """
+        words = []
+        spans = []
+        end = -1  # the first piece includes the space put before the text
         for piece in pieces(f" {text}"):
-            word, end = piece.strip(), end + len(piece)
+            word = piece.strip()
+            end += len(piece)
             if word:
                 words.append(word)
                 spans.append((end - len(word), end))
-        lower, at = list(map(str.lower, words)), 0
-        while at < len(words):
-            size, entry = self._longest(words, lower, at)
+        lowercase_words = [word.lower() for word in words]
+        position = 0
+        while position < len(words):
+            size, entry = self._longest_match(words, lowercase_words, position)
             if entry is not None:
-                yield Place(spans[at][0], spans[at + size - 1][1], entry)
-            at += size
+                yield TermMatch(spans[position][0], spans[position + size - 1][1], entry)
+            position += size
 
-    def _longest(self, words: Sequence[str], lower: Sequence[str], at: int) -> tuple[int, Entry | None]:
-        """The longest term that begins there, in words, and its entry; one word without, where there is none."""
-        size, found = 1, None
-        for spelled in (words, lower):  # of two as long, the one as it stands
-            begun = 0
-            for end in range(at, len(spelled)):
-                begun = self._begun.get((begun, spelled[end]), 0)
-                if not begun:
+    def _longest_match(
+        self, words: Sequence[str], lowercase_words: Sequence[str], start: int
+    ) -> tuple[int, Entry | None]:
+        """Return the length in words and the entry of the longest term that starts at a word, or (1, None)."""
+        longest = 1
+        match = None
+        for candidates in (words, lowercase_words):  # of equally long terms, the one in its own case wins
+            node = 0
+            for end in range(start, len(candidates)):
+                node = self._edges.get((node, candidates[end]), 0)
+                if not node:
                     break
-                entry = self._entries.get(begun)
-                if entry is not None and (found is None or end + 1 - at > size):
-                    size, found = end + 1 - at, entry
-        return size, found
+                entry = self._entries.get(node)
+                if entry is not None and (match is None or end + 1 - start > longest):
+                    longest = end + 1 - start
+                    match = entry
+        return longest, match
 
 
-class Glossary(Terms[str]):
-    """Source terms, and the target term of each."""
+class Glossary(TermMatcher[str]):
+    """Source terms with their target terms."""
 
     def terms(self, text: str) -> tuple[str, ...]:
-        """The target terms of a text, each once."""
-        return tuple(dict.fromkeys(place.entry for place in self.places(text)))
+        """Return the distinct target terms that a text requires."""
+        return tuple(dict.fromkeys(match.entry for match in self.matches(text)))
 
 
-def words_of(text: str) -> Words:
-    """A text's words, and its marks of punctuation, each by itself."""
-    return tuple(word for piece in pieces(f" {text}") if (word := piece.strip()))
+def term_words(text: str) -> Words:
+    """Return the words of a text, with each punctuation mark as a word."""
+    words = [piece.strip() for piece in pieces(f" {text}")]
+    return tuple(word for word in words if word)
 
 
-BEGINS, MEANS, ENDS = "\x01", "\x02", "\x03"
-"""Before a source term; between it and its target term; behind that."""
-_TERM = re.compile(f"{BEGINS}([^{BEGINS}-{ENDS}]*){MEANS} ([^{BEGINS}-{ENDS}]*){ENDS}")
-MOST = 3
-"""Terms that a training sentence has inline."""
-STEM, ENDING = 4, 2
-"""Letters of a word at least, and those left out at its end, by which another form of it is known."""
+SOURCE_MARK = "\x01"
+"""Mark before a source term."""
+TARGET_MARK = "\x02"
+"""Mark between a source term and its target term."""
+END_MARK = "\x03"
+"""Mark after a target term."""
+_TERM = re.compile(f"{SOURCE_MARK}([^{SOURCE_MARK}-{END_MARK}]*){TARGET_MARK} ([^{SOURCE_MARK}-{END_MARK}]*){END_MARK}")
+MAX_INLINE_TERMS = 3
+"""Maximum number of inline terms in a training sentence."""
+MIN_STEM_LETTERS = 4
+"""Number of initial letters, at least, that two inflected forms of a word share."""
+MAX_ENDING_LETTERS = 2
+"""Number of final letters, at most, in which they may differ."""
 
 
-def inlined(text: str, places: Iterable[Place[str]]) -> str:
-    """A text with the target terms of some places, from left to right."""
-    made, done = "", 0
-    for place in places:
-        start, end = place.start, place.end
-        spaced = start > 0 and text[start - 1] == " "
-        made += text[done : start - spaced] + BEGINS
-        # A word is the same symbols wherever a space stands before it, so one is put before the first of a text, also
-        # where this begins with one: `restored` takes it away again.
-        made += " " * (spaced + (start == spaced)) + f"{text[start:end]}{MEANS} {place.entry}{ENDS}"
-        done = end
-    return made + text[done:]
+def insert_terms(text: str, matches: Iterable[TermMatch[str]]) -> str:
+    """Return a text with marked target terms after the source terms of the matches, from left to right."""
+    marked = ""
+    position = 0
+    for match in matches:
+        follows_space = match.start > 0 and text[match.start - 1] == " "
+        marked += text[position : match.start - follows_space] + SOURCE_MARK
+        # A word has the same tokens wherever a space precedes it, so the first word of a text gets a space, also
+        # if the text itself starts with one; `restore_offsets` removes it.
+        marked += " " * (follows_space + (match.start == follows_space))
+        marked += f"{text[match.start : match.end]}{TARGET_MARK} {match.entry}{END_MARK}"
+        position = match.end
+    return marked + text[position:]
 
 
-def restored(segmented: Segmented) -> Segmented:
-    """What a model reads of a text with terms inline, over the text as it was: symbols of a target term, in the place
-    of its source term, cover the words of that, and the marks nothing."""
-    text, places, hidden = "", list[tuple[int, int]](), set[int]()
-    done = 0
-    for found in _TERM.finditer(segmented.text):
-        plain = segmented.text[done : found.start()]
-        places += _each_at(len(text), plain)
-        text += plain
-        source, target = found.groups()
-        added = source.startswith(" ") and not text
-        source = source[added:]
-        places += [(len(text), len(text))] * (1 + added)
-        hidden |= {*range(len(places), len(places) + len(source))}
-        places += _each_at(len(text), source)
-        begin, text = len(text) + source.startswith(" "), text + source
-        places += [(len(text), len(text))] + [(begin, len(text))] * (1 + len(target)) + [(len(text), len(text))]
-        done = found.end()
-    if not done:
+def restore_offsets(segmented: Segmented) -> Segmented:
+    """Return the tokens that a model reads of a text with inline terms, with offsets into the original text.
+
+    Tokens of a source term are dropped. Tokens of a target term cover the words of its source term, and the
+    marks cover nothing.
+    """
+    text = ""
+    spans: list[tuple[int, int]] = []  # of each character of the marked text, in the original text
+    hidden: set[int] = set()  # characters of source terms in the marked text
+    position = 0
+    for match in _TERM.finditer(segmented.text):
+        before = segmented.text[position : match.start()]
+        spans += _character_spans(len(text), before)
+        text += before
+        source, target = match.groups()
+        has_added_space = source.startswith(" ") and not text
+        source = source[has_added_space:]
+        spans += [(len(text), len(text))] * (1 + has_added_space)  # the first mark
+        hidden |= {*range(len(spans), len(spans) + len(source))}
+        spans += _character_spans(len(text), source)
+        source_start = len(text) + source.startswith(" ")
+        text += source
+        spans += [(len(text), len(text))]  # the second mark
+        spans += [(source_start, len(text))] * (1 + len(target))  # with the space before the target term
+        spans += [(len(text), len(text))]  # the third mark
+        position = match.end()
+    if not position:
         return segmented
-    rest = segmented.text[done:]
-    places += [*_each_at(len(text), rest), (len(text + rest), len(text + rest))]  # the end, where a symbol may begin
-    each = zip(segmented.ids, segmented.symbols, segmented.offsets, strict=True)
-    read = [one for one in each if one[2][0] not in hidden]
-    offsets = [(places[a][0], places[max(a, b - 1)][1] if b > a else places[a][0]) for *_, (a, b) in read]
-    ids, symbols = [id for id, *_ in read], [symbol for _, symbol, _ in read]
-    return replace(segmented, text=text + rest, ids=ids, symbols=symbols, offsets=offsets)
+    after = segmented.text[position:]
+    # One more for the end of the text, where a token may start.
+    spans += [*_character_spans(len(text), after), (len(text + after), len(text + after))]
+    ids = []
+    tokens = []
+    offsets = []
+    for id, token, (start, end) in zip(segmented.ids, segmented.tokens, segmented.offsets, strict=True):
+        if start in hidden:
+            continue
+        ids.append(id)
+        tokens.append(token)
+        if end > start:
+            offsets.append((spans[start][0], spans[max(start, end - 1)][1]))
+        else:
+            offsets.append((spans[start][0], spans[start][0]))
+    return replace(segmented, text=text + after, ids=ids, tokens=tokens, offsets=offsets)
 
 
-def _each_at(begin: int, stretch: str) -> list[tuple[int, int]]:
-    """Where each character of a stretch of text lies that begins there."""
-    return [(place, place + 1) for place in range(begin, begin + len(stretch))]
+def _character_spans(start: int, text: str) -> list[tuple[int, int]]:
+    """Return the span of each character of a text that starts at `start`."""
+    return [(position, position + 1) for position in range(start, start + len(text))]
 
 
 class InlineTerms:
-    """Puts terms of a dictionary, which has the translations of each, into training sentences: of a share of these, at
-    random, up to `MOST` that stand in both languages, as the dictionary has them. The reference may have another form
-    (`Hunde` for `Hund`): that is what a model learns to inflect from."""
+    """Inserts terms of a dictionary into training sentences.
 
-    def __init__(
-        self, entries: Mapping[str, Sequence[str]], source: Tokenizer, target: Tokenizer, share: float
-    ) -> None:
-        words = {term: tuple((text, words_of(text)) for text in texts) for term, texts in entries.items()}
-        self._terms, self._source, self._target, self._share = Terms(words), source, target, share
+    A random fraction of the sentences get up to `MAX_INLINE_TERMS` terms that occur in both languages, in the
+    dictionary's form. The reference may contain another form (`Hunde` for `Hund`), from which a model learns to
+    inflect.
+    """
+
+    def __init__(self, entries: Mapping[str, Sequence[str]], source: Tokenizer, target: Tokenizer, rate: float) -> None:
+        """Prepare the dictionary.
+
+        Args:
+            entries: Translations of each source term.
+            source: The source tokenizer.
+            target: The target tokenizer.
+            rate: Fraction of the sentences that get terms.
+        """
+        translations = {}
+        for term, texts in entries.items():
+            translations[term] = tuple((text, term_words(text)) for text in texts)
+        self._terms = TermMatcher(translations)
+        self._source = source
+        self._target = target
+        self._rate = rate
 
     def __call__(self, source: Sequence[int], target: Sequence[int], random: Random) -> Sequence[int]:
-        """The ids of a source sentence, with terms inline where it is drawn."""
-        if random.random() >= self._share:
+        """Return the ids of a source sentence, with inline terms if it is selected."""
+        if random.random() >= self._rate:
             return source
-        text, words = self._source.join(source), words_of(self._target.join(target))
-        if any(mark in text for mark in (BEGINS, MEANS, ENDS)):
+        text = self._source.join(source)
+        target_words = term_words(self._target.join(target))
+        if any(mark in text for mark in (SOURCE_MARK, TARGET_MARK, END_MARK)):
             return source
-        both = [
-            Place(place.start, place.end, found[0])
-            for place in self._terms.places(text)
-            if (found := [written for written, term in place.entry if stands_in(term, words)])
-        ]
-        drawn = random.sample(both, min(len(both), random.randint(1, MOST)))
-        drawn.sort(key=lambda place: place.start)
-        return restored(self._source.segment([inlined(text, drawn)])[0]).ids if drawn else source
+        candidates = []
+        for match in self._terms.matches(text):
+            translations = [target_text for target_text, words in match.entry if contains_term(words, target_words)]
+            if translations:
+                candidates.append(TermMatch(match.start, match.end, translations[0]))
+        selected = random.sample(candidates, min(len(candidates), random.randint(1, MAX_INLINE_TERMS)))
+        if not selected:
+            return source
+        selected.sort(key=lambda match: match.start)
+        return restore_offsets(self._source.segment([insert_terms(text, selected)])[0]).ids
 
 
-def stands_in(term: Words, words: Words, exactly: bool = False) -> bool:
-    """Whether words hold a term, its words in order, each as it stands or (unless `exactly`) in another form."""
-    size, same = len(term), eq if exactly else _alike
-    return any(all(map(same, term, words[at : at + size])) for at in range(len(words) - size + 1))
+def contains_term(term: Words, words: Words, exact: bool = False) -> bool:
+    """Return True if `words` contains the words of a term in sequence.
+
+    Args:
+        term: The words of the term.
+        words: The words of a sentence.
+        exact: If False, each word may also be in another inflected form.
+    """
+    matches = eq if exact else _may_be_same_word
+    starts = range(len(words) - len(term) + 1)
+    return any(all(map(matches, term, words[start : start + len(term)])) for start in starts)
 
 
-def _alike(word: str, other: str) -> bool:
-    """Whether two words are one or, by how they begin, two forms of one."""
-    stem = word[: max(STEM, len(word) - ENDING)]
-    return word == other or (len(word) >= STEM and other.startswith(stem) and len(other) <= len(word) + ENDING)
+def _may_be_same_word(word: str, other: str) -> bool:
+    """Return True if two words are equal or, by their first letters, may be forms of the same word."""
+    if word == other:
+        return True
+    stem = word[: max(MIN_STEM_LETTERS, len(word) - MAX_ENDING_LETTERS)]
+    is_long_enough = len(word) >= MIN_STEM_LETTERS
+    return is_long_enough and other.startswith(stem) and len(other) <= len(word) + MAX_ENDING_LETTERS

@@ -1,11 +1,13 @@
-"""One reversible segmentation of raw text into symbols: text -> ids, symbols, character offsets -> text.
+"""The `Tokenizer`: reversible segmentation of raw text into tokens, with character offsets.
 
-A space is put before every text and each symbol keeps the space that stands before it, so the symbols of a
-text, one after another, are that text: joining is exact. Offsets count Python characters of the raw text.
+A space is put before every text, and each token keeps the space before it. The concatenated tokens
+of a text are therefore that text, and `join` is exact. Offsets count Python characters of the raw
+text. `text.words`, `text.subwords` and `text.unigram` learn tokenizers; models store one per
+language as JSON.
 
-No symbol is registered with the library as "added" or "special": those are searched for in raw text, so a
-user's `</s>` would end the sentence. The special ids are ordinary rows of the vocabulary which no word or
-merge can spell (see `words.PIECES`).
+No token is registered with the `tokenizers` library as "added" or "special": the library searches
+raw text for those, so a user's `</s>` would end the sentence. The special ids are ordinary rows of
+the vocabulary that no word or merge can produce (see `words.PIECE_PATTERN`).
 """
 
 import codecs
@@ -22,42 +24,49 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.text.vocabulary import MARKER, POSITION, SPECIALS, UNK, is_unknown
+from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
-BYTE_SYMBOLS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
-"""The library's names of the byte symbols of a vocabulary of subwords."""
-NEVER = -1e6
-"""The log-probability of a `unigram` tokenizer's symbols that are never used."""
+BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+"""The library's name of each byte token in a subword vocabulary, with its byte."""
+UNUSED_LOG_PROB = -1e6
+"""Log-probability of the tokens of a `unigram` tokenizer that must not be used."""
 
-RARE = "rare"
-"""Where the file of a tokenizer holds the symbols that are taken apart, beside what is the library's."""
-_RARE_KEY = re.compile(rf'"{RARE}"\s*:')
+RARE_KEY = "rare"
+"""JSON key of the ids of rare tokens, in addition to what the library writes."""
+_RARE_KEY_PATTERN = re.compile(rf'"{RARE_KEY}"\s*:')
 
 ReplacedBy = Literal["copy", "dictionary", "spelled"]
-"""A copy of the source word, its entry in a dictionary, or the model's own spelling."""
+"""Source of a replacement: a copy of the source word, a dictionary entry, or the model's character
+decoder.
+"""
 
 Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What took the place of an unknown word."""
+    """A replacement of an unknown target word."""
 
     token: int
-    """Which symbol it was."""
+    """Index of the replaced target token."""
     source_token: int
-    """The source symbol that it attended to most."""
+    """Index of the source token that it attended to most."""
     source: str
-    """What was copied or looked up: the text of that, or of all symbols of its word that have an entry together."""
+    """Text that was copied or looked up: that of the token, or of all tokens of its word that share
+    an entry.
+    """
     by: ReplacedBy
 
 
-class Spelled(list[int]):
-    """The ids of a sentence with its unknown words, in order, each with the space before it; ids alone can take its
-    place wherever spelling does not matter."""
+class SpelledIds(list[int]):
+    """The token ids of a sentence with the texts of its unknown words.
+
+    It can be used like a list of ids wherever the texts do not matter. `unknown` holds one text per
+    `<unk>` in order, each with the space before it.
+    """
 
     def __init__(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> None:
         super().__init__(ids)
@@ -66,74 +75,100 @@ class Spelled(list[int]):
 
 @dataclass(frozen=True)
 class Segmented:
-    """A raw text and its symbols, without BOS and EOS."""
+    """A raw text and its tokens, without BOS and EOS."""
 
     text: str
     ids: list[int]
-    symbols: list[str]
-    """What each id shows: a leading space as MARKER, a byte as `<0xE2>`, an unknown word as `<unk>`."""
+    tokens: list[str]
+    """Display form of each id: a leading space is SPACE_MARKER, a byte is `<0xE2>`, an unknown word
+    is `<unk>`.
+    """
     offsets: list[tuple[int, int]]
-    """Characters of `text` that each symbol covers, [start, end), the leading space left out. The byte
-    symbols of one character all cover that character; a symbol that is nothing but a space covers none."""
+    """Character span [start, end) of each token in `text`, without the leading space.
+
+    All byte tokens of one character cover that character; a token that is only a space covers
+    nothing.
+    """
     replaced: tuple[Replacement, ...] = ()
-    """The unknown symbols for which other text stands here."""
+    """Unknown tokens for which `text` has other words."""
 
     @property
     def texts(self) -> list[str]:
-        """What each symbol stands for in the text, without the leading space: an unknown word is itself."""
+        """Text of each token without the leading space; an unknown word is itself."""
         return [self.text[start:end] for start, end in self.offsets]
 
     @property
-    def spelled(self) -> Spelled:
-        """Its ids, with the unknown words as they stand in the text."""
-        if not self.unknown:
-            return Spelled(self.ids)
-        each = zip(self.ids, self.offsets, strict=True)
-        return Spelled(self.ids, [self._piece(start, end) for id, (start, end) in each if id == UNK])
-
-    def _piece(self, start: int, end: int) -> str:
-        """What stands there, with the space that was left out of the offsets."""
-        piece = self.text[start:end]
-        spaced = start == 0 or self.text[start - 1] == " "
-        return f" {piece}" if not piece or (spaced and not _space(piece[0])) else piece
+    def spelled_ids(self) -> SpelledIds:
+        """The ids with the texts of unknown words."""
+        if not self.has_unknown:
+            return SpelledIds(self.ids)
+        unknown = []
+        for id, (start, end) in zip(self.ids, self.offsets, strict=True):
+            if id == UNK:
+                unknown.append(self._text_with_space(start, end))
+        return SpelledIds(self.ids, unknown)
 
     @property
-    def to_translate(self) -> "Segmented":
-        """What is translated of it: nothing of white space alone, for which a model would invent something."""
+    def symbols(self) -> list[str]:
+        """Alias of `tokens`."""
+        return self.tokens
+
+    def _text_with_space(self, start: int, end: int) -> str:
+        """Return the text of a token with its leading space, which offsets leave out."""
+        text = self.text[start:end]
+        follows_space = start == 0 or self.text[start - 1] == " "
+        return f" {text}" if not text or (follows_space and not _is_space(text[0])) else text
+
+    @property
+    def translatable(self) -> "Segmented":
+        """This sentence, or one without tokens if it is only white space, for which a model would
+        invent a translation.
+        """
         return self if self.text.strip() else Segmented(self.text, [], [], [])
 
     @property
-    def unknown(self) -> bool:
-        """Whether some symbol is not in the vocabulary."""
+    def has_unknown(self) -> bool:
+        """True if a token is not in the vocabulary."""
         return UNK in self.ids
 
 
 TOKENIZERS = "tokenizers"
-"""The folder of a model's tokenizers, within its own."""
+"""Name of the folder of tokenizers in a model folder."""
 
 
-def tokenizer_file(side: str) -> str:
-    """Where a side's tokenizer is, within a model folder."""
-    return f"{TOKENIZERS}/{side}.json"
+def tokenizer_file(language: str) -> str:
+    """Return the path of a language's tokenizer within a model folder."""
+    return f"{TOKENIZERS}/{language}.json"
 
 
 class Tokenizer:
-    """A trained segmentation: words (`train_words`) or subwords (`train_bpe`, `train_unigram`)."""
+    """A trained tokenizer: words (`train_words`) or subwords (`train_bpe`, `train_unigram`)."""
 
     def __init__(self, core: tokenizers.Tokenizer, rare: Iterable[int] = ()) -> None:
-        """`core`: a tokenizer of the library, as `assemble` makes it. `rare`: symbols that are taken apart again into
-        those they were merged from (see `subwords.without_rare`)."""
+        """Wrap a tokenizer of the library.
+
+        Args:
+            core: The library's tokenizer, as built by `assemble`.
+            rare: Ids of tokens to split into those they were merged from (see
+                `subwords.without_rare`).
+        """
         self._core = core
         self._rare = frozenset(rare)
 
     @staticmethod
-    def assemble(model: Any, pieces: str) -> "Tokenizer":
-        """A tokenizer around a model of the library (one of `TYPES`); `pieces`: a pattern (Oniguruma)
-        whose matches, one after another, cover every text and which the model never looks across."""
+    def assemble(model: Any, piece_pattern: str) -> "Tokenizer":
+        """Return a tokenizer around a model of the library.
+
+        Args:
+            model: A model of one of `TYPES`.
+            piece_pattern: Regular expression (Oniguruma) whose consecutive matches cover every
+                text; the model
+                never merges across them.
+        """
         core = tokenizers.Tokenizer(model)
         core.normalizer = normalizers.Prepend(" ")
-        core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pieces), "isolated")
-        # Not used here (`join` is), but it makes the file work in the library's other languages.
+        core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(piece_pattern), "isolated")
+        # We decode with `join`; this makes the file usable in the library's other languages.
         core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
         return Tokenizer(core)
 
@@ -142,145 +177,187 @@ class Tokenizer:
 
     @cached_property
     def type(self) -> TokenizerType:
-        """What it splits text into."""
+        """Unit that text is split into."""
         return TYPES[type(self._core.model).__name__]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without BOS and EOS; an empty text has none. The fast path: no symbols, no
-        offsets, all cores. Errors: DataError for a text that is not valid Unicode."""
-        return [self.apart(encoding.ids) for encoding in _encode(self._core.encode_batch_fast, texts)]
+        """Return the ids of each text, without BOS and EOS; an empty text has none.
 
-    def apart(self, ids: list[int]) -> list[int]:
-        """Ids, rare symbols among them taken apart."""
+        This is the fast path: it uses all cores and computes no tokens and no offsets.
+
+        Raises:
+            DataError: A text is not valid Unicode.
+        """
+        return [self.split_rare(encoding.ids) for encoding in _encode(self._core.encode_batch_fast, texts)]
+
+    def split_rare(self, ids: list[int]) -> list[int]:
+        """Return the ids with rare tokens split into their components."""
         if not self._rare or self._rare.isdisjoint(ids):
             return ids
-        return [part for id in ids for part in self._parts.get(id, (id,))]
+        return [part for id in ids for part in self._rare_components.get(id, (id,))]
 
-    def without(self, rare: Iterable[int]) -> "Tokenizer":
-        """Subwords with the same ids, of which these are taken apart where they would stand (`unigram`: not used)."""
+    def without_tokens(self, rare: Iterable[int]) -> "Tokenizer":
+        """Return a subword tokenizer with the same ids that does not produce these tokens.
+
+        BPE splits them into the tokens they were merged from; a unigram model gives them `UNUSED_LOG_PROB`.
+        """
         if self.type == "bpe":
             return Tokenizer(self._core, rare)
-        whole, never = json.loads(self._core.to_str()), {self._names[id] for id in rare}
-        scores = [[name, NEVER if name in never else score] for name, score in whole["model"]["vocab"]]
-        whole["model"]["vocab"] = scores
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)))
+        content = json.loads(self._core.to_str())
+        unused = {self._names[id] for id in rare}
+        scores = []
+        for name, score in content["model"]["vocab"]:
+            scores.append([name, UNUSED_LOG_PROB if name in unused else score])
+        content["model"]["vocab"] = scores
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
 
-    def with_marks(self, names: Iterable[str]) -> "Tokenizer":
-        """Words with the same ids, and behind them symbols that no text yields."""
-        whole = json.loads(self._core.to_str())
-        whole["model"]["vocab"] |= {name: id for id, name in enumerate(names, len(self))}
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)))
-
-    @cached_property
-    def marks(self) -> dict[str, int]:
-        """The ids of those symbols."""
-        named = enumerate(self._names[len(SPECIALS) :], len(SPECIALS))
-        return {name: id for id, name in named if is_unknown(name) or name.startswith(POSITION)}
+    def with_annotation_tokens(self, names: Iterable[str]) -> "Tokenizer":
+        """Return a word-level tokenizer with additional tokens at the end, which no text produces."""
+        content = json.loads(self._core.to_str())
+        content["model"]["vocab"] |= {name: id for id, name in enumerate(names, len(self))}
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
 
     @cached_property
-    def unknown(self) -> frozenset[int]:
-        """The ids that stand for words that are not in the vocabulary."""
-        return frozenset({UNK, *(id for name, id in self.marks.items() if is_unknown(name))})
+    def annotation_ids(self) -> dict[str, int]:
+        """Ids of the annotation tokens (`text.annotation`) by name."""
+        ids = {}
+        for id, name in enumerate(self._names[len(SPECIALS) :], len(SPECIALS)):
+            if is_unknown(name) or name.startswith(POSITION_PREFIX):
+                ids[name] = id
+        return ids
 
     @cached_property
-    def _parts(self) -> dict[int, tuple[int, ...]]:
-        """What rare symbols are taken apart into, until no part is rare or was merged (Sennrich et al. 2017)."""
+    def unknown_ids(self) -> frozenset[int]:
+        """Ids of `<unk>` and of the annotation tokens that represent unknown words."""
+        return frozenset({UNK, *(id for name, id in self.annotation_ids.items() if is_unknown(name))})
+
+    @cached_property
+    def _rare_components(self) -> dict[int, tuple[int, ...]]:
+        """Components of each rare token, none of which is itself rare and merged (Sennrich et al. 2017)."""
         vocabulary, merges = self.merges()
-        parts: dict[int, tuple[int, ...]] = {}
+        components: dict[int, tuple[int, ...]] = {}
         for left, right in merges:
-            merged, (a, b) = vocabulary[left + right], (vocabulary[left], vocabulary[right])
-            if merged in self._rare and merged not in parts:
-                parts[merged] = (*parts.get(a, (a,)), *parts.get(b, (b,)))
-        return parts
+            merged = vocabulary[left + right]
+            if merged in self._rare and merged not in components:
+                left_id = vocabulary[left]
+                right_id = vocabulary[right]
+                components[merged] = (
+                    *components.get(left_id, (left_id,)),
+                    *components.get(right_id, (right_id,)),
+                )
+        return components
 
-    def _spans(self, ids: list[int]) -> list[tuple[int, int]]:
-        """The characters that each of a text's subwords covers, by their lengths. A space put before the text counts in
-        no span, and the bytes of one character have the same."""
+    def _subword_spans(self, ids: list[int]) -> list[tuple[int, int]]:
+        """Return the character span of each subword, from the subwords' lengths.
+
+        The space put before the text is in no span; the bytes of one character have the same span.
+        """
         spans: list[tuple[int, int]] = []
-        at = -1
+        position = -1
         for id in ids:
-            byte = BYTE_SYMBOLS.get(self._names[id])
-            if byte is not None and 0x80 <= byte[0] < 0xC0:
+            byte = BYTE_TOKENS.get(self._names[id])
+            if byte is not None and 0x80 <= byte[0] < 0xC0:  # a continuation byte of UTF-8
                 spans.append(spans[-1])
             else:
                 length = len(self._names[id]) if byte is None else 1
-                spans.append((max(at, 0), at + length))
-                at += length
+                spans.append((max(position, 0), position + length))
+                position += length
         return spans
 
-    def fits(self, text: str, most: int) -> bool:
-        """Whether a text has at most so many symbols; what is far longer or shorter is not segmented."""
-        # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-        if len(text) > 50 * most:
+    def fits(self, text: str, max_tokens: int) -> bool:
+        """Return True if a text has at most `max_tokens` tokens.
+
+        Texts that are much longer or shorter are not segmented: a character is at most four tokens, and a
+        token of the vocabulary hardly ever has more than 50 characters.
+        """
+        if len(text) > 50 * max_tokens:
             return False
-        return 4 * len(text) <= most or len(self.ids([text])[0]) <= most
+        return 4 * len(text) <= max_tokens or len(self.ids([text])[0]) <= max_tokens
 
     def segment(self, texts: Sequence[str]) -> list[Segmented]:
-        """Each text with its ids, symbols and offsets. Errors: DataError as in `ids`."""
+        """Return each text with its ids, tokens and offsets.
+
+        Raises:
+            DataError: A text is not valid Unicode.
+        """
         encodings = _encode(self._core.encode_batch, texts)
         return [self._segmented(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _segmented(self, text: str, encoding: Any) -> Segmented:
-        ids = self.apart(encoding.ids)
-        spans = encoding.offsets if self.type == "words" else self._spans(ids)
-        offsets = [(start + 1, max(start + 1, end)) if text[start] == " " else (start, end) for start, end in spans]
-        # A symbol that is the space put before the text covers nothing, yet is given the first character.
-        if offsets and (self._names[ids[0]] == " " or _space(text[0])):
+        ids = self.split_rare(encoding.ids)
+        spans = encoding.offsets if self.type == "words" else self._subword_spans(ids)
+        offsets = []
+        for start, end in spans:
+            if text[start] == " ":  # leave out the leading space
+                offsets.append((start + 1, max(start + 1, end)))
+            else:
+                offsets.append((start, end))
+        # The library gives a token that is only the prepended space the first character; it covers nothing.
+        if offsets and (self._names[ids[0]] == " " or _is_space(text[0])):
             offsets[0] = (0, 0)
-        return Segmented(text, ids, [self.symbol(id) for id in ids], offsets)
+        return Segmented(text, ids, [self.token(id) for id in ids], offsets)
 
     def join(self, ids: Iterable[int]) -> str:
-        """The raw text of ids: the exact inverse of `ids` where none is `unknown`, which is shown as `<unk>`;
-        the other special ids are dropped. Bytes that are not UTF-8, which only a model can produce, become
-        U+FFFD."""
+        """Return the raw text of ids: the exact inverse of `ids`.
+
+        Unknown words are shown as `<unk>`; the other special ids are dropped. Bytes that are not
+        UTF-8, which only a model can produce, become U+FFFD.
+        """
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
         return text.removeprefix(" ")
 
-    def joined(self, ids: Sequence[int], unknown: Mapping[int, str] | None = None) -> Segmented:
-        """`join`, with the characters of the text that each id covers: what a model's output becomes.
+    def join_with_offsets(self, ids: Sequence[int], unknown: Mapping[int, str] | None = None) -> Segmented:
+        """Return the text of ids with the characters that each id covers; used for the output of models.
 
-        `unknown`: what UNKs stand for, a leading space with it, by their places among `ids`; places behind the last are
-        of a beginning that search did not come to the end of.
+        Args:
+            ids: Token ids.
+            unknown: Texts of unknown words, with their leading space, by index into `ids`. Indices behind
+                the last id, of a prefix that search did not reach the end of, are ignored.
         """
+        token_bytes = [self._bytes[id] for id in ids]
+        for index, word in (unknown or {}).items():
+            if index < len(token_bytes):
+                token_bytes[index] = word.encode()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text, spans = "", []
-        spellings = [self._bytes[id] for id in ids]
-        for place, word in (unknown or {}).items():
-            if place < len(spellings):
-                spellings[place] = word.encode()
-        for spelling in spellings:
+        text = ""
+        spans = []
+        for encoded in token_bytes:
             start = len(text)
-            text += decoder.decode(spelling)
-            end = max(len(text), start + 1) if spelling else start
+            text += decoder.decode(encoded)
+            end = max(len(text), start + 1) if encoded else start
             spans.append((start + 1 if text[start:].startswith(" ") else start, end))
         text += decoder.decode(b"", final=True)
         shift = int(text.startswith(" "))
         offsets = [(max(0, start - shift), max(0, end - shift)) for start, end in spans]
-        return Segmented(text[shift:], list(ids), [self.symbol(id) for id in ids], offsets)
+        return Segmented(text[shift:], list(ids), [self.token(id) for id in ids], offsets)
 
-    def symbol(self, id: int) -> str:
-        """What an id shows, as in `Segmented.symbols`."""
-        return self._shown[id]
+    def token(self, id: int) -> str:
+        """Return the display form of an id (see `Segmented.tokens`)."""
+        return self._display_forms[id]
 
-    def symbols(self) -> list[str]:
-        """What each id shows, in the order of the ids."""
-        return list(self._shown)
+    def tokens(self) -> list[str]:
+        """Return the display form of every id, in the order of the ids."""
+        return list(self._display_forms)
 
-    def spellings(self) -> list[bytes]:
-        """The UTF-8 that each id adds to a joined text, in the order of the ids."""
+    def token_bytes(self) -> list[bytes]:
+        """Return the UTF-8 bytes that each id adds to a joined text, in the order of the ids."""
         return list(self._bytes)
 
     def merges(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
-        """Of a `bpe` tokenizer: the ids of all symbols by their names, and what is merged, in order."""
+        """Return the id of each token name and the merges, in order; for `bpe` tokenizers only."""
         model = json.loads(self._core.to_str())["model"]
         return dict(model["vocab"]), [(left, right) for left, right in model["merges"]]
 
     def scores(self) -> dict[str, float]:
-        """Of a `unigram` tokenizer: the log-probabilities of all symbols by their names, in the order of the ids."""
+        """Return the log-probability of each token name, in the order of the ids; for `unigram`
+        tokenizers only.
+        """
         return dict(json.loads(self._core.to_str())["model"]["vocab"])
 
     def names(self) -> list[str]:
-        """The library's name of each id, in their order: the text of a symbol, or what stands for a byte."""
+        """Return the library's name of each id, in the order of the ids: the token's text, or the
+        name of a byte.
+        """
         return list(self._names)
 
     @cached_property
@@ -289,33 +366,41 @@ class Tokenizer:
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
     @cached_property
-    def _shown(self) -> list[str]:
-        return [name.replace(" ", MARKER) for name in self._names]
+    def _display_forms(self) -> list[str]:
+        return [name.replace(" ", SPACE_MARKER) for name in self._names]
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        """The UTF-8 bytes that each id adds to a joined text."""
-        table = [BYTE_SYMBOLS.get(name) or name.encode() for name in self._names]
+        """UTF-8 bytes that each id adds to a joined text."""
+        table = [BYTE_TOKENS.get(name) or name.encode() for name in self._names]
         table[: len(SPECIALS)] = [b""] * len(SPECIALS)
-        for id in self.marks.values():
+        for id in self.annotation_ids.values():
             table[id] = b""
-        for id in self.unknown:  # most unknown words stand after a space, so one is shown
+        for id in self.unknown_ids:  # most unknown words follow a space, so it is included
             table[id] = f" {SPECIALS[UNK]}".encode()
         return table
 
     def save(self, path: Path) -> None:
-        """Write one JSON file, whole or not at all. Errors: RnnsearchError where it cannot be written."""
-        write_text(path, self.dumped)
+        """Write one JSON file atomically.
+
+        Raises:
+            RnnsearchError: The file cannot be written.
+        """
+        write_text(path, self.json)
 
     @cached_property
-    def dumped(self) -> str:
-        """What `save` writes."""
+    def json(self) -> str:
+        """The JSON that `save` writes."""
         text = self._core.to_str()
-        return json.dumps(json.loads(text) | {RARE: sorted(self._rare)}, ensure_ascii=False) if self._rare else text
+        return json.dumps(json.loads(text) | {RARE_KEY: sorted(self._rare)}, ensure_ascii=False) if self._rare else text
 
     @staticmethod
     def load(path: Path) -> "Tokenizer":
-        """Read what `save` wrote. Errors: ModelError for a missing, truncated or foreign file."""
+        """Load a tokenizer that was written by `save`.
+
+        Raises:
+            ModelError: The file is missing, truncated or something else.
+        """
         try:
             text = path.read_text(encoding="utf-8")
             json.loads(text)
@@ -325,38 +410,46 @@ class Tokenizer:
             raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
-        return Tokenizer.of(text, path)
+        return Tokenizer.from_json(text, path)
 
     @staticmethod
-    def of(text: str, path: Path) -> "Tokenizer":
-        """From what `save` writes. Errors: ModelError, which names the file."""
+    def from_json(text: str, path: Path) -> "Tokenizer":
+        """Return the tokenizer of a JSON text that was written by `save`.
+
+        Args:
+            text: The JSON.
+            path: File that it comes from, for error messages.
+
+        Raises:
+            ModelError: The JSON is not that of a tokenizer.
+        """
         rare: Any = []
         try:
-            if _RARE_KEY.search(text):  # or it is the library's, and need not be taken apart here, too
-                whole = json.loads(text)
-                rare = whole.pop(RARE, [])
-                text = json.dumps(whole) if rare else text
-            # The library raises bare `Exception` on a layout that it does not know.
+            if _RARE_KEY_PATTERN.search(text):  # otherwise the file is exactly what the library reads
+                content = json.loads(text)
+                rare = content.pop(RARE_KEY, [])
+                text = json.dumps(content) if rare else text
+            # The library raises a bare `Exception` for an unknown layout.
             core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
-        fault = _foreign(core) or _not_rare(rare, core)
-        if fault:
-            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {fault}")
+        problem = _layout_problem(core) or _rare_problem(rare, core)
+        if problem:
+            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {problem}")
         return Tokenizer(core, rare)
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that differ between any two different tokenizers (of SHA-256 of the JSON)."""
-        return hashlib.sha256(self.dumped.encode()).hexdigest()[:16]
+        """Return 16 hexadecimal digits that identify the tokenizer (of the SHA-256 of its JSON)."""
+        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
 
-def _foreign(core: tokenizers.Tokenizer) -> str:
-    """What keeps a tokenizer of the library from being one of ours; empty where nothing does."""
+def _layout_problem(core: tokenizers.Tokenizer) -> str:
+    """Return why a tokenizer of the library is not one of ours, or an empty string."""
     model = type(core.model).__name__
     if model not in TYPES:
         return f"one of model {model}"
     if tuple(core.id_to_token(id) for id in range(len(SPECIALS))) != SPECIALS:
-        return f"one whose first symbols are not {', '.join(SPECIALS)}"
+        return f"one whose first tokens are not {', '.join(SPECIALS)}"
     if core.get_added_tokens_decoder():
         return "one with added tokens, which raw text could inject"
     if not isinstance(core.normalizer, normalizers.Prepend) or core.normalizer.prepend != " ":
@@ -364,37 +457,39 @@ def _foreign(core: tokenizers.Tokenizer) -> str:
     if not isinstance(core.pre_tokenizer, pre_tokenizers.Split):
         return "one that does not split the text by one pattern"
     if model == "Unigram":
-        kept = json.loads(core.to_str())["model"]
-        if kept != {"type": model, "vocab": kept["vocab"], "unk_id": UNK, "byte_fallback": True}:
+        stored = json.loads(core.to_str())["model"]
+        if stored != {"type": model, "vocab": stored["vocab"], "unk_id": UNK, "byte_fallback": True}:
             return "a Unigram model with other options"
-    if core.padding or core.truncation or core.post_processor:  # a short text could fill the memory
+    if core.padding or core.truncation or core.post_processor:  # padding of a short text could fill the memory
         return "one that changes the length of the text"
     if {*core.get_vocab().values()} != {*range(core.get_vocab_size())}:
-        return "one whose ids do not count the symbols from 0"
+        return "one whose ids do not number the tokens from 0"
     return ""
 
 
-def _not_rare(rare: Any, core: tokenizers.Tokenizer) -> str:
-    """What keeps `rare` from being symbols of a vocabulary; empty where nothing does."""
+def _rare_problem(rare: Any, core: tokenizers.Tokenizer) -> str:
+    """Return why `rare` is not a list of merged tokens of the vocabulary, or an empty string."""
     size = core.get_vocab_size()
     if isinstance(rare, list) and all(type(id) is int and len(SPECIALS) <= id < size for id in rare):
-        return "" if not rare or TYPES[type(core.model).__name__] == "bpe" else "rare symbols that nothing merged"
-    return f"`{RARE}` that are no ids of its symbols"
+        return "" if not rare or TYPES[type(core.model).__name__] == "bpe" else "rare tokens without merges"
+    return f"`{RARE_KEY}` that is not a list of token ids"
 
 
 def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) -> list[Encoded]:
     try:
         return encode(list(texts))
     except (TypeError, UnicodeEncodeError):
-        for text in filter(_lone_surrogate, texts):
+        for text in filter(_has_lone_surrogate, texts):
             raise DataError(f"text must be valid Unicode; got a lone surrogate in {text!r}") from None
         raise
 
 
-def _space(character: str) -> bool:
-    """Whether it is white space to the pattern of words, to which U+001C to U+001F are none."""
+def _is_space(character: str) -> bool:
+    """Return True for white space in the sense of the word pattern, which excludes U+001C to
+    U+001F.
+    """
     return character.isspace() and not "\x1c" <= character <= "\x1f"
 
 
-def _lone_surrogate(text: str) -> bool:
+def _has_lone_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)

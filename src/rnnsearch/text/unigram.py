@@ -1,8 +1,9 @@
-"""The unigram language model of subwords (Kudo, 2018): a text's most probable segmentation into independent symbols,
-with pieces inside words only and bytes for rare characters, as `subwords.train_bpe` has them.
+"""Unigram language model of subwords (Kudo, 2018): the most probable segmentation into independent
+tokens.
 
-The symbols are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` takes words in another order
-in every process, so that the same text gave other vocabularies.
+As in `subwords`, tokens do not cross words, and rare characters are represented by bytes. The
+tokens are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` visits words in
+a different order in every process, so the same text would give different vocabularies.
 """
 
 from collections import Counter
@@ -13,77 +14,95 @@ from io import BytesIO
 from tokenizers import models
 
 from rnnsearch.errors import ConfigError
-from rnnsearch.text.subwords import SMALLEST, alphabet_of, fixed_symbols, rare_symbols, require_room, scaled, stretches
+from rnnsearch.text.subwords import (
+    MIN_VOCABULARY,
+    fixed_tokens,
+    rare_tokens,
+    require_min_vocabulary,
+    scale_counts,
+    select_alphabet,
+    split_chunks,
+)
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import PIECES, count_chunks, pieces
+from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
 
-_THREADS = 8
-"""As many on every machine, for they add up what they found one after another."""
-_DIGITS = 4
-"""Decimals of a log-probability, so that it is the same when it is read from a file."""
-_MARKER = "\u2581"
-"""What stands for a space in sentencepiece's symbols."""
+_NUM_THREADS = 8
+"""The same number on every machine, because the sums of the threads' counts depend on it."""
+_LOG_PROB_DECIMALS = 4
+"""Log-probabilities are rounded so that they are the same when read from a file."""
+_SPACE = "\u2581"
+"""Space in sentencepiece's tokens."""
 
 
 def train_unigram(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
-    """A unigram tokenizer that segments every text at all without an unknown symbol.
+    """Train a unigram tokenizer that segments any text without unknown tokens.
 
-    `size` counts the special and the byte symbols too, and `lines` is read once. Characters are symbols as in
-    `train_bpe`. Longer symbols are those that EM and pruning leave (Kudo 2018, section 3.2), and stay out where the
-    training text's segmentation has them less often than `min_count` times. The same text gives the same vocabulary, in
-    whatever order its lines come. Errors: as `train_bpe`; ConfigError where sentencepiece is not installed.
+    Characters become tokens as in `train_bpe`. Longer tokens are those that EM and pruning leave
+    (Kudo 2018, section 3.2), without those that occur fewer than `min_count` times in the segmented
+    training text. The same text gives the same vocabulary in any order of its lines.
+
+    Args:
+        lines: The training text; read once.
+        size: Maximum vocabulary size, including special tokens and byte tokens.
+        min_count: Minimum number of occurrences of a token.
+
+    Raises:
+        ConfigError: `size` cannot hold the byte tokens, or sentencepiece is not installed.
+        DataError: No character is frequent enough.
     """
     return unigram_from_counts(count_chunks(lines), size, min_count)
 
 
 def unigram_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
-    """As `train_unigram`, of a text with these stretches between spaces, which are scaled as `bpe_from_counts` does."""
-    require_learner()
-    require_room(size)
-    chunks, min_count = scaled(chunks, min_count)
-    alphabet = alphabet_of(chunks, min_count, room=(size - SMALLEST) // 2)
-    fixed = fixed_symbols(alphabet)
-    counts = _counted(chunks, alphabet)
-    alone = set(alphabet).difference(*counts)
-    learned = _learned(counts, size - len(fixed) - len(alone))
-    learned |= dict.fromkeys(alone, min(learned.values(), default=0.0))
-    found = _assembled(fixed, learned)
+    """Train like `train_unigram`, from the counts of a text's chunks, which are scaled as in `bpe_from_counts`."""
+    require_sentencepiece()
+    require_min_vocabulary(size)
+    chunks, min_count = scale_counts(chunks, min_count)
+    alphabet = select_alphabet(chunks, min_count, max_non_ascii=(size - MIN_VOCABULARY) // 2)
+    fixed = fixed_tokens(alphabet)
+    counts = _count_pieces(chunks, alphabet)
+    not_in_pieces = set(alphabet).difference(*counts)
+    log_probs = _learn(counts, size - len(fixed) - len(not_in_pieces))
+    log_probs |= dict.fromkeys(not_in_pieces, min(log_probs.values(), default=0.0))
+    tokenizer = _assemble(fixed, log_probs)
     if min_count > 1:
-        names = found.names()
-        for id in rare_symbols(found, chunks, min_count):
-            del learned[names[id]]
-        found = _assembled(fixed, learned)
-    return found
+        names = tokenizer.names()
+        for id in rare_tokens(tokenizer, chunks, min_count):
+            del log_probs[names[id]]
+        tokenizer = _assemble(fixed, log_probs)
+    return tokenizer
 
 
-def require_learner() -> None:
-    """Errors: ConfigError where sentencepiece is not installed."""
+def require_sentencepiece() -> None:
+    """Raise ConfigError if sentencepiece is not installed."""
     if find_spec("sentencepiece") is None:
         raise ConfigError(['text.type: "unigram" needs a library to learn it with: pip install sentencepiece'])
 
 
-def _counted(chunks: Counter[str], alphabet: list[str]) -> Counter[str]:
-    """How often each piece occurs, those left out that are nothing but space, or hold what stands for one."""
+def _count_pieces(chunks: Counter[str], alphabet: list[str]) -> Counter[str]:
+    """Count the pieces, except white space and those with sentencepiece's space character."""
     counts: Counter[str] = Counter()
-    for stretch, n in stretches(chunks, alphabet):
-        for piece in pieces(stretch):
-            if not piece.isspace() and _MARKER not in piece:
+    for text, n in split_chunks(chunks, alphabet):
+        for piece in pieces(text):
+            if not piece.isspace() and _SPACE not in piece:
                 counts[piece] += n
     return counts
 
 
-def _learned(counts: Counter[str], size: int) -> dict[str, float]:
-    """Log-probabilities of `size` symbols at most, all characters of these pieces among them."""
+def _learn(counts: Counter[str], size: int) -> dict[str, float]:
+    """Return the log-probabilities of at most `size` tokens, including all characters of the
+    pieces.
+    """
     if not counts:
         return {}
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-    written = BytesIO()
+    model_file = BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=(f"{piece}\t{n}" for piece, n in sorted(counts.items())),
         input_format="tsv",
-        model_writer=written,
+        model_writer=model_file,
         model_type="unigram",
         vocab_size=size + 1,
         hard_vocab_limit=False,
@@ -98,16 +117,16 @@ def _learned(counts: Counter[str], size: int) -> dict[str, float]:
         bos_id=-1,
         eos_id=-1,
         pad_id=-1,
-        num_threads=_THREADS,
+        num_threads=_NUM_THREADS,
         minloglevel=2,
     )
-    found = SentencePieceProcessor(model_proto=written.getvalue())
-    symbols = [found.id_to_piece(id).replace(_MARKER, " ") for id in range(1, found.get_piece_size())]
-    return dict(zip(symbols, map(found.get_score, range(1, len(symbols) + 1)), strict=True))
+    processor = SentencePieceProcessor(model_proto=model_file.getvalue())
+    tokens = [processor.id_to_piece(id).replace(_SPACE, " ") for id in range(1, processor.get_piece_size())]
+    return dict(zip(tokens, map(processor.get_score, range(1, len(tokens) + 1)), strict=True))
 
 
-def _assembled(fixed: list[str], learned: dict[str, float]) -> Tokenizer:
-    rounded = {name: round(score, _DIGITS) for name, score in learned.items()}
+def _assemble(fixed: list[str], log_probs: dict[str, float]) -> Tokenizer:
+    rounded = {name: round(score, _LOG_PROB_DECIMALS) for name, score in log_probs.items()}
     ordered = sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
     scores = [*((name, 0.0) for name in fixed), *ordered]
-    return Tokenizer.assemble(models.Unigram(scores, UNK, byte_fallback=True), PIECES)
+    return Tokenizer.assemble(models.Unigram(scores, UNK, byte_fallback=True), PIECE_PATTERN)

@@ -1,26 +1,30 @@
-"""The special symbols that every vocabulary begins with, and the marker that shows a space."""
+"""Special tokens that every vocabulary starts with, and the marker that displays a space."""
 
 PAD = 0
-"""Fills short sentences of a batch; never predicted."""
+"""Padding of short sentences in a batch; never predicted."""
 UNK = 1
-"""Stands for every symbol that is not in the vocabulary."""
+"""Any token that is not in the vocabulary."""
 BOS = 2
-"""What stands before the first target symbol (y_0); never in a sentence's ids."""
+"""Token before the first target token (y_0); never among a sentence's ids."""
 EOS = 3
-"""Ends every source and every target sentence that a model sees."""
+"""End of every source and target sentence that a model reads or writes."""
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-"""The special symbols' names, in the order of their ids. Raw text never yields them."""
+"""Names of the special tokens in the order of their ids. Raw text never produces them."""
 
-UNKNOWN, POSITION = "<unk", "<at"
-"""What the names of symbols begin with that stand for an unknown word, as <unk> does, or for a place and no text (see
-`text.annotation`). Raw text yields none of them either."""
+# Annotation tokens (`text.annotation`) start with one of these; raw text never produces them either.
+UNKNOWN_PREFIX = "<unk"
+"""Start of the names of `<unk>` and of annotation tokens that represent an unknown word."""
+POSITION_PREFIX = "<at"
+"""Start of the names of annotation tokens that represent a position and no text."""
 
-MARKER = "▁"
-"""How a symbol's leading space is shown (U+2581). Inside the vocabulary it is a plain space, so that raw
-text may hold this character too."""
+SPACE_MARKER = "▁"
+"""Display form of a token's leading space (U+2581).
+
+Inside the vocabulary it is an ordinary space, so raw text may contain this character too.
+"""
 
 
-def is_unknown(symbol: str) -> bool:
-    """Whether a symbol stands for an unknown word."""
-    return symbol.startswith(UNKNOWN)
+def is_unknown(token: str) -> bool:
+    """Return True if a token represents an unknown word."""
+    return token.startswith(UNKNOWN_PREFIX)

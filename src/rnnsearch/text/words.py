@@ -1,4 +1,9 @@
-"""Word-level vocabularies: the K most frequent words of a text, as in the papers (K = 30,000)."""
+"""Word-level tokenizers: the K most frequent words of a text, as in the papers (K = 30,000).
+
+Also the pre-tokenization that all tokenizers share: `pieces` splits text into words and
+punctuation, and `count_chunks` counts the stretches between spaces ("chunks"), from which every
+vocabulary is learned.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,84 +18,101 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 
 _INSIDE = "\\p{L}\\p{M}\\p{N}_\u200c\u200d"
-"""What words are made of: letters, marks, digits, and the joiners that Indic and Arabic scripts need."""
-_CONTRACTED = f"(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])(?![{_INSIDE}])"
-PIECES = "|".join(
+"""Word characters: letters, marks, digits, and the joiners that Indic and Arabic scripts need."""
+_CONTRACTION_ENDING = f"(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])(?![{_INSIDE}])"
+PIECE_PATTERN = "|".join(
     (
-        f"(?<=[\\p{{L}}\\p{{M}}])['’]{_CONTRACTED}",  # Tom|'s, don|'t, geht|'s
-        f" ?[{_INSIDE}]+(?:['’](?=\\p{{L}})(?!{_CONTRACTED}))?",  # a word, or one cut short: l'|homme
-        f"\\s?([^\\s{_INSIDE}])\\1*\\p{{M}}*",  # one mark of punctuation or symbol, repeated: ... !!
-        "\\s",  # any other white space, one by one
+        f"(?<=[\\p{{L}}\\p{{M}}])['’]{_CONTRACTION_ENDING}",  # Tom|'s, don|'t, geht|'s
+        f" ?[{_INSIDE}]+(?:['’](?=\\p{{L}})(?!{_CONTRACTION_ENDING}))?",  # a word, or an elided one: l'|homme
+        f"\\s?([^\\s{_INSIDE}])\\1*\\p{{M}}*",  # one punctuation mark or symbol, possibly repeated: ... !!
+        "\\s",  # any other white space character
     )
 )
-"""The pieces of a text, as a pattern whose matches cover it: words and punctuation, each with the one space
-before it. As `<` stands alone or with its like, no piece spells a special or a byte symbol."""
+"""Pattern of pieces: words and punctuation, each with the one space before it; its matches cover
+any text.
+
+A piece with `<` contains nothing else, so no piece equals a special token or a byte token.
+"""
 
 
-BY_SPACES = " [^ ]*"
-"""The pieces of a text that somebody else has cut into symbols: what stands between spaces, each with the space before
-it."""
+SPACE_PATTERN = " [^ ]*"
+"""Pattern of the tokens of a text that is already tokenized: separated by spaces, each with the
+space before it.
+"""
 
-_TOGETHER = 1000
-"""Lines counted at a time, which is faster than one by one."""
-MOST = 2_000_000
-"""Different stretches of text whose counts are held."""
+_LINES_PER_UPDATE = 1000  # counting many lines at once is faster
+MAX_COUNTED_TEXTS = 2_000_000
+"""Maximum number of distinct texts whose counts are kept."""
 Text = TypeVar("Text", str, tuple[str, str])
 
 
 def train_words(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
-    """A word-level tokenizer: the most frequent pieces of the text that occur `min_count` times or more.
+    """Train a word-level tokenizer on the most frequent pieces of a text.
 
-    `size` counts the special symbols too; `lines` is read once. Equally frequent words are taken in the
-    order of their code points, so the same text gives the same vocabulary. Upper and lower case differ.
+    Equally frequent words are taken in the order of their code points, so the same text always
+    gives the same vocabulary. Upper and lower case differ.
 
-    Errors: ConfigError where `size` leaves no room for a word; DataError where no word is left.
+    Args:
+        lines: The training text; read once.
+        size: Maximum vocabulary size, including the special tokens.
+        min_count: Minimum number of occurrences of a word.
+
+    Raises:
+        ConfigError: `size` has no space for a word.
+        DataError: No word is frequent enough.
     """
     return words_from_counts(count_chunks(lines), size, min_count)
 
 
 def words_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
-    """As `train_words`, of a text with these stretches between spaces (see `count_chunks`)."""
+    """Train like `train_words`, from the counts of a text's chunks (see `count_chunks`)."""
     if size <= len(SPECIALS):
-        raise ConfigError([f"text.vocabulary: must be more than {len(SPECIALS)} special symbols; got {size}"])
-    counts = count_pieces(chunks)
+        raise ConfigError([f"text.vocabulary: must be more than the {len(SPECIALS)} special tokens; got {size}"])
+    counts = pieces_in_chunks(chunks)
     known = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
     if not known:
         raise DataError(f"the training text must hold words that occur {min_count} times or more; got none")
-    vocabulary = {symbol: id for id, symbol in enumerate([*SPECIALS, *known[: size - len(SPECIALS)]])}
-    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), PIECES)
+    vocabulary = {token: id for id, token in enumerate([*SPECIALS, *known[: size - len(SPECIALS)]])}
+    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), PIECE_PATTERN)
 
 
-def given_words(words: Iterable[str]) -> Tokenizer:
-    """A word-level tokenizer of these words, in the order of their ids behind the special symbols; a text is cut at its
-    spaces alone. No word spells a special symbol, for each has the space before it."""
-    vocabulary = {symbol: id for id, symbol in enumerate([*SPECIALS, *(f" {word}" for word in words)])}
-    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), BY_SPACES)
+def words_from_list(words: Iterable[str]) -> Tokenizer:
+    """Return a word-level tokenizer with these words after the special tokens, in order.
+
+    Text is split at spaces only. No word equals a special token, because each includes the space
+    before it.
+    """
+    vocabulary = {token: id for id, token in enumerate([*SPECIALS, *(f" {word}" for word in words)])}
+    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), SPACE_PATTERN)
 
 
 def count_chunks(lines: Iterable[str]) -> Counter[str]:
-    """How often each stretch between spaces occurs. Memory grows with the different stretches, not the lines.
+    """Count the chunks of a text: the stretches between spaces.
 
-    No piece reaches across a space, so these counts are all that training needs to know of a text.
+    No piece crosses a space, so these counts are all that training needs. Memory grows with the
+    number of distinct chunks, not with the number of lines.
     """
     counts: Counter[str] = Counter()
-    rest = filter(None, lines)
-    while some := list(islice(rest, _TOGETHER)):
-        counts.update(" ".join(some).split(" "))
+    remaining = filter(None, lines)
+    while batch := list(islice(remaining, _LINES_PER_UPDATE)):
+        counts.update(" ".join(batch).split(" "))
     return counts
 
 
-def forget_rare(counts: Counter[Text]) -> None:
-    """Where there are more than `MOST` different ones, leave half of them: the most frequent, equally frequent
-    ones in the order of their code points. So memory is bounded, and what goes is too rare to become a symbol."""
-    if len(counts) > MOST:
-        kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MOST // 2]
+def prune_counts(counts: Counter[Text]) -> None:
+    """Keep only the more frequent half if there are more than `MAX_COUNTED_TEXTS` distinct texts.
+
+    Equally frequent texts are kept in the order of their code points. This bounds the memory; what
+    is dropped is too rare to become a token.
+    """
+    if len(counts) > MAX_COUNTED_TEXTS:
+        frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MAX_COUNTED_TEXTS // 2]
         counts.clear()
-        counts.update(dict(kept))
+        counts.update(dict(frequent))
 
 
-def count_pieces(chunks: Counter[str]) -> Counter[str]:
-    """How often each piece (see PIECES) occurs in a text with these stretches between spaces."""
+def pieces_in_chunks(chunks: Counter[str]) -> Counter[str]:
+    """Count the pieces (see PIECE_PATTERN) in a text with these chunks."""
     counts: Counter[str] = Counter()
     for chunk, n in chunks.items():
         for piece in pieces(f" {chunk}"):
@@ -99,24 +121,24 @@ def count_pieces(chunks: Counter[str]) -> Counter[str]:
 
 
 def pieces(text: str) -> list[str]:
-    """The pieces (see PIECES) of a text; one after another they are that text."""
+    """Return the pieces (see PIECE_PATTERN) of a text; concatenated they are that text."""
     return [piece for piece, _ in _splitter().pre_tokenize_str(text)]
 
 
 @cache
 def _splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(Regex(PIECES), "isolated")
+    return pre_tokenizers.Split(Regex(PIECE_PATTERN), "isolated")
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """How often each word of a text occurs: its pieces without the space before them, punctuation left out."""
-    return count_words_in(count_chunks(lines))
+    """Count the words of a text: its pieces without the space before them, and without punctuation."""
+    return words_in_chunks(count_chunks(lines))
 
 
-def count_words_in(chunks: Counter[str]) -> Counter[str]:
-    """As `count_words`, of a text with these stretches between spaces."""
+def words_in_chunks(chunks: Counter[str]) -> Counter[str]:
+    """Count words like `count_words`, from the counts of a text's chunks."""
     counts: Counter[str] = Counter()
-    for piece, n in count_pieces(chunks).items():
+    for piece, n in pieces_in_chunks(chunks).items():
         if _is_word(piece):
             counts[piece.strip()] += n
     return counts

@@ -1,1 +1,1 @@
-"""Inline tags and protected spans: found in the source and placed in the translation."""
+"""Inline tags and protected text: found in the source and placed in the translation."""

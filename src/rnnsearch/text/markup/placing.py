@@ -1,4 +1,7 @@
-"""Where the marks of a text come to stand in its translation, by the links between the words of both."""
+"""Placement of a text's marks in its translation, from the links between the words of both.
+
+`marks.MarkedText` takes the marks out of the source and calls `MarkPlacement.render`.
+"""
 
 from __future__ import annotations
 
@@ -7,241 +10,300 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 
-from rnnsearch.text.alignments import Link, spoken_spans, word_spans
-from rnnsearch.text.markup.protected import Counterparts, Protected, Stretch
+from rnnsearch.text.alignments import Link, bare_word_spans, word_spans
+from rnnsearch.text.markup.protected import Counterparts, Protected, ProtectedSpan
 
 Span = tuple[int, int]
 
 
 @dataclass
 class Mark:
-    """An element, or a single point, of a plain text: its characters, and the markup before and after them."""
+    """An element or a point at characters [start, end) of a plain text."""
 
     start: int
     end: int
     opens: str = ""
+    """Markup before the characters."""
     closes: str = ""
-    kept: str | None = None
-    """What is to come out in the place of the translation of its characters."""
-    kind: Protected | None = None
-    """Of what was not marked, but found: which of `PROTECTED` it is."""
+    """Markup after the characters; empty for a point."""
+    content: str | None = None
+    """Fixed content that replaces the translation of the characters, if any."""
+    protected_type: Protected | None = None
+    """Type of protected text that was detected, without markup."""
     spaced: bool = False
-    """Of a point: whether it stood between two spaces, one of which was taken out."""
+    """True for a point between two spaces, one of which was removed."""
     parent: int = -1
-    """The number of the element that it stands in; -1: the text."""
+    """Index of the enclosing element; -1 for the text."""
 
 
 @dataclass
 class _Place:
-    """Where a mark comes to stand in a translation: its words [first, last) and characters [start, end)."""
+    """Position of a mark in a translation: characters [start, end) and words [first, last)."""
 
     start: int
     end: int
     first: int = 0
     last: int = 0
-    words: Span = (0, 0)
-    """The source words that it stood around."""
+    source_words: Span = (0, 0)
+    """Source words inside the mark."""
     taken: list[Span] = field(default_factory=list)
-    """Words that elements inside it have, in order."""
+    """Sorted word ranges of the elements inside it."""
 
 
-class Placing:
-    """The places of a text's marks in one translation."""
+class MarkPlacement:
+    """Positions of a text's marks in one translation."""
 
     def __init__(self, marks: Sequence[Mark], source: str, target: str, links: Collection[Link]) -> None:
-        self._marks, self._source, self._target = marks, source, target
-        self._outer, self._spoken = word_spans(source), spoken_spans(source)
-        self._target_outer, self._target_spoken = word_spans(target), spoken_spans(target)
-        self._links: list[list[int]] = [[] for _ in self._spoken]
-        for s, t in sorted(links):
-            self._links[s].append(t)
-        self._linked = [s for s, found in enumerate(self._links) if found]
-        counts = [0] * (len(self._target_spoken) + 1)
-        for t in {t for _, t in links}:
-            counts[t + 1] = 1
-        self._linked_before = list(accumulate(counts))
-        """How many target words before each are linked."""
-        self._searched: dict[str, int] = {}
-        whole = _Place(0, len(target), 0, len(self._target_spoken), (0, len(self._spoken)))
-        self._places = [whole]
-        """Of the text, and of each mark."""
+        """Place all marks.
+
+        Args:
+            marks: Marks of the source, outer elements before inner ones and detected text last.
+            source: The plain source text.
+            target: Its translation.
+            links: Links between the words of both.
+        """
+        self._marks = marks
+        self._source = source
+        self._target = target
+        # Character spans of words, with and without the punctuation around them.
+        self._source_words = word_spans(source)
+        self._bare_source_words = bare_word_spans(source)
+        self._target_words = word_spans(target)
+        self._bare_target_words = bare_word_spans(target)
+        self._links: list[list[int]] = [[] for _ in self._bare_source_words]  # target words of each source word
+        for source_word, target_word in sorted(links):
+            self._links[source_word].append(target_word)
+        self._linked_source_words = [word for word, targets in enumerate(self._links) if targets]
+        is_linked = [0] * (len(self._bare_target_words) + 1)
+        for _, target_word in links:
+            is_linked[target_word + 1] = 1
+        self._num_linked_before = list(accumulate(is_linked))
+        """Number of linked target words before each target word."""
+        self._search_starts: dict[str, int] = {}  # where to continue to search for each fixed text
+        whole_text = _Place(0, len(target), 0, len(self._bare_target_words), (0, len(self._bare_source_words)))
+        self._places = [whole_text]
+        """Places of the whole text and of each mark."""
         for mark in self._marks:
-            if mark.kind is None:
+            if mark.protected_type is None:
                 self._places.append(self._place(mark, self._places[mark.parent + 1]))
         self._place_protected()
 
+    def render(self, escape: Callable[[str], str]) -> str:
+        """Return the translation with all marks, its text escaped."""
+        children: list[list[int]] = [[] for _ in self._places]
+        for number, mark in enumerate(self._marks, 1):
+            children[mark.parent + 1].append(number)
+        output: list[str] = []
+        position = 0
+        # A stack of open elements with their remaining children, instead of recursion.
+        open_elements = [(0, iter(self._in_order(self._places[0], children[0])))]
+        while open_elements:
+            number, remaining = open_elements[-1]
+            child = next(remaining, None)
+            if child is None:
+                end = self._places[number].end
+                output += escape(self._target[position:end]), self._marks[number - 1].closes if number else ""
+                position = end
+                open_elements.pop()
+                continue
+            mark = self._marks[child - 1]
+            place = self._places[child]
+            output.append(escape(self._target[position : place.start]))
+            position = place.start
+            if mark.content is not None:
+                element = f"{mark.opens}{mark.content}{mark.closes}"
+                output.append(self._separate(element, place.start) if place.start == place.end else element)
+                position = place.end
+            elif not mark.closes:
+                output.append(self._separate(mark.opens, place.start) if mark.spaced else mark.opens)
+            else:
+                output.append(mark.opens)
+                open_elements.append((child, iter(self._in_order(place, children[child]))))
+        return "".join(output)
+
     def _place(self, mark: Mark, parent: _Place) -> _Place:
-        words = (
-            bisect_right(self._spoken, mark.start, key=lambda span: span[1]),
-            bisect_left(self._spoken, mark.end, key=lambda span: span[0]),
+        source_words = (
+            bisect_right(self._bare_source_words, mark.start, key=lambda span: span[1]),
+            bisect_left(self._bare_source_words, mark.end, key=lambda span: span[0]),
         )
-        found = None
-        if words[0] < words[1] and mark.start < mark.end:
-            if mark.kept is not None and mark.kind is None:
-                found = self._as_it_stands(mark, parent)
-            found = found or self._linked_run(mark, words, parent)
-        if found is None:
-            at = self._point(mark, words, parent)
-            return _Place(at, at, words=words)
-        found.words = words
-        insort(parent.taken, (found.first, found.last))
-        return found
+        place = None
+        if source_words[0] < source_words[1] and mark.start < mark.end:
+            if mark.content is not None and mark.protected_type is None:
+                place = self._find_unchanged(mark, parent)
+            place = place or self._linked_run(mark, source_words, parent)
+        if place is None:
+            position = self._point_position(mark, source_words, parent)
+            return _Place(position, position, source_words=source_words)
+        place.source_words = source_words
+        insort(parent.taken, (place.first, place.last))
+        return place
 
     def _place_protected(self) -> None:
-        """Each takes its counterpart in the translation; those that have none, the words linked to it."""
-        kept = [(mark, mark.kind) for mark in self._marks if mark.kind]
-        if not kept:
+        """Place detected text on its counterpart in the translation, or else on the words linked to it."""
+        protected = [(mark, mark.protected_type) for mark in self._marks if mark.protected_type]
+        if not protected:
             return
-        owners = [0] * len(self._target)
+        owners = [0] * len(self._target)  # index of the innermost place of each character
         for number, place in enumerate(self._places):
             owners[place.start : place.end] = [number] * (place.end - place.start)
-        stretches = list[Stretch]()
-        for mark, kind in kept:
-            word = bisect_right(self._outer, mark.start, key=lambda span: span[1])
-            stretches.append(Stretch(self._source[mark.start : mark.end], kind, mark.parent + 1, word))
-        found = Counterparts(stretches, self._target, self._links, owners).found
-        parents = [self._places[mark.parent + 1] for mark, _ in kept]
-        known = [self._taking(*span, parent) if span else None for span, parent in zip(found, parents, strict=True)]
-        for (mark, _), parent, own in zip(kept, parents, known, strict=True):
-            self._places.append(own or self._place(mark, parent))
+        source_spans = []
+        for mark, mark_type in protected:
+            word = bisect_right(self._source_words, mark.start, key=lambda span: span[1])
+            text = self._source[mark.start : mark.end]
+            source_spans.append(ProtectedSpan(text, mark_type, mark.parent + 1, word))
+        target_spans = Counterparts(source_spans, self._target, self._links, owners).spans
+        # All counterparts take their words before any other mark is placed by links.
+        places: list[_Place | None] = []
+        for (mark, _), span in zip(protected, target_spans, strict=True):
+            places.append(self._take_words(*span, self._places[mark.parent + 1]) if span else None)
+        for (mark, _), counterpart in zip(protected, places, strict=True):
+            self._places.append(counterpart or self._place(mark, self._places[mark.parent + 1]))
 
-    def _taking(self, start: int, end: int, parent: _Place) -> _Place:
-        words = self._words_of(start, end)
+    def _take_words(self, start: int, end: int, parent: _Place) -> _Place:
+        words = self._words_at(start, end)
         insort(parent.taken, words)
         return _Place(start, end, *words)
 
-    def _words_of(self, start: int, end: int) -> Span:
-        """The target words [first, last) that hold characters [start, end)."""
-        first, last = (bisect_right(self._target_outer, at, key=lambda span: span[1]) for at in (start, end - 1))
+    def _words_at(self, start: int, end: int) -> Span:
+        """Return the target words [first, last) that contain characters [start, end)."""
+        first = bisect_right(self._target_words, start, key=lambda span: span[1])
+        last = bisect_right(self._target_words, end - 1, key=lambda span: span[1])
         return first, last + 1
 
-    def _as_it_stands(self, mark: Mark, parent: _Place) -> _Place | None:
-        """Where the translation has already what is to be kept."""
+    def _find_unchanged(self, mark: Mark, parent: _Place) -> _Place | None:
+        """Return where the translation already contains the text of an element with fixed content."""
         text = self._source[mark.start : mark.end]
-        at = self._target.find(text, max(parent.start, self._searched.get(text, 0)), parent.end)
-        while at >= 0:
-            end = self._searched[text] = at + len(text)
-            words = self._words_of(at, end)
-            alone = not (self._target[at - 1 : at].isalnum() or self._target[end : end + 1].isalnum())
-            if alone and _free(parent.taken, *words):
-                return _Place(at, end, *words)
-            at = self._target.find(text, end, parent.end)
+        start = self._target.find(text, max(parent.start, self._search_starts.get(text, 0)), parent.end)
+        while start >= 0:
+            end = start + len(text)
+            self._search_starts[text] = end
+            words = self._words_at(start, end)
+            is_whole_word = not (self._target[start - 1 : start].isalnum() or self._target[end : end + 1].isalnum())
+            if is_whole_word and _is_free(parent.taken, *words):
+                return _Place(start, end, *words)
+            start = self._target.find(text, end, parent.end)
         return None
 
-    def _linked_run(self, mark: Mark, words: Span, parent: _Place) -> _Place | None:
-        """The run of free target words with most of the element's, less those that are others'."""
-        if words == parent.words and not parent.taken and parent.first < parent.last:
-            return self._around(mark, words, parent.first, parent.last, parent)
-        own = {t for found in self._links[slice(*words)] for t in found if parent.first <= t < parent.last}
-        best, score, begin, last = (0, 0, 0), 0, 0, -1
-        for t in sorted(own):
-            if not _free(parent.taken, t, t + 1):
-                continue
-            others = self._linked_before[t] - self._linked_before[last + 1]
-            score -= others
-            if score <= 0 or last < 0 or not _free(parent.taken, last, t):
-                score, begin = 0, t
-            score, last = score + 1, t
-            if score > best[0]:
-                best = score, begin, t + 1
-        return self._around(mark, words, best[1], best[2], parent) if best[0] else None
+    def _linked_run(self, mark: Mark, source_words: Span, parent: _Place) -> _Place | None:
+        """Return the run of free target words with the best score, or None.
 
-    def _around(self, mark: Mark, words: Span, first: int, last: int, parent: _Place) -> _Place:
-        """The characters of target words; punctuation around them where the element has its words' own, and what is the
-        same where it has a part of it."""
-        left, right = words[0], words[1] - 1
-        (left_outer, _), (left_spoken, _) = self._outer[left], self._spoken[left]
-        (_, right_outer), (_, right_spoken) = self._outer[right], self._spoken[right]
-        (start, _), (_, end) = self._target_spoken[first], self._target_spoken[last - 1]
-        opening = self._target[self._target_outer[first][0] : start]
-        closing = self._target[end : self._target_outer[last - 1][1]]
-        if mark.start <= left_outer < left_spoken:
+        The score is the number of words linked to the element minus the number of words linked to others only
+        (a maximum subarray, computed from left to right).
+        """
+        if source_words == parent.source_words and not parent.taken and parent.first < parent.last:
+            return self._surround(mark, source_words, parent.first, parent.last, parent)
+        linked: set[int] = set()
+        for targets in self._links[slice(*source_words)]:
+            linked.update(word for word in targets if parent.first <= word < parent.last)
+        best_score = best_first = best_last = 0
+        score = 0
+        first = 0
+        previous = -1
+        for word in sorted(linked):
+            if not _is_free(parent.taken, word, word + 1):
+                continue
+            score -= self._num_linked_before[word] - self._num_linked_before[previous + 1]
+            if score <= 0 or previous < 0 or not _is_free(parent.taken, previous, word):
+                score = 0
+                first = word
+            score += 1
+            previous = word
+            if score > best_score:
+                best_score = score
+                best_first = first
+                best_last = word + 1
+        return self._surround(mark, source_words, best_first, best_last, parent) if best_score else None
+
+    def _surround(self, mark: Mark, source_words: Span, first: int, last: int, parent: _Place) -> _Place:
+        """Return a place around target words [first, last).
+
+        It includes the punctuation around them if the element includes all punctuation around its source
+        words; if it includes a part of it, the corresponding characters.
+        """
+        left = source_words[0]
+        right = source_words[1] - 1
+        left_start = self._source_words[left][0]
+        left_bare_start = self._bare_source_words[left][0]
+        right_end = self._source_words[right][1]
+        right_bare_end = self._bare_source_words[right][1]
+        start = self._bare_target_words[first][0]
+        end = self._bare_target_words[last - 1][1]
+        opening = self._target[self._target_words[first][0] : start]
+        closing = self._target[end : self._target_words[last - 1][1]]
+        if mark.start <= left_start < left_bare_start:
             start -= len(opening)
-        elif mark.start < left_spoken:
-            start -= _same(reversed(opening), reversed(self._source[mark.start : left_spoken]))
-        if mark.end >= right_outer > right_spoken:
+        elif mark.start < left_bare_start:
+            start -= _common_prefix_length(reversed(opening), reversed(self._source[mark.start : left_bare_start]))
+        if mark.end >= right_end > right_bare_end:
             end += len(closing)
-        elif mark.end > right_spoken:
-            end += _same(closing, self._source[right_spoken : mark.end])
+        elif mark.end > right_bare_end:
+            end += _common_prefix_length(closing, self._source[right_bare_end : mark.end])
         return _Place(max(start, parent.start), min(end, parent.end), first, last)
 
-    def _point(self, mark: Mark, words: Span, parent: _Place) -> int:
-        """Before what comes of the next source word that is linked, or after what comes of the one before."""
+    def _point_position(self, mark: Mark, source_words: Span, parent: _Place) -> int:
+        """Return the position of a point: next to the translation of the nearest linked source word.
+
+        It is before the translation of the next linked word, or after that of the previous one.
+        """
         if mark.start == mark.end:
-            words = (bisect_left(self._outer, mark.start, key=lambda span: span[0]),) * 2
-        nearest = None
-        place = bisect_left(self._linked, words[1])
-        if place < len(self._linked) and (following := self._linked[place]) < parent.words[1]:
-            nearest = following - words[1], self._target_outer[self._links[following][0]][0]
-        place = bisect_left(self._linked, words[0]) - 1
-        if place >= 0 and (before := self._linked[place]) >= parent.words[0]:
-            distance = words[0] - 1 - before
-            if nearest is None or distance < nearest[0]:
-                nearest = distance, self._target_outer[self._links[before][-1]][1]
-        at = nearest[1] if nearest else parent.end if words[0] > parent.words[0] else parent.start
-        return min(max(at, parent.start), parent.end)
+            source_words = (bisect_left(self._source_words, mark.start, key=lambda span: span[0]),) * 2
+        nearest = None  # distance in source words, position
+        index = bisect_left(self._linked_source_words, source_words[1])
+        if index < len(self._linked_source_words):
+            following = self._linked_source_words[index]
+            if following < parent.source_words[1]:
+                nearest = (following - source_words[1], self._target_words[self._links[following][0]][0])
+        index = bisect_left(self._linked_source_words, source_words[0]) - 1
+        if index >= 0:
+            previous = self._linked_source_words[index]
+            distance = source_words[0] - 1 - previous
+            if previous >= parent.source_words[0] and (nearest is None or distance < nearest[0]):
+                nearest = (distance, self._target_words[self._links[previous][-1]][1])
+        if nearest:
+            position = nearest[1]
+        elif source_words[0] > parent.source_words[0]:
+            position = parent.end
+        else:
+            position = parent.start
+        return min(max(position, parent.start), parent.end)
 
-    def written(self, escaped: Callable[[str], str]) -> str:
-        """The translation with all marks in their places."""
-        inner: list[list[int]] = [[] for _ in self._places]
-        for number, mark in enumerate(self._marks, 1):
-            inner[mark.parent + 1].append(number)
-        out, done = list[str](), 0
-        around = [(0, iter(self._in_order(self._places[0], inner[0])))]
-        while around:
-            number, waiting = around[-1]
-            place, following = self._places[number], next(waiting, None)
-            if following is None:
-                out += escaped(self._target[done : place.end]), self._marks[number - 1].closes if number else ""
-                done = place.end
-                around.pop()
-                continue
-            mark, found = self._marks[following - 1], self._places[following]
-            out.append(escaped(self._target[done : found.start]))
-            done = found.start
-            if mark.kept is not None:
-                content = f"{mark.opens}{mark.kept}{mark.closes}"
-                out.append(self._apart(content, found.start) if found.start == found.end else content)
-                done = found.end
-            elif not mark.closes:
-                out.append(self._apart(mark.opens, found.start) if mark.spaced else mark.opens)
-            else:
-                out.append(mark.opens)
-                around.append((following, iter(self._in_order(found, inner[following]))))
-        return "".join(out)
+    def _in_order(self, parent: _Place, children: list[int]) -> list[int]:
+        """Return the marks in one element in the order of their places, which may no longer overlap.
 
-    def _in_order(self, around: _Place, numbers: list[int]) -> list[int]:
-        """Marks in one element as they follow one another; a point inside another mark moves to its nearer side, and
-        with it what is in it."""
-        for number in numbers:
+        A point inside another mark moves, with its content, to the nearer end of that mark.
+        """
+        for number in children:
             place = self._places[number]
-            place.start, place.end = (min(max(at, around.start), around.end) for at in (place.start, place.end))
-        wide = sorted((self._places[n].start, self._places[n].end) for n in numbers if not self._is_point(n))
-        for number in filter(self._is_point, numbers):
-            at = self._places[number].start
-            near = bisect_left(wide, at, key=lambda span: span[1])
-            if near < len(wide) and wide[near][0] < at < wide[near][1]:
-                start, end = wide[near]
-                self._places[number].start = self._places[number].end = start if at - start < end - at else end
-        return sorted(numbers, key=lambda n: (self._places[n].start, self._places[n].end, n))
+            place.start = min(max(place.start, parent.start), parent.end)
+            place.end = min(max(place.end, parent.start), parent.end)
+        wide = sorted((self._places[n].start, self._places[n].end) for n in children if not self._is_point(n))
+        for number in filter(self._is_point, children):
+            position = self._places[number].start
+            index = bisect_left(wide, position, key=lambda span: span[1])
+            if index < len(wide) and wide[index][0] < position < wide[index][1]:
+                start, end = wide[index]
+                nearer_end = start if position - start < end - position else end
+                self._places[number].start = nearer_end
+                self._places[number].end = nearer_end
+        return sorted(children, key=lambda n: (self._places[n].start, self._places[n].end, n))
 
     def _is_point(self, number: int) -> bool:
         return self._places[number].start == self._places[number].end
 
-    def _apart(self, markup: str, at: int) -> str:
-        """What is put between two words, with the space that it needs on the other side."""
-        before, after = self._target[max(at - 1, 0) : at], self._target[at : at + 1]
+    def _separate(self, markup: str, position: int) -> str:
+        """Return markup with the space that it needs between two words."""
+        before = self._target[max(position - 1, 0) : position]
+        after = self._target[position : position + 1]
         left = " " if before and not before.isspace() and (not after or after.isspace()) else ""
         right = " " if after and not after.isspace() and (not before or before.isspace()) else ""
         return f"{left}{markup}{right}"
 
 
-def _free(taken: Sequence[Span], first: int, last: int) -> bool:
-    """Whether no word of [first, last) is taken."""
-    at = bisect_right(taken, first, key=lambda span: span[1])
-    return at == len(taken) or taken[at][0] >= last
+def _is_free(taken: Sequence[Span], first: int, last: int) -> bool:
+    """Return True if no word of [first, last) is in one of the sorted ranges."""
+    index = bisect_right(taken, first, key=lambda span: span[1])
+    return index == len(taken) or taken[index][0] >= last
 
 
-def _same(one: Iterable[str], other: Iterable[str]) -> int:
-    """How many characters are the same at the beginning of both."""
+def _common_prefix_length(one: Iterable[str], other: Iterable[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -1,7 +1,9 @@
-"""What is to stay letter for letter, how it is found, and what a translation has in its place.
+"""Text that must stay letter for letter: how it is detected, and what corresponds to it in a
+translation.
 
-A model that is not sure of a placeholder or a number writes another one: `{Name}` for `{name}`, 21.000 for 21,000. What
-is put in its place must take away all of that, and nothing of the words and punctuation around it.
+A model often changes placeholders or numbers: `{Name}` for `{name}`, 21.000 for 21,000.
+`Counterparts` finds the complete changed text, but none of the words and punctuation around it, so
+that it can be replaced.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ PROTECTED: dict[Protected, str] = {
     r"[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}(?![\w-])",
     "numbers": r"(?<![\w-])\d(?:[\d.,:/]{0,64}\d)?(?![\w-])",
 }
-"""What can be kept letter for letter, by name, and how it is found. The first that matches at a place has it."""
-_ALTERED: dict[Protected, str] = {
+"""Types of protected text by name, with the patterns that detect them; the first that matches wins."""
+_ALTERED_PATTERNS: dict[Protected, str] = {
     "urls": f"(?i:{PROTECTED['urls']})",
     "emails": PROTECTED["emails"],
     "placeholders": r"\{ ?\{[^{}]{1,64}\} ?\}|(?:\$ ?)?\{[^{}]{0,64}\}"
@@ -33,152 +35,174 @@ _ALTERED: dict[Protected, str] = {
     "codes": PROTECTED["codes"],
     "numbers": r"(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}){1,8}(?:[.,]\d{1,64})?(?!\d)|\d(?:[\d.,:/]{0,64}\d)?",
 }
-"""How a model may write them that does not keep to the letters: with spaces, or with letters around a number."""
+"""Altered forms that a model may write: with spaces, or with letters around a number."""
 TAKEN = -1
-"""The owner of characters that are somebody's already."""
+"""Owner of characters that already belong to a counterpart."""
 
 
-def protected(names: Iterable[Protected]) -> re.Pattern[str]:
-    """What finds some of `PROTECTED`; the group that matched bears the name."""
-    return re.compile("|".join(f"(?P<{name}>{found})" for name, found in PROTECTED.items() if name in names))
+def protected_pattern(names: Iterable[Protected]) -> re.Pattern[str]:
+    """Return a pattern that detects these types of text; the name of the matching group is the
+    type.
+    """
+    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PROTECTED.items() if name in names))
 
 
-def kind_of(match: re.Match[str]) -> Protected:
-    """Which of `PROTECTED` it is that `protected` found."""
+def protected_type(match: re.Match[str]) -> Protected:
+    """Return the type of text that `protected_pattern` matched."""
     return next(name for name in PROTECTED if name == match.lastgroup)
 
 
-class Stretch(NamedTuple):
-    """A stretch of a source text that is to stay letter for letter."""
+class ProtectedSpan(NamedTuple):
+    """A span of a source text that must stay letter for letter."""
 
     text: str
-    kind: Protected
+    type: Protected
     owner: int
-    """What the characters belong to that may be its."""
+    """Owner of the target characters that may correspond to it."""
     word: int
-    """The number of the source word that it is in."""
+    """Index of the source word that contains it."""
 
 
-class _Token(NamedTuple):
+class _Candidate(NamedTuple):
+    """Target characters [start, end) that may correspond to protected text of a type."""
+
     start: int
     end: int
-    kind: Protected
+    type: Protected
 
 
 class Counterparts:
-    """What a translation has in the places of protected stretches, of each one stretch of its own at most.
+    """The spans of a translation that correspond to the protected spans of its source, at most one each.
 
-    First what is the same, then what differs by separators and case, then what is of its kind: in words that are linked
-    to it, then where there is as much of it left as of the source's. Each step is taken for all stretches before
-    the next one, so what is the same is nobody else's, and takes time linear in the text.
+    First equal text is matched, then text that differs only by separators and case, then text of the same type:
+    in linked words, and finally in order if as many candidates as source spans remain. Each step runs for
+    all spans before the next one, so equal text is never taken by another span. The time is linear in the text.
     """
 
     def __init__(
-        self, stretches: Sequence[Stretch], target: str, links: Sequence[Sequence[int]], owners: list[int]
+        self, source_spans: Sequence[ProtectedSpan], target: str, links: Sequence[Sequence[int]], owners: list[int]
     ) -> None:
-        """`links`: the target words of each source word; `owners`: of each character of the target; those of what is
-        found become `TAKEN`."""
-        self._stretches, self._target, self._owners = stretches, target, owners
-        self.found: list[Span | None] = [None] * len(stretches)
-        """Characters of the target."""
-        kinds = {stretch.kind for stretch in stretches}
-        whole = [_Token(*match.span(), kind_of(match)) for match in protected(PROTECTED).finditer(target)]
-        self._whole = [token for token in whole if token.kind in kinds]
-        self._tokens = [
-            *self._whole,
-            *(_Token(*match.span(), kind) for kind in kinds for match in re.finditer(_ALTERED[kind], target)),
-        ]
-        if stretches:
-            self._match(lambda text, _: text)
-            self._match(_letters)
-            self._standing()
-            self._linked(links)
-            self._left(links)
+        """Find the counterparts.
 
-    def _waiting(self) -> Iterator[tuple[int, Stretch]]:
-        return ((n, stretch) for n, stretch in enumerate(self._stretches) if self.found[n] is None)
+        Args:
+            source_spans: The protected spans of the source.
+            target: The translation.
+            links: Target words of each source word.
+            owners: Owner of each target character; set to `TAKEN` for the counterparts.
+        """
+        self._source_spans = source_spans
+        self._target = target
+        self._owners = owners
+        self.spans: list[Span | None] = [None] * len(source_spans)
+        """Target characters [start, end) of each source span, or None."""
+        types = {span.type for span in source_spans}
+        self._regular = []  # candidates in regular form
+        for match in protected_pattern(PROTECTED).finditer(target):
+            candidate = _Candidate(*match.span(), protected_type(match))
+            if candidate.type in types:
+                self._regular.append(candidate)
+        self._candidates = list(self._regular)
+        for altered_type in types:
+            for match in re.finditer(_ALTERED_PATTERNS[altered_type], target):
+                self._candidates.append(_Candidate(*match.span(), altered_type))
+        if source_spans:
+            self._match_by(lambda text, _: text)
+            self._match_by(_letters)
+            self._match_inside_words()
+            self._match_linked(links)
+            self._match_remaining(links)
 
-    def _free(self, start: int, end: int, owner: int) -> bool:
-        return all(own == owner for own in self._owners[start:end])
+    def _unmatched(self) -> Iterator[tuple[int, ProtectedSpan]]:
+        return ((n, span) for n, span in enumerate(self._source_spans) if self.spans[n] is None)
+
+    def _is_free(self, start: int, end: int, owner: int) -> bool:
+        return all(character_owner == owner for character_owner in self._owners[start:end])
 
     def _take(self, number: int, start: int, end: int) -> None:
-        self.found[number] = start, end
+        self.spans[number] = (start, end)
         self._owners[start:end] = [TAKEN] * (end - start)
 
-    def _first(self, tokens: deque[_Token], owner: int) -> _Token | None:
-        """The first that is free; those before it go."""
-        while tokens and not self._free(tokens[0].start, tokens[0].end, owner):
-            tokens.popleft()
-        return tokens[0] if tokens else None
+    def _first_free(self, candidates: deque[_Candidate], owner: int) -> _Candidate | None:
+        """Return the first free candidate; those before it are removed."""
+        while candidates and not self._is_free(candidates[0].start, candidates[0].end, owner):
+            candidates.popleft()
+        return candidates[0] if candidates else None
 
-    def _match(self, key: Callable[[str, Protected], Hashable]) -> None:
-        """For each stretch the first token of its kind with the same key."""
-        tokens = defaultdict[Hashable, deque[_Token]](deque)
-        for token in self._tokens:
-            text = self._target[token.start : token.end]
-            tokens[self._owners[token.start], token.kind, key(text, token.kind)].append(token)
-        for number, stretch in self._waiting():
-            same = tokens[stretch.owner, stretch.kind, key(stretch.text, stretch.kind)]
-            if found := self._first(same, stretch.owner):
-                self._take(number, found.start, found.end)
+    def _match_by(self, key: Callable[[str, Protected], Hashable]) -> None:
+        """Match each source span with the first candidate of its type and owner that has the same key."""
+        candidates = defaultdict[Hashable, deque[_Candidate]](deque)
+        for candidate in self._candidates:
+            text = self._target[candidate.start : candidate.end]
+            candidates[self._owners[candidate.start], candidate.type, key(text, candidate.type)].append(candidate)
+        for number, span in self._unmatched():
+            match = self._first_free(candidates[span.owner, span.type, key(span.text, span.type)], span.owner)
+            if match:
+                self._take(number, match.start, match.end)
 
-    def _standing(self) -> None:
-        """What is the same in something longer: www.a.org-Seite, %dmal."""
-        searched = defaultdict[tuple[int, str], int](int)
-        for number, stretch in self._waiting():
-            text, owner = stretch.text, stretch.owner
-            at = self._target.find(text, searched[owner, text])
-            while at >= 0:
-                end = searched[owner, text] = at + len(text)
-                if self._free(at, end, owner) and self._alone(at, end, stretch.kind):
-                    self._take(number, at, end)
+    def _match_inside_words(self) -> None:
+        """Match equal text inside something longer: www.a.org-Seite, %dmal."""
+        search_starts = defaultdict[tuple[int, str], int](int)
+        for number, span in self._unmatched():
+            key = (span.owner, span.text)
+            start = self._target.find(span.text, search_starts[key])
+            while start >= 0:
+                end = start + len(span.text)
+                search_starts[key] = end
+                if self._is_free(start, end, span.owner) and self._is_separate(start, end, span.type):
+                    self._take(number, start, end)
                     break
-                at = self._target.find(text, end)
+                start = self._target.find(span.text, end)
             else:
-                searched[owner, text] = len(self._target)
+                search_starts[key] = len(self._target)
 
-    def _alone(self, start: int, end: int, kind: Protected) -> bool:
-        if kind == "placeholders":
+    def _is_separate(self, start: int, end: int, span_type: Protected) -> bool:
+        """Return True if the characters around the text do not belong to it."""
+        if span_type == "placeholders":
             return True
-        before, after = self._target[max(start - 2, 0) : start], self._target[end : end + 2]
-        if kind == "numbers":
+        before = self._target[max(start - 2, 0) : start]
+        after = self._target[end : end + 2]
+        if span_type == "numbers":
             return not (re.search(r"\d[.,:/]?$", before) or re.match(r"[.,:/]?\d", after))
         return not (before[-1:].isalnum() or after[:1].isalnum())
 
-    def _linked(self, links: Sequence[Sequence[int]]) -> None:
-        """What is of its kind in a linked word."""
-        ends = [end for _, end in word_spans(self._target)]
-        tokens = defaultdict[Hashable, deque[_Token]](deque)
-        for token in self._tokens:
-            for word in range(bisect_right(ends, token.start), bisect_right(ends, token.end - 1) + 1):
-                tokens[self._owners[token.start], token.kind, word].append(token)
-        inside = dict[Hashable, deque[int]]()
-        for number, stretch in self._waiting():
-            own = stretch.owner, stretch.kind
-            words = inside.setdefault((*own, stretch.word), deque(links[stretch.word]))
-            while words and not self._first(tokens[*own, words[0]], stretch.owner):
+    def _match_linked(self, links: Sequence[Sequence[int]]) -> None:
+        """Match candidates of the same type in linked words."""
+        word_ends = [end for _, end in word_spans(self._target)]
+        candidates = defaultdict[Hashable, deque[_Candidate]](deque)
+        for candidate in self._candidates:
+            first = bisect_right(word_ends, candidate.start)
+            last = bisect_right(word_ends, candidate.end - 1)
+            for word in range(first, last + 1):
+                candidates[self._owners[candidate.start], candidate.type, word].append(candidate)
+        linked_words = dict[Hashable, deque[int]]()
+        for number, span in self._unmatched():
+            words = linked_words.setdefault((span.owner, span.type, span.word), deque(links[span.word]))
+            while words and not self._first_free(candidates[span.owner, span.type, words[0]], span.owner):
                 words.popleft()
             if words:
-                found = tokens[*own, words[0]].popleft()
-                self._take(number, found.start, found.end)
+                match = candidates[span.owner, span.type, words[0]].popleft()
+                self._take(number, match.start, match.end)
 
-    def _left(self, links: Sequence[Sequence[int]]) -> None:
-        """Those of a kind in order, if there are as many of both; but a number that is linked may be spelled out."""
-        free = defaultdict[Hashable, list[_Token]](list)
-        for token in self._whole:
-            owner = self._owners[token.start]
-            if owner != TAKEN and self._free(token.start, token.end, owner):
-                free[owner, token.kind].append(token)
-        waiting = defaultdict[Hashable, list[int]](list)
-        for number, stretch in self._waiting():
-            if stretch.kind != "numbers" or not links[stretch.word]:
-                waiting[stretch.owner, stretch.kind].append(number)
-        for kind, numbers in waiting.items():
-            if len(numbers) == len(free[kind]):
-                for number, token in zip(numbers, free[kind], strict=True):
-                    self._take(number, token.start, token.end)
+    def _match_remaining(self, links: Sequence[Sequence[int]]) -> None:
+        """Match the rest of a type in order, if there are as many free candidates as source spans.
+
+        A linked number is excluded, because its translation may be spelled out.
+        """
+        free = defaultdict[Hashable, list[_Candidate]](list)
+        for candidate in self._regular:
+            owner = self._owners[candidate.start]
+            if owner != TAKEN and self._is_free(candidate.start, candidate.end, owner):
+                free[owner, candidate.type].append(candidate)
+        unmatched = defaultdict[Hashable, list[int]](list)
+        for number, span in self._unmatched():
+            if span.type != "numbers" or not links[span.word]:
+                unmatched[span.owner, span.type].append(number)
+        for key, numbers in unmatched.items():
+            if len(numbers) == len(free[key]):
+                for number, candidate in zip(numbers, free[key], strict=True):
+                    self._take(number, candidate.start, candidate.end)
 
 
-def _letters(text: str, kind: Protected) -> str:
-    """What is left of it where case and separators do not count."""
-    return "".join(filter(str.isdigit if kind == "numbers" else str.isalnum, text)).casefold()
+def _letters(text: str, span_type: Protected) -> str:
+    """Return the text without case and separators, for numbers only its digits."""
+    return "".join(filter(str.isdigit if span_type == "numbers" else str.isalnum, text)).casefold()

@@ -1,4 +1,4 @@
-"""The tags of a text with HTML or XML in it, in one pass that fails on nothing."""
+"""A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 _OPENS = re.compile(r"<(?=[a-zA-Z/!?])")
 _TAG = re.compile(r"</?([a-zA-Z][^\s/>]*)(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 _RAW = frozenset({"script", "style", "textarea"})
-"""Elements whose content is no markup."""
+"""Elements whose content is not markup."""
 INLINE = frozenset(
     {"a", "abbr", "b", "bdi", "bdo", "big", "bpt", "cite", "code", "data", "del", "dfn", "em", "ept", "font", "g", "i"}
     | {"img", "ins", "it", "kbd", "label", "mark", "ph", "q", "s", "samp", "small", "span", "strike", "strong", "sub"}
     | {"sup", "time", "tt", "u", "var", "wbr", "x"}
 )
-"""Elements that stand inside a sentence, of HTML and of XLIFF."""
+"""Elements that occur inside a sentence, of HTML and of XLIFF."""
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-_KEPT = frozenset({"code", "kbd", "samp", "var", "svg", "math"}) | _RAW
-_NO = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+_UNTRANSLATED = frozenset({"code", "kbd", "samp", "var", "svg", "math"}) | _RAW
+_TRANSLATE_NO = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,66 +31,70 @@ class Tag:
     end: int
     markup: str
     name: str = ""
-    """In lower case; empty for a comment, a declaration, and a tag that never ends, which reaches to the text's end."""
+    """Name in lower case; empty for a comment, a declaration, and an unterminated tag, which
+    extends to the text's end.
+    """
 
     @property
-    def closes(self) -> bool:
-        """Whether it ends an element."""
+    def is_end(self) -> bool:
+        """True if the tag ends an element."""
         return self.markup.startswith("</")
 
     @property
-    def empty(self) -> bool:
-        """Whether there is nothing in it, and no end tag."""
+    def is_empty(self) -> bool:
+        """True if the element has no content and no end tag."""
         return not self.name or self.name in _VOID or self.markup.endswith("/>")
 
     @property
-    def keeps(self) -> bool:
-        """Whether it begins an element whose content is not to be translated."""
-        return not (self.closes or self.empty) and (self.name in _KEPT or _NO.search(self.markup) is not None)
+    def keeps_content(self) -> bool:
+        """True if the tag starts an element whose content must not be translated."""
+        return not (self.is_end or self.is_empty) and (
+            self.name in _UNTRANSLATED or _TRANSLATE_NO.search(self.markup) is not None
+        )
 
 
 def tags(source: str) -> Iterator[Tag]:
-    """All of them, in order."""
-    at = 0
-    while (opens := _OPENS.search(source, at)) is not None:
+    """Yield all tags, comments and declarations in order."""
+    position = 0
+    while (opens := _OPENS.search(source, position)) is not None:
         start = opens.start()
         tag = _tag(source, start)
         yield tag
-        at = tag.end
-        if tag.name in _RAW and not (tag.closes or tag.empty):
-            close = re.compile(f"</{tag.name}", re.IGNORECASE).search(source, at)
-            at = close.start() if close else len(source)
+        position = tag.end
+        if tag.name in _RAW and not (tag.is_end or tag.is_empty):
+            close = re.compile(f"</{tag.name}", re.IGNORECASE).search(source, position)
+            position = close.start() if close else len(source)
 
 
 def _tag(source: str, start: int) -> Tag:
     if source.startswith("<!--", start):
-        last = source.find("-->", start + 4)
-        end = last + 3 if last >= 0 else len(source)
+        close = source.find("-->", start + 4)
+        end = close + 3 if close >= 0 else len(source)
     elif (tag := _TAG.match(source, start)) is not None:
         return Tag(start, tag.end(), tag[0], tag[1].lower())
-    elif source[start + 1 : start + 3].lstrip("/")[:1].isalpha():  # with a quote that never ends
+    elif source[start + 1 : start + 3].lstrip("/")[:1].isalpha():  # a tag with an unterminated quote
         end = len(source)
     else:
         end = source.find(">", start) + 1 or len(source)
     return Tag(start, end, source[start:end])
 
 
-def kept_ends(found: list[Tag]) -> dict[int, Tag]:
-    """The end tag of each element whose content is kept, by where its start tag begins; not of one inside another."""
-    # Of each name, elements that have not ended: one that never does keeps nothing.
-    opened: dict[str, list[Tag]] = {}
-    closed: dict[int, Tag] = {}
-    for tag in found:
-        if tag.empty:
+def protected_element_ends(found_tags: list[Tag]) -> dict[int, Tag]:
+    """Return the end tag of each outermost element whose content is protected, by the position of its start tag."""
+    # Match start tags and end tags by name; an element that never ends protects nothing.
+    open_tags: dict[str, list[Tag]] = {}
+    end_tags: dict[int, Tag] = {}
+    for tag in found_tags:
+        if tag.is_empty:
             continue
-        if not tag.closes:
-            opened.setdefault(tag.name, []).append(tag)
-        elif opened.get(tag.name):
-            closed[opened[tag.name].pop().start] = tag
-    ends: dict[int, Tag] = {}
-    begin = 0
-    for tag in found:
-        if tag.start >= begin and tag.keeps and tag.start in closed:
-            ends[tag.start] = closed[tag.start]
-            begin = closed[tag.start].end
-    return ends
+        if not tag.is_end:
+            open_tags.setdefault(tag.name, []).append(tag)
+        elif open_tags.get(tag.name):
+            end_tags[open_tags[tag.name].pop().start] = tag
+    protected: dict[int, Tag] = {}
+    position = 0
+    for tag in found_tags:
+        if tag.start >= position and tag.keeps_content and tag.start in end_tags:
+            protected[tag.start] = end_tags[tag.start]
+            position = end_tags[tag.start].end
+    return protected

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 
-from rnnsearch.text import stretches
-from rnnsearch.text.stretches import StretchIds
+from rnnsearch.text import tokenizer_cache
+from rnnsearch.text.tokenizer_cache import CachedTokenizer
 
 LINES = ["Tom's house isn't l'homme's.", "geht's?! «so» ... 100,000 %%", "ein Haus am See", "a\tb c\u00a0d e\u2028f"]
 PIECES = ["Tom", "'", "’s", " ", " ", "  ", "!", "!!", "ü", "e\u0301", "\t", "\u00a0", "日本", "9", "_", "-", "l'h",
@@ -23,7 +23,7 @@ def same(found: tuple[np.ndarray, np.ndarray], rows: list[list[int]]) -> bool:
 
 
 def test_stretches_between_spaces_have_the_ids_that_they_have_in_a_text(tokenizer):
-    fast = StretchIds(tokenizer)
+    fast = CachedTokenizer(tokenizer)
     for seed in range(6):
         some = texts(seed)
         assert same(fast.ids(some), tokenizer.ids(some)), "learned over several calls"
@@ -32,8 +32,8 @@ def test_stretches_between_spaces_have_the_ids_that_they_have_in_a_text(tokenize
 
 
 def test_forgetting_changes_nothing(tokenizer, monkeypatch):
-    monkeypatch.setattr(stretches, "MOST", 50)
-    fast = StretchIds(tokenizer)
+    monkeypatch.setattr(tokenizer_cache, "MAX_CACHED_CHUNKS", 50)
+    fast = CachedTokenizer(tokenizer)
     for seed in range(6):
         some = texts(seed, 60)
         assert same(fast.ids(some), tokenizer.ids(some))
