@@ -54,12 +54,12 @@ def test_against_several_references() -> None:
     ]
     expected = plain_bleu(HYPOTHESES, REFERENCES, others)
     assert expected > plain_bleu(HYPOTHESES, REFERENCES)
-    assert corpus_bleu(HYPOTHESES, REFERENCES, more=[others]) == pytest.approx(expected)
-    scores = corpus_scores(HYPOTHESES, REFERENCES, more=[others, HYPOTHESES])
+    assert corpus_bleu(HYPOTHESES, REFERENCES, more_references=[others]) == pytest.approx(expected)
+    scores = corpus_scores(HYPOTHESES, REFERENCES, more_references=[others, HYPOTHESES])
     assert [score.value for score in scores] == [100.0, 100.0, 0.0]
     assert all(score.signature.startswith("nrefs:3|") for score in scores)
     with pytest.raises(DataError, match="further references and references must have the same number of lines"):
-        corpus_bleu(HYPOTHESES, REFERENCES, more=[others[1:]])
+        corpus_bleu(HYPOTHESES, REFERENCES, more_references=[others[1:]])
 
 
 def test_a_short_translation_is_penalised() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.metrics.calibration import Calibration, bins, calibrate, expected_calibration_error
+from rnnsearch.metrics.calibration import Calibration, calibrate, calibration_bins, expected_calibration_error
 
 NAMES = ("a", "b")
 
@@ -28,7 +28,7 @@ def test_it_finds_what_made_the_data():
     assert found.error < 0.02
     assert (found.words, found.right) == (20_000, pytest.approx(right.mean()))
     more, _, true, _ = drawn(seed=2)
-    assert expected_calibration_error(bins(found(more), true)) < 0.02
+    assert expected_calibration_error(calibration_bins(found(more), true)) < 0.02
 
 
 def test_its_gradient_is_zero_at_the_maximum():
@@ -41,7 +41,7 @@ def test_its_gradient_is_zero_at_the_maximum():
 
 def test_the_error_is_the_mean_distance_of_bins():
     sure, right = np.array([0.05, 0.07, 0.95, 0.99, 1.0, 0.0]), np.array([True, False, True, True, False, False])
-    made = bins(sure, right)
+    made = calibration_bins(sure, right)
     assert [(b.count, b.right) for b in made] == [(3, pytest.approx(1 / 3)), (3, pytest.approx(2 / 3))]
     assert expected_calibration_error(made) == pytest.approx((abs(0.04 - 1 / 3) + abs(0.98 - 2 / 3)) / 2)
     assert expected_calibration_error([]) == 0.0
@@ -50,7 +50,7 @@ def test_the_error_is_the_mean_distance_of_bins():
 def test_too_little_is_refused():
     x, _, right, sentence = drawn(300)
     for n, some in ((100, right), (300, np.ones(300, dtype=bool)), (300, np.zeros(300, dtype=bool))):
-        with pytest.raises(DataError, match="a calibration needs 200 translated words at least"):
+        with pytest.raises(DataError, match="a calibration needs at least 200 translated words"):
             calibrate(NAMES, x[:n], some[:n], sentence[:n])
 
 
@@ -59,7 +59,7 @@ def test_files_are_read_back_and_foreign_ones_refused(tmp_path):
     found, path = calibrate(NAMES, x, right, sentence), tmp_path / "confidence.json"
     found.save(path)
     assert Calibration.load(path, NAMES) == found
-    with pytest.raises(ModelError, match="is of other features; calibrate the model again"):
+    with pytest.raises(ModelError, match="has other features; calibrate the model again"):
         Calibration.load(path, ("a", "c"))
     good = json.loads(json.dumps(asdict(found)))
     for wrong in ({"bias": float("nan")}, {"mean": [1.0]}, {"deviation": [0.0, 1.0]}, {"weight": [1.0, float("inf")]}):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.scores import EDGES, FrequencyClass, accuracy_by_frequency
+from rnnsearch.metrics.scores import FREQUENCY_EDGES, FrequencyClass, accuracy_by_frequency
 
 
 def test_an_example_by_hand() -> None:
@@ -31,14 +31,14 @@ def test_an_example_by_hand() -> None:
 
 def by_a_loop(hypotheses: list[str], references: list[str], counts: dict[str, int]) -> np.ndarray:
     """[classes, 3]: every word of a translation looks for a word of the reference that is still free."""
-    totals = np.zeros((len(EDGES), 3), dtype=int)
+    totals = np.zeros((len(FREQUENCY_EDGES), 3), dtype=int)
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         wanted = np.array(reference.split())
         free = np.ones(len(wanted), dtype=bool)
         for word in wanted:
-            totals[np.flatnonzero(np.array(EDGES) <= counts.get(word, 0))[-1], 1] += 1
+            totals[np.flatnonzero(np.array(FREQUENCY_EDGES) <= counts.get(word, 0))[-1], 1] += 1
         for word in hypothesis.split():
-            n = np.flatnonzero(np.array(EDGES) <= counts.get(word, 0))[-1]
+            n = np.flatnonzero(np.array(FREQUENCY_EDGES) <= counts.get(word, 0))[-1]
             totals[n, 0] += 1
             same = np.flatnonzero(free & (wanted == word))
             if len(same):

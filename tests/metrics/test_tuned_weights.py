@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.calibration import logistic
-from rnnsearch.metrics.reranking import NBest, line_search, mert, pro, spread
+from rnnsearch.metrics.calibration import fit_logistic_regression
+from rnnsearch.metrics.reranking import NBestLists, feature_deviations, line_search, mert, pro
 from rnnsearch.metrics.scores import corpus_scores, sentence_chrf
 
 WORDS = ["a", "small", "red", "bird", "sees", "the", "old", "quiet", "tree", "and", "hears", "one", "dog"]
@@ -36,7 +36,7 @@ def chosen(features, texts, weights):
 @pytest.mark.parametrize("goal", ["bleu", "chrf"])
 def test_scores_are_sacrebleus_of_what_is_chosen(goal):
     features, texts, references = drawn()
-    lists = NBest.of(features, texts, references, goal)
+    lists = NBestLists.from_texts(features, texts, references, goal)
     for weights in np.random.default_rng(2).standard_normal((10, 3)):
         bleu, chrf, _ = corpus_scores(chosen(features, texts, weights), references)
         assert lists.score(weights) == pytest.approx((bleu if goal == "bleu" else chrf).value)
@@ -47,16 +47,16 @@ def test_scores_are_sacrebleus_of_what_is_chosen(goal):
 
 
 def test_sentences_are_scored_by_bleu_plus_one():
-    lists = NBest.of([np.zeros((1, 1))], [["a b c d x"]], ["a b c d e"])
+    lists = NBestLists.from_texts([np.zeros((1, 1))], [["a b c d x"]], ["a b c d e"])
     precisions = 4 / 5, (3 + 1) / (4 + 1), (2 + 1) / (3 + 1), (1 + 1) / (2 + 1)
-    assert lists.metric.sentence(lists.counts[0, 0]) == pytest.approx(100 * np.prod(precisions) ** 0.25)
+    assert lists.metric.sentence_score(lists.statistics[0, 0]) == pytest.approx(100 * np.prod(precisions) ** 0.25)
 
 
 @pytest.mark.parametrize("goal", ["bleu", "chrf"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_line_search_is_as_good_as_every_step(seed, goal):
     features, texts, references = drawn(seed)
-    lists = NBest.of(features, texts, references, goal)
+    lists = NBestLists.from_texts(features, texts, references, goal)
     random = np.random.default_rng(seed)
     weights = random.standard_normal(3)
     for direction in [*np.eye(3), random.standard_normal(3)]:
@@ -75,7 +75,7 @@ def test_the_line_search_is_as_good_as_every_step(seed, goal):
 
 def test_a_feature_that_never_differs_leaves_the_line_search_where_it_is():
     features, texts, references = drawn()
-    lists = NBest.of([np.column_stack([x[:, :1], np.ones(len(x))]) for x in features], texts, references)
+    lists = NBestLists.from_texts([np.column_stack([x[:, :1], np.ones(len(x))]) for x in features], texts, references)
     weights = np.array([1.0, 0.0])
     assert line_search(lists, weights, np.array([0.0, 1.0])) == (0.0, pytest.approx(lists.score(weights)))
 
@@ -83,7 +83,7 @@ def test_a_feature_that_never_differs_leaves_the_line_search_where_it_is():
 @pytest.mark.parametrize("seed", range(3))
 def test_mert_finds_what_a_grid_finds_and_is_no_worse_than_the_search(seed):
     features, texts, references = drawn(seed, features=2)
-    lists = NBest.of(features, texts, references)
+    lists = NBestLists.from_texts(features, texts, references)
     angles = np.linspace(0, 2 * np.pi, 2000)
     grid = max(lists.score(np.array([np.cos(a), np.sin(a)])) for a in angles)
     found = mert(lists)
@@ -100,8 +100,8 @@ def test_a_feature_that_says_which_is_better_is_found(learn, goal):
         np.column_stack([x[:, 0], [-sentence_chrf(text, ref) for text in own]])
         for x, own, ref in zip(features, texts, references, strict=True)
     ]
-    scale = spread(told)
-    lists = NBest.of([x / scale for x in told], texts, references, goal)
+    scale = feature_deviations(told)
+    lists = NBestLists.from_texts([x / scale for x in told], texts, references, goal)
     found = learn(lists)
     assert -found[1] > 3 * abs(found[0])
     before, after = lists.score(np.array([1.0, 0.0])), lists.score(found)
@@ -111,31 +111,31 @@ def test_a_feature_that_says_which_is_better_is_found(learn, goal):
 
 def test_pro_learns_from_the_pairs_that_differ_most(monkeypatch):
     features, texts, references = drawn(4, sentences=3, most=6)
-    lists = NBest.of(features, texts, references)
+    lists = NBestLists.from_texts(features, texts, references)
     rows = []
     for n, own in enumerate(texts):
-        worth = [lists.metric.sentence(lists.counts[n, i]) for i in range(len(own))]
+        worth = [lists.metric.sentence_score(lists.statistics[n, i]) for i in range(len(own))]
         pairs = [(abs(worth[i] - worth[j]), i, j) for i, j in combinations(range(len(own)), 2)]
         for gain, i, j in sorted(pairs, key=lambda pair: -pair[0])[:4]:
             if gain > 5:
                 rows.append((features[n][i] - features[n][j]) * np.sign(worth[i] - worth[j]))
     mirrored = np.array([*rows, *(-row for row in rows)])
     right = np.repeat([True, False], len(rows))
-    monkeypatch.setattr("rnnsearch.metrics.reranking.KEPT", 4)
+    monkeypatch.setattr("rnnsearch.metrics.reranking.MAX_TRAINING_PAIRS", 4)
     # As in the paper, every pair both ways: twice as much is said, so that twice the ridge gives the same.
-    np.testing.assert_allclose(pro(lists), logistic(mirrored, right, np.full(3, 2.0)), rtol=1e-6)
-    monkeypatch.setattr("rnnsearch.metrics.reranking.SAMPLED", 3)
+    np.testing.assert_allclose(pro(lists), fit_logistic_regression(mirrored, right, np.full(3, 2.0)), rtol=1e-6)
+    monkeypatch.setattr("rnnsearch.metrics.reranking.MAX_SAMPLED_PAIRS", 3)
     assert np.array_equal(pro(lists), pro(lists))
     assert not np.allclose(pro(lists), pro(lists, seed=2))
 
 
 def test_the_spread_is_within_lists():
     features = [np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[101.0, 7.0], [103.0, 7.0]])]
-    assert spread(features) == pytest.approx([1.0, 1.0])
+    assert feature_deviations(features) == pytest.approx([1.0, 1.0])
 
 
 def test_what_nothing_can_be_learned_from():
-    with pytest.raises(DataError, match="references must be one a sentence, and some; got 0 for 0"):
-        NBest.of([], [], [])
+    with pytest.raises(DataError, match="one reference per sentence; got 0 references for 0 sentences"):
+        NBestLists.from_texts([], [], [])
     with pytest.raises(DataError, match="PRO needs translations of a sentence that differ by more than 5 points"):
-        pro(NBest.of([np.zeros((2, 1))], [["a b", "a b"]], ["a c"]))
+        pro(NBestLists.from_texts([np.zeros((2, 1))], [["a b", "a b"]], ["a c"]))

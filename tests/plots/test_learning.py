@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rnnsearch.metrics.plots.figures import curves, points
+from rnnsearch.metrics.plots.figures import log_series, plot_learning_curves
 from rnnsearch.systems.card import LearningStatistics, statistics_table
 
 LOG = [
@@ -16,13 +16,13 @@ LOG = [
 
 
 def test_points_leave_out_what_is_missing():
-    assert points(LOG, "train_nll") == ([10.0, 20.0, 40.0], [60.0, 50.0, 40.0])
-    assert points(LOG, "dev_bleu") == ([20.0, 40.0], [3.0, 9.0])
-    assert points(LOG, "unheard_of") == ([], [])
+    assert log_series(LOG, "train_nll") == ([10.0, 20.0, 40.0], [60.0, 50.0, 40.0])
+    assert log_series(LOG, "dev_bleu") == ([20.0, 40.0], [3.0, 9.0])
+    assert log_series(LOG, "unheard_of") == ([], [])
 
 
 def test_curves():
-    figure = curves(LOG)
+    figure = plot_learning_curves(LOG)
     above, below = figure.axes
     assert [line.get_ydata().tolist() for line in above.get_lines()] == [[60.0, 50.0, 40.0], [55.0, 45.0]]
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["train NLL", "dev NLL"]
@@ -39,7 +39,7 @@ def test_curves():
     ],
 )
 def test_what_the_log_has_not_is_not_drawn(log, panels):
-    figure = curves(log)
+    figure = plot_learning_curves(log)
     assert (0 if figure is None else len(figure.axes)) == panels
 
 

@@ -1,1 +1,3 @@
-"""How good a translation or an alignment is, and whether a difference is more than chance."""
+"""Quality of translations and alignments: scores, significance, calibration, tuning of weights, and
+plots.
+"""

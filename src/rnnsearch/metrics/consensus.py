@@ -1,4 +1,5 @@
-"""Minimum Bayes risk: of several translations of a sentence the one most like all of them (Kumar & Byrne 2004).
+"""Minimum Bayes risk: choose the translation that is most similar to all candidates (Kumar & Byrne
+2004).
 
     Y* = argmax over Y' of sum over Y of p(Y) u(Y', Y)
 
@@ -20,13 +21,20 @@ Utility = Literal["chrf", "bleu"]
 def expected_utility(
     texts: Sequence[str], probabilities: Sequence[float], utility: Utility = "chrf", language: str = ""
 ) -> list[float]:
-    """Of each text sum over Y of p(Y) u(text, Y), 0 to 100; the probabilities, one a text, need not sum to one."""
+    """Return sum over Y of p(Y) u(text, Y) for each text, from 0 to 100.
+
+    Args:
+        texts: Candidate translations; may contain duplicates.
+        probabilities: Probability of each text; they are normalised to sum to 1.
+        utility: `chrf` or `bleu`.
+        language: Code of the target language, for BLEU's tokeniser.
+    """
     metric: Metric = CHRF() if utility == "chrf" else BLEU(tokenize=bleu_tokeniser(language), effective_order=True)
     mass: dict[str, float] = {}
     for text, probability in zip(texts, probabilities, strict=True):
         mass[text] = mass.get(text, 0.0) + probability
     total = sum(mass.values())
-    each = {
-        own: sum(p * metric.sentence_score(own, [other]).score for other, p in mass.items()) / total for own in mass
-    }
-    return [each[text] for text in texts]
+    utilities = {}
+    for text in mass:
+        utilities[text] = sum(p * metric.sentence_score(text, [other]).score for other, p in mass.items()) / total
+    return [utilities[text] for text in texts]

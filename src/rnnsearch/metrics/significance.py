@@ -1,4 +1,4 @@
-"""Is one system better than another, or was it luck? Paired bootstrap resampling by sacreBLEU.
+"""Significance of a difference between two systems: paired bootstrap resampling by sacreBLEU.
 
 Koehn, P. (2004), "Statistical Significance Tests for Machine Translation Evaluation", EMNLP.
 """
@@ -16,7 +16,7 @@ from rnnsearch.metrics.scores import References, all_references, check_lines, ma
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric's verdict on two systems. Intervals are the half widths of 95 % confidence intervals."""
+    """Scores of two systems by one metric. Intervals are half widths of 95 % confidence intervals."""
 
     name: str
     system: float
@@ -24,12 +24,12 @@ class Difference:
     system_interval: float
     baseline_interval: float
     p_value: float
-    """How often chance alone would make a difference this large; small means: not chance."""
+    """Probability of a difference at least this large by chance."""
     signature: str
 
     @property
     def significant(self) -> bool:
-        """True where the p-value is below 0.05."""
+        """True if the p-value is below 0.05."""
         return self.p_value < 0.05
 
     def __str__(self) -> str:
@@ -41,14 +41,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against a baseline on the same sentences, by BLEU, chrF and TER."""
+    """Comparison of a system with a baseline on the same sentences, by BLEU, chrF and TER."""
 
     differences: tuple[Difference, ...]
     samples: int
     seed: int
 
     def __getitem__(self, name: str) -> Difference:
-        """The difference by a metric's name (`BLEU`, `chrF2`, `TER`)."""
+        """Return the difference by a metric (`BLEU`, `chrF2`, `TER`)."""
         return {difference.name: difference for difference in self.differences}[name]
 
 
@@ -60,14 +60,26 @@ def paired_bootstrap(
     samples: int = 1000,
     seed: int = 12345,
     language: str = "",
-    more: References = (),
+    more_references: References = (),
 ) -> Comparison:
-    """Resample the sentences `samples` times, the same ones for both systems, and compare the scores.
+    """Resample the sentences, the same ones for both systems, and compare the scores.
 
-    Memory grows with samples x sentences (about 0.1 GB for 1000 x 1000). Two systems whose scores never
-    differ get p = 1.
-    Errors: DataError for different numbers of lines, or none; or for fewer than 40 samples, of which a
-    95 % interval could not be told.
+    Memory grows with samples x sentences (about 0.1 GB for 1000 x 1000). Two systems whose scores
+    never differ get p = 1.
+
+    Args:
+        system: The system's translations.
+        baseline: The baseline's translations.
+        references: One reference per sentence.
+        samples: Number of resamples.
+        seed: Random seed.
+        language: Code of the target language, which selects BLEU's tokeniser.
+        more_references: Additional sets of references.
+
+    Raises:
+        DataError: The numbers of lines differ or are zero, or there are fewer than 40 samples, too
+            few for a 95 %
+            interval.
     """
     check_lines(system, references, "the system's translations")
     check_lines(baseline, references, "the baseline's translations")
@@ -75,23 +87,27 @@ def paired_bootstrap(
         raise DataError(f"samples of the paired bootstrap must be at least 40; got {samples}")
     systems = [("baseline", baseline), ("system", system)]
     with _sacrebleu_seed(seed):
-        test = PairedTest(systems, make_metrics(language), all_references(references, more), "bs", samples)
+        test = PairedTest(systems, make_metrics(language), all_references(references, more_references), "bs", samples)
         signatures, results = test()
     differences = []
     for name, signature in signatures.items():
-        theirs, ours = (result for result in results[name] if isinstance(result, Result))
-        assert theirs.ci is not None and ours.ci is not None and ours.p_value is not None
-        # sacreBLEU counts resamples that stray *more* than the true difference. Systems that never differ stray
-        # never at all, which would make their difference of 0 the most significant there is.
-        same = (ours.score, ours.mean, ours.ci) == (theirs.score, theirs.mean, theirs.ci)
+        baseline_result, system_result = (result for result in results[name] if isinstance(result, Result))
+        assert baseline_result.ci is not None and system_result.ci is not None and system_result.p_value is not None
+        # sacreBLEU counts the resamples that deviate by *more* than the observed difference. For systems that never
+        # differ there are none, which would make their difference of 0 highly significant.
+        is_identical = (system_result.score, system_result.mean, system_result.ci) == (
+            baseline_result.score,
+            baseline_result.mean,
+            baseline_result.ci,
+        )
         differences.append(
             Difference(
                 name=name,
-                system=float(ours.score),
-                baseline=float(theirs.score),
-                system_interval=float(ours.ci),
-                baseline_interval=float(theirs.ci),
-                p_value=1.0 if same else float(ours.p_value),
+                system=float(system_result.score),
+                baseline=float(baseline_result.score),
+                system_interval=float(system_result.ci),
+                baseline_interval=float(baseline_result.ci),
+                p_value=1.0 if is_identical else float(system_result.p_value),
                 signature=str(signature),
             )
         )
@@ -100,13 +116,13 @@ def paired_bootstrap(
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU takes its seed from the environment alone; put back what was there."""
-    before = os.environ.get("SACREBLEU_SEED")
+    """Set sacreBLEU's seed, which it reads only from the environment, and restore the environment."""
+    previous = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ["SACREBLEU_SEED"]
         else:
-            os.environ["SACREBLEU_SEED"] = before
+            os.environ["SACREBLEU_SEED"] = previous

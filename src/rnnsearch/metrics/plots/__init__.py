@@ -1,1 +1,1 @@
-"""Figures of plain values: attention, scores by length, learning curves."""
+"""Plots of attention, scores by length and frequency, and learning curves."""

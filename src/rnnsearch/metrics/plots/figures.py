@@ -1,7 +1,8 @@
-"""What all our figures share: colours, fonts, and files written whole or not at all.
+"""Line plots of scores and learning curves, in a common style, and rendering to PNG, SVG and PDF.
 
-Figures are matplotlib `Figure` objects made without pyplot: no global state, no display needed, and
-nothing to close.
+Plots: BLEU by source length (Bahdanau et al., figure 2), BLEU by sparsity (See, Luong & Manning
+2016), learning curves, and the accuracy of rare words. Figures are matplotlib `Figure` objects made
+without pyplot: no global state, no display needed, and nothing to close.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.scores import Bucket, FrequencyClass, shown
+from rnnsearch.metrics.scores import Bucket, FrequencyClass, non_empty_classes
 from rnnsearch.utils.files import write_bytes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-# Fonts for scripts that DejaVu Sans (which comes with matplotlib) lacks, used where they are installed.
-_MORE_FONTS = (
+# Fonts for scripts that DejaVu Sans (which comes with matplotlib) does not cover; used if they are installed.
+_ADDITIONAL_FONTS = (
     "Noto Sans",
     "Noto Sans CJK JP",
     "Noto Sans CJK SC",
@@ -50,14 +51,14 @@ _MORE_FONTS = (
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a plot."""
+    """Colours of a plot."""
 
     background: str
     text: str
     muted: str
     grid: str
     series: tuple[str, ...]
-    """One colour a line, every one of contrast 4.5 or more to the background."""
+    """Colours of the lines, each with a contrast of at least 4.5 to the background."""
 
 
 LIGHT = Theme(
@@ -79,17 +80,17 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 @lru_cache(maxsize=1)
 def fonts() -> list[str]:
-    """DejaVu Sans, then those fonts for other scripts that are installed."""
+    """Return DejaVu Sans and the installed fonts for other scripts."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
-    return ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
+    return ["DejaVu Sans", *(name for name in _ADDITIONAL_FONTS if name in installed)]
 
 
 @contextmanager
 def no_glyph_warnings() -> Iterator[None]:
-    """Draw without matplotlib's warnings that no installed font has some character.
+    """Suppress matplotlib's warnings about characters that no installed font contains.
 
-    Such a character is drawn as an empty box, which says the same where it matters. Older versions also
-    warn that they do not shape a script (Arabic, Devanagari). Nothing else is silenced.
+    Such a character is drawn as an empty box, which is visible enough. Older versions also warn
+    that they do not shape a script (Arabic, Devanagari). No other warnings are suppressed.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning)
@@ -97,15 +98,15 @@ def no_glyph_warnings() -> Iterator[None]:
         yield
 
 
-def paint(figure: Figure, axes: Axes, theme: Theme) -> None:
-    """Plain axes in a theme's colours: a light grid across, no frame."""
+def style_axes(figure: Figure, axes: Axes, theme: Theme) -> None:
+    """Apply a theme: plain axes with a light horizontal grid and no frame."""
     figure.set_facecolor(theme.background)
     axes.set_facecolor(theme.background)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=theme.muted, labelsize=9, length=0, labelfontfamily=fonts())
-    for side in axes.spines.values():
-        side.set_visible(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
     axes.spines["bottom"].set_visible(True)
     axes.spines["bottom"].set_color(theme.muted)
     for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
@@ -113,44 +114,55 @@ def paint(figure: Figure, axes: Axes, theme: Theme) -> None:
         label.set_fontfamily(fonts())
 
 
-def panels(
+def stacked_axes(
     theme: Theme, labels: Sequence[str], heights: Sequence[int], height: float = 3.5
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of painted axes, one above the other, with one axis along the bottom; `height` in inches."""
+    """Return a figure of styled axes, one above the other, with a common horizontal axis.
+
+    Args:
+        theme: The theme.
+        labels: Label of each vertical axis.
+        heights: Relative heights of the axes.
+        height: Height of the figure in inches.
+    """
     figure = Figure(figsize=(5.2, height), layout="constrained")
     column = list(figure.subplots(len(labels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
     for axes, label in zip(column, labels, strict=True):
-        paint(figure, axes, theme)
+        style_axes(figure, axes, theme)
         axes.set_ylabel(label)
         axes.tick_params(labelbottom=axes is column[-1])
     return figure, column
 
 
-def bars(axes: Axes, theme: Theme, places: Sequence[float], counts: Sequence[int], widths: float | list[float]) -> None:
-    """How many there were of what is drawn above; `places`: the bars' left edges."""
-    for bar in axes.bar(places, counts, widths, align="edge", color=theme.muted, alpha=0.45):
+def draw_counts(
+    axes: Axes, theme: Theme, positions: Sequence[float], counts: Sequence[int], widths: float | list[float]
+) -> None:
+    """Draw bars of the number of items behind each point of the plot above; `positions` are the
+    left edges.
+    """
+    for bar in axes.bar(positions, counts, widths, align="edge", color=theme.muted, alpha=0.45):
         bar.set_edgecolor(theme.background)
     axes.yaxis.label.set_fontsize(9)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
 
 
-def line(theme: Theme, n: int) -> dict[str, Any]:
-    """How the n-th of several lines is drawn: after all colours they come again, dashed."""
-    again, of = divmod(n, len(theme.series))
-    style = "--" if again % 2 else "-"
-    return {"color": theme.series[of], "marker": MARKERS[of], "linestyle": style, "linewidth": 2}
+def line_style(theme: Theme, n: int) -> dict[str, Any]:
+    """Return matplotlib's options for the n-th of several lines; colours repeat with dashed lines."""
+    repetition, index = divmod(n, len(theme.series))
+    style = "--" if repetition % 2 else "-"
+    return {"color": theme.series[index], "marker": MARKERS[index], "linestyle": style, "linewidth": 2}
 
 
-FEW = 4
-"""Lines whose legend has room among them; that of more goes below the figure."""
+MAX_INNER_LEGEND = 4
+"""Maximum number of lines with the legend inside the axes; otherwise it is below the figure."""
 
 
 def legend(axes: Axes, theme: Theme, names: list[str]) -> None:
-    """A frameless legend of the axes' lines, where there is more than one."""
+    """Add a frameless legend if there is more than one line."""
     if len(names) < 2:
         return
     lines = axes.get_lines()
-    if len(names) > FEW:
+    if len(names) > MAX_INNER_LEGEND:
         assert isinstance(axes.figure, Figure)
         entries = axes.figure.legend(lines, names, loc="outside lower left", ncols=2, handlelength=3, frameon=False)
     else:
@@ -159,43 +171,46 @@ def legend(axes: Axes, theme: Theme, names: list[str]) -> None:
         text.set(fontsize=9, fontfamily=fonts(), color=theme.text, parse_math=False)
 
 
-def render(figure: Figure, kind: str) -> bytes:
-    """A figure as the bytes of a `png`, `svg` or `pdf` file, the same for the same figure."""
+def render(figure: Figure, format: str) -> bytes:
+    """Return a figure as the bytes of a `png`, `svg` or `pdf` file; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
+    date = {"svg": "Date", "pdf": "CreationDate"}.get(format)
     with no_glyph_warnings(), mpl.rc_context({"svg.hashsalt": "rnnsearch"}):
-        figure.savefig(buffer, format=kind, dpi=160, metadata={date: None} if date else None)
+        figure.savefig(buffer, format=format, dpi=160, metadata={date: None} if date else None)
     return buffer.getvalue()
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, SVG or PDF, by the file's suffix.
 
-    Errors: RnnsearchError for another suffix, or where the file cannot be written; a file that was
-    there before is then left as it was.
+    Raises:
+        RnnsearchError: The suffix is unknown or the file cannot be written; an existing file is
+            then unchanged.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        given = f'"{path.suffix}"' if path.suffix else "no suffix"
-        raise RnnsearchError(f"{path}: the name of a figure must end in .png, .svg or .pdf; got {given}")
+        actual = f'"{path.suffix}"' if path.suffix else "no suffix"
+        raise RnnsearchError(f"{path}: the name of a figure must end in .png, .svg or .pdf; got {actual}")
     write_bytes(path, render(figure, suffix[1:]))
-
-
-# The plot of BLEU by source length (Bahdanau et al., figure 2).
 
 
 def plot_bleu_by_length(
     systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: str | None = None
 ) -> Figure:
-    """BLEU against source length, one line a system, over bars of how many sentences each bucket holds."""
-    figure, (above, below) = panels(theme, ("BLEU", "sentences"), (4, 1))
+    """Plot BLEU against source length, one line per system, above bars of the sentences in each
+    bucket.
+    """
+    figure, (above, below) = stacked_axes(theme, ("BLEU", "sentences"), (4, 1))
     for n, buckets in enumerate(systems.values()):
-        lengths, bleu = [b.mean_length for b in buckets], [b.bleu for b in buckets]
-        above.plot(lengths, bleu, markersize=5, **line(theme, n))
+        lengths = [bucket.mean_length for bucket in buckets]
+        bleu = [bucket.bleu for bucket in buckets]
+        above.plot(lengths, bleu, markersize=5, **line_style(theme, n))
     buckets = next(iter(systems.values()), ())
-    bars(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _widths(buckets))
-    # Room above the lines for a legend there.
-    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.15 * len(systems) * (1 < len(systems) <= FEW)))
+    draw_counts(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _bar_widths(buckets))
+    top = above.get_ylim()[1]
+    if 1 < len(systems) <= MAX_INNER_LEGEND:  # leave space for the legend above the lines
+        top *= 1 + 0.15 * len(systems)
+    above.set_ylim(0, top)
     below.set_xlabel("source length (words)")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     legend(above, theme, list(systems))
@@ -204,19 +219,20 @@ def plot_bleu_by_length(
     return figure
 
 
-def _widths(buckets: Sequence[Bucket]) -> list[float]:
-    """Bars as wide as their buckets."""
+def _bar_widths(buckets: Sequence[Bucket]) -> list[float]:
+    """Return the widths of the buckets, with the last one limited."""
     widths = [b.high - b.low + 1.0 for b in buckets]
     if len(buckets) > 1:
-        # One sentence of 300 words must not squeeze all others into a corner.
+        # A single sentence of 300 words must not squeeze all others into a corner.
         widths[-1] = min(widths[-1], max(widths[-2], 2 * (buckets[-1].mean_length - buckets[-1].low) + 1))
     return widths
 
 
-def write_plot(systems: Mapping[str, Sequence[Bucket]], folder: Path, title: str | None = None) -> list[Path]:
-    """The plot as `bleu-by-length.png` and `.svg` in a folder; returns the files' paths.
+def write_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], folder: Path, title: str | None = None) -> list[Path]:
+    """Write the plot as `bleu-by-length.png` and `.svg` into a folder and return the paths.
 
-    Errors: RnnsearchError where they cannot be written.
+    Raises:
+        RnnsearchError: A file cannot be written.
     """
     figure = plot_bleu_by_length(systems, title=title)
     paths = [folder / "bleu-by-length.png", folder / "bleu-by-length.svg"]
@@ -225,60 +241,70 @@ def write_plot(systems: Mapping[str, Sequence[Bucket]], folder: Path, title: str
     return paths
 
 
-# The plot of BLEU by the share of weights that were pruned (See, Luong & Manning 2016).
+class SparsityPoint(NamedTuple):
+    """BLEU at a fraction of pruned weights, directly after pruning and after further training, if
+    there was any.
+    """
 
-
-class Point(NamedTuple):
-    """BLEU at a share, as pruned and trained on (None: it was not)."""
-
-    share: float
+    fraction: float
     before: float
     after: float | None
 
 
-def plot_bleu_by_sparsity(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
-    """BLEU against the share pruned, a line a way: as pruned above, trained on below."""
-    figure, both = panels(theme, ("BLEU, as pruned", "BLEU, trained on"), (1, 1), 5.0)
-    for axes, value in zip(both, ("before", "after"), strict=True):
-        for n, points in enumerate(ways.values()):
-            known = [(point.share, bleu) for point in points if (bleu := getattr(point, value)) is not None]
-            axes.plot(*zip(*known, strict=True), markersize=4, **line(theme, n))
-        axes.set_ylim(0, 1.08 * axes.dataLim.ymax or None)  # from 0, and whole marks at the top
-    both[-1].set_xlabel("share of the weights that is pruned")
-    both[-1].xaxis.set_major_formatter(PercentFormatter(1.0))
-    legend(both[0], theme, list(ways))
+def plot_bleu_by_sparsity(methods: Mapping[str, Sequence[SparsityPoint]], theme: Theme = LIGHT) -> Figure:
+    """Plot BLEU against the fraction of pruned weights, one line per method: as pruned above,
+    retrained below.
+    """
+    figure, column = stacked_axes(theme, ("BLEU, as pruned", "BLEU, trained on"), (1, 1), 5.0)
+    for axes, attribute in zip(column, ("before", "after"), strict=True):
+        for n, points in enumerate(methods.values()):
+            measured = [point for point in points if getattr(point, attribute) is not None]
+            fractions = [point.fraction for point in measured]
+            bleu = [getattr(point, attribute) for point in measured]
+            axes.plot(fractions, bleu, markersize=4, **line_style(theme, n))
+        axes.set_ylim(0, 1.08 * axes.dataLim.ymax or None)  # leaves space for whole markers at the top
+    column[-1].set_xlabel("fraction of pruned weights")
+    column[-1].xaxis.set_major_formatter(PercentFormatter(1.0))
+    legend(column[0], theme, list(methods))
     return figure
 
 
-# How training went: the learning curves.
-
-_MARKED = 40
-"""A line of at most this many points shows each of them."""
+_MAX_MARKERS = 40
+"""Lines with more points are drawn without markers."""
 
 
-def points(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Updates and values of one quantity of the log; rows without it, or not finite, are left out."""
-    pairs = [(row.get("update"), row.get(key)) for row in log]
-    known = [(float(u), float(v)) for u, v in pairs if u is not None and v is not None and math.isfinite(v)]
-    return [u for u, _ in known], [v for _, v in known]
-
-
-def curves(log: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | None:
-    """Train and dev NLL over updates and, where the log has it, dev BLEU below.
-
-    `log`: rows with `update` and any of `train_nll`, `dev_nll` and `dev_bleu`. None where fewer than two
-    points of anything are known: there is no curve to draw.
+def log_series(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
+    """Return the updates and values of one quantity in a log; missing and non-finite values are
+    omitted.
     """
-    nll = {name: points(log, key) for name, key in (("train NLL", "train_nll"), ("dev NLL", "dev_nll"))}
-    parts = {"NLL a sentence": nll, "dev BLEU": {"dev BLEU": points(log, "dev_bleu")}}
-    parts = {label: {name: line for name, line in lines.items() if line[0]} for label, lines in parts.items()}
-    parts = {label: lines for label, lines in parts.items() if lines}
-    if max((len(line[0]) for lines in parts.values() for line in lines.values()), default=0) < 2:
+    pairs = [(row.get("update"), row.get(key)) for row in log]
+    finite = [(float(u), float(v)) for u, v in pairs if u is not None and v is not None and math.isfinite(v)]
+    return [u for u, _ in finite], [v for _, v in finite]
+
+
+def plot_learning_curves(log: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | None:
+    """Plot training and dev NLL over updates, and dev BLEU below if the log has it.
+
+    Returns None if no quantity has two points.
+
+    Args:
+        log: Rows with `update` and any of `train_nll`, `dev_nll` and `dev_bleu`.
+        theme: The theme.
+    """
+    nll = {"train NLL": log_series(log, "train_nll"), "dev NLL": log_series(log, "dev_nll")}
+    bleu = {"dev BLEU": log_series(log, "dev_bleu")}
+    panels = {}
+    for label, series in (("NLL per sentence", nll), ("dev BLEU", bleu)):
+        lines = {name: (updates, values) for name, (updates, values) in series.items() if updates}
+        if lines:
+            panels[label] = lines
+    num_points = [len(updates) for lines in panels.values() for updates, _ in lines.values()]
+    if max(num_points, default=0) < 2:
         return None
-    figure, column = panels(theme, list(parts), (3, 2)[: len(parts)], 2.4 + 1.5 * (len(parts) - 1))
-    for axes, (label, lines) in zip(column, parts.items(), strict=True):
+    figure, column = stacked_axes(theme, list(panels), (3, 2)[: len(panels)], 2.4 + 1.5 * (len(panels) - 1))
+    for axes, (label, lines) in zip(column, panels.items(), strict=True):
         for n, (updates, values) in enumerate(lines.values(), start=2 if label == "dev BLEU" else 0):
-            marker = MARKERS[n] if len(updates) <= _MARKED else ""
+            marker = MARKERS[n] if len(updates) <= _MAX_MARKERS else ""
             axes.plot(updates, values, color=theme.series[n], marker=marker, markersize=4, linewidth=2)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         legend(axes, theme, list(lines))
@@ -287,22 +313,20 @@ def curves(log: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | N
     return figure
 
 
-# The plot of target words' accuracy by how often training saw them (`metrics.rare_words`).
-
-
 def plot_rare_words(classes: Sequence[FrequencyClass], theme: Theme = LIGHT) -> Figure:
-    """Recall and precision of each class of words, over bars of how many words the references have of it."""
-    classes = shown(classes)
-    figure, (above, below) = panels(theme, ("right", "words"), (4, 1))
-    places = range(len(classes))
-    for n, values in enumerate(([c.recall for c in classes], [c.precision for c in classes])):
-        known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
-        x, y = [place for place, _ in known], [value for _, value in known]
-        above.plot(x, y, markersize=5, **line(theme, n))
-    bars(below, theme, [place - 0.4 for place in places], [c.wanted for c in classes], 0.8)
+    """Plot recall and precision by training frequency, above bars of the words in the references."""
+    classes = non_empty_classes(classes)
+    figure, (above, below) = stacked_axes(theme, ("correct", "words"), (4, 1))
+    positions = range(len(classes))
+    recall = [c.recall for c in classes]
+    precision = [c.precision for c in classes]
+    for n, values in enumerate((recall, precision)):
+        defined = [position for position in positions if values[position] is not None]
+        above.plot(defined, [values[position] for position in defined], markersize=5, **line_style(theme, n))
+    draw_counts(below, theme, [position - 0.4 for position in positions], [c.wanted for c in classes], 0.8)
     above.set_ylim(0, 1)
     above.yaxis.set_major_formatter(PercentFormatter(1.0))
     below.set_xlabel("times the word occurs in the training text")
-    below.set_xticks(list(places), [c.label for c in classes])
+    below.set_xticks(list(positions), [c.label for c in classes])
     legend(above, theme, ["recall", "precision"])
     return figure

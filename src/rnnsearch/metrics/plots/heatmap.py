@@ -1,7 +1,8 @@
-"""One sentence pair's attention as plain text, for a terminal of 80 to 100 columns.
+"""Attention of one sentence pair, as an image (Bahdanau et al., figure 3) or as text for a
+terminal.
 
-Source words stand as steps of a stair, each above its own column, so that none needs turning; the
-darker a cell, the more of a target word's attention:
+The text version fits 80 to 100 columns. Each source word is above its own column, so none is
+rotated; the darker a cell, the higher the weight:
 
                   ┌ Ein
                   │  ┌ Mann
@@ -27,48 +28,45 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.plots.figures import fonts, no_glyph_warnings, save
 from rnnsearch.text.alignments import Link
 
-# What every drawing of attention checks and cleans first: its shape, its numbers, the words around it.
+__all__ = ["heatmap", "save"]
 
-_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+_DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 def check_attention(
     attention: NDArray[np.floating[Any]], source_words: Sequence[str], target_words: Sequence[str]
 ) -> None:
-    """Raise RnnsearchError unless `attention` is [target words, source words] of finite numbers."""
+    """Raise RnnsearchError unless `attention` is [target words, source words] of finite values."""
     expected = (len(target_words), len(source_words))
     if attention.shape != expected:
         hint = " (is it the transpose?)" if attention.shape == expected[::-1] else ""
         raise RnnsearchError(
-            f"attention must have one row a target word and one column a source word, {list(expected)}; "
+            f"attention must have one row per target word and one column per source word, {list(expected)}; "
             f"got {list(attention.shape)}{hint}"
         )
     if not np.isfinite(attention).all():
-        raise RnnsearchError("attention must be of finite numbers; got NaN or infinity")
+        raise RnnsearchError("attention must have finite values; got NaN or infinity")
 
 
-def visible(word: str) -> str:
-    """A word whose control characters, line ends and changes of direction are replaced.
+def printable(word: str) -> str:
+    """Return a word with control characters, line ends and direction marks replaced.
 
-    So no sentence can steer the terminal or spoil a file. Joiners, which some scripts need within a word,
-    stay.
+    No sentence can then control the terminal or spoil a file. Joiners, which some scripts need
+    within words, stay.
     """
-    return "".join("\N{REPLACEMENT CHARACTER}" if _steers(character) else character for character in word)
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(character) else character for character in word)
 
 
-def _steers(character: str) -> bool:
-    turns = unicodedata.bidirectional(character) in _TURNS
-    return turns or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
+def _is_control(character: str) -> bool:
+    if unicodedata.bidirectional(character) in _DIRECTION_CONTROLS:
+        return True
+    return unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
 
 
-# The attention heat map of Bahdanau et al. (figure 3): which source words each target word came from.
-
-__all__ = ["heatmap", "save"]
-
-_LONGEST_SIDE = 12.0
-"""Inches that the grid of a long sentence is kept within."""
-_LONGEST_WORD = 30
-"""Characters of a word that are shown; an address in a sentence must not fill the page."""
+_MAX_GRID_INCHES = 12.0
+"""Maximum width and height of the grid, unless its cells reach their minimum size."""
+_MAX_LABEL_CHARACTERS = 30
+"""Maximum length of a word label; a URL in a sentence must not fill the page."""
 
 
 def heatmap(
@@ -76,15 +74,23 @@ def heatmap(
     source_words: Sequence[str],
     target_words: Sequence[str],
 ) -> Figure:
-    """Source words along the top, target words down the side; 0 is black, 1 is white.
+    """Plot attention weights, 0 black and 1 white, with source words along the top and target words
+    on the left.
 
-    `attention` is [I, J]: row i says how target word i spread its attention over the J source words.
-    Cells shrink, and the words with them, until a long sentence fits 12 inches; they end at a tenth of one.
-    Errors: RnnsearchError for a wrong shape or numbers that are not finite.
+    For a long sentence, cells and words shrink until the grid fits 12 inches, to at least a tenth
+    of an inch.
+
+    Args:
+        attention: [I, J], weights of the J source words for each target word.
+        source_words: Labels of the columns.
+        target_words: Labels of the rows.
+
+    Raises:
+        RnnsearchError: The shape is wrong, or values are not finite.
     """
     check_attention(attention, source_words, target_words)
     rows, columns = max(len(target_words), 1), max(len(source_words), 1)
-    cell = float(np.clip(_LONGEST_SIDE / max(rows, columns), 0.1, 0.34))
+    cell = float(np.clip(_MAX_GRID_INCHES / max(rows, columns), 0.1, 0.34))
     size = float(np.clip(cell * 72 * 0.5, 4.0, 11.0))
     figure = Figure(figsize=(columns * cell, rows * cell), facecolor="white")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -97,47 +103,51 @@ def heatmap(
 
 
 def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], size: float) -> None:
-    """Words on the ticks, as plain text: a `$` in a sentence begins no formula."""
+    """Label the ticks with words as plain text: a `$` does not start a formula."""
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(source_words)))
     axes.set_yticks(range(len(target_words)))
     axes.tick_params(length=0, pad=3)
-    sources, targets = [_cut(word) for word in source_words], [_cut(word) for word in target_words]
-    plain: dict[str, Any] = {"fontsize": size, "fontfamily": fonts(), "parse_math": False}
-    axes.set_xticklabels(sources, **plain, rotation=60, rotation_mode="anchor", ha="left", va="center")
-    axes.set_yticklabels(targets, **plain)
+    sources = [_shorten(word) for word in source_words]
+    targets = [_shorten(word) for word in target_words]
+    options: dict[str, Any] = {"fontsize": size, "fontfamily": fonts(), "parse_math": False}
+    axes.set_xticklabels(sources, **options, rotation=60, rotation_mode="anchor", ha="left", va="center")
+    axes.set_yticklabels(targets, **options)
 
 
-def _cut(word: str) -> str:
-    return visible(word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…")
+def _shorten(word: str) -> str:
+    return printable(word if len(word) <= _MAX_LABEL_CHARACTERS else word[: _MAX_LABEL_CHARACTERS - 1] + "…")
 
 
 def _fit(figure: Figure, axes: Axes) -> None:
-    """Grow the figure around its grid, which keeps its size, until every word lies inside."""
+    """Enlarge the figure around its grid until every word is inside."""
     width, height = figure.get_size_inches()
     box = axes.get_tightbbox()
-    edge = 0.1
+    margin = 0.1
     if box is None:
         return
-    left, right = edge - box.x0 / figure.dpi, box.x1 / figure.dpi - width + edge
-    bottom, top = edge - box.y0 / figure.dpi, box.y1 / figure.dpi - height + edge
-    whole = (width + left + right, height + bottom + top)
-    figure.set_size_inches(*whole)
-    axes.set_position((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
+    left = margin - box.x0 / figure.dpi
+    right = box.x1 / figure.dpi - width + margin
+    bottom = margin - box.y0 / figure.dpi
+    top = box.y1 / figure.dpi - height + margin
+    full_width = width + left + right
+    full_height = height + bottom + top
+    figure.set_size_inches(full_width, full_height)
+    axes.set_position((left / full_width, bottom / full_height, width / full_width, height / full_height))
 
 
 _SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.1, "░"), (0.0, "·"))
-_STAIRS = 28
-"""Source words at most in a grid: beyond, the stair of words takes up the screen."""
-_LABEL = 20
-"""Columns for a target word at most."""
-_WORD = 24
-"""Columns for a source word at most."""
-SCALE = "░ ≥ 10 %  ▒ ≥ 25 %  ▓ ≥ 50 %  █ ≥ 75 %"
-"""Shares of the target word's attention."""
+_MAX_GRID_WORDS = 28
+"""Maximum number of source words in a grid; with more, their labels would fill the screen."""
+_MAX_TARGET_COLUMNS = 20
+"""Maximum width of a target word."""
+_MAX_SOURCE_COLUMNS = 24
+"""Maximum width of a source word."""
+SHADE_LEGEND = "░ ≥ 10 %  ▒ ≥ 25 %  ▓ ≥ 50 %  █ ≥ 75 %"
+"""Meaning of the shades: the target word's attention weight."""
 
 
-def draw(
+def text_heatmap(
     attention: NDArray[np.floating[Any]],
     source_words: Sequence[str],
     target_words: Sequence[str],
@@ -145,56 +155,72 @@ def draw(
     scale: bool = False,
     links: Collection[Link] = (),
 ) -> str:
-    """The attention of one sentence pair, drawn; no line is wider than `width` columns (40 or more).
+    """Return the attention of one sentence pair as text of at most `width` columns.
 
-    `attention` is [I, J], target word by source word. A sentence too long for the grid becomes a list of
-    `target word <- source word (0.83)`, of its `links` the one of most weight: the most of all may be a word of several
-    symbols, over which attention that is nearly even adds up. `scale` adds a line that explains the shades. Words are
-    shown without control characters, so that no sentence can steer the terminal.
-    Errors: RnnsearchError for a wrong shape or numbers that are not finite.
+    A sentence that is too long for a grid becomes a list of `target word <- source word (0.83)`.
+    Each target word is listed with its link of the largest weight; without a link, with the source
+    word of the largest weight. (With nearly uniform attention, the largest weight may be that of a
+    word with many tokens.) Control characters are replaced, so no sentence can control the
+    terminal.
+
+    Args:
+        attention: [I, J], weights of the J source words for each target word.
+        source_words: The source words.
+        target_words: The target words.
+        width: Maximum width, at least 40.
+        scale: If True, append a line that explains the shades.
+        links: Links (source word, target word).
+
+    Raises:
+        RnnsearchError: The shape is wrong, or values are not finite.
     """
     check_attention(attention, source_words, target_words)
-    sources = [visible(word) for word in source_words]
-    targets = [visible(word) for word in target_words]
+    sources = [printable(word) for word in source_words]
+    targets = [printable(word) for word in target_words]
     if not sources or not targets:
         return "\n".join(targets)
-    for pitch in (3, 2) if len(sources) <= _STAIRS else ():
+    for pitch in (3, 2) if len(sources) <= _MAX_GRID_WORDS else ():
         lines = _grid(attention, sources, targets, pitch)
         if max(cell_len(line) for line in lines) <= width:
-            return "\n".join([*lines, *([SCALE] if scale else [])])
+            return "\n".join([*lines, *([SHADE_LEGEND] if scale else [])])
     return "\n".join(_list(attention, sources, targets, width, links))
 
 
 def _grid(attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], pitch: int) -> list[str]:
-    """`pitch` columns a source word: a mark of one less, and a blank."""
-    label = min(_LABEL, max(cell_len(word) for word in targets)) + 2
-    stairs = [" " * label + "│".ljust(pitch) * j + "┌ " + _truncate(word, _WORD) for j, word in enumerate(sources)]
+    """Return the lines of a grid with `pitch` columns per source word: a cell and a space."""
+    label_width = min(_MAX_TARGET_COLUMNS, max(cell_len(word) for word in targets)) + 2
+    header = [
+        " " * label_width + "│".ljust(pitch) * j + "┌ " + _truncate(word, _MAX_SOURCE_COLUMNS)
+        for j, word in enumerate(sources)
+    ]
     rows = []
     for word, weights in zip(targets, attention, strict=True):
-        marks = "".join(_mark(float(weight), pitch) for weight in weights)
-        rows.append((set_cell_size(_truncate(word, _LABEL), label) + marks).rstrip())
-    return stairs + rows
+        cells = "".join(_cell(float(weight), pitch) for weight in weights)
+        rows.append((set_cell_size(_truncate(word, _MAX_TARGET_COLUMNS), label_width) + cells).rstrip())
+    return header + rows
 
 
-def _mark(weight: float, pitch: int) -> str:
-    shade = next((shade for least, shade in _SHADES if weight >= least), "·")
+def _cell(weight: float, pitch: int) -> str:
+    shade = next((shade for minimum, shade in _SHADES if weight >= minimum), "·")
     return (shade if shade == "·" else shade * (pitch - 1)).ljust(pitch)
 
 
 def _list(
     attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], width: int, links: Collection[Link]
 ) -> list[str]:
-    """Each target word with the source word that it is linked to or, without a link, attends to most."""
+    """Return one line per target word, with the source word that it is linked to or attends to
+    most.
+    """
     linked = np.zeros(attention.shape)
     for i, j in links:
         linked[j, i] = 1.0
-    room = max((width - len(" <-  (0.00)")) // 2, 4)
-    label = min(room, max(cell_len(word) for word in targets))
+    max_label = max((width - len(" <-  (0.00)")) // 2, 4)
+    label_width = min(max_label, max(cell_len(word) for word in targets))
     lines = []
-    for word, weights, own in zip(targets, attention, linked, strict=True):
-        best = int((weights + own * (1.0 + weights.max())).argmax())
-        left = set_cell_size(_truncate(word, label), label)
-        lines.append(f"{left} <- {_truncate(sources[best], room)} ({float(weights[best]):.2f})")
+    for word, weights, is_linked in zip(targets, attention, linked, strict=True):
+        best = int((weights + is_linked * (1.0 + weights.max())).argmax())
+        target = set_cell_size(_truncate(word, label_width), label_width)
+        lines.append(f"{target} <- {_truncate(sources[best], max_label)} ({float(weights[best]):.2f})")
     return lines
 
 
