@@ -1,6 +1,6 @@
-"""What can be wrong with a user's input or set-up, each said in one clear sentence.
+"""Exceptions for errors in a user's input or set-up, each with a message of one sentence.
 
-The command line turns every `RnnsearchError` into that sentence on stderr and exit status 1.
+The command line prints the message of any `RnnsearchError` on stderr and exits with status 1.
 """
 
 from __future__ import annotations
@@ -9,46 +9,52 @@ from collections.abc import Iterable
 
 
 class RnnsearchError(Exception):
-    """The user's input or set-up is at fault; `str(error)` is one sentence that says what to change."""
+    """An error in the user's input or set-up; the message says what to change."""
 
 
 class ConfigError(RnnsearchError):
-    """A run file is at fault. Carries every fault found, each beginning with its dotted path."""
+    """One or more problems in a run file; each message starts with the option's dotted path."""
 
-    def __init__(self, faults: list[str], rest: object = None) -> None:
-        self.faults = faults
-        self.rest = rest
-        """The config without its faulty options, where that makes one: it may have other faults."""
-        super().__init__("\n".join(faults))
+    def __init__(self, problems: list[str], valid_part: object = None) -> None:
+        """Create an error for all problems.
+
+        Args:
+            problems: Messages of one line.
+            valid_part: The config without the invalid options, if it can be built; it may have
+                other problems.
+        """
+        self.problems = problems
+        self.valid_part = valid_part
+        super().__init__("\n".join(problems))
 
 
 class DataError(RnnsearchError):
-    """A corpus, a text file or a prepared folder is at fault; the message names file and line."""
+    """A malformed corpus, text file or prepared folder; the message names file and line."""
 
 
 class ModelError(RnnsearchError):
-    """A model folder is missing, truncated, foreign or of the wrong shape."""
+    """A model folder that is missing, truncated, from another program, or has the wrong shapes."""
 
 
 class TrainingError(RnnsearchError):
-    """Training cannot go on (NaN loss, no memory, a checkpoint of another run)."""
+    """A training run that cannot continue (NaN loss, out of memory, a checkpoint of another run)."""
 
 
 class Interrupted(RnnsearchError):
-    """Ctrl-C or SIGTERM: the state was saved; the message says how to go on. Exit status 130."""
+    """Ctrl-C or SIGTERM after the state was saved; the message says how to resume. Exit status 130."""
 
 
-def must_be_one_of(known: Iterable[str], got: object) -> str:
-    """What is said of a name that is none of those that are known."""
+def must_be_one_of(known: Iterable[str], value: object) -> str:
+    """Return the error text for an unknown name: "must be one of ...; got ...", with a suggestion."""
     known = list(known)
-    if not isinstance(got, str):
-        return f"must be one of {', '.join(known)}; got {got!r}"
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in got)
-    return f'must be one of {", ".join(known)}; got "{shown}"{did_you_mean(got, known)}'
+    if not isinstance(value, str):
+        return f"must be one of {', '.join(known)}; got {value!r}"
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+    return f'must be one of {", ".join(known)}; got "{shown}"{did_you_mean(value, known)}'
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """` (did you mean "x"?)` where a known name is close to `word`, else the empty string."""
+    """Return ` (did you mean "x"?)` if a known name is similar to the word, else an empty string."""
     import difflib
 
     close = difflib.get_close_matches(word, known, n=1)

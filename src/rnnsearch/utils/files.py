@@ -1,4 +1,8 @@
-"""Writing that is whole or not at all: a temporary name beside the target, synced, then renamed."""
+"""Atomic writing of files and folders, and locks.
+
+Content is written to a temporary name next to the target, synced, and renamed, so that a target is
+either the old or the new version even after a crash.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,16 @@ from typing import TextIO
 
 from rnnsearch.errors import RnnsearchError
 
-_NUMBERS, _TOKEN = count(), token_hex(4)
-"""Of this process's temporary files, and what tells them from those of another machine's."""
-_FILE, _FOLDER = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp"), re.compile(r"\..+\.\d+\.tmp")
-"""What temporary files and folders are called, the number of the process in them."""
+_file_numbers = count()  # of this process's temporary files
+_PROCESS_TOKEN = token_hex(4)  # distinguishes temporary files of processes on different machines
+_TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp")
+_TEMPORARY_FOLDER = re.compile(r"\..+\.\d+\.tmp")
 
 
-def default_cache() -> Path:
-    """`$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
-    if own := os.environ.get("RNNSEARCH_CACHE"):
-        return Path(own).expanduser()
+def default_cache_folder() -> Path:
+    """Return `$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
+    if folder := os.environ.get("RNNSEARCH_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rnnsearch"
 
 
@@ -40,36 +44,40 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def require_folder_place(path: Path) -> None:
-    """Errors: RnnsearchError where there is no folder to write into and none can be made; nothing is made yet."""
+def require_writable_folder(path: Path) -> None:
+    """Raise RnnsearchError unless the folder exists and is writable, or can be created. Creates
+    nothing.
+    """
     try:
-        there = path.resolve()
-        while not there.exists():
-            there = there.parent
-        if not there.is_dir():
-            raise RnnsearchError(f"{path}: must be a folder, or the name of one to make; {there} is a file")
-        writable = os.access(there, os.W_OK | os.X_OK)
-    except PermissionError:  # in a folder that cannot even be looked into
+        existing = path.resolve()
+        while not existing.exists():
+            existing = existing.parent
+        if not existing.is_dir():
+            raise RnnsearchError(f"{path}: must be a folder, or the name of one to make; {existing} is a file")
+        writable = os.access(existing, os.W_OK | os.X_OK)
+    except PermissionError:  # in a folder that cannot even be listed
         writable = False
     if not writable:
         raise RnnsearchError(f"{path}: must be a folder that can be written to; it is not, or cannot be made")
 
 
-def require_file_place(path: Path) -> None:
-    """Errors: RnnsearchError where no file can be written; nothing is written yet. A device takes from anybody."""
+def require_writable_file(path: Path) -> None:
+    """Raise RnnsearchError unless the file can be written. Writes nothing; devices and pipes are
+    always accepted.
+    """
     try:
-        through = path.exists() and not path.is_file() and not path.is_dir()
+        is_device = path.exists() and not path.is_file() and not path.is_dir()
     except PermissionError:
-        through = False
-    if through:
+        is_device = False
+    if is_device:
         return
-    require_folder_place(path.resolve().parent)
+    require_writable_folder(path.resolve().parent)
     if path.is_dir():
         raise RnnsearchError(f"{path}: must be a file to write to; it is a folder")
 
 
 def require_appendable(path: Path) -> None:
-    """Errors: RnnsearchError where nothing can be added to a file; one that is not there yet is made."""
+    """Raise RnnsearchError unless the file can be appended to; creates it if it does not exist."""
     try:
         path.open("a").close()
     except OSError as error:
@@ -78,25 +86,29 @@ def require_appendable(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; renamed to `path` when the block ends, removed if it fails.
+    """Yield a temporary path to write to, which is renamed to `path` when the block ends, or
+    removed if it fails.
 
-    A link is followed; what is there keeps its mode, and a new file has that of the umask, whoever writes it. What is
-    no file (a device, a pipe) stays what it is: all is written through it when the block ends. Errors: RnnsearchError
-    where the disk is full or the place cannot be written; BrokenPipeError of what else is written meanwhile. `path` is
-    as it was.
+    Symbolic links are followed. An existing file keeps its mode; a new one has the mode of the
+    umask. To a device or pipe, the content is copied when the block ends.
+
+    Raises:
+        RnnsearchError: The disk is full, or the file cannot be written; `path` is unchanged.
+        BrokenPipeError: Raised by other output inside the block.
     """
-    temporary, through = None, False
+    temporary = None
+    is_device = False
     try:
-        through = path.exists() and not path.is_file() and not path.is_dir()
-        target = path if through else path.resolve()
+        is_device = path.exists() and not path.is_file() and not path.is_dir()
+        target = path if is_device else path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(gettempdir()) if through else target.parent
-        temporary = folder / f".{_TOKEN}-{os.getpid()}-{next(_NUMBERS)}.tmp"
+        folder = Path(gettempdir()) if is_device else target.parent
+        temporary = folder / f".{_PROCESS_TOKEN}-{os.getpid()}-{next(_file_numbers)}.tmp"
         temporary.touch()
         mode = S_IMODE((target if target.is_file() else temporary).stat().st_mode)
         temporary.unlink()
         yield temporary
-        if through:
+        if is_device:
             with temporary.open("rb") as source, target.open("wb", buffering=0) as sink:
                 shutil.copyfileobj(source, sink)
             return
@@ -104,63 +116,73 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(temporary)
         temporary.replace(target)
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and not through:  # of another output: a file has no reader who goes away
+        # A file has no reader that can disappear, so the error is that of another output.
+        if isinstance(error, BrokenPipeError) and not is_device:
             raise
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
         if temporary is not None:
-            with suppress(OSError):  # which would hide the error above
+            with suppress(OSError):  # it would hide the error above
                 temporary.unlink()
 
 
-def clash(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> str | None:
-    """What is wrong where two options, by name, have one file to write to, or one of those that are read."""
-    seen: dict[Path, str] = {}
-    given = {path.resolve() for path in read if path is not None and path.is_file()}
+def path_conflict(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> str | None:
+    """Return an error message if two options name the same output file, or an output is also read, else None.
+
+    Args:
+        outputs: Output files by option name.
+        read: Files that are read.
+    """
+    options: dict[Path, str] = {}
+    inputs = {path.resolve() for path in read if path is not None and path.is_file()}
     for option, path in outputs.items():
-        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
+        if path is None or (path.exists() and not path.is_file()):  # a device may have several writers
             continue
-        other = seen.setdefault(path.resolve(), option)
+        other = options.setdefault(path.resolve(), option)
         if other != option:
             return f"{other} and {option} must name different files; got {path} twice"
-        if path.resolve() in given:
+        if path.resolve() in inputs:
             return f"{option} must not be a file that is read; got {path}"
     return None
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """`content` in `path`, atomically."""
+    """Write bytes to a file atomically."""
     with atomic_file(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """`text` as UTF-8 in `path`, atomically."""
+    """Write text to a file as UTF-8, atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """`value` as JSON that people can read, too, in `path`, atomically."""
+    """Write a value to a file as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; renamed to `path` (replacing it) when the block ends, removed if it fails.
+    """Yield a temporary folder to fill, which replaces `path` when the block ends, or is removed if
+    it fails.
 
-    A link is followed. What a killed process left half done is undone first. Errors: RnnsearchError where the disk is
-    full or the place cannot be written; `path` is as it was.
+    Symbolic links are followed. An unfinished replacement by a killed process is undone first.
+
+    Raises:
+        RnnsearchError: The disk is full, or the folder cannot be written; `path` is unchanged.
     """
     target = path.resolve()
-    temporary, old = (target.with_name(f".{target.name}.{os.getpid()}.{ending}") for ending in ("tmp", "old"))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
     try:
-        recover(target)
+        recover_folder(target)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         yield temporary
@@ -174,29 +196,32 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with suppress(OSError):
-            recover(target)
+            recover_folder(target)
 
 
-def recover(path: Path) -> None:
-    """A folder as it was before it was to be replaced, where the process that was about to has been killed; what it has
-    put aside goes when the new one is there. What another process that runs puts aside is left to it."""
-    path = path.resolve()  # a link is followed, as it was when the folder was to be replaced
+def recover_folder(path: Path) -> None:
+    """Undo the replacement of a folder by a process that was killed.
+
+    The old version is restored if the new one is not in place yet, else removed. Replacements by
+    running processes are left alone.
+    """
+    path = path.resolve()  # as in `atomic_folder`
     with suppress(FileNotFoundError):
         for old in path.parent.iterdir():
-            begin, _, rest = old.name.rpartition(f".{path.name}.")
-            process, _, ending = rest.partition(".")
-            if begin or ending != "old" or not process.isdecimal() or _runs(int(process)):
+            before, _, after = old.name.rpartition(f".{path.name}.")
+            process, _, ending = after.partition(".")
+            if before or ending != "old" or not process.isdecimal() or _is_running(int(process)):
                 continue
             if not path.exists():
                 old.rename(path)
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _runs(process: int) -> bool:
-    """Whether another process has this number, as far as can be known."""
+def _is_running(process: int) -> bool:
+    """Return True if another process with this id may be running."""
     if process == os.getpid():
         return False
-    if os.name == "nt":  # where asking would interrupt it
+    if os.name == "nt":  # where `os.kill` would terminate it
         return True
     try:
         os.kill(process, 0)
@@ -208,21 +233,34 @@ def _runs(process: int) -> bool:
 
 
 def remove_temporaries(*folders: Path) -> None:
-    """What killed processes have left in some folders, where no other process works; not in folders in them."""
-    for left in [left for folder in folders if folder.is_dir() for left in folder.iterdir()]:
-        if left.is_dir() and not left.is_symlink():
-            if _FOLDER.fullmatch(left.name):
-                shutil.rmtree(left, ignore_errors=True)
-        elif _FILE.fullmatch(left.name):
-            left.unlink(missing_ok=True)
+    """Remove temporary files and folders that killed processes left directly in these folders.
+
+    No other process may be writing there.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            continue
+        for path in list(folder.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                if _TEMPORARY_FOLDER.fullmatch(path.name):
+                    shutil.rmtree(path, ignore_errors=True)
+            elif _TEMPORARY_FILE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works in a folder, which is made: its number and machine stand in `.lock`. The lock
-    of a process that has ended is taken over. Errors: RnnsearchError, naming the process that works there."""
+    """Hold a lock on a folder, which is created if necessary, so that only one process at a time
+    works in it.
+
+    The file `.lock` contains the process id and the machine. The lock of a process that has ended
+    is taken over.
+
+    Raises:
+        RnnsearchError: Another process works in the folder; the message names it.
+    """
     path = folder / ".lock"
-    with _owned(path) as file:
+    with _acquire(path) as file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()
@@ -232,8 +270,8 @@ def locked(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _owned(path: Path) -> TextIO:
-    """The file of a lock, which is now this process's."""
+def _acquire(path: Path) -> TextIO:
+    """Return the open lock file, locked by this process."""
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +279,7 @@ def _owned(path: Path) -> TextIO:
         except OSError as error:
             why = error.strerror or error
             raise RnnsearchError(f"{path.parent}: must be a folder that can be written to; got: {why}") from None
-        if not _lock(file):
+        if not _try_lock(file):
             file.seek(0)
             owner = file.read().strip() or "another process"
             file.close()
@@ -249,11 +287,14 @@ def _owned(path: Path) -> TextIO:
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                 return file
-        file.close()  # who had it has removed it meanwhile
+        file.close()  # its owner removed it in the meantime: try again
 
 
-def _lock(file: TextIO) -> bool:
-    """Whether the lock of an open file is now this process's, until it ends. True where there are no locks."""
+def _try_lock(file: TextIO) -> bool:
+    """Lock an open file until this process ends; return False if another process holds the lock.
+
+    Returns True where locks are not supported.
+    """
     try:
         import fcntl
     except ImportError:  # Windows

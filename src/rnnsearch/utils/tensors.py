@@ -1,4 +1,8 @@
-"""Small tools on trees of tensors: nested named tuples and dicts whose leaves are batch-first tensors or None."""
+"""Operations on trees of tensors, and small tensor helpers.
+
+A tree is a nested named tuple, tuple or dict whose leaves are batch-first tensors or other values,
+such as None. Search states and encoder memories are trees.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ Tree = TypeVar("Tree")
 
 
 def map_tree(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """`function` of every tensor in nested (named) tuples and dicts; other leaves (None, numbers) stay."""
+    """Apply a function to every tensor of a tree; other leaves stay."""
     mapped: Tree = _map(function, tree)
     return mapped
 
@@ -21,58 +25,60 @@ def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, tuple):
-        parts = [_map(function, part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+        items = [_map(function, item) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
     if isinstance(tree, dict):
-        return {name: _map(function, part) for name, part in tree.items()}
+        return {name: _map(function, item) for name, item in tree.items()}
     return tree
 
 
 def leaves(tree: Any) -> list[Tensor]:
-    """Every tensor of a tree, in order."""
-    found: list[Tensor] = []
-    map_tree(lambda leaf: found.append(leaf) or leaf, tree)  # type: ignore[func-returns-value]
-    return found
+    """Return the tensors of a tree in order."""
+    tensors: list[Tensor] = []
+    map_tree(lambda leaf: tensors.append(leaf) or leaf, tree)  # type: ignore[func-returns-value]
+    return tensors
 
 
 def with_leaves(tree: Tree, values: Iterable[Tensor]) -> Tree:
-    """The tree with other tensors in the places of its own, in the order of `leaves`."""
-    each = iter(values)
-    return map_tree(lambda _: next(each), tree)
+    """Return a tree with its tensors replaced by others, in the order of `leaves`."""
+    remaining = iter(values)
+    return map_tree(lambda _: next(remaining), tree)
 
 
 def stack(trees: Sequence[Tree], dim: int) -> Tree:
-    """Trees of one shape as one tree, their tensors side by side on a new axis."""
+    """Stack the tensors of trees of the same structure along a new axis."""
     columns = zip(*(leaves(tree) for tree in trees), strict=True)
     return with_leaves(trees[0], [torch.stack(column, dim) for column in columns])
 
 
 def select(tree: Tree, index: Tensor) -> Tree:
-    """The rows `index` [N] of every tensor in the tree: the one place that reorders states and memories."""
+    """Return a tree with the rows `index` [N] of every tensor; this is how states and memories are
+    reordered.
+    """
     return map_tree(lambda leaf: leaf.index_select(0, index), tree)
 
 
-def each(part: Tensor, rows: int) -> Tensor:
-    """A sentence's row for each of its hypotheses: `rows` of them, as many consecutive ones a sentence."""
-    return part if len(part) == rows else part.repeat_interleave(rows // len(part), dim=0)
+def repeat_rows(tensor: Tensor, num_rows: int) -> Tensor:
+    """Repeat each sentence's row for its hypotheses, which are consecutive, to `num_rows` rows in total."""
+    return tensor if len(tensor) == num_rows else tensor.repeat_interleave(num_rows // len(tensor), dim=0)
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
-    """x in fp32 where it is narrower (bf16), else as it is: what sums of exponentials are taken in."""
+    """Return x in fp32 if it is narrower (bf16), else unchanged; used for sums of exponentials."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def product_type(x: Tensor) -> torch.dtype:
-    """The type that matrix products with x run in here: autocast's where it is on, else that of x."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+def matmul_dtype(x: Tensor) -> torch.dtype:
+    """Return the type of matrix products with x: autocast's type if it is enabled, else that of x."""
+    device_type = x.device.type
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
 
 
 def lengths_mask(lengths: Tensor, width: int) -> Tensor:
-    """Mask [B, width], True at the first `lengths` [B] positions of each row."""
+    """Return a mask [B, width] that is True at the first `lengths` [B] positions of each row."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
 
 
 def without_last(mask: Tensor) -> Tensor:
-    """A mask [B, J] of sentences from the left without each one's last position: its end symbol."""
+    """Return a left-aligned mask [B, J] without the last position of each sentence, its end token."""
     return torch.nn.functional.pad(mask[:, 1:], (0, 1))

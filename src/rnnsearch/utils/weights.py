@@ -1,4 +1,4 @@
-"""Parameters in files: safetensors, by name, written whole or not at all."""
+"""Model parameters in safetensors files, by name."""
 
 from __future__ import annotations
 
@@ -16,35 +16,49 @@ from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import atomic_file
 
 FORMAT = "rnnsearch-1"
-FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
-"""What a parameter may be stored as. Of other kinds the library may pack several numbers into an element."""
+"""Format name in the metadata of files that rnnsearch writes."""
+FLOAT_TYPES = frozenset({"F16", "BF16", "F32", "F64"})
+"""Allowed types of stored parameters. In other types the library may pack several values into one
+element.
+"""
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's parameters by name, a shared one once, under its first name; and its buffers, which are counted once
-    and not learned."""
+def named_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a model by name.
+
+    A shared parameter is included once, under its first name.
+    """
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Tensors by name, atomically. Errors: RnnsearchError (a full disk); the old file stays."""
+    """Write tensors by name, atomically.
+
+    Raises:
+        RnnsearchError: The file cannot be written (for example because the disk is full); an old
+            file is unchanged.
+    """
     with atomic_file(path) as temporary:
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         try:
             save_file(contiguous, temporary, metadata={"format": FORMAT})
-        except SafetensorError as error:  # what the library makes of a full disk
+        except SafetensorError as error:  # the library's error for a full disk
             raise OSError(str(error)) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors by name. Errors: ModelError for a missing, truncated or foreign file."""
-    with _opened(path) as file:
+    """Read tensors by name.
+
+    Raises:
+        ModelError: The file is missing, truncated, or was not written by rnnsearch.
+    """
+    with _open(path) as file:
         return {name: file.get_tensor(name) for name in list(file.keys())}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A file of tensors, of our own format. Errors: ModelError, as in `read_weights`."""
+def _open(path: Path) -> Iterator[Any]:
+    """Open a file of tensors that rnnsearch wrote; raises ModelError as `read_weights`."""
     try:
         with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             if (file.metadata() or {}).get("format") != FORMAT:
@@ -57,31 +71,38 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Fill the model's parameters from a file. Errors: ModelError where names or shapes differ."""
+    """Load the parameters of a model from a file.
+
+    Raises:
+        ModelError: The file cannot be read, or names or shapes differ.
+    """
     require_shapes(path, model)
-    fill(model, read_weights(path))
+    copy_weights(model, read_weights(path))
 
 
 def require_shapes(path: Path, model: nn.Module) -> None:
-    """Errors: ModelError where a file's tensors have other names or shapes than the model's parameters; none of either
-    are read."""
-    own = weights(model)
-    with _opened(path) as file:
+    """Raise ModelError if a file's tensors and the model's parameters differ in names, shapes or
+    number types.
+
+    No tensor is read.
+    """
+    parameters = named_weights(model)
+    with _open(path) as file:
         stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        shapes = {name: tuple(own.get_shape()) for name, own in stored.items()}
-        kinds = {name: own.get_dtype() for name, own in stored.items()}
-    for name, kind in kinds.items():
-        if kind not in FLOATS:
-            raise ModelError(f"{path}: does not fit the model of its config: {name} is of {kind}, must be of floats")
-    for name in sorted(own.keys() | shapes.keys()):
-        here = tuple(own[name].shape) if name in own else "no such parameter"
-        there = shapes.get(name, "no such tensor")
-        if here != there:
-            raise ModelError(f"{path}: does not fit the model of its config: {name} is {there}, must be {here}")
+        shapes = {name: tuple(tensor.get_shape()) for name, tensor in stored.items()}
+        types = {name: tensor.get_dtype() for name, tensor in stored.items()}
+    for name, dtype in types.items():
+        if dtype not in FLOAT_TYPES:
+            raise ModelError(f"{path}: does not fit the model of its config: {name} is of {dtype}, must be of floats")
+    for name in sorted(parameters.keys() | shapes.keys()):
+        expected = tuple(parameters[name].shape) if name in parameters else "no such parameter"
+        actual = shapes.get(name, "no such tensor")
+        if actual != expected:
+            raise ModelError(f"{path}: does not fit the model of its config: {name} is {actual}, must be {expected}")
 
 
-def fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy tensors of the right names and shapes into the model's parameters."""
+def copy_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors of the same names and shapes into the model's parameters."""
     with torch.no_grad():
-        for name, parameter in weights(model).items():
+        for name, parameter in named_weights(model).items():
             parameter.copy_(tensors[name])
