@@ -1,4 +1,4 @@
-"""A tiny corpus, prepared, and runs on it."""
+"""Fixtures: a tiny prepared corpus, and training runs on it."""
 
 import json
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from rnnsearch.training.loop import Task, Trainer
 from rnnsearch.training.run import check, train
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.weights import read_weights
-from tests.training.toys import ALIGNED, Recorder, nothing, sentences, toy_config, write_part
+from tests.training.toys import ALIGNED, Recorder, do_nothing, random_sentences, toy_config, write_split
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """44 training pairs (6 batches of 8) and 12 dev pairs."""
     folder = tmp_path_factory.mktemp("corpus")
-    drawn = sentences(1, 100, 2, 6)
-    write_part(folder, "train", drawn[:44])
-    write_part(folder, "dev", drawn[44:56])
+    rows = random_sentences(1, 100, 2, 6)
+    write_split(folder, "train", rows[:44])
+    write_split(folder, "dev", rows[44:56])
     return folder
 
 
@@ -38,7 +38,7 @@ Configure = Callable[..., RunConfig]
 
 @pytest.fixture(scope="session")
 def configure(corpus: Path) -> Configure:
-    """Makes a config: `tables` go over the whole, keywords into `[training]`."""
+    """Return a function that makes a config: `tables` override the default tables, keywords `[training]`."""
 
     def make(tables: dict[str, Any] | None = None, **training: Any) -> RunConfig:
         return toy_config(corpus, {"training": training}, tables or {})
@@ -53,22 +53,22 @@ def prepared(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def aligned(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """The same corpus with its word alignments."""
+    """The same corpus, prepared with word alignments."""
     return prepare(configure(ALIGNED, max_updates=1), tmp_path_factory.mktemp("aligned") / "data")
 
 
-Standing = tuple[dict[str, torch.Tensor], dict[str, Any]]
+CheckpointContent = tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
 @pytest.fixture
-def standing(tmp_path: Path) -> Callable[[str], Standing]:
-    """All that the last checkpoint of the run `name` holds, but for the time it took."""
+def read_checkpoint(tmp_path: Path) -> Callable[[str], CheckpointContent]:
+    """Return a function that reads the last checkpoint of the run `name`: tensors and state, without durations."""
 
-    def read(name: str = "run") -> Standing:
+    def read(name: str = "run") -> CheckpointContent:
         last = tmp_path / name / "checkpoints" / "last"
         tensors = {}
-        for part in ("model", "optimiser"):
-            tensors |= {f"{part} {key}": t for key, t in read_weights(last / f"{part}.safetensors").items()}
+        for file in ("model", "optimiser"):
+            tensors |= {f"{file} {key}": t for key, t in read_weights(last / f"{file}.safetensors").items()}
         state = json.loads((last / "state.json").read_text())
         del state["seconds"], state["waited"]
         for row in state["history"]:
@@ -79,45 +79,53 @@ def standing(tmp_path: Path) -> Callable[[str], Standing]:
 
 
 @pytest.fixture
-def assert_same(standing: Callable[[str], Standing]) -> Callable[[str, str], None]:
-    """Two runs stand where they do bit for bit."""
+def assert_same(read_checkpoint: Callable[[str], CheckpointContent]) -> Callable[[str, str], None]:
+    """Return a function that checks that the last checkpoints of two runs are equal bit for bit."""
 
-    def compare(one: str, other: str) -> None:
-        (tensors, state), (tensors_there, state_there) = standing(one), standing(other)
-        assert state == state_there
-        assert tensors.keys() == tensors_there.keys()
+    def compare(run: str, other_run: str) -> None:
+        tensors, state = read_checkpoint(run)
+        other_tensors, other_state = read_checkpoint(other_run)
+        assert state == other_state
+        assert tensors.keys() == other_tensors.keys()
         for name, tensor in tensors.items():
-            assert torch.equal(tensor, tensors_there[name]), name
+            assert torch.equal(tensor, other_tensors[name]), name
 
     return compare
 
 
 @pytest.fixture
 def learn(configure: Configure, prepared: Prepared, tmp_path: Path) -> Callable[..., Recorder]:
-    """Trains in the folder `name` by `[training]` of keywords and other `tables`; returns what its reporter was told.
-    `after`: called with the number of each update; `data`: other than those of `prepared`."""
+    """Return a function that trains in the folder `name` and returns the recorded reports.
+
+    Keywords override `[training]`, `tables` the other tables. `after` is called with the number of each update, `data`
+    replaces `prepared`.
+    """
 
     def run(
         name: str = "run",
         tables: dict[str, Any] | None = None,
         *,
         resume: bool = False,
-        after: Callable[[int], None] = nothing,
+        after: Callable[[int], None] = do_nothing,
         data: Prepared = prepared,
         processes: Processes | None = None,
         **training: Any,
     ) -> Recorder:
-        told, config = Recorder(after), configure(tables, **training)
+        recorder = Recorder(after)
+        config = configure(tables, **training)
         assert check(config) == []
-        told.reason = train(config, data, tmp_path / name, told, resume=resume, processes=processes)
-        return told
+        recorder.reason = train(config, data, tmp_path / name, recorder, resume=resume, processes=processes)
+        return recorder
 
     return run
 
 
 @pytest.fixture
-def trainer(prepared: Prepared, tmp_path: Path) -> Callable[..., Trainer[TranslationModel]]:
-    """Makes a Trainer of a config, without a dev set, its checkpoints in a folder `name`; `groups`: of a model."""
+def make_trainer(prepared: Prepared, tmp_path: Path) -> Callable[..., Trainer[TranslationModel]]:
+    """Return a function that makes a Trainer without a dev set, with checkpoints in the folder `name`.
+
+    `groups` returns the parameter groups of the model.
+    """
 
     def make(
         config: RunConfig,

@@ -1,4 +1,4 @@
-"""What is measured of the dev set's translations while a model learns."""
+"""Dev BLEU during training."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.untrained import BAHDANAU, untrained
 
 
 class Characters(Tokenizer):
-    """A symbol a character."""
+    """A tokenizer with one token per character."""
 
     def __init__(self) -> None: ...
 
@@ -33,13 +33,13 @@ class Characters(Tokenizer):
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "th", "lo", "km", "my"])
-def test_bleu_is_of_text_as_the_target_language_is_written(language, configure, monkeypatch):
-    """Without spaces between words a whole sentence would be one word, right or wrong."""
+def test_dev_bleu_uses_tokeniser_of_target_language(language, configure, monkeypatch):
+    """Otherwise a sentence without spaces would be one word, entirely right or wrong."""
     references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
     system = replace(untrained(BAHDANAU), tokenizers={"en": Characters(), "de": Characters()})
     dev = DevSet([Row(("a", reference), Path(), 1) for reference in references], system, Processes())
-    found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own_indices]
-    monkeypatch.setattr(dev_set, "decode_all", lambda *_, **__: found)
+    hypotheses = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own_indices]
+    monkeypatch.setattr(dev_set, "decode_all", lambda *_, **__: hypotheses)
     monkeypatch.setattr(dev_set, "fastest_scorer", lambda *_: SimpleNamespace(scorer=None))
     model = build(configure(max_updates=1).model, 20, 20, seed=None)
     assert Bleu(dev, language, SearchConfig())(model) > 80

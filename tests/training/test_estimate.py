@@ -1,4 +1,4 @@
-"""What a run says that it will take, before it begins."""
+"""The estimate of time and memory before the first update."""
 
 import re
 from dataclasses import replace
@@ -7,91 +7,90 @@ import pytest
 import torch
 
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.training import run as running
-from rnnsearch.training import sparse_tables
-from rnnsearch.training import summary as module
+from rnnsearch.training import run as run_module
+from rnnsearch.training import sparse_tables, summary
 from rnnsearch.utils.weights import read_weights
 
-SAID = re.compile(r"about (\d+) min (\d\d) s per epoch on this machine, at most (\d+) min (\d\d) s in all; (\d+\.\d) GiB of memory")
+ESTIMATE = re.compile(
+    r"about (\d+) min (\d\d) s per epoch on this machine, at most (\d+) min (\d\d) s in all; "
+    r"(\d+\.\d) GiB of memory"
+)
 
 
-def said(told) -> tuple[int, int, float]:
-    """Seconds an epoch and in all, and GiB."""
-    [found] = filter(None, map(SAID.fullmatch, told.messages))
-    a, b, c, d, gib = found.groups()
-    return 60 * int(a) + int(b), 60 * int(c) + int(d), float(gib)
+def read_estimate(recorder) -> tuple[int, int, float]:
+    """Return the seconds per epoch and in all, and the GiB."""
+    [match] = filter(None, map(ESTIMATE.fullmatch, recorder.messages))
+    epoch_minutes, epoch_seconds, minutes, seconds, gib = match.groups()
+    return 60 * int(epoch_minutes) + int(epoch_seconds), 60 * int(minutes) + int(seconds), float(gib)
 
 
 @pytest.mark.parametrize(
     ("limits", "updates"), [({"max_epochs": 2}, 12), ({"max_updates": 3}, 3), ({"max_updates": 3, "max_epochs": 2}, 3)]
 )
-def test_time_is_that_of_the_updates_tried_out(learn, monkeypatch, limits, updates):
-    """Six batches an epoch of about as many symbols."""
-    original, taken = running.estimate, []
+def test_estimated_time_is_that_of_trial_batches(learn, monkeypatch, limits, updates):
+    """An epoch has six batches with about the same number of tokens; each pass takes 30 s."""
+    original = run_module.estimate
 
     def timed(trainer):
         readings = map(float, range(0, 10**6, 30))
         with monkeypatch.context() as patch:
-            patch.setattr(module.time, "monotonic", lambda: next(readings))
-            taken.append(original(trainer))
-        return taken[-1]
+            patch.setattr(summary.time, "monotonic", lambda: next(readings))
+            return original(trainer)
 
-    monkeypatch.setattr(running, "estimate", timed)
-    told = learn(**limits)
-    epoch, whole, gib = said(told)
-    assert epoch == pytest.approx(6 * 30, rel=0.25)
-    assert whole == pytest.approx(updates * 30, rel=0.25)
+    monkeypatch.setattr(run_module, "estimate", timed)
+    recorder = learn(**limits)
+    epoch_seconds, seconds, gib = read_estimate(recorder)
+    assert epoch_seconds == pytest.approx(6 * 30, rel=0.25)
+    assert seconds == pytest.approx(updates * 30, rel=0.25)
     assert 0.05 < gib < 64
 
 
-def test_minutes_limit_it_too(learn):
-    told = learn(max_minutes=0.001)
-    assert said(told)[1] == 0
+def test_estimate_respects_max_minutes(learn):
+    recorder = learn(max_minutes=0.001)
+    assert read_estimate(recorder)[1] == 0
 
 
-def test_moments_in_files_are_no_memory(learn, monkeypatch, tmp_path):
+def test_estimate_excludes_memory_mapped_moments(learn, monkeypatch, tmp_path):
     tables = {"objective": {"partition": 9}}
-    monkeypatch.setattr(module, "MOMENT_BYTES", 1 << 30)  # a GiB a number
-    *_, memory = said(learn("memory", tables, max_updates=1))
+    monkeypatch.setattr(summary, "MOMENT_BYTES", 1 << 30)  # a GiB per parameter
+    *_, in_memory = read_estimate(learn("memory", tables, max_updates=1))
     weights = read_weights(tmp_path / "memory" / "model.safetensors")
     monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
-    *_, less = said(learn("files", tables, max_updates=1))
-    of_words = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
-    assert sum(of_words) > 0
-    assert memory - less == pytest.approx(sum(of_words), abs=2)
+    *_, mapped = read_estimate(learn("files", tables, max_updates=1))
+    tables = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
+    assert sum(tables) > 0
+    assert in_memory - mapped == pytest.approx(sum(tables), abs=2)
 
 
-def test_it_changes_nothing(learn, monkeypatch, tmp_path):
-    """Dropout and all: the run with it and the run without have the same weights."""
+def test_estimate_does_not_change_training(learn, monkeypatch, tmp_path):
+    """Runs with and without the estimate have the same weights, also with dropout."""
     tables = {"model": {"dropout": {"embedding": 0.2, "readout": 0.3}}}
     learn(tables=tables, max_updates=5)
-    with_it = read_weights(tmp_path / "run" / "model.safetensors")
-    monkeypatch.setattr(running, "estimate", lambda *_: None)
+    expected = read_weights(tmp_path / "run" / "model.safetensors")
+    monkeypatch.setattr(run_module, "estimate", lambda *_: None)
     learn("again", tables, max_updates=5)
-    for name, without in read_weights(tmp_path / "again" / "model.safetensors").items():
-        assert torch.equal(with_it[name], without), name
+    for name, tensor in read_weights(tmp_path / "again" / "model.safetensors").items():
+        assert torch.equal(expected[name], tensor), name
 
 
-def test_a_batch_that_does_not_fit_is_left_to_training(learn, monkeypatch):
-    """Which halves it."""
-
-    class Full(Likelihood):
+def test_no_estimate_if_a_batch_does_not_fit(learn, monkeypatch):
+    class OutOfMemory(Likelihood):
         def __call__(self, *_):
             raise torch.OutOfMemoryError
 
-    original = running.estimate
+    original = run_module.estimate
 
     def out_of_memory(trainer):
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "task", replace(trainer.task, objective=Full()))
+            patch.setattr(trainer, "task", replace(trainer.task, objective=OutOfMemory()))
             return original(trainer)
 
-    monkeypatch.setattr(running, "estimate", out_of_memory)
-    told = learn(max_updates=2)
-    assert not any(map(SAID.fullmatch, told.messages))
-    assert "2 updates done" in told.reason
+    monkeypatch.setattr(run_module, "estimate", out_of_memory)
+    recorder = learn(max_updates=2)
+    assert not any(map(ESTIMATE.fullmatch, recorder.messages))
+    assert "2 updates done" in recorder.reason
 
 
-def test_a_resumed_run_says_nothing_again(learn):
-    assert any(map(SAID.fullmatch, learn(max_updates=2).messages))
-    assert not any(map(SAID.fullmatch, learn(max_updates=4, resume=True).messages))
+def test_resumed_run_has_no_estimate(learn):
+    assert any(map(ESTIMATE.fullmatch, learn(max_updates=2).messages))
+    assert not any(map(ESTIMATE.fullmatch, learn(max_updates=4, resume=True).messages))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the real command: saved, exit status 130, and nothing is lost."""
+"""SIGINT and SIGTERM during `rnnsearch train`: the state is saved and the exit status is 130."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from rnnsearch.training.checkpoint import interruptible
 
 
 def start(config: Any, corpus: Path, folder: Path) -> subprocess.Popen[str]:
-    """The command on a run that would last for hours."""
+    """Start the command on a run that would take hours."""
     folder.mkdir()
     (folder / "run.toml").write_text(run_config.dump(config))
     for path in corpus.glob("*.??"):
@@ -43,8 +43,8 @@ def wait_for_updates(log: Path, process: subprocess.Popen[str]) -> None:
     raise AssertionError(f"no update was logged: {process.communicate(timeout=10)}")
 
 
-def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
-    configure, learn, corpus, standing, assert_same, tmp_path
+def test_signal_saves_and_exits_130_and_run_resumes_identically(
+    configure, learn, corpus, read_checkpoint, assert_same, tmp_path
 ):
     signals = (signal.SIGINT, signal.SIGTERM)
     config = configure(max_updates=1_000_000, evaluate_every=50)
@@ -60,7 +60,7 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
             process.wait()
     for number, (out, err, code) in done.items():
         run, straight = f"{number.name}/out", f"straight-{number.name}"
-        update = standing(run)[1]["update"]
+        update = read_checkpoint(run)[1]["update"]
         assert code == 130, err
         assert out == ""
         assert err.splitlines()[-1] == (
@@ -74,37 +74,38 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
         learn(straight, **end)
         assert_same(run, straight)
         rows = [json.loads(line) for line in (tmp_path / run / "log.jsonl").read_text().splitlines()]
-        evaluated = [row["update"] for row in standing(straight)[1]["history"]]
+        evaluated = [row["update"] for row in read_checkpoint(straight)[1]["history"]]
         assert [row["update"] for row in rows if row["kind"] == "dev"] == evaluated
 
 
 @pytest.fixture
-def python_s_handler() -> Iterator[None]:
-    """A process that was started in the background of a shell ignores SIGINT, and so would this test's."""
+def default_sigint_handler() -> Iterator[None]:
+    """Restore Python's handler: a process that a shell started in the background ignores SIGINT."""
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, inherited)
 
 
-@pytest.mark.usefixtures("python_s_handler")
-def test_the_second_signal_stops_at_once_and_handlers_are_put_back():
+@pytest.mark.usefixtures("default_sigint_handler")
+def test_second_signal_has_default_effect_and_handlers_are_restored():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), interruptible() as asked:
-        assert not asked()
+    with pytest.raises(KeyboardInterrupt), interruptible() as interrupted:
+        assert not interrupted()
         signal.raise_signal(signal.SIGINT)
-        assert asked()
+        assert interrupted()
         signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_outside_the_main_thread_nothing_is_caught():
-    handler, found = signal.getsignal(signal.SIGINT), []
+def test_signals_are_not_caught_outside_main_thread():
+    handler = signal.getsignal(signal.SIGINT)
+    observed = []
 
     def work() -> None:
-        with interruptible() as asked:
-            found.append((asked(), signal.getsignal(signal.SIGINT)))
+        with interruptible() as interrupted:
+            observed.append((interrupted(), signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [(False, handler)]
+    assert observed == [(False, handler)]

@@ -1,4 +1,4 @@
-"""Each optimiser against its paper's step in NumPy, and the two ways of clipping."""
+"""Optimisers, compared with the equations of their papers in NumPy, and gradient clipping."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ def sgd(w: Array, g: Array, _memory: dict[str, Any], _t: int) -> Array:
 
 
 def momentum(w: Array, g: Array, memory: dict[str, Any], _t: int) -> Array:
-    """Polyak's: the velocity gathers gradients, the rate multiplies the velocity."""
+    """Polyak's momentum: the velocity sums gradients, and the rate multiplies the velocity."""
     memory["v"] = 0.8 * memory.get("v", 0.0) + g
     return w - RATE * memory["v"]
 
@@ -46,7 +46,7 @@ def adam(w: Array, g: Array, memory: dict[str, Any], t: int) -> Array:
 
 
 def adamw(w: Array, g: Array, memory: dict[str, Any], t: int) -> Array:
-    """Loshchilov & Hutter 2019, algorithm 2, the decay scaled by the rate."""
+    """Loshchilov & Hutter 2019, algorithm 2, with the decay scaled by the rate."""
     return adam(w, g, memory, t) - RATE * 0.3 * w
 
 
@@ -60,13 +60,13 @@ CASES: dict[str, tuple[Callable[..., Array], dict[str, Any]]] = {
 }
 
 
-def test_every_optimiser_has_a_case():
+def test_every_optimiser_is_tested():
     assert {settings["type"] for _, settings in CASES.values()} == set(OPTIMISERS)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_six_steps_are_those_of_the_paper(name):
-    plain, settings = CASES[name]
+def test_six_steps_equal_the_equations_of_the_paper(name):
+    reference, settings = CASES[name]
     rng = np.random.default_rng(3)
     w = rng.normal(size=(3, 4))
     parameter = nn.Parameter(torch.tensor(w))
@@ -76,77 +76,77 @@ def test_six_steps_are_those_of_the_paper(name):
         g = rng.normal(size=w.shape) * t
         parameter.grad = torch.tensor(g)
         optimiser.step()
-        w = plain(w, g, memory, t)
+        w = reference(w, g, memory, t)
         np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-9, err_msg=f"step {t}")
 
 
 def parameters(rng: np.random.Generator) -> list[nn.Parameter]:
-    made = [nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 3), (4,))]
-    for parameter in made:
+    params = [nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 3), (4,))]
+    for parameter in params:
         parameter.grad = torch.tensor(rng.normal(size=tuple(parameter.shape)))
-    return [*made, nn.Parameter(torch.zeros(2))]  # the last had no part in the loss
+    return [*params, nn.Parameter(torch.zeros(2))]  # the last one has no gradient
 
 
-def gradients(made: list[nn.Parameter]) -> Array:
-    return np.concatenate([p.grad.numpy().ravel() for p in made if p.grad is not None])
+def gradients(params: list[nn.Parameter]) -> Array:
+    return np.concatenate([p.grad.numpy().ravel() for p in params if p.grad is not None])
 
 
-@pytest.mark.parametrize("share", [0.3, 1.0, 1.7])
-def test_norm_clipping_scales_to_the_norm_where_it_is_above(share):
-    made = parameters(np.random.default_rng(5))
-    g = gradients(made)
+@pytest.mark.parametrize("fraction", [0.3, 1.0, 1.7])
+def test_norm_clipping_scales_gradients_above_the_limit(fraction):
+    params = parameters(np.random.default_rng(5))
+    g = gradients(params)
     norm = float(np.sqrt((g**2).sum()))
-    c = share * norm
-    found = clip(made, norm=c, value=None)
-    assert float(found) == pytest.approx(norm)
+    c = fraction * norm
+    assert float(clip(params, norm=c, value=None)) == pytest.approx(norm)
     expected = g * c / norm if norm >= c else g
-    np.testing.assert_allclose(gradients(made), expected, rtol=1e-12)
+    np.testing.assert_allclose(gradients(params), expected, rtol=1e-12)
 
 
-def test_element_wise_clipping_keeps_the_sign():
-    made = parameters(np.random.default_rng(6))
-    g = gradients(made)
-    clip(made, norm=None, value=0.5)
-    np.testing.assert_array_equal(gradients(made), np.minimum(0.5, np.abs(g)) * np.sign(g))
+def test_elementwise_clipping_keeps_signs():
+    params = parameters(np.random.default_rng(6))
+    g = gradients(params)
+    clip(params, norm=None, value=0.5)
+    np.testing.assert_array_equal(gradients(params), np.minimum(0.5, np.abs(g)) * np.sign(g))
     assert (np.abs(g) > 0.5).any()
     assert (np.abs(g) < 0.5).any()
 
 
-def test_without_limits_nothing_is_clipped_and_the_norm_is_told():
-    made = parameters(np.random.default_rng(7))
-    g = gradients(made)
-    assert float(clip(made, None, None)) == pytest.approx(float(np.linalg.norm(g)))
-    np.testing.assert_array_equal(gradients(made), g)
+def test_clip_without_limits_only_returns_the_norm():
+    params = parameters(np.random.default_rng(7))
+    g = gradients(params)
+    assert float(clip(params, None, None)) == pytest.approx(float(np.linalg.norm(g)))
+    np.testing.assert_array_equal(gradients(params), g)
 
 
-def test_l2_is_the_gradient_of_half_the_squares():
-    made = parameters(np.random.default_rng(8))
-    g = gradients(made)
-    values = np.concatenate([p.detach().numpy().ravel() for p in made if p.grad is not None])
-    add_l2(made, 0.25)
-    np.testing.assert_allclose(gradients(made), g + 0.25 * values, rtol=1e-12)
+def test_l2_adds_gradient_of_half_the_squared_norm():
+    params = parameters(np.random.default_rng(8))
+    g = gradients(params)
+    values = np.concatenate([p.detach().numpy().ravel() for p in params if p.grad is not None])
+    add_l2(params, 0.25)
+    np.testing.assert_allclose(gradients(params), g + 0.25 * values, rtol=1e-12)
 
 
-def test_norms_are_unusual_by_their_logarithms():
+def test_adaptive_clipping_equals_its_equations():
     """Chen et al. 2018: m and s of log(1 + |g|), moving by 0.005, from 0.75 of their weight on."""
     norms = list(np.random.default_rng(9).lognormal(1.0, 0.3, 400))
     norms[100] = norms[300] = norms[301] = 1e6
-    usual = AdaptiveClipping(4.0, {})
-    found, weight, mean, square = [], 0.0, 0.0, 0.0
+    clipping = AdaptiveClipping(4.0, {})
+    decisions = []
+    weight = mean = square = 0.0
     for norm in norms:
         x = np.log(1 + norm)
         m = mean / max(weight, 1e-6)
-        most = m + 4 * np.sqrt(max(square / max(weight, 1e-6) - m**2, 1e-6))
-        expected = not (weight > 0.75 and x > most)
-        found.append(usual.accepts(norm))
-        assert found[-1] == expected
-        x = x if expected else most
+        limit = m + 4 * np.sqrt(max(square / max(weight, 1e-6) - m**2, 1e-6))
+        expected = not (weight > 0.75 and x > limit)
+        decisions.append(clipping.accepts(norm))
+        assert decisions[-1] == expected
+        x = x if expected else limit
         weight, mean, square = (0.995 * old + 0.005 * new for old, new in ((weight, 1), (mean, x), (square, x * x)))
-    assert [n for n, fine in enumerate(found) if not fine] == [300, 301], "too little had been seen at 100"
+    assert [n for n, accepted in enumerate(decisions) if not accepted] == [300, 301]  # at 100, too few norms are known
     assert AdaptiveClipping(None, {}).accepts(1e9)
 
 
-def test_gradients_of_nothing_stay_nothing():
+def test_clipping_zero_gradients_keeps_them_zero():
     parameter = nn.Parameter(torch.zeros(3))
     parameter.grad = torch.zeros(3)
     assert float(clip([parameter], norm=1.0, value=None)) == 0.0
@@ -154,7 +154,7 @@ def test_gradients_of_nothing_stay_nothing():
 
 
 @pytest.mark.parametrize(
-    ("table", "fault"),
+    ("table", "problem"),
     [
         ({"type": "sgd"}, "learning_rate: must be given for the sgd optimiser"),
         ({"type": "sgd", "learning_rate": 1.0, "beta1": 0.9}, "beta1: has no effect with the sgd optimiser; remove it"),
@@ -162,6 +162,6 @@ def test_gradients_of_nothing_stay_nothing():
         ({"type": "adadelta", "rho": 0.95}, "epsilon: must be given for the adadelta optimiser"),
     ],
 )
-def test_options_that_a_kind_lacks_or_ignores_are_faults(configure, table, fault):
-    with pytest.raises(ConfigError, match=rf"^training\.optimiser\.{fault}"):
+def test_missing_and_ignored_options_are_reported(configure, table, problem):
+    with pytest.raises(ConfigError, match=rf"^training\.optimiser\.{problem}"):
         configure(optimiser=table, max_updates=1)

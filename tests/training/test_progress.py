@@ -1,4 +1,4 @@
-"""What training tells: rows, log lines, TensorBoard, and the model card."""
+"""Progress reports: rows, log lines, TensorBoard, and the model card."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.ops.native import library
-from rnnsearch.training.progress import Reporter, RunLog, Screen, ReporterGroup, format_duration
+from rnnsearch.training.progress import Reporter, ReporterGroup, RunLog, Screen, format_duration
 from rnnsearch.training.run import train
 from tests.training.toys import Recorder
 
@@ -47,16 +47,17 @@ DEV = {
 
 @pytest.fixture(scope="module")
 def trained(configure: Any, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorder]:
-    """A run of 4 epochs with everything on, and what its reporter was told."""
-    folder, told = tmp_path_factory.mktemp("progress") / "run", Recorder()
+    """Return the folder and the recorded reports of a run of 4 epochs with all reports enabled."""
+    folder = tmp_path_factory.mktemp("progress") / "run"
+    recorder = Recorder()
     about = {"corpus": "toys", "licence": "CC BY 9.9", "attribution": "Sentences by the Toy Makers"}
     described = Prepared(prepared.folder, prepared.facts | about)
     config = configure(max_epochs=4, dev_bleu=True, tensorboard=True)
-    train(config, described, folder, told)
-    return folder, told
+    train(config, described, folder, recorder)
+    return folder, recorder
 
 
-def test_every_update_is_told(trained):
+def test_every_update_is_reported(trained):
     rows = trained[1].updates
     assert [row["update"] for row in rows] == list(range(1, 25))
     assert rows[-1]["epoch"] == 4.0
@@ -74,10 +75,10 @@ def test_every_update_is_told(trained):
     assert rows[-1]["seconds_left"] == 0.0
 
 
-def test_every_evaluation_is_told_and_kept(trained):
-    folder, told = trained
-    assert [row["update"] for row in told.evaluations] == [6, 12, 18, 24]
-    for row in told.evaluations:
+def test_every_evaluation_is_reported_and_recorded(trained):
+    folder, recorder = trained
+    assert [row["update"] for row in recorder.evaluations] == [6, 12, 18, 24]
+    for row in recorder.evaluations:
         assert row.keys() == DEV.keys()
         assert 0.0 <= row["dev_bleu"] <= 100.0
         assert row["dev_nll"] > row["dev_nll_per_word"] > 0
@@ -85,18 +86,18 @@ def test_every_evaluation_is_told_and_kept(trained):
     assert [row["update"] for row in history] == [6, 12, 18, 24]
 
 
-def test_the_remaining_time_is_by_the_nearest_limit(learn):
-    told = learn(max_updates=4, max_epochs=100.0, max_minutes=60.0)
-    first = told.updates[0]
+def test_remaining_time_is_until_nearest_limit(learn):
+    recorder = learn(max_updates=4, max_epochs=100.0, max_minutes=60.0)
+    first = recorder.updates[0]
     assert first["seconds_left"] == pytest.approx(3 * first["seconds"])
 
 
-def logged(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_log_is_json_lines(trained):
-    rows = logged(trained[0] / "log.jsonl")
+def test_log_has_one_json_object_per_line(trained):
+    rows = read_log(trained[0] / "log.jsonl")
     assert [row["update"] for row in rows if row["kind"] == "update"] == [20]
     assert [row["update"] for row in rows if row["kind"] == "dev"] == [6, 12, 18, 24]
     messages = [row["text"] for row in rows if row["kind"] == "message"]
@@ -105,7 +106,7 @@ def test_the_log_is_json_lines(trained):
     assert messages == trained[1].messages
 
 
-def test_a_log_goes_on_where_it_was(tmp_path):
+def test_log_is_appended_to(tmp_path):
     for text in ("first", "zweitens: äöü"):
         log = RunLog(tmp_path / "log.jsonl")
         log.message(text)
@@ -113,23 +114,24 @@ def test_a_log_goes_on_where_it_was(tmp_path):
         log.update(ROW | {"update": 21})
         log.evaluated(DEV)
         log.close()
-    rows = logged(tmp_path / "log.jsonl")
+    rows = read_log(tmp_path / "log.jsonl")
     assert [row["kind"] for row in rows] == ["message", "update", "dev"] * 2
     assert rows[3]["text"] == "zweitens: äöü"
     assert rows[4] == pytest.approx({"kind": "update", **ROW})
 
 
-def test_a_line_tells_of_all_updates_since_the_one_before_it(tmp_path: Path) -> None:
-    # Updates 1 to 20 of a run take a second each, of as many symbols as their number; 21 to 40 take two.
+def test_line_summarises_updates_since_previous_line(tmp_path: Path) -> None:
+    # Update n has n tokens; updates 1 to 20 take one second each, 21 to 40 two.
     rows = [
         ROW | {"update": n, "tokens": n, "nll_per_word": 60.0 / n, "tokens_per_second": n / seconds, "waiting": waiting}
         for first, seconds, waiting in ((1, 1.0, 0.25), (21, 2.0, 0.5))
         for n in range(first, first + 20)
     ]
-    log, (screened, file) = RunLog(tmp_path / "log.jsonl"), screen(1000.0)
+    log = RunLog(tmp_path / "log.jsonl")
+    screen, file = make_screen(1000.0)
     for row in rows:
         log.update(row)
-        screened.update(row)
+        screen.update(row)
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["update"] for line in lines] == [20, 40]
@@ -137,12 +139,12 @@ def test_a_line_tells_of_all_updates_since_the_one_before_it(tmp_path: Path) -> 
     assert [line["nll_per_word"] for line in lines] == pytest.approx([20 * 60 / 210, 20 * 60 / 610])
     assert [line["tokens_per_second"] for line in lines] == pytest.approx([210 / 20, 610 / 40])
     assert [line["waiting"] for line in lines] == pytest.approx([0.25, 0.5])
-    screened.next = 0.0
-    screened.update(ROW | {"update": 41, "tokens": 180, "nll_per_word": 5.0, "tokens_per_second": 9.0, "waiting": 0.0})
+    screen.next = 0.0
+    screen.update(ROW | {"update": 41, "tokens": 180, "nll_per_word": 5.0, "tokens_per_second": 9.0, "waiting": 0.0})
     assert "update 41  train NLL 3.300 per word  12 target tokens/s  waiting for data 31.2%" in file.getvalue()
 
 
-def test_a_log_that_cannot_be_written_is_said(tmp_path):
+def test_log_that_cannot_be_opened_raises(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
     with pytest.raises(TrainingError) as error:
         RunLog(tmp_path / "log.jsonl")
@@ -150,7 +152,7 @@ def test_a_log_that_cannot_be_written_is_said(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_said_by_the_log():
+def test_log_on_full_disk_raises():
     log = RunLog(Path("/dev/full"))
     with pytest.raises(TrainingError) as error:
         log.message("text")
@@ -158,26 +160,26 @@ def test_a_full_disk_is_said_by_the_log():
     log.close()
 
 
-def test_tensorboard_has_the_scalars(trained):
+def test_tensorboard_has_scalars(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained[0] / "tensorboard")).Reload()
     names = set(events.Tags()["scalars"])
     assert {"train/nll_per_word", "train/tokens_per_second", "dev/dev_nll", "dev/dev_bleu"} <= names
     assert [event.step for event in events.Scalars("dev/dev_nll")] == [6, 12, 18, 24]
-    told = [row["dev_nll"] for row in trained[1].evaluations]
-    assert [event.value for event in events.Scalars("dev/dev_nll")] == pytest.approx(told, rel=1e-5)
+    reported = [row["dev_nll"] for row in trained[1].evaluations]
+    assert [event.value for event in events.Scalars("dev/dev_nll")] == pytest.approx(reported, rel=1e-5)
 
 
-def test_the_card_says_what_was_learned_from_what(trained):
-    folder, told = trained
+def test_card_describes_data_and_training(trained):
+    folder, recorder = trained
     card = (folder / "card.md").read_text(encoding="utf-8")
     assert card.startswith("# aa → bb, a recurrent translation model\n")
     assert "| Corpus | toys |" in card
     assert "| Licence | CC BY 9.9 |" in card
     assert "| Attribution | Sentences by the Toy Makers |" in card
     assert "| Training pairs | 44 |" in card
-    best = min(told.evaluations, key=lambda row: row["dev_nll"])
+    best = min(recorder.evaluations, key=lambda row: row["dev_nll"])
     row = next(line for line in card.splitlines() if line.startswith("| aa-bb |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "24", "updates"
@@ -185,55 +187,55 @@ def test_the_card_says_what_was_learned_from_what(trained):
     assert f"{best['train_nll']:.1f}" in cells
     assert f"{best['dev_nll']:.1f}" in cells
     facts = json.loads((folder / "training.json").read_text())
-    assert facts["hours"] == pytest.approx(told.updates[-1]["seconds"] / 3600)
+    assert facts["hours"] == pytest.approx(recorder.updates[-1]["seconds"] / 3600)
     assert facts["device"] in row
     assert sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card
 
 
-def test_the_card_holds_no_text_of_the_corpus(trained, corpus):
+def test_card_contains_no_corpus_text(trained, corpus):
     line = (corpus / "train.aa").read_text().splitlines()[0]
     assert len(line) > 4
     assert line not in (trained[0] / "training.json").read_text()
     assert line not in (trained[0] / "card.md").read_text()
 
 
-def screen(every_seconds: float) -> tuple[Screen, io.StringIO]:
+def make_screen(every_seconds: float) -> tuple[Screen, io.StringIO]:
     file = io.StringIO()
     return Screen(Console(file=file, width=60), every_seconds), file
 
 
-def test_off_a_terminal_a_line_comes_now_and_then():
-    made, file = screen(0.0)
-    with made:
-        made.update(ROW)
-        made.evaluated(DEV)
-        made.message("plain [text] of 1 line")
+def test_screen_prints_periodic_lines_without_terminal():
+    screen, file = make_screen(0.0)
+    with screen:
+        screen.update(ROW)
+        screen.evaluated(DEV)
+        screen.message("a message with [brackets] and 1 number")
     assert file.getvalue().splitlines() == [
         "epoch 1.50  update 20  train NLL 2.250 per word  12,346 target tokens/s  waiting for data 1.2%  "
         "padding 12%  "
         "learning rate 0.001, 1 h 05 min left",
         "dev after epoch 1.50, update 20, 1 min 05 s: NLL 19.50 per sentence, perplexity 4.48 per token"
         "  BLEU 12.3 (greedy)  best so far",
-        "plain [text] of 1 line",
+        "a message with [brackets] and 1 number",
     ]
-    rarely, file = screen(1000.0)
-    with rarely:
-        rarely.update(ROW)
+    screen, file = make_screen(1000.0)
+    with screen:
+        screen.update(ROW)
     assert file.getvalue() == ""
 
 
-def test_on_a_terminal_the_line_is_live():
+def test_screen_updates_live_line_on_terminal():
     file = io.StringIO()
-    with Screen(Console(file=file, width=160, force_terminal=True)) as made:
-        made.update(ROW)
-        made.live.refresh()
+    with Screen(Console(file=file, width=160, force_terminal=True)) as screen:
+        screen.update(ROW)
+        screen.live.refresh()
     assert "12,346 target tokens/s" in file.getvalue()
 
 
-def test_no_limit_or_bleu_no_words_about_it():
-    made, file = screen(0.0)
-    made.update(ROW | {"seconds_left": None})
-    made.evaluated(DEV | {"dev_bleu": None, "best": False})
+def test_lines_omit_missing_limit_and_bleu():
+    screen, file = make_screen(0.0)
+    screen.update(ROW | {"seconds_left": None})
+    screen.evaluated(DEV | {"dev_bleu": None, "best": False})
     assert "left" not in file.getvalue()
     assert "BLEU" not in file.getvalue()
     assert "best" not in file.getvalue()
@@ -242,18 +244,18 @@ def test_no_limit_or_bleu_no_words_about_it():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 min 00 s"), (65.0, "1 min 05 s"), (3599.9, "59 min 59 s"), (4320.0, "1 h 12 min")]
 )
-def test_minutes(seconds, text):
+def test_format_duration(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_several_reporters_are_told_the_same():
-    one, two = Recorder(), Recorder()
-    both: Reporter = ReporterGroup(one, two)
-    both.update(ROW)
-    both.evaluated(DEV)
-    both.message("text")
-    for told in (one, two):
-        assert (told.updates, told.evaluations, told.messages) == ([ROW], [DEV], ["text"])
+def test_reporter_group_forwards_everything():
+    recorders = [Recorder(), Recorder()]
+    group: Reporter = ReporterGroup(*recorders)
+    group.update(ROW)
+    group.evaluated(DEV)
+    group.message("text")
+    for recorder in recorders:
+        assert (recorder.updates, recorder.evaluations, recorder.messages) == ([ROW], [DEV], ["text"])
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_several_reporters_are_told_the_same():
         ("cuda:99", 'training.device: must be a device of this machine; got "cuda:99", and torch finds '),
     ],
 )
-def test_a_device_that_is_not_there_is_said(name, message):
+def test_unavailable_device_raises(name, message):
     with pytest.raises(ConfigError) as error:
         choose_device(name)
     assert str(error.value).startswith(message)
@@ -273,17 +275,17 @@ def test_a_device_that_is_not_there_is_said(name, message):
 
 
 @pytest.fixture
-def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The folder of native libraries, as a new user finds it: without any."""
-    if library.why_not():
-        pytest.skip(library.why_not())
+def empty_library_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The empty folder of native libraries of a new user."""
+    if library.unavailable_reason():
+        pytest.skip(library.unavailable_reason())
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
     library._library.cache_clear()
     yield tmp_path / "cache" / "native"
     library._library.cache_clear()
 
 
-def test_saying_where_a_run_is_builds_one_library(unbuilt, learn):
-    told = learn(max_updates=1)
-    assert told.messages[0].endswith(f", native code for {library.chosen().name}")
-    assert [file.name.rpartition("-")[0] for file in unbuilt.iterdir()] == [library.chosen().name]
+def test_reporting_the_device_builds_only_one_library(empty_library_folder, learn):
+    recorder = learn(max_updates=1)
+    assert recorder.messages[0].endswith(f", native code for {library.chosen_variant().name}")
+    assert [file.name.rpartition("-")[0] for file in empty_library_folder.iterdir()] == [library.chosen_variant().name]

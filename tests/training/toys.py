@@ -1,4 +1,4 @@
-"""A tiny language of words to turn round, a tiny model of it, and a reporter that keeps what it is told."""
+"""A tiny corpus (sentences and the same words in reverse order), a tiny model, and a reporter that stores its calls."""
 
 import random
 from collections.abc import Callable
@@ -23,29 +23,29 @@ TRAINING = {
     "device": "cpu",
 }
 SGD = {"type": "sgd", "learning_rate": 0.2}
-PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
-"""Without random numbers, which are others on another device and for other batches."""
+WITHOUT_DROPOUT = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
+"""Tables without random numbers, which depend on the device and the batch."""
 ALIGNED = {"data": {"alignments": ["train.align"], "dev_alignments": "dev.align"}}
-HARD = {
+HARD_ATTENTION = {
     "model": {"attention": {"normaliser": "hard"}},
     "objective": {"reinforce": {"baseline": "average", "decay": 0.5}},
 }
 
 
-def nothing(_update: int) -> None:
-    """What is done after an update where nothing is asked for."""
+def do_nothing(_update: int) -> None:
+    """Default hook of `Recorder`."""
 
 
 class Recorder:
-    """A reporter that keeps what it is told, and calls `hook` after each update."""
+    """A reporter that stores its calls, and calls `hook` after each update."""
 
-    def __init__(self, hook: Callable[[int], None] = nothing) -> None:
+    def __init__(self, hook: Callable[[int], None] = do_nothing) -> None:
         self.hook = hook
         self.updates: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.messages: list[str] = []
         self.reason = ""
-        """Why the run ended."""
+        """Return value of `train`."""
 
     def update(self, row: dict[str, Any]) -> None:
         self.updates.append(row)
@@ -58,29 +58,29 @@ class Recorder:
         self.messages.append(text)
 
 
-def sentences(seed: int, count: int, shortest: int, longest: int) -> list[tuple[str, ...]]:
-    """Different ones of so many that are drawn, in an order that is drawn, too."""
+def random_sentences(seed: int, count: int, shortest: int, longest: int) -> list[tuple[str, ...]]:
+    """Sample `count` sentences and return the distinct ones in random order."""
     rng = random.Random(seed)
-    drawn = sorted({tuple(rng.choices(WORDS, k=rng.randint(shortest, longest))) for _ in range(count)})
-    rng.shuffle(drawn)
-    return drawn
+    rows = sorted({tuple(rng.choices(WORDS, k=rng.randint(shortest, longest))) for _ in range(count)})
+    rng.shuffle(rows)
+    return rows
 
 
-def write_part(folder: Path, part: str, rows: list[tuple[str, ...]], turned: bool = True) -> None:
-    """Sentences, the same reversed (or the same) as their translations, and the links between their words."""
-    order = [range(len(row))[:: -1 if turned else 1] for row in rows]
-    lines = {
-        "aa": [" ".join(row) for row in rows],
-        "bb": [" ".join(row[i] for i in places) for row, places in zip(rows, order, strict=True)],
-        "align": [" ".join(f"{i}-{j}" for i, j in enumerate(places)) for places in order],
-    }
-    for suffix, some in lines.items():
-        (folder / f"{part}.{suffix}").write_text("".join(f"{line}\n" for line in some))
+def write_split(folder: Path, split: str, rows: list[tuple[str, ...]], reverse: bool = True) -> None:
+    """Write source sentences, translations with the words in reverse (or the same) order, and word alignments."""
+    lines: dict[str, list[str]] = {"aa": [], "bb": [], "align": []}
+    for row in rows:
+        order = range(len(row))[::-1] if reverse else range(len(row))
+        lines["aa"].append(" ".join(row))
+        lines["bb"].append(" ".join(row[i] for i in order))
+        lines["align"].append(" ".join(f"{i}-{j}" for i, j in enumerate(order)))
+    for suffix, texts in lines.items():
+        (folder / f"{split}.{suffix}").write_text("".join(f"{line}\n" for line in texts))
 
 
 def toy_config(base: Path, *tables: dict[str, Any]) -> RunConfig:
-    """A run on the parts in a folder; later tables go over those before them."""
-    whole: dict[str, Any] = {
+    """Return the config of a run on the splits in a folder; later tables override earlier ones."""
+    config: dict[str, Any] = {
         "data": {
             "source": "aa",
             "target": "bb",
@@ -93,6 +93,6 @@ def toy_config(base: Path, *tables: dict[str, Any]) -> RunConfig:
         "model": MODEL,
         "training": TRAINING,
     }
-    for each in tables:
-        whole = merge(whole, each)
-    return resolve(whole, base=base)
+    for table in tables:
+        config = merge(config, table)
+    return resolve(config, base=base)

@@ -1,1 +1,1 @@
-"""Training: the loop, optimisers, schedules, checkpoints, averaging and progress."""
+"""Training: runs, the loop, optimisers, schedules, checkpoints and progress reports."""

@@ -1,4 +1,8 @@
-"""Checkpoints: weights, optimiser and the state of the loop that a resumed run needs; and handling of signals."""
+"""Checkpoints of a run, and the handling of signals.
+
+A checkpoint is a folder with the weights, the optimiser's tensors and the state of the loop: all that
+`Trainer.resume` needs to continue as if the run had not been interrupted.
+"""
 
 import json
 import signal
@@ -15,7 +19,7 @@ from torch import Tensor, nn, optim
 
 from rnnsearch.errors import TrainingError
 from rnnsearch.utils.files import atomic_folder, write_text
-from rnnsearch.utils.weights import load_weights, read_weights, save_weights, weights
+from rnnsearch.utils.weights import load_weights, named_weights, read_weights, save_weights
 
 
 @contextmanager
@@ -28,22 +32,24 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield received.is_set
         return
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, _frame: FrameType | None) -> None:
         received.set()
-        signal.signal(number, before[number])
+        signal.signal(number, handlers[number])
 
-    for number in before:
+    for number in handlers:
         signal.signal(number, handle)
     try:
         yield received.is_set
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
+MODEL_FILE = "model.safetensors"
+OPTIMISER_FILE = "optimiser.safetensors"
+STATE_FILE = "state.json"
 
 
 @dataclass
@@ -88,9 +94,9 @@ class TrainingState:
 def save_state(folder: Path, state: TrainingState, model: nn.Module, optimiser: optim.Optimizer) -> None:
     """Write a checkpoint folder atomically."""
     with atomic_folder(folder) as temporary:
-        save_weights(temporary / MODEL, weights(model))
-        save_weights(temporary / OPTIMISER, _optimiser_tensors(optimiser))
-        write_text(temporary / STATE, json.dumps(asdict(state), indent=1))
+        save_weights(temporary / MODEL_FILE, named_weights(model))
+        save_weights(temporary / OPTIMISER_FILE, _optimiser_tensors(optimiser))
+        write_text(temporary / STATE_FILE, json.dumps(asdict(state), indent=1))
 
 
 def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> TrainingState:
@@ -101,18 +107,18 @@ def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> Tr
         ModelError: If the weights are damaged or do not fit the model.
     """
     try:
-        state = TrainingState(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+        state = TrainingState(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise TrainingError(f"{folder / STATE}: is damaged ({error}); remove {folder} to start again") from None
-    load_weights(folder / MODEL, model)
-    _load_optimiser(read_weights(folder / OPTIMISER), optimiser)
+        raise TrainingError(f"{folder / STATE_FILE}: is damaged ({error}); remove {folder} to start again") from None
+    load_weights(folder / MODEL_FILE, model)
+    _load_optimiser(read_weights(folder / OPTIMISER_FILE), optimiser)
     return state
 
 
 def read_corpus_hash(folder: Path) -> str | None:
     """Return the SHA-256 of a checkpoint's corpus, or None if the state has none or is damaged (see `load_state`)."""
     try:
-        corpus_hash = json.loads((folder / STATE).read_text(encoding="utf-8")).get("corpus")
+        corpus_hash = json.loads((folder / STATE_FILE).read_text(encoding="utf-8")).get("corpus")
     except (OSError, ValueError, AttributeError):
         return None
     return None if corpus_hash is None else str(corpus_hash)
@@ -124,12 +130,12 @@ def _parameters(optimiser: optim.Optimizer) -> list[nn.Parameter]:
 
 def _optimiser_tensors(optimiser: optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimiser's tensors under the names `<parameter number>.<name>`."""
-    return {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, parameter in enumerate(_parameters(optimiser))
-        for name, value in optimiser.state[parameter].items()
-        if value is not None
-    }
+    tensors = {}
+    for number, parameter in enumerate(_parameters(optimiser)):
+        for name, value in optimiser.state[parameter].items():
+            if value is not None:
+                tensors[f"{number}.{name}"] = torch.as_tensor(value)
+    return tensors
 
 
 def _load_optimiser(tensors: dict[str, Tensor], optimiser: optim.Optimizer) -> None:

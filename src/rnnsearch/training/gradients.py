@@ -40,7 +40,7 @@ BATCH_STRIDE = 500_000_003
 NUM_SEEDS = 2**64
 """Number of seeds that torch accepts."""
 NLL = "nll"
-"""Key of the summed NLL next to the loss's parts."""
+"""Key of the summed NLL next to the statistics of the loss."""
 ALL_REDUCE_DTYPES = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -209,7 +209,7 @@ class Gradients(Generic[Model]):
         The loss is divided by the sentences or tokens of the whole group (`training.normalise`).
 
         Returns:
-            The NLL (under "nll") and the parts of the loss, summed over the batches and processes, on the device.
+            The NLL (under "nll") and the statistics of the loss, summed over the batches and processes, on the device.
         """
         sentences, tokens = count_examples(group)
         normaliser = sentences if self.training.normalise == "sentences" else tokens
@@ -233,13 +233,13 @@ class Gradients(Generic[Model]):
     def check_finite(
         self, group: list[Batch], update: int, sums: dict[str, Tensor], norm: Tensor
     ) -> tuple[float, float, dict[str, Tensor]]:
-        """Return the NLL, the norm and the remaining sums; raise TrainingError if NLL or norm is not finite."""
-        parts = dict(sums)
-        nll = parts.pop(NLL)
+        """Return the NLL, the norm and the remaining statistics; raise TrainingError if NLL or norm is not finite."""
+        statistics = dict(sums)
+        nll = statistics.pop(NLL)
         nll_value, norm_value = torch.stack([nll, norm.to(nll.dtype)]).tolist()  # one transfer from the device
         if not (math.isfinite(nll_value) and math.isfinite(norm_value)):
             self._abort(group, update, nll_value, norm_value)
-        return nll_value, norm_value, parts
+        return nll_value, norm_value, statistics
 
     def _run_passes(self, batches: list[tuple[int, Batch]], update: int, normaliser: int) -> dict[str, Tensor]:
         """Run the passes of numbered batches; if one does not fit into GPU memory, halve it and repeat them all."""
@@ -260,25 +260,25 @@ class Gradients(Generic[Model]):
     def _run_pass(self, batch: Batch, rng: BatchRng, normaliser: int, sums: dict[str, Tensor], is_last: bool) -> None:
         # A process without rows in this batch repeats others' rows with weight 0, so that all processes do the same
         # work.
-        weight = 1.0 if batch.share is None or batch.share.counts else 0.0
+        weight = 1.0 if batch.shard is None or batch.shard.is_counted else 0.0
         with precision(self.device, self.training.precision):
             loss = self.task.objective(self.task.model, batch, rng)
         with self.reducer.sending(last=is_last):
             (loss.total * (weight / normaliser)).backward()  # type: ignore[no-untyped-call]
-        for name, value in {NLL: loss.nll, **loss.parts}.items():
+        for name, value in {NLL: loss.nll, **loss.statistics}.items():
             sums[name] = sums.get(name, 0.0) + value.detach() * weight
 
     def _batch_rng(self, update: int, number: int, batch: Batch) -> BatchRng:
         """Return the random numbers of batch `number` of an update; a subset of its rows gets the same ones."""
         seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
         rng = BatchRng(seed % NUM_SEEDS, self.device)
-        if batch.share is not None and len(batch.share.rows) < len(batch.share.indices):
-            rng.select_rows(batch.share.rows, len(batch.share.indices))
+        if batch.shard is not None and len(batch.shard.rows) < len(batch.shard.indices):
+            rng.select_rows(batch.shard.rows, len(batch.shard.indices))
         return rng
 
     def _halve(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
         if batch.sentences == 1:
-            lengths = " and ".join(str(side.ids.shape[1]) for side in batch.sides.values())
+            lengths = " and ".join(str(stream.ids.shape[1]) for stream in batch.streams.values())
             pair = f"training pair {batch.indices[0] + 1} ({lengths} tokens)"
             advice = "lower training.max_length or the model's sizes"
             raise TrainingError(f"{pair} does not fit into the memory of {self.device} by itself; {advice}")
@@ -293,10 +293,12 @@ class Gradients(Generic[Model]):
         path = self.folder / f"not-finite-update-{update}.safetensors"
         tensors: dict[str, Tensor] = {}
         pairs: list[str] = []
-        for number, shard in enumerate(group):
+        for number, process_batch in enumerate(group):
             # The whole batch, with the rows of all processes.
-            batch = shard if shard.share is None else self.batches.of(shard.share.indices)
-            tensors |= {f"{number}.{name}": side.ids for name, side in batch.sides.items()}
+            batch = (
+                process_batch if process_batch.shard is None else self.batches.whole_batch(process_batch.shard.indices)
+            )
+            tensors |= {f"{number}.{name}": stream.ids for name, stream in batch.streams.items()}
             tensors[f"{number}.indices"] = torch.tensor(batch.indices)
             pairs += [str(index + 1) for index in batch.indices[:8]]
         if self.processes.is_first:
@@ -314,6 +316,6 @@ def count_examples(group: list[Batch]) -> tuple[int, int]:
     sentences = 0
     tokens = 0
     for batch in group:
-        sentences += batch.sentences if batch.share is None else len(batch.share.indices)
-        tokens += batch.target.tokens if batch.share is None else batch.share.target_tokens
+        sentences += batch.sentences if batch.shard is None else len(batch.shard.indices)
+        tokens += batch.target.num_tokens if batch.shard is None else batch.shard.target_tokens
     return sentences, tokens

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
-from rnnsearch.data.workers import Ahead
+from rnnsearch.data.workers import Prefetcher
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
@@ -29,7 +29,7 @@ from rnnsearch.training.optimisers import AdaptiveClipping, make_optimiser
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.utils.distributed import Processes
-from rnnsearch.utils.weights import save_weights, weights
+from rnnsearch.utils.weights import named_weights, save_weights
 
 EVALUATED_WEIGHTS_GLOB = "evaluated-*.safetensors"
 """Weights saved at evaluations for averaging; the file name holds the update."""
@@ -97,7 +97,7 @@ class Trainer(Generic[Model]):
             TrainingError: If the loss is not finite.
         """
         evaluate_every = self.training.evaluate_every
-        with interruptible() as interrupted, closing(Ahead(self._device_batches())) as prefetched:
+        with interruptible() as interrupted, closing(Prefetcher(self._device_batches())) as prefetched:
             if self.state.pending:
                 self._evaluate(interrupted)
             while True:
@@ -128,17 +128,17 @@ class Trainer(Generic[Model]):
 
         sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
         norm_tensor = self.gradients.clip()  # after all-reduce, sparsity mask and L2
-        nll, norm, parts = self.gradients.check_finite(group, self.state.update, sums, norm_tensor)
-        rate = self._set_learning_rate(epoch, progress)
+        nll, norm, statistics = self.gradients.check_finite(group, self.state.update, sums, norm_tensor)
+        rate_factor = self._set_learning_rate(epoch, progress)
         if self.clipping.accepts(norm):
-            self._step(parts)
+            self._step(statistics)
         else:
             self.reporter.message(f"update {self.state.update}: skipped; its gradient norm is unusual ({norm:,.3g})")
-        self._record(group, nll, norm, rate, time.monotonic() - start + waited, waited)
+        self._record(group, nll, norm, rate_factor, time.monotonic() - start + waited, waited)
 
         checkpoint_every = self.training.checkpoint_every
         if checkpoint_every is not None and self.state.update % checkpoint_every == 0 and self.processes.is_first:
-            save_weights(self.folder / f"update-{self.state.update}.safetensors", weights(self.model))
+            save_weights(self.folder / f"update-{self.state.update}.safetensors", named_weights(self.model))
 
     def _set_learning_rate(self, epoch: float, progress: float) -> float:
         """Set the scheduled learning rate of each parameter group and return the schedule's factor."""
@@ -147,13 +147,15 @@ class Trainer(Generic[Model]):
             group["lr"] = base * factor
         return factor
 
-    def _step(self, parts: dict[str, Tensor]) -> None:
+    def _step(self, statistics: dict[str, Tensor]) -> None:
         self.task.tables.step(self.optimiser)
         with torch.no_grad():
-            self.task.objective.after_update(self.model, parts)
+            self.task.objective.after_update(self.model, statistics)
         self.task.sparsity.apply()
 
-    def _record(self, group: list[Batch], nll: float, norm: float, rate: float, seconds: float, waited: float) -> None:
+    def _record(
+        self, group: list[Batch], nll: float, norm: float, rate_factor: float, seconds: float, waited: float
+    ) -> None:
         """Add an update to the running sums and report it."""
         sentences, tokens = count_examples(group)
         state = self.state
@@ -171,7 +173,7 @@ class Trainer(Generic[Model]):
                 "tokens_per_second": tokens / seconds,
                 "waiting": waited / seconds,
                 "padding": self.batches.padding_waste,
-                "learning_rate": self.optimiser.defaults["lr"] * rate,
+                "learning_rate": self.optimiser.defaults["lr"] * rate_factor,
                 "gradient_norm": norm,
                 "seconds": state.seconds,
                 "seconds_left": self._seconds_left(),
@@ -250,9 +252,9 @@ class Trainer(Generic[Model]):
 
     def _stop_if(self, interrupted: Callable[[], bool]) -> None:
         """Save and raise Interrupted if any process received a signal."""
-        own_seconds = self.state.seconds if self.processes.is_first else 0.0
-        seconds, stop = self.processes.sum(own_seconds, float(interrupted()))
-        self.state.seconds = seconds  # the first process's clock, in all of them
+        # All processes use the first one's clock, so that they reach a time limit at the same update.
+        first_seconds = self.state.seconds if self.processes.is_first else 0.0
+        self.state.seconds, stop = self.processes.sum(first_seconds, float(interrupted()))
         if stop:
             self.save()
             raise Interrupted(
@@ -322,7 +324,7 @@ class Trainer(Generic[Model]):
 
     def _save_for_averaging(self) -> None:
         """Save the weights and remove all but those of the last `training.average` evaluations."""
-        save_weights(self.folder / f"evaluated-{self.state.update}.safetensors", weights(self.model))
+        save_weights(self.folder / f"evaluated-{self.state.update}.safetensors", named_weights(self.model))
         for path in self.evaluated_weights()[: -self.training.average]:
             path.unlink()
 

@@ -1,9 +1,9 @@
-"""The C library's heap while a model is trained: what an update gives back is kept for the next one, on huge pages.
+"""Settings of glibc's malloc during training: freed memory stays with the process, on huge pages.
 
-An update takes hundreds of megabytes, gives them back, and the next one takes them again. Left alone, glibc returns
-much of that to the system, which clears each page of 4 kB that is touched anew: thousands in an update. Kept, they
-are there; and pages of 2 MB, which Linux gives to those who ask, spare the processor most of its walks through
-tables. A search gains nothing by either (docs/results/speed-amx.md).
+An update allocates hundreds of megabytes, frees them, and the next update allocates them again. By default glibc
+returns much of that to the system, which must clear each 4 kB page again when it is next used: thousands per update.
+Retained memory avoids this, and pages of 2 MB, which Linux provides on request, avoid most page-table walks. Search
+does not benefit from either (docs/results/speed-amx.md). `train` wraps a run in `retain_freed_memory`.
 """
 
 import ctypes
@@ -12,49 +12,53 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rnnsearch.ops.device import machine_memory
+from rnnsearch.ops.device import total_memory
 
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
-"""Settings of malloc.h: what must be free at the heap's end to be returned, by how much more than is needed the heap
-grows, and from what size on a block is outside of it and returned when it is free."""
-KEPT = {TRIM_THRESHOLD: -1, MMAP_THRESHOLD: 1 << 30}
-USUAL = {TRIM_THRESHOLD: 64 << 20, TOP_PAD: 128 << 10, MMAP_THRESHOLD: 32 << 20}
-"""What glibc comes to by itself where large blocks are freed."""
-GROWTH = 32 << 20
-OF_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
-"""By which a user may have set them, or by GLIBC_TUNABLES."""
-MOST, SHARE = 1 << 30, 4
-"""Bytes of addresses that are reserved, at most, and of which part of the memory. They are taken when they are
-used.
-"""
+# Parameters of mallopt in malloc.h.
+TRIM_THRESHOLD = -1  # memory at the top of the heap is returned if more bytes than this are free
+TOP_PAD = -2  # extra bytes to request whenever the heap grows
+MMAP_THRESHOLD = -3  # blocks from this size on are allocated outside the heap and returned when freed
+
+RETAIN_SETTINGS = {TRIM_THRESHOLD: -1, MMAP_THRESHOLD: 1 << 30}
+DEFAULT_SETTINGS = {TRIM_THRESHOLD: 64 << 20, TOP_PAD: 128 << 10, MMAP_THRESHOLD: 32 << 20}
+"""Values that glibc's dynamic adjustment reaches if large blocks are freed."""
+GROWTH_BYTES = 32 << 20
+USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
+"""Environment variables by which users set these parameters; the alternative is GLIBC_TUNABLES."""
+MAX_RESERVED_BYTES = 1 << 30
+"""Limit of the address space to reserve; pages are occupied only when they are used."""
+RESERVED_MEMORY_FRACTION = 1 / 4
 
 
 @contextmanager
-def retained_heap() -> Iterator[None]:
-    """Within it, freed memory stays with this process; afterwards it is returned. Without effect where the C library
-    is
-    not glibc, or the user has set its heap."""
-    libc = _glibc()
+def retain_freed_memory() -> Iterator[None]:
+    """Keep freed memory in this process inside the block and return it to the system afterwards.
+
+    Does nothing if the C library is not glibc or the user has set malloc's parameters.
+    """
+    libc = _load_glibc()
     if libc is None:
         yield
         return
-    _reserve(libc, min(MOST, (machine_memory() or 0) // SHARE))
+    memory = total_memory() or 0
+    _reserve(libc, min(MAX_RESERVED_BYTES, int(memory * RESERVED_MEMORY_FRACTION)))
     try:
         yield
     finally:
-        _set(libc, USUAL)
+        _apply(libc, DEFAULT_SETTINGS)
         libc.malloc_trim(0)
 
 
 def release_free_memory() -> None:
-    """What is free now is returned to the system, within `kept_heap`, too."""
-    libc = _glibc()
+    """Return memory that is free now to the system, also inside `retain_freed_memory`."""
+    libc = _load_glibc()
     if libc is not None:
         libc.malloc_trim(0)
 
 
-def _glibc() -> ctypes.CDLL | None:
-    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(name in os.environ for name in OF_USERS):
+def _load_glibc() -> ctypes.CDLL | None:
+    """Return glibc with typed functions, or None if there is none or the user has set malloc's parameters."""
+    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(name in os.environ for name in USER_VARIABLES):
         return None
     try:
         libc = ctypes.CDLL(None)
@@ -70,17 +74,17 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def _reserve(libc: ctypes.CDLL, size: int) -> None:
-    """The heap grows by `size` bytes at once, and is asked to lie on huge pages there."""
-    _set(libc, KEPT | {TOP_PAD: size})
-    begin = libc.sbrk(0)
-    libc.free(libc.malloc(size // 2))  # more than is free in it
+    """Grow the heap by `size` bytes and request huge pages for them."""
+    _apply(libc, RETAIN_SETTINGS | {TOP_PAD: size})
+    start = libc.sbrk(0)
+    libc.free(libc.malloc(size // 2))  # more than is free in the heap, so that it must grow
     end = libc.sbrk(0)
-    _set(libc, {TOP_PAD: GROWTH})
-    begin += -begin % mmap.PAGESIZE
-    if begin < end and hasattr(mmap, "MADV_HUGEPAGE"):
-        libc.madvise(begin, end - begin, mmap.MADV_HUGEPAGE)
+    _apply(libc, {TOP_PAD: GROWTH_BYTES})
+    start += -start % mmap.PAGESIZE
+    if start < end and hasattr(mmap, "MADV_HUGEPAGE"):
+        libc.madvise(start, end - start, mmap.MADV_HUGEPAGE)
 
 
-def _set(libc: ctypes.CDLL, values: dict[int, int]) -> None:
-    for name, value in values.items():
-        libc.mallopt(name, value)
+def _apply(libc: ctypes.CDLL, settings: dict[int, int]) -> None:
+    for parameter, value in settings.items():
+        libc.mallopt(parameter, value)

@@ -1,4 +1,8 @@
-"""Progress of training: a live line or log lines on stderr, a JSON-lines file, TensorBoard."""
+"""Progress of training: on the screen, in a JSON-lines file and in TensorBoard.
+
+The training loop reports every update, evaluation and message to a `Reporter`; `ReporterGroup` forwards them to
+several.
+"""
 
 import json
 import time
@@ -192,7 +196,7 @@ def _dev_line(row: dict[str, Any]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`4 min 05 s`, `1 h 12 min`."""
+    """Return a duration in words, such as `4 min 05 s` or `1 h 12 min`."""
     whole = int(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

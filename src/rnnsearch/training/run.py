@@ -1,4 +1,8 @@
-"""A whole training run: from a config and prepared data to a model folder."""
+"""A training run: from a config and prepared data to a model folder.
+
+`train` opens the folder, builds the task, the batches and a `Trainer` (`training/loop.py`), runs it and writes the
+summary. The command line and scripts call `check`, which returns the problems of a config, and then `train`.
+"""
 
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,9 +14,9 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.config import RunConfig
-from rnnsearch.data.batch import Proposal
-from rnnsearch.data.batches import Batches, Segments
-from rnnsearch.data.characters import Spellings, spellings
+from rnnsearch.data.batch import NoiseDistribution
+from rnnsearch.data.batches import Batches, Resegment
+from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.epochs import Mixture
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, TrainingError
@@ -24,21 +28,21 @@ from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, UnigramSampling
 from rnnsearch.text.terms import InlineTerms
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.malloc import retained_heap
+from rnnsearch.training.malloc import retain_freed_memory
 from rnnsearch.training.progress import LOG_FILE, Reporter, ReporterGroup, RunLog, TensorBoard
 from rnnsearch.training.run_folder import (
     CHECKPOINTS,
+    copy_dictionary,
     copy_sparsity_mask,
     open_folder,
     record_origin,
-    with_dictionary,
-    with_language_model,
+    resolve_language_model,
 )
 from rnnsearch.training.summary import describe_devices, describe_run, estimate, finish, verdicts
 from rnnsearch.training.tasks import make_task
 from rnnsearch.utils.distributed import Processes, was_restarted
 from rnnsearch.utils.files import locked, write_text
-from rnnsearch.utils.weights import weights
+from rnnsearch.utils.weights import named_weights
 
 __all__ = ["check", "describe_run", "train"]
 
@@ -51,42 +55,53 @@ def train(
     resume: bool = False,
     processes: Processes | None = None,
 ) -> str:
-    """Train `config` on prepared data into the model folder `folder`; returns why training ended.
+    """Train on prepared data and return why training ended.
 
-    With `resume`, or in processes that `torchrun` started anew, it goes on from the folder's last checkpoint, if
-    there is one. All `processes` call this together; the first alone writes and reports. Errors: TrainingError where
-    the folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
+    Args:
+        config: Config of the run, without problems (see `check`).
+        prepared: The prepared corpus.
+        folder: Model folder to write.
+        reporter: Receiver of the progress; used by the first process only.
+        resume: Continue from the last checkpoint in the folder, if there is one, like processes that `torchrun` has
+            restarted.
+        processes: All processes of the run, each of which calls this function; only the first writes files.
+
+    Raises:
+        TrainingError: If the folder has a run and `resume` is False, or another run; or if the loss is not finite.
+        Interrupted: After a signal; the state is saved.
     """
     processes = processes or Processes()
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
-    device = _device(config, processes)
+    device = _choose_device(config, processes)
     resume = resume or processes.any(was_restarted())
-    given = config
     with ExitStack() as stack:
-        processes.run_on_first(lambda: stack.enter_context(locked(folder)))
-        stack.enter_context(retained_heap())
-        processes.run_on_first(lambda: open_folder(given, prepared, folder, resume))
-        processes.run_on_first(lambda: copy_sparsity_mask(given, folder))
-        processes.run_on_first(lambda: record_origin(given, folder))
-        config = processes.run_on_first(lambda: with_language_model(with_dictionary(given, folder), folder))
+
+        def prepare_folder() -> RunConfig:
+            stack.enter_context(locked(folder))
+            open_folder(config, prepared, folder, resume)
+            copy_sparsity_mask(config, folder)
+            record_origin(config, folder)
+            return resolve_language_model(copy_dictionary(config, folder), folder)
+
+        stored_config = processes.run_on_first(prepare_folder)
+        stack.enter_context(retain_freed_memory())
         reporters: list[Reporter] = []
         if processes.is_first:
             reporters = [reporter, stack.enter_context(closing(RunLog(folder / LOG_FILE)))]
             if config.training.tensorboard:
                 reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
-        return _train(config, prepared, folder, device, ReporterGroup(*reporters), processes)
+        return _train(stored_config, prepared, folder, device, ReporterGroup(*reporters), processes)
 
 
-def _device(config: RunConfig, processes: Processes) -> torch.device:
-    """Errors: ConfigError for a device that is not there, and for an option of several processes where there is
-    one.
-    """
-    many = processes.world_size > 1
-    if config.training.all_reduce is not None and not many:
-        what = "one process, which has nothing to send"
-        raise ConfigError([f"training.all_reduce: has no effect with {what}; remove it, or start several by torchrun"])
-    device = choose_device(config.training.device, local_rank=processes.local_rank if many else None)
+def _choose_device(config: RunConfig, processes: Processes) -> torch.device:
+    """Return the device of this process; raise ConfigError if there is none or an option needs several processes."""
+    is_distributed = processes.world_size > 1
+    if config.training.all_reduce is not None and not is_distributed:
+        raise ConfigError(
+            ["training.all_reduce: has no effect with one process; remove it, or start several processes with torchrun"]
+        )
+    device = choose_device(config.training.device, local_rank=processes.local_rank if is_distributed else None)
     if device.index is not None:
         torch.cuda.set_device(device)
     return device
@@ -97,58 +112,98 @@ def _train(
     prepared: Prepared,
     folder: Path,
     device: torch.device,
-    everyone: Reporter,
+    reporter: Reporter,
     processes: Processes,
 ) -> str:
-    task, folders = make_task(config, prepared, folder, device, processes)
-    outputs = folders if processes.is_first else ()  # which the first alone writes
-    spelled = _spellings(config, prepared)
-    batches = _batches(config, prepared, spelled, device, processes)
+    """Train in an open folder and return why training ended."""
+    task, all_outputs = make_task(config, prepared, folder, device, processes)
+    outputs = all_outputs if processes.is_first else ()
+    unknown_words = _unknown_word_streams(config, prepared)
+    batches = _make_batches(config, prepared, unknown_words, device, processes)
 
-    def new_best() -> None:
+    def save_best() -> None:
         for output in outputs:
-            output.save(weights(trainer.model))
+            output.save(named_weights(trainer.model))
             describe_run(trainer, output, prepared)
 
-    trainer = Trainer(config.training, task, batches, device, folder / CHECKPOINTS, everyone, new_best, processes)
-    size = sum(p.numel() for p in trainer.model.parameters())
-    everyone.message(
-        f"{size:,} parameters; {len(prepared.train):,} training pairs"
-        + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
-        + f"; {config.training.precision} on {describe_devices(device, processes)}"
-    )
-    if config.data.aligner and len(config.data.languages) == 2 and prepared.aligner is None:
-        everyone.message(f"{prepared.folder}: has no aligner: alignments will come from attention (prepare it again)")
+    trainer = Trainer(config.training, task, batches, device, folder / CHECKPOINTS, reporter, save_best, processes)
+    _report_start(trainer, config, prepared)
     if processes.broadcast(trainer.last_checkpoint.is_dir()):
         trainer.resume()
-        everyone.message(f"going on from update {trainer.state.update} ({trainer.last_checkpoint})")
+        reporter.message(f"resuming from update {trainer.state.update} ({trainer.last_checkpoint})")
     else:
-        for line in [line for output in folders for line in load_initial_weights(output.system)]:
-            everyone.message(line)
+        for output in all_outputs:
+            for message in load_initial_weights(output.system):
+                reporter.message(message)
         task.sparsity.apply()
     trainer.state.corpus = prepared.facts["sha256"]
-    _agree(trainer, prepared, processes)
+    _require_same_start(trainer, prepared)
     if trainer.state.update == 0:
-        if said := estimate(trainer):
-            everyone.message(said)
+        if estimated := estimate(trainer):
+            reporter.message(estimated)
         for output in outputs:
             output.remove_aligner()
     if processes.is_first:
         write_text(folder / CONFIG, run_config.dump(config))
-    reason = trainer.run()
+
+    end_reason = trainer.run()
+
     finish(trainer, outputs, prepared)
-    everyone.message(f"training ended: {reason}")
-    unread = {side: share for side, share in prepared.unknown.items() if side not in spelled.characters}
-    text, early = "dev set" if prepared.dev else "training text", trainer.schedule.awaits_decay
-    for verdict in verdicts(trainer.state.history, unread, text, early):
-        everyone.message(verdict)
-    return reason
+    reporter.message(f"training ended: {end_reason}")
+    _report_verdicts(trainer, prepared, unknown_words)
+    return end_reason
 
 
-def _batches(
-    config: RunConfig, prepared: Prepared, spelled: Spellings, device: torch.device, processes: Processes
+def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) -> None:
+    """Report the size of the model and the data, and a missing aligner."""
+    num_parameters = sum(p.numel() for p in trainer.model.parameters())
+    left_out = ""
+    if trainer.batches.left_out:
+        left_out = f", {trainer.batches.left_out:,} left out as longer than training.max_length"
+    trainer.reporter.message(
+        f"{num_parameters:,} parameters; {len(prepared.train):,} training pairs{left_out}; "
+        f"{config.training.precision} on {describe_devices(trainer.device, trainer.processes)}"
+    )
+    if config.data.aligner and len(config.data.languages) == 2 and prepared.aligner is None:
+        trainer.reporter.message(
+            f"{prepared.folder}: has no aligner; alignments will come from attention (prepare the corpus again)"
+        )
+
+
+def _report_verdicts(trainer: Trainer[Any], prepared: Prepared, unknown_words: WordCharacters) -> None:
+    """Report how the run went: whether it converged or overfitted, and whether many words are unknown."""
+    # Unknown words of streams with characters are not lost: the model reads or writes them.
+    unknown = {
+        language: fraction
+        for language, fraction in prepared.unknown.items()
+        if language not in unknown_words.characters
+    }
+    text = "dev set" if prepared.dev else "training text"
+    for verdict in verdicts(trainer.state.history, unknown, text, early=trainer.schedule.awaits_decay):
+        trainer.reporter.message(verdict)
+
+
+def _require_same_start(trainer: Trainer[Any], prepared: Prepared) -> None:
+    """Give all processes the first one's weights.
+
+    Raises:
+        TrainingError: If the processes have different data or checkpoints, as on machines without a shared file
+            system.
+    """
+    start = (prepared.facts["sha256"], trainer.state.update)
+    first_start = trainer.processes.broadcast(start)
+    if trainer.processes.any(start != first_start):
+        raise TrainingError(
+            f"{trainer.folder.parent}: all processes must see the same prepared data and checkpoint; got different "
+            "ones (put the run's folder on a file system that all machines share)"
+        )
+    trainer.processes.broadcast_weights(list(named_weights(trainer.model).values()))
+
+
+def _make_batches(
+    config: RunConfig, prepared: Prepared, unknown_words: WordCharacters, device: torch.device, processes: Processes
 ) -> Batches:
-    """This process's share of the training rows, in batches."""
+    """Return this process's part of the training data, in batches."""
     training = config.training
     return Batches(
         prepared.train,
@@ -158,76 +213,66 @@ def _batches(
         rank=processes.rank,
         world=processes.world_size,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
-        segments=_segments(config, prepared),
-        inlines=_inlines(config, prepared),
-        spellings=spelled,
+        segments=_resegmentation(config, prepared),
+        inlines=_inline_terms(config, prepared),
+        spellings=unknown_words,
         partition=config.objective.partition,
-        proposal=_proposal(config, prepared),
+        proposal=_noise_distribution(config, prepared),
         mixture=_mixture(config, prepared),
     )
 
 
-def _spellings(config: RunConfig, prepared: Prepared) -> Spellings:
-    """What batches hold of unknown words. Errors: DataError where the data do not hold these."""
-    found = spellings(config, prepared.tokenizers)
-    for side in found.needed(prepared.direction) - set(prepared.facts["spelled"]):
-        raise DataError(f"{prepared.folder}: holds no unknown words of {side} (prepare the corpus again)")
-    return found
+def _unknown_word_streams(config: RunConfig, prepared: Prepared) -> WordCharacters:
+    """Return what batches contain of unknown words; raise DataError if the prepared data do not contain the words."""
+    unknown_words = word_characters(config, prepared.tokenizers)
+    for language in unknown_words.needed(prepared.direction) - set(prepared.facts["spelled"]):
+        raise DataError(f"{prepared.folder}: holds no unknown words of {language} (prepare the corpus again)")
+    return unknown_words
 
 
-def _proposal(config: RunConfig, prepared: Prepared) -> Proposal | None:
-    """Where noise words are drawn from, by an objective that has some."""
-    told = config.objective.contrast
-    if told is None:
+def _noise_distribution(config: RunConfig, prepared: Prepared) -> NoiseDistribution | None:
+    """Return the distribution that noise words are sampled from, if the objective has any."""
+    contrast = config.objective.contrast
+    if contrast is None:
         return None
     counts = prepared.train.counts(config.data.target, len(prepared.target))
-    return Proposal(counts, told.power, told.samples)
+    return NoiseDistribution(counts, contrast.power, contrast.samples)
 
 
 def _mixture(config: RunConfig, prepared: Prepared) -> Mixture | None:
-    """How often the pairs of each file are taken, where that is said. Errors: DataError where the prepared data do
-    not
-    know the files."""
-    weights, pairs = config.data.weights, prepared.facts["pairs_of_files"]
-    if weights is None:
-        return None
-    if len(pairs) != len(weights):
-        raise DataError(f"{prepared.folder}: was prepared without data.weights in mind; prepare the corpus again")
-    return Mixture(np.cumsum(pairs), np.array(weights))
+    """Return the sampling weights of the training files (`data.weights`), if configured.
 
-
-def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
-    """How sides are segmented anew in each epoch, where they are."""
-    text, (of_sources, of_target) = config.text, config.text.types
-    kinds = dict.fromkeys(config.data.sources, of_sources) | {config.data.target: of_target}
-    found: dict[str, Segments] = {}
-    for name, kind in kinds.items():
-        if kind == "bpe" and text.bpe_dropout:
-            found[name] = MergeDropout(prepared.tokenizers[name], text.bpe_dropout)
-        elif kind == "unigram" and text.unigram_sampling is not None:
-            found[name] = UnigramSampling(prepared.tokenizers[name], text.unigram_sampling)
-    return found
-
-
-def _inlines(config: RunConfig, prepared: Prepared) -> InlineTerms | None:
-    """What puts terms into source sentences, where that is asked for."""
-    told, tokenizers = config.text.inline_terms, prepared.tokenizers
-    if told is None:
-        return None
-    entries = read_entries(config.base / told.dictionary)
-    return InlineTerms(entries, tokenizers[config.data.single_source], tokenizers[config.data.target], told.share)
-
-
-def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:
-    """All processes begin from the same data, checkpoint and weights.
-
-    Errors: TrainingError in those that see others, as machines do that have no file system in common.
+    Raises:
+        DataError: If the prepared data do not record which pairs are from which file.
     """
-    mine = (prepared.facts["sha256"], trainer.state.update)
-    others = processes.broadcast(mine)
-    if processes.any(mine != others):
-        raise TrainingError(
-            f"{trainer.folder.parent}: all processes must see the same prepared data and checkpoint; got different "
-            "ones (put the run's folder on a file system that all machines share)"
-        )
-    processes.broadcast_weights(list(weights(trainer.model).values()))
+    file_weights = config.data.weights
+    if file_weights is None:
+        return None
+    num_pairs = prepared.facts["pairs_of_files"]
+    if len(num_pairs) != len(file_weights):
+        raise DataError(f"{prepared.folder}: was prepared without data.weights; prepare the corpus again")
+    return Mixture(np.cumsum(num_pairs), np.array(file_weights))
+
+
+def _resegmentation(config: RunConfig, prepared: Prepared) -> dict[str, Resegment]:
+    """Return, by language, the functions that segment words again at random in each epoch."""
+    text = config.text
+    source_type, target_type = text.types
+    types = dict.fromkeys(config.data.sources, source_type) | {config.data.target: target_type}
+    resegmentation: dict[str, Resegment] = {}
+    for language, text_type in types.items():
+        if text_type == "bpe" and text.bpe_dropout:
+            resegmentation[language] = MergeDropout(prepared.tokenizers[language], text.bpe_dropout)
+        elif text_type == "unigram" and text.unigram_sampling is not None:
+            resegmentation[language] = UnigramSampling(prepared.tokenizers[language], text.unigram_sampling)
+    return resegmentation
+
+
+def _inline_terms(config: RunConfig, prepared: Prepared) -> InlineTerms | None:
+    """Return the function that inserts target terms into source sentences, if configured."""
+    options = config.text.inline_terms
+    if options is None:
+        return None
+    entries = read_entries(config.base / options.dictionary)
+    source = prepared.tokenizers[config.data.single_source]
+    return InlineTerms(entries, source, prepared.tokenizers[config.data.target], options.share)

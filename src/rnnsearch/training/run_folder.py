@@ -1,4 +1,8 @@
-"""A run's folder: opened for a new run, or to go on with the same one; never mixed up with another."""
+"""The folder of a run: opened for a new run or to resume, never for another run's files.
+
+`train` calls `open_folder` first, then the functions that copy into a new run's folder all that its model needs
+later.
+"""
 
 import json
 from pathlib import Path
@@ -8,8 +12,8 @@ from rnnsearch import config as run_config
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.search.candidates import FILE as LISTS
-from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
+from rnnsearch.search.candidates import CANDIDATES_FILE
+from rnnsearch.search.unknown_words import DICTIONARY_FILE, read_dictionary
 from rnnsearch.systems.card import ORIGIN_FILE, TRAINING_FILE, write_origin
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_complete
 from rnnsearch.systems.pruning import PRUNED_FILE
@@ -19,7 +23,7 @@ from rnnsearch.training.checkpoint import read_corpus_hash
 from rnnsearch.training.loop import EVALUATED_WEIGHTS_GLOB
 from rnnsearch.training.progress import LOG_FILE
 from rnnsearch.training.tasks import reverse_folder
-from rnnsearch.utils.files import locked, recover, remove_temporaries, write_bytes, write_text
+from rnnsearch.utils.files import locked, recover_folder, remove_temporaries, write_bytes, write_text
 
 RESUMABLE_OPTIONS = {
     "max_epochs",
@@ -33,116 +37,134 @@ RESUMABLE_OPTIONS = {
 }
 """Options of `[training]` that a resumed run may change."""
 EMBEDDED_MODEL_PATH = "model.language_model.model"
-"""What training puts into its config."""
+"""Config path that `resolve_language_model` adds to a run's config."""
 CHECKPOINTS = "checkpoints"
 
 
 def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
-    """Errors: TrainingError where the folder holds another run, or this one and `resume` was not asked for."""
-    last = folder / CHECKPOINTS / "last"
-    recover(last)
-    if config.search.candidates > 0 and not (folder / LISTS).is_file():
-        what = f"must be 0 until `rnnsearch candidates` has put lists into {folder}, after training"
-        raise ConfigError([f"search.candidates: {what}; got {config.search.candidates}"])
-    _refuse_other_run(config, folder, last, resume)
-    _refuse_other_data(prepared, folder, last)
+    """Create a run's folder, or check that the run in it may be resumed.
+
+    Raises:
+        TrainingError: If the folder has another run, or this run and `resume` is False; or cannot be written.
+        ConfigError: If `search.candidates` needs lists that the folder does not have.
+    """
+    last = _last_checkpoint(folder)
+    recover_folder(last)
+    if config.search.candidates > 0 and not (folder / CANDIDATES_FILE).is_file():
+        requirement = f"must be 0 until `rnnsearch candidates` has added lists to {folder}, after training"
+        raise ConfigError([f"search.candidates: {requirement}; got {config.search.candidates}"])
+    _require_same_run(config, folder, resume)
+    _require_same_corpus(prepared, folder)
     if config.objective.supervision is not None and prepared.train.links is None:
         raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder, folder / CHECKPOINTS, folder / TOKENIZERS)
         if not last.is_dir():
-            for left in (folder / CHECKPOINTS).glob(EVALUATED_WEIGHTS_GLOB):  # whose mean another run would become
-                left.unlink()
+            # Otherwise the weights of an earlier run would be averaged with those of this one.
+            for path in (folder / CHECKPOINTS).glob(EVALUATED_WEIGHTS_GLOB):
+                path.unlink()
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
 
 
 def check_run_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """What `open_folder` refuses whatever the data are, for who is about to prepare them into the folder.
+    """Raise the errors of `open_folder` that do not depend on the data, before the corpus is prepared in the folder.
 
-    Errors: TrainingError as there; RnnsearchError where another process works in the folder.
+    Raises:
+        TrainingError: See `open_folder`.
+        RnnsearchError: If another process uses the folder.
     """
     if folder.is_dir():
-        last = folder / CHECKPOINTS / "last"
         with locked(folder):
-            recover(last)
-            _refuse_other_run(config, folder, last, resume)
+            recover_folder(_last_checkpoint(folder))
+            _require_same_run(config, folder, resume)
 
 
 def copy_sparsity_mask(config: RunConfig, folder: Path) -> None:
-    """Copy which weights are to stay zero into the folder of a run that begins; one that goes on has it from then on.
+    """Copy the list of pruned weights into the folder of a new run with `training.keep_zeros`.
 
-    Errors: ConfigError where the model that it begins from was never pruned.
+    Raises:
+        ConfigError: If the model in `training.begin_from` was not pruned.
     """
-    if (folder / CHECKPOINTS / "last").is_dir():
+    if _has_checkpoint(folder):
         return
     (folder / PRUNED_FILE).unlink(missing_ok=True)
     if not config.training.keep_zeros:
         return
     assert config.training.begin_from is not None
-    given = config.base / config.training.begin_from
-    require_complete(given)
-    if not (given / PRUNED_FILE).is_file():
-        what = "needs a training.begin_from that `rnnsearch prune` has made, or that was trained on from such a one"
-        raise ConfigError([f"training.keep_zeros: {what}; {given} has no pruned weights"])
-    write_bytes(folder / PRUNED_FILE, (given / PRUNED_FILE).read_bytes())
+    pruned_model = config.base / config.training.begin_from
+    require_complete(pruned_model)
+    if not (pruned_model / PRUNED_FILE).is_file():
+        requirement = "needs a training.begin_from that was written by `rnnsearch prune`, or trained with keep_zeros"
+        raise ConfigError([f"training.keep_zeros: {requirement}; {pruned_model} has no pruned weights"])
+    write_bytes(folder / PRUNED_FILE, (pruned_model / PRUNED_FILE).read_bytes())
 
 
 def record_origin(config: RunConfig, folder: Path) -> None:
-    """Keep what is known of the corpora of the trained models that a run begins from or learns from, in each folder
-    of
-    a run that begins."""
-    if (folder / CHECKPOINTS / "last").is_dir():
+    """Record, in the folders of a new run, the corpora of all trained models that it starts or learns from."""
+    if _has_checkpoint(folder):
         return
-    inside = config.model.language_model if isinstance(config.model, ModelConfig) else None
-    learned_from = [one.folder for one in (config.objective.teacher, inside) if one is not None]
-    folders = [config.base / one for one in (config.training.begin_from, *learned_from) if one is not None]
-    for place in [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]:
-        (place / ORIGIN_FILE).unlink(missing_ok=True)
-        write_origin(folders, place)
+    models = [config.training.begin_from]
+    if config.objective.teacher is not None:
+        models.append(config.objective.teacher.folder)
+    if isinstance(config.model, ModelConfig) and config.model.language_model is not None:
+        models.append(config.model.language_model.folder)
+    model_folders = [config.base / model for model in models if model is not None]
+    for output in _output_folders(config, folder):
+        (output / ORIGIN_FILE).unlink(missing_ok=True)
+        write_origin(model_folders, output)
 
 
-def with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
-    """The config with its dictionary of unknown words copied into the model folder, which holds all that it needs.
+def copy_dictionary(config: RunConfig, folder: Path) -> RunConfig:
+    """Copy the dictionary of unknown words into the model folder and return the config that names the copy.
 
-    Errors: DataError for a missing or unfit file.
+    Raises:
+        DataError: If the file is missing or malformed.
     """
     if config.search.dictionary is None:
         return config
     entries = read_dictionary(config.base / config.search.dictionary)
-    write_text(folder / DICTIONARY, "".join(f"{word}\t{translation}\n" for word, translation in entries.items()))
-    return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY})})
+    write_text(folder / DICTIONARY_FILE, "".join(f"{word}\t{translation}\n" for word, translation in entries.items()))
+    return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY_FILE})})
 
 
-def with_language_model(config: RunConfig, folder: Path) -> RunConfig:
-    """The config with the `[model]` of the language model inside, where there is one: of the run in the folder, where
-    one has begun, else of the language model's own folder.
+def resolve_language_model(config: RunConfig, folder: Path) -> RunConfig:
+    """Return the config with the `[model]` table of its language model inside.
 
-    Errors: ModelError for a folder without a language model.
+    A new run takes the table from the language model's folder; a resumed run has it in its own config.
+
+    Raises:
+        ModelError: If the folder has no language model.
     """
     if not isinstance(config.model, ModelConfig) or config.model.language_model is None:
         return config
-    if (folder / CHECKPOINTS / "last").is_dir():
-        told = run_config.load(folder / CONFIG).translation.language_model
+    if _has_checkpoint(folder):
+        options = run_config.load(folder / CONFIG).translation.language_model
     else:
-        found = load_language_model(config).config.model
-        told = config.model.language_model.model_copy(update={"model": found})
-    return config.model_copy(update={"model": config.model.model_copy(update={"language_model": told})})
+        language_model = load_language_model(config)
+        options = config.model.language_model.model_copy(update={"model": language_model.config.model})
+    return config.model_copy(update={"model": config.model.model_copy(update={"language_model": options})})
 
 
-def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
-    if not last.is_dir():
-        folders = [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]
-        for place in folders:
-            if (place / WEIGHTS).exists():
-                raise TrainingError(f"{place}: holds a model without a checkpoint to go on from; name another folder")
-            begun = (place / LOG_FILE).is_file() or (
-                place / TOKENIZERS
-            ).is_dir()  # and stopped before it saved anything
-            if (place / CONFIG).exists() and not begun:
-                what = f"its {CONFIG} belongs to no run, and this one would write over it; name another folder"
-                raise TrainingError(f"{place}: {what}")
+def _last_checkpoint(folder: Path) -> Path:
+    return folder / CHECKPOINTS / "last"
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    return _last_checkpoint(folder).is_dir()
+
+
+def _output_folders(config: RunConfig, folder: Path) -> list[Path]:
+    """Return the model folders that a run writes: two if it trains both directions."""
+    return [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]
+
+
+def _require_same_run(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Raise TrainingError if the folder has other files than those of this run."""
+    if not _has_checkpoint(folder):
+        for output in _output_folders(config, folder):
+            _require_no_model(output)
         return
     if not resume:
         raise TrainingError(f"{folder}: holds a training run already; continue with --resume, or name another folder")
@@ -154,29 +176,44 @@ def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool)
         )
 
 
-def _refuse_other_data(prepared: Prepared, folder: Path, last: Path) -> None:
-    """A run whose corpus was prepared anew from other text must not go on: its ids would mean other words."""
-    if not last.is_dir():
-        return
-    before, now = read_corpus_hash(last), prepared.facts["sha256"]
-    if before is None and (folder / TRAINING_FILE).is_file():  # a checkpoint of an earlier version
-        before = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))["data"]["sha256"]
-    if before is not None and before != now:
+def _require_no_model(folder: Path) -> None:
+    """Raise TrainingError if a folder without a checkpoint has a model or a config of something else."""
+    if (folder / WEIGHTS).exists():
+        raise TrainingError(f"{folder}: holds a model without a checkpoint to resume from; name another folder")
+    # A run that stopped before its first checkpoint has left a log or tokenizers.
+    has_started_run = (folder / LOG_FILE).is_file() or (folder / TOKENIZERS).is_dir()
+    if (folder / CONFIG).exists() and not has_started_run:
         raise TrainingError(
-            f"{folder}: its run was on a corpus with SHA-256 {before[:16]}...; got one with {now[:16]}... "
+            f"{folder}: its {CONFIG} does not belong to a run, and this run would overwrite it; name another folder"
+        )
+
+
+def _require_same_corpus(prepared: Prepared, folder: Path) -> None:
+    """Raise TrainingError if the run in the folder used another corpus, in which ids mean other tokens."""
+    if not _has_checkpoint(folder):
+        return
+    new_hash = prepared.facts["sha256"]
+    old_hash = read_corpus_hash(_last_checkpoint(folder))
+    if old_hash is None and (folder / TRAINING_FILE).is_file():  # a checkpoint of an earlier version
+        old_hash = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))["data"]["sha256"]
+    if old_hash is not None and old_hash != new_hash:
+        raise TrainingError(
+            f"{folder}: its run used a corpus with SHA-256 {old_hash[:16]}...; got one with {new_hash[:16]}... "
             f"in {prepared.folder}; name another folder"
         )
 
 
 def config_differences(before: RunConfig, now: RunConfig) -> list[str]:
-    """The dotted paths in which two configs differ, but for `[search]` and what a resumed run may change."""
-
-    def flat(config: RunConfig) -> dict[str, Any]:
-        tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
-        tables["training"] = {k: v for k, v in tables["training"].items() if k not in RESUMABLE_OPTIONS}
-        return {
-            path: value for path, value in run_config.dotted(tables).items() if not path.startswith(EMBEDDED_MODEL_PATH)
-        }
-
-    old, new = flat(before), flat(now)
+    """Return the dotted paths in which two configs differ, except `[search]` and options that may be changed."""
+    old = _fixed_options(before)
+    new = _fixed_options(now)
     return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+
+
+def _fixed_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options that a resumed run must not change, by dotted path."""
+    tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
+    for name in RESUMABLE_OPTIONS:
+        del tables["training"][name]
+    options = run_config.dotted(tables)
+    return {path: value for path, value in options.items() if not path.startswith(EMBEDDED_MODEL_PATH)}

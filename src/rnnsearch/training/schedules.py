@@ -31,24 +31,24 @@ class Schedule(ABC):
         self.state: dict[str, float] = {}
         """Values that a checkpoint stores."""
 
-    def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
+    def factor(self, update: int, epoch: float, progress: float = 0.0) -> float:
         """Return the factor of an update.
 
         Args:
             update: Number of the update, from 1.
             epoch: Epochs done before it; 2.5 is the middle of the third epoch.
-            done: Fraction of the run done before it, from 0 to 1, by the run's nearest limit.
+            progress: Fraction of the run done before it, from 0 to 1, by the run's nearest limit.
         """
         warmup = self.options.warmup
         rise = update / warmup if update < warmup else 1.0
-        return rise * self.after_warmup(update, epoch, done)
+        return rise * self.after_warmup(update, epoch, progress)
 
     @abstractmethod
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         """Return the factor without the warm-up."""
 
-    def evaluated(self, better: bool) -> None:
-        """Take note of a dev evaluation; `better` is True if it was the best so far."""
+    def evaluated(self, is_best: bool) -> None:
+        """Take note of a dev evaluation; `is_best` is True if its score is the best so far."""
 
     @property
     def awaits_decay(self) -> bool:
@@ -63,7 +63,7 @@ class Schedule(ABC):
 class Constant(Schedule):
     """A constant factor of 1."""
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         return 1.0
 
 
@@ -73,7 +73,7 @@ class Halving(Schedule):
 
     options: HalvingOptions
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         if epoch < self.options.start:
             return 1.0
         return float(0.5 ** (1 + (epoch - self.options.start) // self.options.every))
@@ -83,7 +83,7 @@ class Halving(Schedule):
 class InverseSquareRoot(Schedule):
     """sqrt(warmup / update) after the warm-up."""
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         warmup = max(1, self.options.warmup)
         return float((warmup / max(update, warmup)) ** 0.5)
 
@@ -92,14 +92,13 @@ class InverseSquareRoot(Schedule):
 class LinearDecay(Schedule):
     """Linear decay from 1 to 0 at the run's nearest limit (epochs, updates or minutes)."""
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
-        return 1.0 - done
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
+        return 1.0 - progress
 
 
 @implements(PlateauOptions)
 class Plateau(Schedule):
-    """Multiplied by `factor` (default 0.5) after more than `patience` evaluations in a row without a better dev
-    score.
+    """Decay by `factor` (default 0.5) after more than `patience` evaluations in a row without a better dev score.
 
     With patience 0, each evaluation that is not the best so far lowers the rate. `minimum` bounds the product of the
     factors from below.
@@ -111,11 +110,11 @@ class Plateau(Schedule):
         super().__init__(options)
         self.state = {"current": 1.0, "worse": 0}
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         return max(self.state["current"], self.options.minimum or 0.0)
 
-    def evaluated(self, better: bool) -> None:
-        self.state["worse"] = 0 if better else self.state["worse"] + 1
+    def evaluated(self, is_best: bool) -> None:
+        self.state["worse"] = 0 if is_best else self.state["worse"] + 1
         if self.state["worse"] > self.options.patience:
             self.state = {"current": self.state["current"] * self.options.factor, "worse": 0}
 
@@ -131,7 +130,7 @@ class Exponential(Schedule):
 
     options: ExponentialOptions
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         start = self.options.decay_start
         end = self.options.decay_end
         minimum = self.options.minimum
@@ -150,13 +149,13 @@ class RNMTPlus(Schedule):
 
     options: RNMTPlusOptions
 
-    def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
+    def factor(self, update: int, epoch: float, progress: float = 0.0) -> float:
         n = self.options.devices
         p = self.options.warmup
         rise = 1 + update * (n - 1) / (n * p) if p else n
-        return min(rise, self.after_warmup(update, epoch, done))
+        return min(rise, self.after_warmup(update, epoch, progress))
 
-    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+    def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         n = self.options.devices
         start = self.options.decay_start
         end = self.options.decay_end

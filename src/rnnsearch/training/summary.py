@@ -1,5 +1,7 @@
-"""Before and after a run: the estimate of time and memory, weight averaging, the model card and the final
-verdicts.
+"""Estimates before a run; averaging, cards and verdicts after it.
+
+`training/run.py` reports an `estimate` of time and memory before the first update. In the end, `finish` averages
+weights and writes the model card, and `verdicts` tells whether the run was long enough.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.accel.cuda_graphs import OCCURRENCES
+from rnnsearch.accel.cuda_graphs import MIN_OCCURRENCES
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ModelError
 from rnnsearch.models.batch_rng import BatchRng
-from rnnsearch.ops.device import describe, precision
+from rnnsearch.ops.device import describe_device, precision
 from rnnsearch.systems.card import TRAINING_FILE, write_card
 from rnnsearch.systems.folder import WEIGHTS
 from rnnsearch.training.loop import Trainer
@@ -29,7 +31,7 @@ from rnnsearch.training.progress import format_duration
 from rnnsearch.training.tasks import OutputFolder
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.files import write_json
-from rnnsearch.utils.weights import fill, read_weights, weights
+from rnnsearch.utils.weights import copy_weights, named_weights, read_weights
 
 NUM_TRIAL_BATCHES = 4
 """Batches run for the estimate; the first is slower than the others and does not count."""
@@ -53,7 +55,7 @@ def estimate(trainer: Trainer[Any]) -> str | None:
     discards the gradients: neither weights nor random numbers of the run change.
     """
     batch_durations: list[float] = []
-    repetitions = OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
+    repetitions = MIN_OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
     try:
         for batch in islice(trainer.batches.epoch(0), NUM_TRIAL_BATCHES):
             for _ in range(repetitions):
@@ -127,16 +129,16 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
 
 def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list[Path]) -> None:
     """Save the mean of the last evaluated weights as the model if its dev score is the best."""
-    current = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
+    current = {name: parameter.detach().clone() for name, parameter in named_weights(trainer.model).items()}
     if trainer.processes.is_first:
-        fill(trainer.model, average_weights(paths))
-    trainer.processes.broadcast_weights(list(weights(trainer.model).values()))
+        copy_weights(trainer.model, average_weights(paths))
+    trainer.processes.broadcast_weights(list(named_weights(trainer.model).values()))
     row = trainer.evaluate_dev()
     assert row is not None
     if row["best"]:
         for output in outputs:
-            output.save(weights(trainer.model))
-    fill(trainer.model, current)
+            output.save(named_weights(trainer.model))
+    copy_weights(trainer.model, current)
     history = trainer.state.history
     history.append({**row, "train_nll": history[-1]["train_nll"], "averaged": len(paths)})
     trainer.save()
@@ -149,11 +151,12 @@ def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list
 
 def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared) -> None:
     """Write `training.json` and the model card of one model folder."""
-    folder, config, state = output.folder, output.system.config, trainer.state
+    config = output.system.config
+    state = trainer.state
     facts = {
         "kind": output.system.kind,
         "pair": list(config.data.languages),
-        "parameters": sum(p.numel() for p in output.select_weights(weights(trainer.model)).values()),
+        "parameters": sum(p.numel() for p in output.select_weights(named_weights(trainer.model)).values()),
         "vocabulary": [len(output.system.tokenizers[side]) for side in config.data.languages],
         "data": prepared.facts,
         "updates": state.update,
@@ -167,17 +170,15 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "date": time.strftime("%Y-%m-%d"),
         "history": state.history,
     }
-    write_json(folder / TRAINING_FILE, facts)
-    write_card(folder)
+    write_json(output.folder / TRAINING_FILE, facts)
+    write_card(output.folder)
 
 
 def describe_devices(device: torch.device, processes: Processes) -> str:
-    """The device, and of how many processes."""
-    return (
-        describe(device)
-        if processes.world_size == 1
-        else f"{processes.world_size} processes, each on {describe(device)}"
-    )
+    """Return the device in words, and the number of processes if there are several."""
+    if processes.world_size == 1:
+        return describe_device(device)
+    return f"{processes.world_size} processes, each on {describe_device(device)}"
 
 
 def verdicts(

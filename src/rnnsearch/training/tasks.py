@@ -1,4 +1,7 @@
-"""What a run trains: one system, or two directions together; which model folders it becomes and how it is scored."""
+"""Training tasks: one system, or both directions together; its model folders, objective and dev set.
+
+`make_task` is called once per run, by `training/run.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Model
-from rnnsearch.objectives.symmetry import Symmetric
-from rnnsearch.ops.device import machine_memory
+from rnnsearch.objectives.symmetry import SymmetricLikelihood
+from rnnsearch.ops.device import total_memory
 from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
 from rnnsearch.systems.folder import SYSTEMS, save_system
 from rnnsearch.systems.pruning import read_pruned
@@ -34,125 +37,138 @@ from rnnsearch.utils.distributed import Processes
 
 Tensors = dict[str, Tensor]
 
+ADAM_BYTES = 16
+"""Bytes per parameter of training with Adam: fp32 weights, gradients and two moments."""
+MAPPED_TABLE_SAVING_BYTES = 12
+"""Those of a memory-mapped table that need no memory: its gradient is sparse, and its moments are on disk."""
+
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A model folder that a run becomes: what it holds, and which of the run's tensors are its own."""
+    """A model folder that a run writes."""
 
     folder: Path
     system: Trainable[Any]
     select_weights: Callable[[Tensors], Tensors]
+    """Returns the weights of this folder's model from those of the run."""
     aligner: Aligner | None
 
     def remove_aligner(self) -> None:
-        """Take away what an earlier run in the folder has learned of alignments."""
+        """Remove the aligner of an earlier run in the folder."""
         shutil.rmtree(self.folder / aligner.FOLDER, ignore_errors=True)
 
     def save(self, tensors: Tensors) -> None:
-        """Write the model folder from the run's tensors."""
+        """Write the model folder from the run's weights."""
         if self.aligner is not None and not (self.folder / aligner.FOLDER).is_dir():
             self.aligner.save(self.folder / aligner.FOLDER)
         save_system(self.folder, self.system, self.select_weights(tensors))
 
 
 TaskWithOutputs = tuple[Task[Model], tuple[OutputFolder, ...]]
-"""What a run trains, and the model folders that it becomes."""
+"""A task and the model folders that it writes."""
 
 
 def make_task(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> TaskWithOutputs[Any]:
-    """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
-    _require_memory(config, prepared, in_files=_by_rows(config, device, processes))
+    """Return the task of a run and its outputs: `folder`, and `reverse_folder` if both directions are trained.
+
+    Raises:
+        ConfigError: If the weights do not fit into memory.
+    """
+    _require_memory(config, prepared, tables_on_disk=_updates_rows_only(config, device, processes))
     if config.objective.symmetry is not None:
-        return _two_directions(config, prepared, folder, device, processes)
+        return _make_symmetric_task(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
     system.assign_classes(prepared.train)
     model = system.model.to(device)
-    dev, gold = prepared.dev, _gold(config, prepared)
-    validation = system.validation(dev, gold, device, processes, prepared.aligner) if dev else None
+    gold = _gold_links(config, prepared)
+    validation = None
+    if prepared.dev:
+        validation = system.validation(prepared.dev, gold, device, processes, prepared.aligner)
     objective = system.objective()
     if config.objective.teacher is not None:
         assert isinstance(objective, Likelihood), "a language model has no teacher"
-        objective = replace(
-            objective, teacher=Teacher(load_teacher(system).to(device), config.objective.teacher.weight)
-        )
-    zeros = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
-    task = Task(
-        model,
-        system.parameter_groups(),
-        objective,
-        validation,
-        zeros,
-        _tables(config, model, folder, device, processes),
-    )
-    return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
+        teacher = Teacher(load_teacher(system).to(device), config.objective.teacher.weight)
+        objective = replace(objective, teacher=teacher)
+    sparsity = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
+    tables = _sparse_tables(config, model, folder, device, processes)
+    task = Task(model, system.parameter_groups(), objective, validation, sparsity, tables)
+    return task, (OutputFolder(folder, system, lambda tensors: tensors, _output_aligner(config, prepared)),)
 
 
-def _tables(
+def _sparse_tables(
     config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes
 ) -> SparseTables:
-    """Of a model whose loss is over some words in an update."""
-    if _by_rows(config, device, processes):
+    """Return the tables that are updated by rows, if the loss samples its targets."""
+    if _updates_rows_only(config, device, processes):
         return SparseTables(model, sparse=True, folder=folder)
     return SparseTables(model) if config.objective.samples_vocabulary else SparseTables()
 
 
-def _by_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
-    """Whether gradients are of the rows alone that an update reads, and large tables in files: nothing must see all
-    rows, and no passes are recorded."""
-    whole = config.training.l2 or config.training.keep_zeros or processes.world_size > 1 or device.type != "cpu"
-    return config.objective.samples_vocabulary and not whole
+def _updates_rows_only(config: RunConfig, device: torch.device, processes: Processes) -> bool:
+    """Return True if gradients have only the rows that an update reads, and large tables can be memory-mapped.
 
-
-def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> None:
-    """Errors: ConfigError where weights, gradients and Adam's two moments alone would not fit this machine's
-    memory.
+    This excludes options that read all rows, several processes, and GPUs, on which passes are recorded as CUDA
+    graphs.
     """
+    needs_all_rows = config.training.l2 or config.training.keep_zeros or processes.world_size > 1
+    return config.objective.samples_vocabulary and not needs_all_rows and device.type == "cpu"
+
+
+def _require_memory(config: RunConfig, prepared: Prepared, tables_on_disk: bool) -> None:
+    """Raise ConfigError if weights, gradients and Adam's moments exceed this machine's memory."""
     with torch.device("meta"):
         model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
-    needed, there = 16 * sum(p.numel() for p in model.parameters()), machine_memory()
-    if in_files:  # tables are made in memory
-        needed -= 12 * count_mappable(model)
-    if there is not None and needed > there:
-        what = f"must have sizes that fit the memory; training needs {needed / 2**30:,.1f} GiB for its weights"
-        raise ConfigError([f"model: {what}, this machine has {there / 2**30:,.1f}"])
+    needed = ADAM_BYTES * sum(p.numel() for p in model.parameters())
+    if tables_on_disk:
+        needed -= MAPPED_TABLE_SAVING_BYTES * count_mappable(model)
+    available = total_memory()
+    if available is not None and needed > available:
+        raise ConfigError(
+            [
+                "model: must have sizes that fit into memory; training needs "
+                f"{needed / 2**30:,.1f} GiB for its weights, this machine has {available / 2**30:,.1f}"
+            ]
+        )
 
 
-def _two_directions(
+def _make_symmetric_task(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> TaskWithOutputs[TranslationPair]:
-    """Both directions, rewarded where their attention agrees (Cohn et al. 2016)."""
+    """Return the task that trains both directions and rewards agreement of their attention (Cohn et al. 2016)."""
     weight = config.objective.symmetry
     assert weight is not None
-    seed, both = config.training.seed, prepared.tokenizers
-    there = TranslationSystem.make(config, both, seed)
-    back = TranslationSystem.make(reverse_config(config), both, seed + 1)
-    pair = TranslationPair(there.model, back.model).to(device)
-    objective = Symmetric(weight, there.objective())
-    learned = _aligner(config, prepared)
-    turned_aligner = None if learned is None else learned.turned()
+    seed = config.training.seed
+    onward = TranslationSystem.make(config, prepared.tokenizers, seed)
+    back = TranslationSystem.make(reverse_config(config), prepared.tokenizers, seed + 1)
+    pair = TranslationPair(onward.model, back.model).to(device)
+    objective = SymmetricLikelihood(weight, onward.objective())
+    onward_aligner = _output_aligner(config, prepared)
+    back_aligner = None if onward_aligner is None else onward_aligner.reversed()
     outputs = (
-        OutputFolder(folder, there, lambda tensors: direction_tensors(tensors, "onward"), learned),
-        OutputFolder(reverse_folder(folder), back, lambda tensors: direction_tensors(tensors, "back"), turned_aligner),
+        OutputFolder(folder, onward, lambda tensors: direction_tensors(tensors, "onward"), onward_aligner),
+        OutputFolder(reverse_folder(folder), back, lambda tensors: direction_tensors(tensors, "back"), back_aligner),
     )
-    groups, validation = [ParameterGroup(list(pair.parameters()))], None
+    validation = None
     if prepared.dev:
-        gold = _gold(config, prepared)
-        turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
-        turned_gold = None if gold is None else [links.turned() for links in gold]
-        onward = there.validation(prepared.dev, gold, device, processes)
-        validation = PairValidation(onward, back.validation(turned, turned_gold, device, processes))
-    return Task(pair, groups, objective, validation), outputs
+        gold = _gold_links(config, prepared)
+        reverse_gold = None if gold is None else [links.reversed() for links in gold]
+        reverse_rows = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
+        validation = PairEvaluator(
+            onward.validation(prepared.dev, gold, device, processes),
+            back.validation(reverse_rows, reverse_gold, device, processes),
+        )
+    return Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), outputs
 
 
-def _aligner(config: RunConfig, prepared: Prepared) -> Aligner | None:
-    """What the model folder aligns by; not where attention is taught links, which then come from it."""
+def _output_aligner(config: RunConfig, prepared: Prepared) -> Aligner | None:
+    """Return the aligner that the model folder stores; None if attention is supervised and gives the alignments."""
     return prepared.aligner if config.data.aligner and config.objective.supervision is None else None
 
 
-def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
-    """The dev set's alignments, where the run's metric needs them."""
+def _gold_links(config: RunConfig, prepared: Prepared) -> list[Links] | None:
+    """Return the gold alignments of the dev set if the run's metric needs them, or raise TrainingError."""
     if config.training.metric != "aer":
         return None
     gold = prepared.links("dev")
@@ -162,52 +178,59 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 
 def reverse_folder(folder: Path) -> Path:
-    """Where the other direction's model goes."""
+    """Return the folder of the other direction's model."""
     named = folder if folder.name not in ("", "..") else folder.resolve()
     return named.parent / f"{named.name}-reverse"
 
 
 def reverse_config(config: RunConfig) -> RunConfig:
-    """The config that the other direction's model folder keeps: languages, text files and vocabularies exchanged.
+    """Return the config of the other direction's model folder: languages, files and vocabulary sizes are exchanged.
 
-    A listed corpus and TSV files stay as they are named: their first column is then the target.
+    The names of a catalogued corpus and of TSV files stay; their first column is then the target.
     """
     data = config.data
-    turned: dict[str, Any] = {"source": data.target, "target": data.source}
+    reversed_data: dict[str, Any] = {"source": data.target, "target": data.source}
     if data.train is not None:
-        turned["train"] = [_turned(spec) for spec in data.train]
-    turned |= {part: _turned(spec) for part, spec in (("dev", data.dev), ("test", data.test)) if spec is not None}
+        reversed_data["train"] = [_reverse_file_pair(files) for files in data.train]
+    if data.dev is not None:
+        reversed_data["dev"] = _reverse_file_pair(data.dev)
+    if data.test is not None:
+        reversed_data["test"] = _reverse_file_pair(data.test)
     text = config.text
     if text.target_vocabulary is not None:
         sizes = {"vocabulary": text.target_vocabulary, "target_vocabulary": text.vocabulary}
         text = text.model_copy(update=sizes)
     search = config.search
-    if search.dictionary is not None:  # of the other direction
+    if search.dictionary is not None:  # it is for the other direction
         search = search.model_copy(update={"replace_unknown": "copy", "dictionary": None})
-    copy = config.model_copy(update={"data": data.model_copy(update=turned), "text": text, "search": search})
-    copy._base = config.base
-    return copy
+    data = data.model_copy(update=reversed_data)
+    reverse = config.model_copy(update={"data": data, "text": text, "search": search})
+    reverse._base = config.base
+    return reverse
 
 
-def _turned(spec: str) -> str:
-    source, bar, target = spec.partition("|")
-    return f"{target}{bar}{source}" if bar else spec
+def _reverse_file_pair(files: str) -> str:
+    """Return `target|source` for `source|target`."""
+    source, separator, target = files.partition("|")
+    return f"{target}{separator}{source}" if separator else files
 
 
-class PairValidation(DevEvaluator[TranslationPair]):
-    """The dev set in both directions: each score is the mean of the two, of the likelihood alone."""
+class PairEvaluator(DevEvaluator[TranslationPair]):
+    """Evaluates both directions of a pair; each score is the mean of the two."""
 
     def __init__(self, onward: NllEvaluator[TranslationModel], back: NllEvaluator[TranslationModel]) -> None:
         self.onward = onward
         self.back = back
 
     def score(self, model: TranslationPair, stop: Callable[[], bool]) -> DevScore | None:
-        there = self.onward.score(model.onward, stop)
-        again = None if there is None else self.back.score(model.back, stop)
-        if there is None or again is None:
+        onward = self.onward.score(model.onward, stop)
+        if onward is None:
             return None
-        others = {name: _mean(value, again.metrics[name]) for name, value in there.metrics.items()}
-        return DevScore((there.nll + again.nll) / 2, (there.nll_per_token + again.nll_per_token) / 2, others)
+        back = self.back.score(model.back, stop)
+        if back is None:
+            return None
+        metrics = {name: _mean(value, back.metrics[name]) for name, value in onward.metrics.items()}
+        return DevScore((onward.nll + back.nll) / 2, (onward.nll_per_token + back.nll_per_token) / 2, metrics)
 
 
 def _mean(a: float | None, b: float | None) -> float | None:

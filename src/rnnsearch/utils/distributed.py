@@ -1,7 +1,9 @@
-"""Several processes that train one run together, as `torchrun` starts them, and what they have to agree on.
+"""Distributed training: the processes that `torchrun` starts for one run, and their communication.
 
-Every process holds the whole model and works on its rows of each batch. Gradients are summed (`gradient_sum.py`), so
-that all make the same update; the first process alone writes files and tells of progress.
+Every process holds the whole model and works on its rows of each batch. Gradients are summed
+(`training/gradients.py`), so that all processes make the same updates; only the first process writes files and
+reports progress. With one process, every method of `Processes` returns its input without communication, so callers
+need no special case.
 """
 
 from __future__ import annotations
@@ -26,42 +28,58 @@ from rnnsearch.errors import Interrupted, RnnsearchError, TrainingError
 Value = TypeVar("Value")
 
 RENDEZVOUS_TIMEOUT = timedelta(hours=2)
-"""How long a process waits for the others, which may be preparing the corpus. One that ends is noticed at once."""
-_SAID = "rnnsearch/said"
-_LOOK = 0.02
-"""Seconds between two looks into the store."""
+"""Time to wait for the other processes, which may be preparing the corpus; an ended process is noticed at once."""
+STORE_POLL_SECONDS = 0.02
+REPORTED_KEY = "rnnsearch/reported"
+"""Key of the store that counts reported errors."""
 
 
 class ProcessLost(TrainingError):
-    """Another process has ended, so this one cannot go on."""
+    """Another process of the run has ended, so this one cannot continue."""
 
 
 class Processes:
-    """The processes of a run. With one alone, everything is its own and nothing is sent."""
+    """The processes of a run; by default only this one."""
 
-    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, store: Store | None = None) -> None:
+    def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, store: Store | None = None) -> None:
         self.rank = rank
-        self.world_size = world
+        self.world_size = world_size
         self.local_rank = local_rank
-        """The number among the processes of this machine, and of its GPU there."""
+        """Number among the processes of this machine, and of its GPU there."""
         self._store = store
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and tells of progress."""
+        """True in the process that writes files and reports progress."""
         return self.rank == 0
 
     def shard(self, items: list[Value]) -> list[Value]:
-        """This process's part of a list that all have."""
+        """Return this process's part of a list that is the same in all processes."""
         return items[self.rank :: self.world_size]
 
+    def all_gather(self, items: list[Value]) -> list[Value]:
+        """Return the whole list from the parts (see `shard`) of all processes."""
+        if self.world_size == 1:
+            return items
+        shards: list[Any] = [None] * self.world_size
+        with raising_process_lost():
+            dist.all_gather_object(shards, items)
+        gathered: list[Any] = [None] * sum(map(len, shards))
+        for rank, shard in enumerate(shards):
+            gathered[rank :: self.world_size] = shard
+        return gathered
+
     def sum(self, *values: float) -> list[float]:
-        """The sums over all processes."""
+        """Return each value's sum over all processes."""
         if self.world_size == 1:
             return list(values)
-        numbers = torch.tensor(values, dtype=torch.float64)
-        self.all_reduce(numbers)
-        return [float(number) for number in numbers]
+        sums = torch.tensor(values, dtype=torch.float64)
+        self.all_reduce(sums)
+        return [float(value) for value in sums]
+
+    def any(self, flag: bool) -> bool:
+        """Return True if the flag is set in any process."""
+        return self.sum(float(flag))[0] > 0
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes."""
@@ -70,7 +88,7 @@ class Processes:
                 dist.all_reduce(tensor)
 
     def all_reduce_dict(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The sums over all processes of tensors that each has by the same names, sent together."""
+        """Return the sums of named tensors over all processes; they are sent as one tensor."""
         if self.world_size == 1:
             return tensors
         flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
@@ -78,40 +96,24 @@ class Processes:
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
         return {name: part.view_as(tensors[name]) for name, part in zip(tensors, parts, strict=True)}
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
-        return self.sum(float(flag))[0] > 0
-
     def broadcast(self, value: Value) -> Value:
-        """The first process's value, in all of them."""
+        """Return the first process's value in all processes."""
         if self.world_size == 1:
             return value
-        box = [value]
+        objects = [value]
         with raising_process_lost():
-            dist.broadcast_object_list(box, src=0)
-        return box[0]
-
-    def all_gather(self, items: list[Value]) -> list[Value]:
-        """The list whose parts (see `share`) the processes have."""
-        if self.world_size == 1:
-            return items
-        parts: list[Any] = [None] * self.world_size
-        with raising_process_lost():
-            dist.all_gather_object(parts, items)
-        whole: list[Any] = [None] * sum(map(len, parts))
-        for rank, part in enumerate(parts):
-            whole[rank :: self.world_size] = part
-        return whole
+            dist.broadcast_object_list(objects, src=0)
+        return objects[0]
 
     def broadcast_weights(self, tensors: list[Tensor]) -> None:
-        """Give tensors the first process's values."""
+        """Replace tensors by the first process's, in place."""
         if self.world_size > 1:
             with raising_process_lost():
                 for tensor in tensors:
                     dist.broadcast(tensor.detach(), src=0)
 
     def run_on_first(self, work: Callable[[], Value]) -> Value:
-        """What `work` returns in the first process, which alone does it, or the error that it raises, in all."""
+        """Call `work` in the first process only; return its result, or raise its error, in all processes."""
         if self.world_size == 1:
             return work()
         result: tuple[Value | None, str, bool] | None = None
@@ -120,88 +122,89 @@ class Processes:
                 result = work(), "", False
             except RnnsearchError as error:
                 result = None, str(error), isinstance(error, Interrupted)
-        value, fault, interrupted = self.broadcast(result)  # type: ignore[misc]
-        if fault:
-            raise Interrupted(fault) if interrupted else RnnsearchError(fault)
+        value, message, interrupted = self.broadcast(result)  # type: ignore[misc]
+        if message:
+            raise Interrupted(message) if interrupted else RnnsearchError(message)
         return value  # type: ignore[return-value]
 
     def should_report(self, error: RnnsearchError) -> bool:
-        """Whether no process has said this yet; of a lost process, whether none has said anything."""
+        """Return True if no process has reported this error yet; for ProcessLost, if none has reported any error."""
         if self._store is None:
             return True
+        digest = sha256(str(error).encode()).hexdigest()
         try:
-            said_before = self._store.add(_SAID, 1) > 1
-            digest = sha256(str(error).encode()).hexdigest()
-            said_this = self._store.add(f"{_SAID}/{digest}", 1) > 1
-        except RuntimeError:  # whoever kept the store is gone
+            any_reported = self._store.add(REPORTED_KEY, 1) > 1
+            same_reported = self._store.add(f"{REPORTED_KEY}/{digest}", 1) > 1
+        except RuntimeError:  # the process that hosts the store has ended
             return True
-        return not (said_before if isinstance(error, ProcessLost) else said_this)
+        return not (any_reported if isinstance(error, ProcessLost) else same_reported)
 
 
 @contextmanager
 def raising_process_lost() -> Iterator[None]:
-    """Errors: Lost, for what torch says where another process has ended."""
+    """Raise ProcessLost for the RuntimeError of torch.distributed if another process has ended."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
         raise ProcessLost(
-            "another process of this run has ended, so training stopped; its last checkpoint is whole: start it again "
+            "another process of this run has ended, so training stopped; its last checkpoint is intact: start it again "
             f"with --resume ({str(error).strip().splitlines()[0]})"
         ) from None
 
 
-def _round(store: Store, rank: int, world: int) -> str:
-    """A name that the processes which are here now have in common, and no earlier ones had.
+@contextmanager
+def joined_processes() -> Iterator[Processes]:
+    """Join the processes that `torchrun` started, by its environment variables; otherwise yield only this process.
 
-    `torchrun` may give processes that it starts again the store of those before them, with what these left in it. So
-    each says its own new word; the first process says them all until each has heard its own among them; and the words
-    that all have heard are the name.
+    Raises:
+        TrainingError: If the processes do not find each other.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1:
+        yield Processes()
+        return
+    try:
+        shared_store, rank, world_size = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
+        store = PrefixStore(_agree_on_prefix(shared_store, rank, world_size), shared_store)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=RENDEZVOUS_TIMEOUT)
+        dist.all_reduce(torch.zeros(1))  # a barrier: no process continues, and perhaps ends, before all have joined
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TrainingError(f"the {world_size} processes of this run did not find each other: {reason}") from None
+    yield Processes(rank, world_size, int(os.environ.get("LOCAL_RANK", "0")), store)
+    dist.destroy_process_group()  # not after an error: the others may have ended
+
+
+def _agree_on_prefix(store: Store, rank: int, world_size: int) -> str:
+    """Return a prefix of store keys that the current processes share and no earlier ones used.
+
+    `torchrun` may give restarted processes the store of their predecessors, with the entries these left in it.
+    Therefore each process publishes a new random word. The first process publishes the list of all words until every
+    process has acknowledged a list with its word in it; the list that all have acknowledged is the prefix.
     """
     word = token_hex(8)
     store.set(f"rnnsearch/word/{rank}", word)
-    while rank > 0:
-        heard: str = store.get("rnnsearch/words").decode()
-        if word in heard:
-            store.set(f"rnnsearch/heard/{rank}", heard)
-            if store.check(["rnnsearch/name"]) and word in store.get("rnnsearch/name").decode():
-                return heard  # no other words come after a name
-        time.sleep(_LOOK)
-    others = [f"rnnsearch/heard/{other}" for other in range(1, world)]
+    if rank > 0:
+        while True:
+            words: str = store.get("rnnsearch/words").decode()
+            if word in words:
+                store.set(f"rnnsearch/heard/{rank}", words)
+                if store.check(["rnnsearch/name"]) and word in store.get("rnnsearch/name").decode():
+                    return words  # no other list is published after the prefix
+            time.sleep(STORE_POLL_SECONDS)
+    acknowledgements = [f"rnnsearch/heard/{other}" for other in range(1, world_size)]
     while True:
-        words = " ".join(store.get(f"rnnsearch/word/{other}").decode() for other in range(world))
+        words = " ".join(store.get(f"rnnsearch/word/{other}").decode() for other in range(world_size))
         store.set("rnnsearch/words", words)
-        time.sleep(_LOOK)
-        if store.check(others) and all(store.get(key).decode() == words for key in others):
+        time.sleep(STORE_POLL_SECONDS)
+        if store.check(acknowledgements) and all(store.get(key).decode() == words for key in acknowledgements):
             store.set("rnnsearch/name", words)
             return words
 
 
 def was_restarted() -> bool:
-    """Whether `torchrun` has started this process anew after another had ended."""
+    """Return True if `torchrun` restarted this process because another one had ended."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-@contextmanager
-def joined_processes() -> Iterator[Processes]:
-    """The processes that `torchrun` started, found by their environment; elsewhere this process alone.
-
-    Errors: TrainingError where they do not find each other.
-    """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
-        yield Processes()
-        return
-    both = "cpu:gloo,cuda:nccl"
-    try:
-        found, rank, world = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
-        store = PrefixStore(_round(found, rank, world), found)
-        backend = both if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=RENDEZVOUS_TIMEOUT)
-        dist.all_reduce(torch.zeros(1))  # none goes on, and perhaps ends at once, before all have met
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise TrainingError(f"the {world} processes of this run did not find each other: {reason}") from None
-    yield Processes(rank, world, int(os.environ.get("LOCAL_RANK", "0")), store)
-    dist.destroy_process_group()  # not after an error: the others may be gone

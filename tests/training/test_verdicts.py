@@ -1,4 +1,4 @@
-"""What is said of a run at its end."""
+"""Verdicts on a run at its end."""
 
 import pytest
 
@@ -14,32 +14,43 @@ def rows(dev, train=None, every=1.0):
 
 
 @pytest.mark.parametrize(
-    ("history", "said"),
+    ("history", "expected"),
     [
         (rows([4.0, 3.0, 2.94]), "the dev NLL was still falling at the end, by 2.0% per epoch: a longer run would be"),
         (rows([4.0, 3.0, 2.96, 2.94], every=0.5), "the dev NLL was still falling at the end, by 2.0% per epoch"),
         (rows([4.0, 3.0, 2.94], every=5.0), "the dev NLL hardly falls any more (0.4% per epoch): this run has"),
         (rows([4.0, 3.0, 2.99]), "the dev NLL hardly falls any more (0.3% per epoch): this run has converged"),
-        (rows([4.0, 3.0, 3.1, 3.3]), "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the model has the best"),
+        (
+            rows([4.0, 3.0, 3.1, 3.3]),
+            "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the model has the best",
+        ),
         (rows([4.0, 3.0, 3.1, 3.3, 3.2], [3.0] * 5), "the dev NLL no longer falls (its best was after epoch 2): this"),
-        (rows([4.0, 3.0, 3.01]), "the dev NLL fell by 25.0% per epoch until epoch 2, but not in the 1 evaluation since: a longer"),
+        (
+            rows([4.0, 3.0, 3.01]),
+            "the dev NLL fell by 25.0% per epoch until epoch 2, but not in the 1 evaluation since: a longer",
+        ),
         (rows([5.0, 4.5, 4.1, 3.8, 3.6, 3.603], every=0.2), "the dev NLL fell by 35.0% per epoch until epoch 1, but"),
         (rows([4.0, 3.0, 3.01, 3.0, 3.02]), "the dev NLL no longer falls (its best was after epoch 2): this run has"),
         (rows([4.0, 3.0, 2.99, 2.995]), "the dev NLL no longer falls (its best was after epoch 3): this run has"),
         (rows([4.0, float("nan"), 3.0, 2.7]), "the dev NLL was still falling at the end, by 10.0% per epoch"),
     ],
 )
-def test_what_the_scores_say(history, said):
+def test_verdict_depends_on_dev_scores(history, expected):
     [verdict] = verdicts(history, {"en": 0.0, "de": 0.01}, "dev set")
-    assert verdict.startswith(said)
+    assert verdict.startswith(expected)
     averaged = {**history[-1], "averaged": 4, "dev_nll_per_word": 99.0}
-    assert verdicts([*history, averaged], {}, "dev set") == [verdict], "a mean of weights is no step of the run"
+    assert verdicts([*history, averaged], {}, "dev set") == [verdict], (
+        "averaged weights are not an evaluation of the run"
+    )
 
 
 @pytest.mark.parametrize(
-    ("scores", "said"),
+    ("scores", "expected"),
     [
-        ([4.0, 3.0, 2.99], "the dev NLL hardly falls any more (0.3% per epoch) at a learning rate that was still to be"),
+        (
+            [4.0, 3.0, 2.99],
+            "the dev NLL hardly falls any more (0.3% per epoch) at a learning rate that was still to be",
+        ),
         ([4.0, 3.0, 2.99, 2.992], "the dev NLL no longer falls (its best was after epoch 3) at a learning rate that"),
         ([4.0, 3.0, 2.94], "the dev NLL was still falling at the end"),
         ([4.0, 3.0, 3.01], "the dev NLL fell by 25.0% per epoch until epoch 2, but not in the 1 evaluation since"),
@@ -49,22 +60,22 @@ def test_what_the_scores_say(history, said):
         ),
     ],
 )
-def test_no_run_has_converged_at_the_first_rate_of_a_schedule_that_lowers_it(scores, said):
+def test_no_convergence_before_the_rate_is_lowered(scores, expected):
     [verdict] = verdicts(rows(scores), {}, "dev set", early=True)
-    assert verdict.startswith(said)
+    assert verdict.startswith(expected)
 
 
-def test_too_little_says_nothing():
+def test_no_verdict_with_too_few_evaluations():
     assert verdicts(rows([4.0, 3.0]), {}, "dev set") == []
     assert verdicts([], {}, "dev set") == []
 
 
-def test_unknown_words():
+def test_many_unknown_words_are_reported():
     [verdict] = verdicts([], {"en": 0.01, "de": 0.124}, "dev set")
     assert verdict == '12% of the dev set in de are unknown words: use text.type = "bpe"'
 
 
-def test_a_run_ends_with_it(learn):
-    told = learn(optimiser={"type": "sgd", "learning_rate": 0.5}, evaluate_every=2, max_updates=8)
-    ended = next(n for n, message in enumerate(told.messages) if message.startswith("training ended"))
-    assert any("the dev NLL" in message for message in told.messages[ended + 1 :])
+def test_run_ends_with_verdict(learn):
+    recorder = learn(optimiser={"type": "sgd", "learning_rate": 0.5}, evaluate_every=2, max_updates=8)
+    ended = next(n for n, message in enumerate(recorder.messages) if message.startswith("training ended"))
+    assert any("the dev NLL" in message for message in recorder.messages[ended + 1 :])
