@@ -14,9 +14,9 @@ from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.sampling import Diverse, Sampling
 from rnnsearch.search.stochastic import Stochastic
-from rnnsearch.translator.rerank import RERANKER, Features, Reranker, learn, load_features, load_reranker
+from rnnsearch.translator.rerank import RERANKER_FILE, Features, Reranker, learn, load_features, load_reranker
 from tests.command_line import run
-from tests.evaluate.test_tuning import SOURCES
+from tests.evaluation.test_tuning import SOURCES
 from tests.test_ensemble import written
 from tests.test_fusion import language
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
@@ -100,7 +100,7 @@ def test_it_finds_what_the_references_were_chosen_by(method, translator, feature
     chosen = [own[0].text for own in found.reranker.ordered(lists)][:-1]
     assert corpus_bleu(chosen, references) == pytest.approx(found.after)
     assert sum(map(abs, found.reranker.weights)) == pytest.approx(1.0)
-    assert sum(map(abs, found.shares)) == pytest.approx(1.0)
+    assert sum(map(abs, found.influences)) == pytest.approx(1.0)
 
 
 def test_mert_keeps_the_order_of_a_search_that_is_right(translator, lists):
@@ -124,7 +124,7 @@ def test_a_folder_keeps_it_whole(folders, features, lists, tmp_path):
     for one, other in zip(found.scores(lists), given.scores(lists), strict=True):
         np.testing.assert_array_equal(one, other)
     weighing(Features(), words=1.0).save(tmp_path / "plain")
-    assert [path.name for path in (tmp_path / "plain").iterdir()] == [RERANKER]
+    assert [path.name for path in (tmp_path / "plain").iterdir()] == [RERANKER_FILE]
     assert load_reranker(tmp_path / "plain").weights == (0.0, 0.0, 0.0, 1.0)
 
 
@@ -143,13 +143,13 @@ def test_what_cannot_be(folders, translator, features):
     with pytest.raises(ModelError, match="the language model must be of en; it is of de"):
         learn(load(folders["reverse"]), ENGLISH, ENGLISH, Features(None, features.language_model))
     with pytest.raises(ModelError, match="must translate from en to de, as the reranker does; it does from de to en"):
-        weighing(features).require(load(folders["reverse"]))
+        weighing(features).require_languages(load(folders["reverse"]))
     with pytest.raises(RnnsearchError, match="n_best must be at least 2, to choose from; got 1"):
         learn(translator, ENGLISH, ENGLISH, features, n_best=1)
     for references in ([], ENGLISH[:2]):
-        with pytest.raises(DataError, match=f"references must be one a sentence, and some; got {len(references)}"):
+        with pytest.raises(DataError, match=f"one reference per sentence; got {len(references)} references"):
             learn(translator, ENGLISH if references else [], references, features)
-    with pytest.raises(ModelError, match=f"must be a folder that `rnnsearch reranker` has made; it lacks {RERANKER}"):
+    with pytest.raises(ModelError, match=f"must be a folder that `rnnsearch reranker` has made; it lacks {RERANKER_FILE}"):
         load_reranker(folders["model"])
     with pytest.raises(RnnsearchError, match="there is something else than a reranker already"):
         weighing(Features()).save(folders["model"])
@@ -169,7 +169,7 @@ def test_what_cannot_be(folders, translator, features):
 )
 def test_a_damaged_file_is_said_to_be_one(change, said, tmp_path):
     weighing(Features(), score=1.0).save(tmp_path / "kept")
-    path = tmp_path / "kept" / RERANKER
+    path = tmp_path / "kept" / RERANKER_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ModelError, match=said):
         load_reranker(path.parent)
@@ -224,7 +224,7 @@ def test_wrong_usage_of_the_command_line(folders, tmp_path):
     (tmp_path / "empty").write_text("")
     none = tmp_path / "empty", tmp_path / "empty"
     found = run("reranker", folders["model"], *none, "-o", tmp_path / "made")
-    assert (found.code, "references must be one a sentence, and some" in found.err) == (1, True)
+    assert (found.code, "one reference per sentence" in found.err) == (1, True)
     found = run("reranker", folders["model"], *none, "-o", folders["model"])
     assert (found.code, "something else than a reranker" in found.err) == (1, True)
     assert not (tmp_path / "made").exists()

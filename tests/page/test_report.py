@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.evaluation.page import Example, Report, write_report
-from rnnsearch.evaluation.projection import Grouped, project
+from rnnsearch.evaluation.projection import GroupedSentence, project
 from tests.translations import translation
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
     translated = translation(SOURCE, TARGET, WEIGHTS, ((0, 0), (1, 1), (2, 2)))
     example = Example("best", 90.0, translated, "a red ball")
-    sentences = [Grouped(f"sentence {n}", f"group {n % 2}") for n in range(4)]
+    sentences = [GroupedSentence(f"sentence {n}", f"group {n % 2}") for n in range(4)]
     states = np.random.default_rng(1).normal(size=(4, 6))
     write_report(path, Report("A run", "de", "en", examples=[example], projection=project(sentences, states)))
     return path.as_uri()

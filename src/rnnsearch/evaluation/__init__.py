@@ -1,1 +1,3 @@
-"""What a trained system is worth: scores, plots, heat maps, alignments in the terminal, a report."""
+"""Evaluation of models: test-set scores, the report page, tuning of search settings, and scoring of sentence
+pairs.
+"""

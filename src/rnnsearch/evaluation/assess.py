@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.data.corpus import read_lines
-from rnnsearch.data.prepared import COUNTS, read_counts
+from rnnsearch.data.prepared import WORD_COUNTS_FILE, read_word_counts
 from rnnsearch.evaluation.corpus_scores import Evaluation, evaluate
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, check_range
 from rnnsearch.metrics.scores import References
@@ -146,8 +146,8 @@ def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] 
     """
     if text is not None:
         return count_words(read_lines(text))
-    counts_file = model / "data" / COUNTS
-    return read_counts(counts_file) if counts_file.is_file() else None
+    counts_file = model / "data" / WORD_COUNTS_FILE
+    return read_word_counts(counts_file) if counts_file.is_file() else None
 
 
 def record(model: Path, assessment: Assessment, set_name: str) -> bool:

@@ -1,5 +1,7 @@
-"""How well two sentences translate each other, by the models of both directions, and which pairs of a noisy corpus to
-keep: dual conditional cross-entropy filtering (Junczys-Dowmunt 2018)."""
+"""Scores of how well two sentences translate each other, to select pairs of a noisy corpus.
+
+Dual conditional cross-entropy filtering (Junczys-Dowmunt 2018), used by `rnnsearch filter` and from Python.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,30 @@ import numpy.typing as npt
 from rnnsearch.errors import ModelError
 from rnnsearch.translator.translator import Translator
 
-Numbers = npt.NDArray[np.float64]
+Scores = npt.NDArray[np.float64]
 
 
-def adequacy(entropies: Sequence[Sequence[float]]) -> Numbers:
-    """[pairs], from 1 (all directions are certain) down to 0, of cross-entropies a symbol [directions, pairs].
+def adequacy(entropies: Sequence[Sequence[float]]) -> Scores:
+    """Return scores [pairs] from 1, if all directions are certain, down to 0.
 
-    Of two directions it is exp(-(|H_f - H_r| + (H_f + H_r) / 2)): pairs that the models find improbable, or one of them
-    much more so than the other (Junczys-Dowmunt 2018, eq. 1 and 2). Of one it is exp(-H).
+    With two directions, the score is exp(-(|H_f - H_r| + (H_f + H_r) / 2)) (Junczys-Dowmunt 2018, eq. 1 and 2): it is
+    low if the models find a pair improbable, or if one of them finds it much less probable than the other. With one
+    direction, it is exp(-H).
+
+    Args:
+        entropies: Cross-entropies per token [directions, pairs].
     """
-    both = np.asarray(entropies, dtype=np.float64)
-    adequate: Numbers = np.exp(-(both.max(0) - both.min(0) + both.mean(0)))
-    return adequate
+    by_direction = np.asarray(entropies, dtype=np.float64)
+    scores: Scores = np.exp(-(by_direction.max(0) - by_direction.min(0) + by_direction.mean(0)))
+    return scores
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """Scores of sentence pairs, by a model from source to target, one from target to source, or both.
+    """Scores sentence pairs with a model from source to target, one from target to source, or both.
 
-    Errors: ModelError where there is none, or the two are not of one pair of languages.
+    Raises:
+        ModelError: If no model is given, or if the two are not for the same pair of languages.
     """
 
     forward: Translator | None = None
@@ -44,29 +51,39 @@ class PairScores:
 
     @property
     def model(self) -> Translator:
-        """The forward model, where there is one, else the reverse one."""
-        found = self.forward or self.reverse
-        assert found is not None
-        return found
+        """The forward model, or the reverse one if there is no other."""
+        model = self.forward or self.reverse
+        assert model is not None
+        return model
 
     def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """The `adequacy` of each pair; 0 of one with an empty side."""
-        whole = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, pair))]
-        texts = [sources[n] for n in whole], [targets[n] for n in whole]
+        """Return the `adequacy` of each pair; 0 if a sentence is empty."""
+        complete = []
+        for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            if source.strip() and target.strip():
+                complete.append(index)
+        complete_sources = [sources[index] for index in complete]
+        complete_targets = [targets[index] for index in complete]
         entropies = []
         if self.forward is not None:
-            entropies.append(self.forward.cross_entropies(*texts))
+            entropies.append(self.forward.cross_entropies(complete_sources, complete_targets))
         if self.reverse is not None:
-            entropies.append(self.reverse.cross_entropies(*reversed(texts)))
+            entropies.append(self.reverse.cross_entropies(complete_targets, complete_sources))
         scores = np.zeros(len(sources))
-        scores[whole] = adequacy(entropies)
+        scores[complete] = adequacy(entropies)
         return scores.tolist()
 
 
-def kept(scores: Numbers, share: float | None = None, threshold: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Which pairs [pairs] to keep: the best `share` of all, of equal ones the first, and of these the scores of
-    `threshold` and more; none of score 0."""
-    keep = (scores > 0) & (scores >= threshold)
+def kept(scores: Scores, share: float | None = None, threshold: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Return True for each pair to keep, [pairs]; pairs with score 0 are never kept.
+
+    Args:
+        scores: Scores of the pairs.
+        share: Fraction of all pairs to keep, best first; of equal scores, the first. None keeps all.
+        threshold: Minimum score.
+    """
+    is_kept = (scores > 0) & (scores >= threshold)
     if share is not None:
-        keep[np.argsort(-scores, kind="stable")[round(share * len(scores)) :]] = False
-    return keep
+        ranking = np.argsort(-scores, kind="stable")
+        is_kept[ranking[round(share * len(scores)) :]] = False
+    return is_kept

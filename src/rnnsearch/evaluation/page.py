@@ -1,7 +1,8 @@
-"""A run on one page: a self-contained HTML report, light or dark, for desk and phone.
+"""The report page: one self-contained HTML file about a run and its scores.
 
-Every part is optional and is left out where it was not given. The templates escape all text. The page loads nothing,
-and runs its own script alone, whose hash its policy names; without it the page has the same facts.
+`report.py` fills a `Report` from a model folder and an evaluation, and `write_report` renders it with the templates
+in `templates/`. Every part is optional. All text is escaped, and the page makes no requests: its content security
+policy allows only its own script, by hash, and without JavaScript it shows the same facts.
 """
 
 from __future__ import annotations
@@ -31,114 +32,117 @@ from rnnsearch.evaluation.corpus_scores import (
 from rnnsearch.evaluation.projection import Projection, scatter
 from rnnsearch.metrics.plots import figures
 from rnnsearch.metrics.plots.figures import DARK, LIGHT, Theme, render
-from rnnsearch.metrics.scores import check_lines, sentence_chrf, shown
+from rnnsearch.metrics.scores import check_lines, non_empty_classes, sentence_chrf
 from rnnsearch.systems.card import LearningStatistics, statistics_table
 from rnnsearch.translator.translation import Translation
 from rnnsearch.utils.files import write_bytes
 
-# Sentences that show what a system does: its best, median, worst and longest, by sentence chrF.
+Rows = list[list[str]]
+"""A table; the first row is the header."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A translation to show, and why it was chosen."""
+    """A translation to show."""
 
-    kind: str
-    """`best`, `median`, `worst` or `longest`."""
+    label: str
+    """Why it was chosen: `best`, `median`, `worst` or `longest`."""
     chrf: float
     translation: Translation
     reference: str
 
     @property
-    def drawn(self) -> bool:
-        """Whether there is attention to draw."""
+    def has_attention(self) -> bool:
+        """True if there are attention weights to draw."""
         attention = self.translation.word_attention
         return attention is not None and attention.size > 0
 
 
-def choose(translations: Sequence[Translation], references: Sequence[str]) -> list[Example]:
-    """The best, median, worst and longest translations, no sentence twice; empty ones are passed over.
+def choose_examples(translations: Sequence[Translation], references: Sequence[str]) -> list[Example]:
+    """Return the best, median and worst translations by sentence chrF, and the longest, without duplicates.
 
-    The best is the longest of those with the highest chrF, for a perfect "Yes." shows little. A test set of
-    fewer sentences gives fewer examples.
-    Errors: DataError for different numbers of lines, or none.
+    Pairs with an empty sentence are skipped, and a small test set has fewer examples. Of several translations with
+    the highest chrF, the best is the longest: a perfect "Yes." shows little.
+
+    Raises:
+        DataError: If the numbers of lines differ or are 0.
     """
     check_lines([t.text for t in translations], references)
-    words = [len(t.source_words) for t in translations]
-    usable = [n for n in range(len(words)) if words[n] and references[n].strip()]
+    num_words = [len(t.source_words) for t in translations]
+    usable = [n for n in range(len(translations)) if num_words[n] and references[n].strip()]
     chrf = {n: sentence_chrf(translations[n].text, references[n]) for n in usable}
-    ranked = sorted(usable, key=lambda n: (-round(chrf[n], 6), -words[n], n))
-    wanted = {
-        "best": ranked,
-        "median": ranked[len(ranked) // 2 :] + ranked[: len(ranked) // 2][::-1],
-        "worst": ranked[::-1],
-        "longest": sorted(usable, key=lambda n: (-words[n], n)),
+    ranking = sorted(usable, key=lambda n: (-round(chrf[n], 6), -num_words[n], n))
+    middle = len(ranking) // 2
+    candidates = {
+        "best": ranking,
+        "median": ranking[middle:] + ranking[:middle][::-1],
+        "worst": ranking[::-1],
+        "longest": sorted(usable, key=lambda n: (-num_words[n], n)),
     }
-    chosen: dict[int, str] = {}
-    for kind, order in wanted.items():
-        free = (n for n in order if n not in chosen)
-        chosen |= dict.fromkeys(list(free)[:1], kind)
-    return [Example(kind, chrf[n], translations[n], references[n]) for n, kind in chosen.items()]
-
-
-Rows = list[list[str]]
-"""A table's, the first of them its head."""
+    labels: dict[int, str] = {}
+    for label, order in candidates.items():
+        first_unused = next((n for n in order if n not in labels), None)
+        if first_unused is not None:
+            labels[first_unused] = label
+    return [Example(label, chrf[n], translations[n], references[n]) for n, label in labels.items()]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What goes on the page. `evaluations` has the system itself first, then others to set beside it."""
+    """Content of the page."""
 
     title: str
     source_language: str = ""
-    """Language codes, so that the browser picks fitting fonts."""
+    """Language code of the source, for the browser's choice of fonts; likewise `target_language`."""
     target_language: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What the model is: sizes, data, licence, attribution."""
+    """Facts about the model: sizes, data, licence, attribution."""
     evaluations: Sequence[Evaluation] = ()
+    """Scores of the system itself, then of others to compare with."""
     log: Sequence[Mapping[str, Any]] = ()
     """Rows of the training log: `update`, and any of `train_nll`, `dev_nll`, `dev_bleu`."""
     statistics: Sequence[LearningStatistics] = ()
     examples: Sequence[Example] = ()
-    replaced: Rows = field(default_factory=list)
-    """What stands for unknown words in the translations, and from where; empty without any."""
+    replacements: Rows = field(default_factory=list)
+    """Table of the replacements of unknown words in the translations, or empty."""
     projection: Projection | None = None
-    """Encoder states of chosen source sentences."""
+    """Encoder states of source sentences."""
     cleaning: Mapping[str, int] = field(default_factory=dict)
-    """Left-out training pairs by reason."""
-    read: int | None = None
-    """Pairs of the corpus, before cleaning."""
-    kept: int | None = None
-    """Pairs that were trained on."""
+    """Number of removed training pairs by reason."""
+    pairs_read: int | None = None
+    """Number of pairs of the corpus before cleaning."""
+    pairs_kept: int | None = None
+    """Number of training pairs."""
     config: str = ""
     """The resolved run file."""
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write the page, whole or not at all. Errors: RnnsearchError where it cannot be written."""
+    """Write the page atomically; raise RnnsearchError if it cannot be written."""
     write_bytes(path, to_html(report).encode("utf-8", errors="replace"))
 
 
 def to_html(report: Report) -> str:
-    """The page as text."""
-    pages = Environment(
+    """Return the page as text."""
+    environment = Environment(
         loader=PackageLoader("rnnsearch.evaluation"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for known in (grey, percentages, paper_table, comparison_table, confidence_table, statistics_table):
-        pages.filters[known.__name__] = known
-    files = resources.files("rnnsearch.evaluation") / "templates"
-    style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    return pages.get_template("report.html").render(
+    for function in (grey, percentages, paper_table, comparison_table, confidence_table, statistics_table):
+        environment.filters[function.__name__] = function
+    templates = resources.files("rnnsearch.evaluation") / "templates"
+    style = (templates / "report.css").read_text(encoding="utf-8")
+    script = (templates / "report.js").read_text(encoding="utf-8")
+    return environment.get_template("report.html").render(
         report=report,
-        by_length=_lengths(report.evaluations),
-        rare_words=_rare_words(report.evaluations),
+        by_length=_chart_bleu_by_length(report.evaluations),
+        rare_words=_chart_rare_words(report.evaluations),
         dots=None if report.projection is None else scatter(report.projection),
-        curves=_plot(lambda theme: figures.curves(report.log, theme)),
-        cleaning=_cleaning(report),
+        curves=_plot(lambda theme: figures.plot_learning_curves(report.log, theme)),
+        cleaning=_cleaning_table(report),
         style=Markup(style),
         script=Markup(script),
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
@@ -147,7 +151,7 @@ def to_html(report: Report) -> str:
 
 
 class Plot(NamedTuple):
-    """A figure in two themes, each as a data URI; width and height in the page's pixels."""
+    """A figure in a light and a dark theme, as data URIs; width and height in CSS pixels."""
 
     light: str
     dark: str
@@ -155,65 +159,76 @@ class Plot(NamedTuple):
     height: int
 
 
-class Charted(NamedTuple):
-    """A plot and the table of the same numbers."""
+class Chart(NamedTuple):
+    """A plot and a table of the same values."""
 
     plot: Plot | None
     rows: Rows
 
 
 def _plot(draw: Callable[[Theme], Figure | None]) -> Plot | None:
-    light, dark = draw(LIGHT), draw(DARK)
+    """Draw a figure in both themes; return None if there is nothing to draw."""
+    light = draw(LIGHT)
+    dark = draw(DARK)
     if light is None or dark is None:
         return None
-    width, height = (round(float(side) * 100) for side in light.get_size_inches())
-    return Plot(_data_uri(light), _data_uri(dark), width, height)
+    width, height = light.get_size_inches()
+    return Plot(_data_uri(light), _data_uri(dark), round(float(width) * 100), round(float(height) * 100))
 
 
 def _data_uri(figure: Figure) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(render(figure, "svg")).decode("ascii")
 
 
-def _lengths(evaluations: Sequence[Evaluation]) -> Charted | None:
+def _chart_bleu_by_length(evaluations: Sequence[Evaluation]) -> Chart | None:
     systems = {e.name: e.lengths for e in evaluations if e.lengths}
     if not systems:
         return None
     rows = [["Source words", "Sentences", *(systems if len(systems) > 1 else ["BLEU"])]]
     for n, bucket in enumerate(next(iter(systems.values()))):
-        # Other systems have the same buckets where they were given the same sources.
-        scores = [f"{others[n].bleu:.1f}" if n < len(others) else "-" for others in systems.values()]
-        rows.append([bucket.label, f"{bucket.sentences:,}", *scores])
-    return Charted(_plot(lambda theme: figures.plot_bleu_by_length(systems, theme)), rows)
+        row = [bucket.label, f"{bucket.sentences:,}"]
+        for buckets in systems.values():
+            # All systems have the same buckets if they translated the same sources.
+            row.append(f"{buckets[n].bleu:.1f}" if n < len(buckets) else "-")
+        rows.append(row)
+    return Chart(_plot(lambda theme: figures.plot_bleu_by_length(systems, theme)), rows)
 
 
-def _rare_words(evaluations: Sequence[Evaluation]) -> Charted | None:
+def _chart_rare_words(evaluations: Sequence[Evaluation]) -> Chart | None:
     classes = evaluations[0].rare_words if evaluations else ()
-    if not shown(classes):
+    if not non_empty_classes(classes):
         return None
-    return Charted(_plot(lambda theme: figures.plot_rare_words(classes, theme)), rare_words_table(classes))
+    return Chart(_plot(lambda theme: figures.plot_rare_words(classes, theme)), rare_words_table(classes))
 
 
-def _cleaning(report: Report) -> Rows | None:
+def _cleaning_table(report: Report) -> Rows | None:
+    """Return the numbers of removed and remaining training pairs, with percentages if all numbers are known."""
     if not report.cleaning:
         return None
-    left_out = sum(report.cleaning.values())
-    counts = [*report.cleaning.items(), ("left out in all", left_out)]
-    if report.read is None or report.kept is None:
-        return [["Why pairs were left out", "Pairs"], *([name, f"{count:,}"] for name, count in counts)]
-    held_out = report.read - left_out - report.kept
-    counts += [("held out for dev and test", held_out)] if held_out > 0 else []
-    counts += [("trained on", report.kept), ("read", report.read)]
-    rows = [[name, f"{count:,}", f"{100 * count / max(report.read, 1):.1f} %"] for name, count in counts]
-    return [["Why pairs were left out", "Pairs", "Share"], *rows]
+    removed = sum(report.cleaning.values())
+    counts = [*report.cleaning.items(), ("removed in all", removed)]
+    if report.pairs_read is None or report.pairs_kept is None:
+        return [["Reason for removal", "Pairs"], *([name, f"{count:,}"] for name, count in counts)]
+    held_out = report.pairs_read - removed - report.pairs_kept
+    if held_out > 0:
+        counts.append(("held out for dev and test", held_out))
+    counts += [("trained on", report.pairs_kept), ("read", report.pairs_read)]
+    rows = [["Reason for removal", "Pairs", "Percentage"]]
+    for name, count in counts:
+        rows.append([name, f"{count:,}", f"{100 * count / max(report.pairs_read, 1):.1f} %"])
+    return rows
 
 
 def percentages(attention: NDArray[np.floating[Any]]) -> str:
-    """Attention [I, J] for the page's script: whole percents, rows parted by `;`."""
-    whole = np.rint(100 * np.clip(attention, 0.0, 1.0)).astype(int)
-    return ";".join(" ".join(map(str, row)) for row in whole.tolist())
+    """Return attention weights [I, J] for the page's script: whole percentages, rows separated by `;`."""
+    rounded = np.rint(100 * np.clip(attention, 0.0, 1.0)).astype(int)
+    return ";".join(" ".join(map(str, row)) for row in rounded.tolist())
 
 
 def grey(weight: float) -> str:
-    """A cell's colour; near-black ones, most of a long sentence's, are left to the style sheet's black."""
+    """Return the colour of a heat map's cell, or "" for weights near 0, to which the style sheet gives black.
+
+    Most cells of a long sentence are near 0, so that this keeps the page small.
+    """
     level = round(255 * min(max(weight, 0.0), 1.0))
     return f"#{level:02x}{level:02x}{level:02x}" if level > 2 else ""

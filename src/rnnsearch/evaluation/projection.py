@@ -1,6 +1,7 @@
-"""Encoder states of chosen sentences on a plane: do sentences that mean the same lie together?
+"""Encoder states of sentences, projected onto a plane: are sentences with the same meaning close to each other?
 
-After figure 2 of Sutskever, Vinyals & Le (2014).
+After Sutskever et al. 2014, figure 2. `similar_sentences` chooses groups of sentences if the user names none,
+`project` computes their principal components, and `scatter` lays the points out for the report.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from numpy.typing import NDArray
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.words import count_words
 
-LEAST = 3
-"""Sentences that a plane needs: two are always on a line."""
-GROUPS, MEMBERS = 6, 6
-"""Groups of similar sentences, and sentences of each, where the user names none."""
-_CANDIDATES = 2000
-_WORDS = (4, 20)
-"""Fewest and most words of a sentence that is chosen by itself."""
-_APART = 0.3
-"""Two groups' first sentences are less alike than this (cosine)."""
+MIN_SENTENCES = 3
+"""Number of sentences from which on a plane says something; two are always on a line."""
+NUM_GROUPS = 6
+GROUP_SIZE = 6
+MAX_CANDIDATES = 2000
+MIN_WORDS = 4
+MAX_WORDS = 20
+"""Length limits of sentences that are chosen automatically."""
+MAX_GROUP_SIMILARITY = 0.3
+"""Upper limit of the cosine similarity between the first sentences of two groups."""
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """A sentence to show and the group that gives it its colour; an empty name is a group too."""
+class GroupedSentence:
+    """A sentence and the name of its group, which determines its colour; the empty name is a group, too."""
 
     sentence: str
     group: str = ""
@@ -37,175 +39,203 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Projection:
-    """Sentences as points."""
+    """Sentences as points in the plane."""
 
-    sentences: tuple[Grouped, ...]
+    sentences: tuple[GroupedSentence, ...]
     points: NDArray[np.float64]
-    """[N, 2]"""
-    explained: tuple[float, float]
-    """The share of the states' variance along each axis."""
+    """Coordinates [N, 2]."""
+    variance_fractions: tuple[float, float]
+    """Fraction of the states' variance along each axis."""
 
     @property
     def groups(self) -> list[str]:
-        """The groups' names in order of appearance."""
+        """Names of the groups in order of appearance."""
         return list(dict.fromkeys(s.group for s in self.sentences))
 
 
-def project(sentences: Sequence[Grouped], states: NDArray[np.floating[Any]]) -> Projection:
-    """The two directions in which the sentences' states [N, H] differ most.
+def project(sentences: Sequence[GroupedSentence], states: NDArray[np.floating[Any]]) -> Projection:
+    """Project the states [N, H] of sentences onto their first two principal components.
 
-    Errors: RnnsearchError for fewer than three sentences, another number of states, or states that are not finite.
+    Raises:
+        RnnsearchError: If there are fewer than three sentences, another number of states, or values that are not
+            finite.
     """
-    if len(sentences) < LEAST:
-        raise RnnsearchError(f"a map of encoder states must have at least {LEAST} sentences; got {len(sentences)}")
+    if len(sentences) < MIN_SENTENCES:
+        raise RnnsearchError(
+            f"a map of encoder states must have at least {MIN_SENTENCES} sentences; got {len(sentences)}"
+        )
     if states.shape[0] != len(sentences) or not np.isfinite(states).all():
         raise RnnsearchError(
-            f"states must be one finite vector a sentence ({len(sentences)}); got shape {list(states.shape)}"
+            f"states must be one finite vector per sentence ({len(sentences)}); got shape {list(states.shape)}"
         )
-    points, explained = principal_components(states, 2)
-    return Projection(tuple(sentences), points, (float(explained[0]), float(explained[1])))
+    points, fractions = principal_components(states, 2)
+    return Projection(tuple(sentences), points, (float(fractions[0]), float(fractions[1])))
 
 
 def principal_components(
     states: NDArray[np.floating[Any]], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coordinates [N, count] along the directions of largest variance, largest first, and each one's share of it.
+    """Return coordinates [N, count] along the directions of largest variance, and each one's fraction of the
+    variance.
 
-    With X the centred states, the eigenvectors u of X X^T (N x N, small where states are long) with eigenvalues v give
-    the coordinates u sqrt(v): those of the singular value decomposition of X. A direction's sign, which is free, is
-    such that its farthest point is positive. Directions that the states do not have are zero.
+    For centred states X, the eigenvectors u of X X^T (N x N, which is small if the states are long) with eigenvalues
+    v give the coordinates u sqrt(v), like the singular value decomposition of X. The sign of a direction is
+    arbitrary; it is chosen such that the farthest point is positive. Directions beyond the rank of X are zero.
     """
     centred = states.astype(np.float64) - states.astype(np.float64).mean(axis=0)
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    values, vectors = np.clip(values[::-1], 0.0, None), vectors[:, ::-1]
-    total = values.sum()
+    eigenvalues, eigenvectors = np.linalg.eigh(centred @ centred.T)
+    # From ascending to descending order; rounding can make zeros negative.
+    eigenvalues = np.clip(eigenvalues[::-1], 0.0, None)
+    eigenvectors = eigenvectors[:, ::-1]
+    total = eigenvalues.sum()
     points = np.zeros((len(states), count))
-    explained = np.zeros(count)
-    for n in range(min(count, len(values))):
-        if values[n] > 1e-12 * max(total, np.finfo(np.float64).tiny):
-            direction = vectors[:, n] * np.sqrt(values[n])
-            points[:, n] = direction * np.sign(direction[np.abs(direction).argmax()])
-            explained[n] = values[n] / total
-    return points, explained
+    fractions = np.zeros(count)
+    for n in range(min(count, len(eigenvalues))):
+        if eigenvalues[n] > 1e-12 * max(total, np.finfo(np.float64).tiny):
+            coordinates = eigenvectors[:, n] * np.sqrt(eigenvalues[n])
+            points[:, n] = coordinates * np.sign(coordinates[np.abs(coordinates).argmax()])
+            fractions[n] = eigenvalues[n] / total
+    return points, fractions
 
 
-def similar_sentences(sentences: Sequence[str], groups: int = GROUPS, members: int = MEMBERS) -> list[Grouped]:
-    """Groups of sentences that share many words, the sentences of each the most alike; named by what they share.
+def similar_sentences(
+    sentences: Sequence[str], num_groups: int = NUM_GROUPS, group_size: int = GROUP_SIZE
+) -> list[GroupedSentence]:
+    """Return groups of the most similar sentences, each named after the words that its sentences share.
 
-    Chosen among the first 2,000 different sentences of 4 to 20 words. Words are compared without case and weigh
-    log(sentences / sentences with the word). Fewer and smaller groups come of fewer sentences.
+    The groups are chosen among the first 2,000 different sentences of 4 to 20 words. The similarity is the cosine of
+    vectors of lower-cased words, weighted by inverse document frequency. Few sentences give fewer and smaller groups.
     """
-    texts = [s for s in dict.fromkeys(sentences) if _WORDS[0] <= len(s.split()) <= _WORDS[1]][:_CANDIDATES]
+    texts = [s for s in dict.fromkeys(sentences) if MIN_WORDS <= len(s.split()) <= MAX_WORDS][:MAX_CANDIDATES]
     if not texts:
         return []
-    weights, names = _weighted_words(texts)
-    similarity = weights @ weights.T
+    vectors, vocabulary = _tf_idf(texts)
+    similarity = vectors @ vectors.T  # [texts, texts]
     np.fill_diagonal(similarity, 0.0)
-    near = np.sort(similarity, axis=1)[:, -(members - 1) :].mean(axis=1)
-    free = np.ones(len(texts), dtype=bool)
-    chosen: list[Grouped] = []
-    for _ in range(groups):
-        if not (free & (near > 0)).any():
+    # How similar each sentence is to its nearest ones: the best starts of groups.
+    density = np.sort(similarity, axis=1)[:, -(group_size - 1) :].mean(axis=1)
+    available = np.ones(len(texts), dtype=bool)
+    chosen: list[GroupedSentence] = []
+    for _ in range(num_groups):
+        if not (available & (density > 0)).any():
             break
-        first = int(np.where(free, near, -1.0).argmax())
-        order = np.argsort(np.where(free, -similarity[first], np.inf), kind="stable")
-        rest = [int(n) for n in order if free[n] and n != first and similarity[first, n] > 0][: members - 1]
-        group = [first, *rest]
-        name = _shared(weights[group], names)
-        chosen += [Grouped(texts[n], name) for n in group]
-        free[group] = False
-        free &= similarity[first] < _APART
+        first = int(np.where(available, density, -1.0).argmax())
+        group = [first]
+        for n in np.argsort(np.where(available, -similarity[first], np.inf), kind="stable").tolist():
+            if len(group) < group_size and available[n] and n != first and similarity[first, n] > 0:
+                group.append(n)
+        name = _shared_words(vectors[group], vocabulary)
+        chosen += [GroupedSentence(texts[n], name) for n in group]
+        available[group] = False
+        available &= similarity[first] < MAX_GROUP_SIMILARITY
     return chosen
 
 
-def _weighted_words(texts: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
-    """Unit vectors [sentences, words] of the words' weights, and the words."""
+def _tf_idf(texts: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
+    """Return unit vectors [texts, words] with the weight log(texts / texts with the word), and the words."""
     bags = [count_words([text.lower()]) for text in texts]
-    names = sorted(set().union(*bags))
-    column = {word: n for n, word in enumerate(names)}
-    has = np.zeros((len(texts), len(names)))
+    vocabulary = sorted(set().union(*bags))
+    column = {word: n for n, word in enumerate(vocabulary)}
+    contains = np.zeros((len(texts), len(vocabulary)))
     for row, bag in enumerate(bags):
-        has[row, [column[word] for word in bag]] = 1.0
-    weights = has * np.log(len(texts) / np.maximum(has.sum(axis=0), 1.0))
-    return weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9), names
+        contains[row, [column[word] for word in bag]] = 1.0
+    weights = contains * np.log(len(texts) / np.maximum(contains.sum(axis=0), 1.0))
+    return weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9), vocabulary
 
 
-def _shared(weights: NDArray[np.float64], names: list[str]) -> str:
-    """Up to three words that most of the sentences share, the weightiest first."""
-    common = (weights > 0).sum(axis=0) * 2 > len(weights)
-    sums = np.where(common, weights.sum(axis=0), 0.0)
-    order = np.argsort(-sums, kind="stable")[:3]
-    words = [names[n] for n in order if sums[n] > sums.max() / 2]  # of little weight: "a", "the"
-    return ", ".join(words or [names[int(weights.sum(axis=0).argmax())]])
+def _shared_words(vectors: NDArray[np.float64], vocabulary: list[str]) -> str:
+    """Return up to three words that most of the sentences share, highest weight first."""
+    is_common = (vectors > 0).sum(axis=0) * 2 > len(vectors)
+    total = np.where(is_common, vectors.sum(axis=0), 0.0)
+    order = np.argsort(-total, kind="stable")[:3]
+    words = [vocabulary[n] for n in order if total[n] > total.max() / 2]  # without words of low weight ("a", "the")
+    return ", ".join(words or [vocabulary[int(vectors.sum(axis=0).argmax())]])
 
 
-# Sentences on a plane, laid out for the report: where each dot and each sentence beside its dot stands.
+# Layout of the scatter plot in the report, in the units of the template's SVG.
 
-_WIDTH, _HEIGHT, _EDGE = 640, 400, 26
-"""The template's frame, and how far from it dots stay."""
-_NAMED = 12
-"""Up to this many sentences, each stands beside its dot, as in the paper's figure."""
-_SHORT = 42
-_LETTER, _LINE = 6.6, 15
-"""About how wide a letter and how high a line of a sentence beside its dot is."""
+_WIDTH = 640
+_HEIGHT = 400
+_MARGIN = 26
+"""Distance of the dots from the frame."""
+_MAX_CAPTIONED_DOTS = 12
+"""Number of sentences up to which captions are printed next to the dots, as in the paper's figure."""
+_MAX_CAPTION_LENGTH = 42
+_CHARACTER_WIDTH = 6.6
+_LINE_HEIGHT = 15
+_CAPTION_DISTANCE = 11
+_DOT_RADIUS = 8
 
 
 class Caption(NamedTuple):
-    """A sentence, cut, beside its dot: right (1) or left (-1) of it, and so far down."""
+    """A shortened sentence next to its dot."""
 
     text: str
     side: int
+    """1 if it is to the right of the dot, -1 to the left."""
     down: int
+    """Offset downwards."""
 
 
 class Dot(NamedTuple):
-    """A sentence's place; `group` is the number of its group."""
+    """A sentence in the plot."""
 
     x: float
     y: float
     sentence: str
     group: int
+    """Index of the group."""
     caption: Caption | None
 
 
 def scatter(projection: Projection) -> list[Dot]:
-    """The dots of a projection."""
-    places, sentences = _places(projection.points), [s.sentence for s in projection.sentences]
-    captions = _captions(sentences, places) if len(places) <= _NAMED else [None] * len(places)
-    groups = [projection.groups.index(s.group) for s in projection.sentences]
-    rows = zip(places, sentences, groups, captions, strict=True)
-    return [Dot(x, y, sentence, group, text) for (x, y), sentence, group, text in rows]
+    """Return the dots of a projection."""
+    positions = _scale(projection.points)
+    sentences = [s.sentence for s in projection.sentences]
+    captions: Sequence[Caption | None] = [None] * len(sentences)
+    if len(sentences) <= _MAX_CAPTIONED_DOTS:
+        captions = _place_captions(sentences, positions)
+    groups = projection.groups
+    dots = []
+    for (x, y), grouped, caption in zip(positions, projection.sentences, captions, strict=True):
+        dots.append(Dot(x, y, grouped.sentence, groups.index(grouped.group), caption))
+    return dots
 
 
-def _places(points: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Points in the picture, both axes in one scale, so that distances are true."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    whole = np.array([_WIDTH, _HEIGHT])
-    scale = float(((whole - 2 * _EDGE) / np.maximum(high - low, 1e-9)).min())
-    placed = (points - (low + high) / 2) * scale * np.array([1.0, -1.0]) + whole / 2
-    return [(float(x), float(y)) for x, y in placed]
+def _scale(points: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Scale points to the frame; both axes have the same scale, so that distances are comparable."""
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    frame = np.array([_WIDTH, _HEIGHT])
+    scale = float(((frame - 2 * _MARGIN) / np.maximum(high - low, 1e-9)).min())
+    scaled = (points - (low + high) / 2) * scale * np.array([1.0, -1.0]) + frame / 2  # y points downwards
+    return [(float(x), float(y)) for x, y in scaled]
 
 
-def _captions(sentences: Sequence[str], places: Sequence[tuple[float, float]]) -> list[Caption | None]:
-    """Sentences beside their dots, where they cover neither each other nor another dot; else only in the tooltip."""
-    taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
-    found: list[Caption | None] = []
-    for n, (sentence, (x, y)) in enumerate(zip(sentences, places, strict=True)):
-        text = sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
-        width = _LETTER * len(text)
-        for side, down in product((-1, 1) if x > _WIDTH / 2 else (1, -1), (0, -_LINE, _LINE, -2 * _LINE, 2 * _LINE)):
-            left = x + 11 if side > 0 else x - 11 - width
-            box = (left, y + down - _LINE / 2, left + width, y + down + _LINE / 2)
-            others = (*taken[:n], *taken[n + 1 :])
-            if left >= 0 and left + width <= _WIDTH and not any(_overlap(box, other) for other in others):
-                taken.append(box)
-                found.append(Caption(text, side, down))
+def _place_captions(sentences: Sequence[str], positions: Sequence[tuple[float, float]]) -> list[Caption | None]:
+    """Return a caption per dot that overlaps neither a dot nor another caption, or None if there is no space."""
+    r = _DOT_RADIUS
+    boxes = [(x - r, y - r, x + r, y + r) for x, y in positions]
+    captions: list[Caption | None] = []
+    for n, (sentence, (x, y)) in enumerate(zip(sentences, positions, strict=True)):
+        text = sentence if len(sentence) <= _MAX_CAPTION_LENGTH else sentence[: _MAX_CAPTION_LENGTH - 1] + "…"
+        width = _CHARACTER_WIDTH * len(text)
+        sides = (-1, 1) if x > _WIDTH / 2 else (1, -1)
+        offsets = (0, -_LINE_HEIGHT, _LINE_HEIGHT, -2 * _LINE_HEIGHT, 2 * _LINE_HEIGHT)
+        other_boxes = (*boxes[:n], *boxes[n + 1 :])
+        for side, down in product(sides, offsets):
+            left = x + _CAPTION_DISTANCE if side > 0 else x - _CAPTION_DISTANCE - width
+            box = (left, y + down - _LINE_HEIGHT / 2, left + width, y + down + _LINE_HEIGHT / 2)
+            is_inside = left >= 0 and left + width <= _WIDTH
+            if is_inside and not any(_overlap(box, other) for other in other_boxes):
+                boxes.append(box)
+                captions.append(Caption(text, side, down))
                 break
         else:
-            found.append(None)
-    return found
+            captions.append(None)
+    return captions
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether two boxes (left, top, right, bottom) have a point in common."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Return True if two boxes (left, top, right, bottom) have a point in common."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

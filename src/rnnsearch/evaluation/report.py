@@ -1,4 +1,8 @@
-"""The report: what an evaluation and a model folder know, gathered as plain values for `evaluate.page`."""
+"""Report folders: collects what an evaluation and a model folder contain, and writes it.
+
+`write_assessment` serves `rnnsearch evaluate --report` and the demo, `write_run_report` serves `rnnsearch report`.
+Both fill a `page.Report`.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +16,39 @@ from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.evaluation.assess import Assessment
 from rnnsearch.evaluation.corpus_scores import Evaluation
-from rnnsearch.evaluation.page import Report, choose, write_report
-from rnnsearch.evaluation.projection import LEAST, Grouped, project, similar_sentences
-from rnnsearch.metrics.plots.figures import write_plot
+from rnnsearch.evaluation.page import Report, choose_examples, write_report
+from rnnsearch.evaluation.projection import MIN_SENTENCES, GroupedSentence, project, similar_sentences
+from rnnsearch.metrics.plots.figures import write_bleu_by_length
 from rnnsearch.metrics.scores import CorpusScore
-from rnnsearch.systems.card import SCORES, measured, origin, statistics, training_facts
+from rnnsearch.systems.card import SCORES_FILE, load_origin, load_scores, load_training_facts, statistics
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.translator.translator import Translator
-from rnnsearch.utils.files import require_file_place, require_folder_place, write_json, write_text
+from rnnsearch.utils.files import require_writable_file, require_writable_folder, write_json, write_text
 
-SHOWN = 40
-"""Words that stand for unknown ones, at most."""
+MAX_REPLACEMENTS = 40
+"""Number of rows of the table of replaced unknown words."""
 
 
-def require_places(report: Path | None, scores: Path | None) -> None:
-    """Whether the report's folder and the file of scores can be written, before there is anything to write.
+def require_writable_outputs(report: Path | None, scores: Path | None) -> None:
+    """Check that the report folder and the file of scores can be written, before anything is computed.
 
-    Errors: ModelError where a model folder would lose what it keeps in `scores.json`; RnnsearchError for a folder in
-    the place of a file, and a file in that of a folder.
+    Raises:
+        ModelError: If a model folder would lose its own `scores.json`.
+        RnnsearchError: If there is a file in place of the folder, or a folder in place of the file.
     """
     if report is not None:
-        require_folder_place(report)
+        require_writable_folder(report)
         if (report / CONFIG).is_file():
-            what = f"must not be a model folder, whose {SCORES} the report's would replace; name a folder in it"
-            raise ModelError(f"{report}: {what}")
+            raise ModelError(
+                f"{report}: must not be a model folder, because the report would overwrite its {SCORES_FILE}; "
+                "name a folder inside it"
+            )
     if scores is not None:
-        require_file_place(scores)
-        whole = scores.resolve()
-        if whole.name == SCORES and (whole.parent / CONFIG).is_file():
-            what = "must not be the file in which a model folder keeps what was measured; name another"
-            raise ModelError(f"{scores}: {what}")
+        require_writable_file(scores)
+        path = scores.resolve()
+        if path.name == SCORES_FILE and (path.parent / CONFIG).is_file():
+            raise ModelError(f"{scores}: must not be the {SCORES_FILE} of a model folder; name another file")
 
 
 def write_assessment(
@@ -51,113 +57,129 @@ def write_assessment(
     model: Path,
     assessment: Assessment,
     set_name: str,
-    shown: Sequence[Grouped] | None = None,
+    sentences: Sequence[GroupedSentence] | None = None,
 ) -> Path:
-    """Write translations, scores, plots, heat maps and the report page into `folder`; returns the page's path.
+    """Write translations, scores, plots, heat maps and the report page, and return the page's path.
 
-    `shown`: source sentences whose encoder states are drawn (`read_grouped`); without them, similar ones of the set.
+    Args:
+        folder: Folder to write.
+        translator: The model that was evaluated.
+        model: Its folder, for facts about its training.
+        assessment: The evaluation.
+        set_name: Name of the test set.
+        sentences: Source sentences whose encoder states are plotted (see `read_grouped_sentences`); None chooses
+            similar sentences of the test set.
     """
     write_text(folder / "translations.txt", "".join(f"{one_line(t.text)}\n" for t in assessment.translations))
-    write_json(folder / SCORES, assessment.scores(set_name))
+    write_json(folder / SCORES_FILE, assessment.scores(set_name))
     if assessment.evaluation.lengths:
-        write_plot({assessment.evaluation.name: assessment.evaluation.lengths}, folder)
-    examples = choose(assessment.translations, assessment.references)
+        write_bleu_by_length({assessment.evaluation.name: assessment.evaluation.lengths}, folder)
+    examples = choose_examples(assessment.translations, assessment.references)
     for example in examples:
-        if example.drawn:
-            example.translation.plot(folder / f"attention-{example.kind}.png")
-    chosen = similar_sentences(assessment.sources) if shown is None else shown
+        if example.has_attention:
+            example.translation.plot(folder / f"attention-{example.label}.png")
+    plotted = similar_sentences(assessment.sources) if sentences is None else sentences
     projection = None
-    if shown is not None or (len(chosen) >= LEAST and translator.system.can("states")):
-        projection = project(chosen, translator.states([s.sentence for s in chosen]))
-    facts = {
-        **_sizes(translator.parameters, translator.languages, (len(translator.source), len(translator.target))),
-        "Search": assessment.search,
-    }
-    report = _of_run(training_facts(model), model, translator.languages, facts, [assessment.evaluation])
+    if sentences is not None or (len(plotted) >= MIN_SENTENCES and translator.system.can("states")):
+        projection = project(plotted, translator.states([s.sentence for s in plotted]))
+    vocabulary_sizes = (len(translator.source), len(translator.target))
+    facts = _size_facts(translator.parameters, translator.languages, vocabulary_sizes) | {"Search": assessment.search}
+    report = _run_report(load_training_facts(model), model, translator.languages, facts, [assessment.evaluation])
     page = folder / "report.html"
-    replaced = _replaced(assessment.translations)
-    write_report(page, replace(report, examples=examples, replaced=replaced, projection=projection))
+    replacements = _replacements_table(assessment.translations)
+    write_report(page, replace(report, examples=examples, replacements=replacements, projection=projection))
     return page
 
 
 def write_run_report(model: Path, page: Path) -> None:
-    """Write the page of a run alone: its curves, data, settings and what was measured of it; nothing is translated.
+    """Write the page of a run from its folder: learning curves, data, settings and recorded scores.
 
-    Errors: ModelError for a folder without a run.
+    Raises:
+        ModelError: If the folder has no run with an evaluation.
     """
-    training = training_facts(model)
+    training = load_training_facts(model)
     if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
-    facts = _sizes(training["parameters"], training["pair"], training["vocabulary"])
-    evaluations = [
-        Evaluation(
-            f"{row['set']}, {row['search']}", row["sentences"], tuple(CorpusScore(**one) for one in row["scores"])
-        )
-        for row in measured(model)
-    ]
-    write_report(page, _of_run(training, model, training["pair"], facts, evaluations))
+    facts = _size_facts(training["parameters"], training["pair"], training["vocabulary"])
+    evaluations = []
+    for row in load_scores(model):
+        scores = tuple(CorpusScore(**score) for score in row["scores"])
+        evaluations.append(Evaluation(f"{row['set']}, {row['search']}", row["sentences"], scores))
+    write_report(page, _run_report(training, model, training["pair"], facts, evaluations))
 
 
-def read_grouped(path: Path) -> list[Grouped]:
-    """The sentences of a file, one a line, after a tab the group that gives one its colour. Empty lines are left out.
+def read_grouped_sentences(path: Path) -> list[GroupedSentence]:
+    """Read sentences, one per line, each optionally followed by a tab and the name of its group; skip empty lines.
 
-    Errors: DataError for a missing file or too few sentences.
+    Raises:
+        DataError: If the file is missing or has too few sentences.
     """
     rows = [line.partition("\t") for line in read_lines(path)]
-    sentences = [Grouped(sentence.strip(), group.strip()) for sentence, _, group in rows if sentence.strip()]
-    if len(sentences) < LEAST:
-        raise DataError(f"{path}: must have at least {LEAST} sentences to draw; got {len(sentences)}")
+    sentences = [GroupedSentence(sentence.strip(), group.strip()) for sentence, _, group in rows if sentence.strip()]
+    if len(sentences) < MIN_SENTENCES:
+        raise DataError(f"{path}: must have at least {MIN_SENTENCES} sentences to draw; got {len(sentences)}")
     return sentences
 
 
-def _replaced(translations: Sequence[Translation]) -> list[list[str]]:
-    """The source words that unknown words stood for, what stands in their place, and by what."""
-    counts = Counter(
-        (one.source, target.text[slice(*target.offsets[one.token])], one.by)
-        for target in (t.by_attention.target for t in translations)
-        for one in target.replaced
-        if target.offsets[one.token][0] < target.offsets[one.token][1]  # of several for one entry the first
-    )
+def _replacements_table(translations: Sequence[Translation]) -> list[list[str]]:
+    """Return the most frequent replacements of unknown words, with a header; empty if there are none."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for translation in translations:
+        target = translation.by_attention.target
+        for replaced in target.replaced:
+            start, end = target.offsets[replaced.token]
+            if start < end:  # if several tokens are replaced by one entry, only the first has characters
+                counts[replaced.source, target.text[start:end], replaced.by] += 1
     if not counts:
         return []
-    head = ["In the source", "In the translation", "By", "Times"]
-    return [head, *([*found, f"{times:,}"] for found, times in counts.most_common(SHOWN))]
+    rows = [["In the source", "In the translation", "By", "Times"]]
+    for replacement, times in counts.most_common(MAX_REPLACEMENTS):
+        rows.append([*replacement, f"{times:,}"])
+    return rows
 
 
-def _sizes(parameters: int, sides: Sequence[str], symbols: Sequence[int]) -> dict[str, str]:
-    names = ("source", "target") if len(sides) == 2 else sides
-    each = " and ".join(f"{count:,} {name}" for count, name in zip(symbols, names, strict=True))
-    return {"Parameters": f"{parameters:,}", "Vocabulary": f"{each} symbols"}
+def _size_facts(num_parameters: int, languages: Sequence[str], vocabulary_sizes: Sequence[int]) -> dict[str, str]:
+    names = ("source", "target") if len(languages) == 2 else languages
+    sizes = [f"{size:,} {name}" for size, name in zip(vocabulary_sizes, names, strict=True)]
+    return {"Parameters": f"{num_parameters:,}", "Vocabulary": f"{' and '.join(sizes)} tokens"}
 
 
-def _of_run(
+def _run_report(
     training: dict[str, Any],
     model: Path,
-    sides: Sequence[str],
+    languages: Sequence[str],
     facts: dict[str, str],
     evaluations: Sequence[Evaluation],
 ) -> Report:
-    """What the page says of a run, from its `training.json` (empty: it was not trained here); a language model has one
-    side."""
-    data, name = training.get("data", {}), model.resolve().name
-    known = {key.capitalize(): text for key, text in origin(model).items()}
+    """Return the report of a model folder.
+
+    Args:
+        training: Content of its `training.json`; empty if it was not trained by rnnsearch.
+        model: The folder.
+        languages: Source and target languages, or the only language of a language model.
+        facts: Facts about the model in addition to those of its folder.
+        evaluations: Scores to show.
+    """
+    data = training.get("data", {})
+    name = model.resolve().name
+    origin_facts = {key.capitalize(): text for key, text in load_origin(model).items()}
     return Report(
-        title=f"{' → '.join(sides)}: {name}",
-        source_language=sides[0] if len(sides) > 1 else "",
-        target_language=sides[-1],
-        facts={"Model": str(model), **facts, **known},
+        title=f"{' → '.join(languages)}: {name}",
+        source_language=languages[0] if len(languages) > 1 else "",
+        target_language=languages[-1],
+        facts={"Model": str(model), **facts, **origin_facts},
         evaluations=evaluations,
         log=training.get("history", []),
         statistics=[statistics(training, name)] if training else [],
-        cleaning=_left_out(data),
-        read=data.get("cleaning", {}).get("read"),
-        kept=data.get("pairs"),
+        cleaning=_removal_counts(data),
+        pairs_read=data.get("cleaning", {}).get("read"),
+        pairs_kept=data.get("pairs"),
         config=(model / CONFIG).read_text(encoding="utf-8"),
     )
 
 
-def _left_out(data: dict[str, Any]) -> dict[str, int]:
-    """Why training pairs were left out, and how many for each reason."""
+def _removal_counts(data: dict[str, Any]) -> dict[str, int]:
+    """Return the number of removed training pairs by reason."""
     counts = {reason: row["count"] for reason, row in data.get("cleaning", {}).get("rejected", {}).items()}
     if data.get("left_out_by_split"):
         counts["shares a sentence with dev or test"] = data["left_out_by_split"]

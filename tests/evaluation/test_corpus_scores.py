@@ -1,4 +1,4 @@
-"""One system's scores gathered, in text and in JSON; each part only where it was asked for."""
+"""Scores of one system as text and as JSON; optional parts appear only if their input is given."""
 
 import json
 
@@ -15,7 +15,7 @@ HYPOTHESES = [r.replace("red", "old") if n % 3 else r for n, r in enumerate(REFE
 SOURCES = [("wort " * (3 + n)).strip() for n in range(30)]
 
 
-def test_only_the_scores():
+def test_evaluation_without_optional_parts():
     evaluation = evaluate(HYPOTHESES, REFERENCES, name="small")
     assert evaluation.bleu == corpus_bleu(HYPOTHESES, REFERENCES)
     assert evaluation.no_unk_bleu is None
@@ -26,7 +26,7 @@ def test_only_the_scores():
     assert set(evaluation.as_dict()) == {"name", "sentences", "scores"}
 
 
-def test_every_part():
+def test_evaluation_with_all_parts():
     evaluation = evaluate(
         HYPOTHESES,
         REFERENCES,
@@ -56,7 +56,7 @@ def test_every_part():
     ]
 
 
-def test_no_sentence_without_unknown_words():
+def test_no_scores_if_all_sentences_have_unknown_words():
     evaluation = evaluate(HYPOTHESES, REFERENCES, no_unk=[None] * 30)
     assert evaluation.no_unk_sentences == 0
     assert evaluation.no_unk_bleu is None
@@ -64,8 +64,8 @@ def test_no_sentence_without_unknown_words():
     assert paper_table([evaluation])[1][2] == "-"
 
 
-def test_a_subset_that_does_not_fit():
-    with pytest.raises(DataError, match="one entry a reference; got 2 for 30"):
+def test_different_numbers_of_lines_are_rejected():
+    with pytest.raises(DataError, match="one entry per reference; got 2 for 30"):
         evaluate(HYPOTHESES, REFERENCES, no_unk=HYPOTHESES[:2])
     with pytest.raises(DataError, match="got 29 and 30"):
         evaluate(HYPOTHESES[1:], REFERENCES)
@@ -73,7 +73,7 @@ def test_a_subset_that_does_not_fit():
         evaluate(HYPOTHESES, REFERENCES, sources=SOURCES[1:])
 
 
-def test_tokenised_references_are_noted():
+def test_tokenised_references_get_a_note():
     tokenised = [f"{r} ." for r in REFERENCES]
     evaluation = evaluate(tokenised, tokenised)
     assert "look tokenised" in evaluation.to_text()
@@ -81,5 +81,5 @@ def test_tokenised_references_are_noted():
     assert "tokenised" not in evaluate(HYPOTHESES, REFERENCES).to_text()
 
 
-def test_markdown():
+def test_markdown_table():
     assert as_markdown([["Model", "All"], ["a|b", "1.00"]]) == "| Model | All |\n| --- | ---: |\n| a\\|b | 1.00 |\n"

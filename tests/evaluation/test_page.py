@@ -1,4 +1,4 @@
-"""The report: one file that asks for nothing, escapes everything, and has no empty parts."""
+"""The report page: one file that makes no requests, escapes all text, and omits missing parts."""
 
 import base64
 import hashlib
@@ -14,8 +14,8 @@ import pytest
 
 from rnnsearch.errors import DataError
 from rnnsearch.evaluation.corpus_scores import evaluate
-from rnnsearch.evaluation.page import Example, Report, choose, to_html, write_report
-from rnnsearch.evaluation.projection import Grouped, project, scatter
+from rnnsearch.evaluation.page import Example, Report, choose_examples, to_html, write_report
+from rnnsearch.evaluation.projection import GroupedSentence, project, scatter
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.calibration import Bin
 from rnnsearch.metrics.plots.figures import DARK, LIGHT
@@ -26,7 +26,7 @@ from tests.translations import translation
 EVIL = "<script>alert('x')</script> & \"co\""
 VOID = {"meta", "img", "source", "link", "br"}
 SVG_VOID = {"circle", "rect", "path"}
-"""Elements of the drawing that close themselves."""
+"""SVG elements that the templates write as self-closing."""
 
 
 class Page(HTMLParser):
@@ -87,10 +87,10 @@ def full_report() -> Report:
         log=[{"update": n, "train_nll": 50.0 - n, "dev_nll": 51.0 - n, "dev_bleu": n} for n in range(5)],
         statistics=[LearningStatistics(f"small {EVIL}", 5, 1.0, 0.1, f"CPU {EVIL}", 45.0, 46.0)],
         examples=[example],
-        projection=project([Grouped(f"{n} {EVIL}", f"g{n % 2} {EVIL}") for n in range(4)], np.eye(4, 6)),
+        projection=project([GroupedSentence(f"{n} {EVIL}", f"g{n % 2} {EVIL}") for n in range(4)], np.eye(4, 6)),
         cleaning={f"too long {EVIL}": 1200, "empty": 3},
-        read=5000,
-        kept=3700,
+        pairs_read=5000,
+        pairs_kept=3700,
         config=f"[data]\ntrain = '{EVIL}'\n",
     )
 
@@ -105,7 +105,7 @@ def page(html: str) -> Page:
     return Page(html)
 
 
-def test_every_part_is_there(page):
+def test_full_report_has_all_sections(page):
     assert page.headings() == [
         "scores",
         "bleu-by-sentence-length",
@@ -126,19 +126,19 @@ def test_every_part_is_there(page):
         "0.250",
     ):
         assert text in page.text
-    assert "left out in all1,20324.1 %held out for dev and test971.9 %trained on3,70074.0 %" in page.text
+    assert "removed in all1,20324.1 %held out for dev and test971.9 %trained on3,70074.0 %" in page.text
     assert sum(tag == "img" for tag, _ in page.tags) == 3
     targets = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert targets == {f"#{anchor}" for anchor in page.headings()}
 
 
 def test_all_text_is_escaped(html, page):
-    assert html.count("<script>") == html.count("</script>") == 1, "ours alone"
+    assert html.count("<script>") == html.count("</script>") == 1, "only the page's own script"
     assert page.text.count(EVIL) >= 15
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
-def test_nothing_is_loaded(html, page):
+def test_page_makes_no_requests(html, page):
     loaded = [v for _, a in page.tags for k, v in a.items() if k in {"src", "srcset", "href"} and v]
     assert loaded
     assert all(value.startswith(("data:image/svg+xml;base64,", "#")) for value in loaded)
@@ -153,7 +153,7 @@ def test_nothing_is_loaded(html, page):
     assert not re.search(r"fetch|XMLHttp|import|https?:|innerHTML|eval|new Function", script)
 
 
-def test_the_heat_map_frames_the_links(html, page):
+def test_heat_map_frames_links(html, page):
     cells = [a for tag, a in page.tags if tag == "td" and ("style" in a or a.get("class") == "link")]
     assert [a.get("class") for a in cells] == ["link", None, None, "link", "link"]
     assert cells[0]["style"] == "background:#cccccc"
@@ -161,26 +161,26 @@ def test_the_heat_map_frames_the_links(html, page):
     assert '<span class="aligned" dir="auto">b c</span>' in html
 
 
-def test_words_carry_their_attention(html, page):
+def test_words_have_attention_weights(html, page):
     [article] = [a for tag, a in page.tags if tag == "article"]
     assert article["data-attention"] == "80 10 10;0 0 100"
     classes = [a.get("class") for tag, a in page.tags if tag == "span"]
     assert (classes.count("word source"), classes.count("word target")) == (3, 2)
-    assert '<noscript><p class="pairs"' in html, "who runs no script has the links as text"
+    assert '<noscript><p class="pairs"' in html, "without JavaScript, links are text"
 
 
-def test_points_tell_their_sentences(page):
+def test_points_have_tooltips(page):
     points = [a for tag, a in page.tags if tag == "g"]
     assert [a["data-group"] for a in points] == ["0", "1", "0", "1"]
     assert [a["class"] for a in points] == ["point c0", "point c1", "point c0", "point c1"]
-    places = [tuple(map(float, re.findall(r"-?[\d.]+", a["transform"] or ""))) for a in points]
-    assert all(0 < x < 640 and 0 < y < 400 for x, y in places)
-    assert len(set(places)) == 4
+    positions = [tuple(map(float, re.findall(r"-?[\d.]+", a["transform"] or ""))) for a in points]
+    assert all(0 < x < 640 and 0 < y < 400 for x, y in positions)
+    assert len(set(positions)) == 4
     assert page.text.count(f"3 {EVIL} (g1 {EVIL})") == 1
-    assert page.text.count(f"3 {EVIL}") == 3, "tooltip, beside its dot (cut), in the list"
+    assert page.text.count(f"3 {EVIL}") == 3, "in the tooltip, in the (shortened) caption, and in the list"
 
 
-def test_missing_parts_are_left_out():
+def test_missing_parts_are_omitted():
     page = Page(to_html(Report("Bare", log=[{"update": 1, "train_nll": 1.0}])))
     assert not {"table", "section", "nav", "img", "article", "dl", "details"} & {tag for tag, _ in page.tags}
     assert Page(to_html(Report("Facts", facts={"Pair": "de-en"}))).headings() == ["model"]
@@ -188,30 +188,33 @@ def test_missing_parts_are_left_out():
     text = Page(to_html(plain)).text
     assert "Reference" not in text
     assert '<table class="heat' not in to_html(plain)
-    assert "left out in all3" in Page(to_html(Report("Few", cleaning={"empty": 3}))).text
+    assert "removed in all3" in Page(to_html(Report("Few", cleaning={"empty": 3}))).text
     nothing = evaluate(["a b"], ["a b"], counts={})
     assert Page(to_html(Report("Scores", evaluations=[nothing]))).headings() == ["scores"]
 
 
-def seen(one: str, other: str) -> float:
-    """The contrast of two colours, each #rgb or #rrggbb."""
-    digits = (c[1:] if len(c) == 7 else "".join(digit * 2 for digit in c[1:]) for c in (one, other))
-    return contrast(*(tuple(part / 255 for part in bytes.fromhex(each)) for each in digits))
+def css_contrast(a: str, b: str) -> float:
+    """Return the contrast of two colours, each #rgb or #rrggbb."""
+    colours = []
+    for colour in (a, b):
+        digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+        colours.append(tuple(value / 255 for value in bytes.fromhex(digits)))
+    return contrast(*colours)
 
 
-def test_contrast_is_enough_in_both_themes():
+def test_text_has_enough_contrast_in_both_themes():
     css = (resources.files("rnnsearch.evaluation") / "templates" / "report.css").read_text(encoding="utf-8")
     themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
     assert len(themes) == 2
     for theme in themes:
         for text in ("text", "muted", "accent"):
-            assert min(seen(theme[text], theme[back]) for back in ("background", "panel")) >= 4.5
-        assert seen(theme["link"], "#000000") >= 3
-        assert seen(theme["text"], theme["highlight"]) >= 4.5
+            assert min(css_contrast(theme[text], theme[back]) for back in ("background", "panel")) >= 4.5
+        assert css_contrast(theme["link"], "#000000") >= 3
+        assert css_contrast(theme["text"], theme["highlight"]) >= 4.5
         for n in range(6):
-            assert min(seen(theme[f"c{n}"], theme[back]) for back in ("background", "panel")) >= 4.5
+            assert min(css_contrast(theme[f"c{n}"], theme[back]) for back in ("background", "panel")) >= 4.5
     for plot in (LIGHT, DARK):
-        assert min(seen(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
+        assert min(css_contrast(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
     assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["background"]]
 
 
@@ -237,29 +240,30 @@ def test_write_report(tmp_path):
         ([("", "", "")], {}),
     ],
 )
-def test_choice_of_examples(rows, chosen):
+def test_choose_examples(rows, chosen):
     translations = [translation(source.split(), text.split()) for source, text, _ in rows]
     references = [reference for *_, reference in rows]
-    assert {one.kind: translations.index(one.translation) for one in choose(translations, references)} == chosen
+    examples = choose_examples(translations, references)
+    assert {example.label: translations.index(example.translation) for example in examples} == chosen
     with pytest.raises(DataError, match=f"got {len(rows)} and {len(rows) + 1}"):
-        choose(translations, [*references, "more"])
+        choose_examples(translations, [*references, "more"])
 
 
-def test_no_global_plotting_state():
+def test_pyplot_is_not_imported():
     code = "import sys, rnnsearch.evaluation.page; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_sentences_beside_their_dots_cover_nothing():
-    draw = np.random.default_rng(2)
-    spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
+def test_captions_do_not_overlap():
+    rng = np.random.default_rng(2)
+    spread = scatter(project([GroupedSentence(f"sentence {n}") for n in range(6)], rng.normal(size=(6, 5))))
     assert all(dot.caption for dot in spread)
-    near = draw.normal(size=(12, 5)) * 0.01
+    near = rng.normal(size=(12, 5)) * 0.01
     near[0] += 10.0
-    crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
-    beside = [dot for dot in crowded if dot.caption]
-    assert 1 < len(beside) < 12, "some have no room"
-    heights = sorted(dot.y + dot.caption.down for dot in beside if dot.caption and dot.x < 320)
+    crowded = scatter(project([GroupedSentence(f"a crowd, number {n}") for n in range(12)], near))
+    captioned = [dot for dot in crowded if dot.caption]
+    assert 1 < len(captioned) < 12, "there is no space for some"
+    heights = sorted(dot.y + dot.caption.down for dot in captioned if dot.caption and dot.x < 320)
     assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
-    many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
-    assert not any(dot.caption for dot in many), "the tooltips tell"
+    many = scatter(project([GroupedSentence(f"{n}") for n in range(13)], rng.normal(size=(13, 5))))
+    assert not any(dot.caption for dot in many), "many dots have only tooltips"

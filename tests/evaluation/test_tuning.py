@@ -1,4 +1,4 @@
-"""Tuning finds the settings that a dev set was made by, and a model folder then translates by them."""
+"""Tuning finds the settings that the references were translated with, and writes them to the model folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from rnnsearch import load
 from rnnsearch.errors import ConfigError, RnnsearchError
-from rnnsearch.evaluation.tuning import TABLE, Tuning
+from rnnsearch.evaluation.tuning import TABLE_FILE, Tuning
 from rnnsearch.systems.folder import load_system
 from tests.command_line import run
 from tests.test_ensemble import written
@@ -19,7 +19,7 @@ SOURCES = [" ".join(WORDS[n:] + WORDS[: n % 3]) for n in range(len(WORDS))] + TE
 
 @pytest.fixture
 def model(tmp_path) -> Path:
-    """Drawn so that each of the settings below makes a difference."""
+    """Return a random model for which each of the settings below makes a difference."""
     return written(tmp_path / "model", BAHDANAU, 3)
 
 
@@ -28,75 +28,83 @@ def translated(folder: Path, **options) -> list[str]:
     return [t.text for t in translator.translate(SOURCES, translator.options(**options))]
 
 
-def test_it_finds_what_the_references_were_made_by(model):
+def test_tuning_finds_the_settings_of_the_references(model):
     references = translated(model, beam=6, length_penalty=0.0)
     assert references != translated(model, beam=6) != translated(model)
     tuning = Tuning(model, SOURCES, references, values={"length_penalty": (0.0, 0.5), "beam": (1, 6)})
-    told = []
-    best = tuning.run(told.append)
+    reported = []
+    best = tuning.run(reported.append)
     assert (best.settings, round(best.score)) == ({"length_penalty": 0.0, "beam": 6}, 100)
-    assert told == tuning.tried and tuning.tried[0].settings == {"length_penalty": 1.0, "beam": 3}
-    settings = [tuple(tried.settings.values()) for tried in tuning.tried]
+    assert reported == tuning.trials and tuning.trials[0].settings == {"length_penalty": 1.0, "beam": 3}
+    settings = [tuple(tried.settings.values()) for tried in tuning.trials]
     assert len(set(settings)) == len(settings)
-    assert all(tried.score <= best.score for tried in tuning.tried)
+    assert all(tried.score <= best.score for tried in tuning.trials)
     tuning.write()
     assert translated(model) == references
-    assert (model / TABLE).read_text().count("**") == 2 and "| 0 | 6 | **100.00** |" in (model / TABLE).read_text()
+    assert (model / TABLE_FILE).read_text().count("**") == 2 and "| 0 | 6 | **100.00** |" in (
+        model / TABLE_FILE
+    ).read_text()
 
 
-def test_what_is_no_better_changes_nothing(model):
+def test_settings_that_are_not_better_change_nothing(model):
     before = (model / "config.toml").read_bytes()
     tuning = Tuning(model, SOURCES, translated(model), metric="chrf", values={"coverage_penalty": (0.0, 0.3)})
     assert tuning.run().settings == tuning.start == {"coverage_penalty": 0.0}
     tuning.write()
     assert (model / "config.toml").read_bytes() == before
-    assert "chrF2" in (model / TABLE).read_text()
+    assert "chrF2" in (model / TABLE_FILE).read_text()
 
 
-def test_a_language_model_that_helps_moves_in_and_one_that_does_not_stays_out(model, tmp_path):
+def test_language_model_is_added_only_if_it_helps(model, tmp_path):
     lm = language(tmp_path / "lm")
-    alone = translated(model)
+    unfused = translated(model)
     fused = [t.text for t in load(model, language_model=lm, language_model_weight=0.6).translate(SOURCES)]
     weights = {"language_model_weight": (0.0, 0.3, 0.6)}
-    tuning = Tuning(model, SOURCES, alone, language_model=lm, values=weights)
+    tuning = Tuning(model, SOURCES, unfused, language_model=lm, values=weights)
     assert tuning.run().settings == {"language_model_weight": 0.0}
     tuning.write()
     assert load_system(model).config.search.language_model is None and not (model / "language-model").exists()
     tuning = Tuning(model, SOURCES, fused, language_model=lm, values=weights)
     assert tuning.run().settings == {"language_model_weight": 0.6}
     tuning.write()
-    assert translated(model) == fused != alone
-    again = Tuning(model, SOURCES, alone, values=weights)
+    assert translated(model) == fused != unfused
+    again = Tuning(model, SOURCES, unfused, values=weights)
     assert again.start == {"language_model_weight": 0.6}
     assert again.run().settings == {"language_model_weight": 0.0}
     again.write()
-    assert translated(model) == alone
+    assert translated(model) == unfused
 
 
-def test_the_weights_of_an_ensemble(model, tmp_path):
+def test_ensemble_weights_are_tuned(model, tmp_path):
     second = written(tmp_path / "second", BAHDANAU, 2)
     assert run("ensemble", model, second, "-o", tmp_path / "both").code == 0
-    made = [t.text for t in load([model, second], weights=[1.0, 2.0]).translate(SOURCES)]
-    assert made != translated(tmp_path / "both")
-    tuning = Tuning(tmp_path / "both", SOURCES, made, values={"weight_2": (0.5, 2.0)})
+    references = [t.text for t in load([model, second], weights=[1.0, 2.0]).translate(SOURCES)]
+    assert references != translated(tmp_path / "both")
+    tuning = Tuning(tmp_path / "both", SOURCES, references, values={"weight_2": (0.5, 2.0)})
     assert (tuning.start, tuning.run().settings) == ({"weight_2": 1.0}, {"weight_2": 2.0})
     tuning.write()
-    assert translated(tmp_path / "both") == made
+    assert translated(tmp_path / "both") == references
     with pytest.raises(RnnsearchError, match=r"got \"weight_3\""):
-        Tuning(tmp_path / "both", SOURCES, made, values={"weight_3": (0.5, 2.0)})
+        Tuning(tmp_path / "both", SOURCES, references, values={"weight_3": (0.5, 2.0)})
 
 
-def test_settings_that_do_nothing_are_not_tried(tmp_path):
-    blind = Tuning(write_model(tmp_path / "blind", RNNENCDEC), SOURCES, SOURCES)
-    assert list(blind.values) == ["length_penalty", "beam"]
+def test_settings_without_effect_are_not_tried(tmp_path):
+    tuning = Tuning(write_model(tmp_path / "without-attention", RNNENCDEC), SOURCES, SOURCES)
+    assert list(tuning.values) == ["length_penalty", "beam"]
     for name, needed in (("coverage_penalty", "a model with attention"), ("language_model_weight", "a language model")):
         with pytest.raises(RnnsearchError, match=f"{name} has no effect without {needed}; do not tune it"):
-            Tuning(tmp_path / "blind", SOURCES, SOURCES, values={name: (0.0, 0.2), "beam": (1, 2)})
-    with pytest.raises(RnnsearchError, match="no effect where language_model_weight is not tuned"):
-        Tuning(tmp_path / "blind", SOURCES, SOURCES, language_model=language(tmp_path / "lm"), values={"beam": (1, 2)})
+            Tuning(tmp_path / "without-attention", SOURCES, SOURCES, values={name: (0.0, 0.2), "beam": (1, 2)})
+    with pytest.raises(RnnsearchError, match="no effect if language_model_weight is not tuned"):
+        Tuning(
+            tmp_path / "without-attention",
+            SOURCES,
+            SOURCES,
+            language_model=language(tmp_path / "lm"),
+            values={"beam": (1, 2)},
+        )
 
 
-def test_what_cannot_be(model):
+def test_invalid_settings_are_rejected(model):
     with pytest.raises(RnnsearchError, match=r'setting to tune must be one of .*; got "bean" \(did you mean "beam"'):
         Tuning(model, SOURCES, SOURCES, values={"bean": (1,)})
     with pytest.raises(ConfigError, match=r"beam: must be .*; got 1\.5"):
@@ -105,7 +113,7 @@ def test_what_cannot_be(model):
         Tuning(model, [], [])
 
 
-def test_the_command_line(model, tmp_path):
+def test_tune_command(model, tmp_path):
     references = translated(model, beam=1)
     files = tmp_path / "dev.en", tmp_path / "dev.de"
     for path, lines in zip(files, (SOURCES, references), strict=True):
@@ -113,10 +121,10 @@ def test_the_command_line(model, tmp_path):
     assert run("calibrate", model, *files).code == 0
     before = (model / "config.toml").read_bytes()
     found = run("tune", model, *files, "--values", "beam=1,2", "--dry-run")
-    assert (found.code, (model / "config.toml").read_bytes(), (model / TABLE).exists()) == (0, before, False)
+    assert (found.code, (model / "config.toml").read_bytes(), (model / TABLE_FILE).exists()) == (0, before, False)
     assert found.lines[0].split() == ["|", "beam", "|", "BLEU", "|", "seconds", "|"]
     found = run("tune", model, *files, "--values", "beam=1,2")
-    assert f"{model}: beam = 1 ({model / TABLE})" in found.err and "run `rnnsearch calibrate` again" in found.err
+    assert f"{model}: beam = 1 ({model / TABLE_FILE})" in found.err and "run `rnnsearch calibrate` again" in found.err
     assert load(model).options().beam == 1
     for wrong in ("beam", "beam=", "beam=x", "=1"):
         assert "--values must be" in run("tune", model, *files, "--values", wrong).err or wrong == "=1"
