@@ -24,7 +24,7 @@ import yaml
 from harness import argument_parser, log, machine_line, parse_arguments, publish, run, table
 
 from rnnsearch.importers import import_joeynmt, import_opennmt_py
-from rnnsearch.importers.joeynmt import CONFIG, VOCABULARIES
+from rnnsearch.importers.joeynmt import CONFIG_FILE, VOCABULARY_FILES
 from rnnsearch.translator.loading import load
 
 # Does what `onmt_translate` does, whose output has only four digits of a score.
@@ -69,15 +69,15 @@ def translate_with_joeynmt(
     copy = folder / "joey"
     copy.mkdir(exist_ok=True)
     shutil.copyfile(checkpoint, copy / "best.ckpt")
-    settings = yaml.safe_load((checkpoint.parent / CONFIG).read_text(encoding="utf-8"))
+    settings = yaml.safe_load((checkpoint.parent / CONFIG_FILE).read_text(encoding="utf-8"))
     settings |= {"model_dir": str(copy), "use_cuda": False}
     settings["testing"] |= {"beam_size": beam, "n_best": 1, "batch_size": 64, "batch_type": "sentence"}
-    for side, name in VOCABULARIES.items():
+    for side, name in VOCABULARY_FILES.items():
         shutil.copyfile(checkpoint.parent / name, copy / name)
         settings["data"][side]["voc_file"] = str(copy / name)
-    (copy / CONFIG).write_text(yaml.safe_dump(settings), encoding="utf-8")
+    (copy / CONFIG_FILE).write_text(yaml.safe_dump(settings), encoding="utf-8")
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    script = f"{shlex.quote(str(python))} -m joeynmt translate {copy / CONFIG} < {source} > {copy / 'out'}"
+    script = f"{shlex.quote(str(python))} -m joeynmt translate {copy / CONFIG_FILE} < {source} > {copy / 'out'}"
     run(["sh", "-c", script], folder / "log", os.environ | threads)
     return [[(line, math.nan)] for line in (copy / "out").read_text(encoding="utf-8").splitlines()]
 

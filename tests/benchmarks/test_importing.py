@@ -7,14 +7,14 @@ from pathlib import Path
 
 from rnnsearch.importers import import_joeynmt
 from rnnsearch.translator.loading import load
-from tests.importing import joeynmt
-from tests.importing.opennmt_py import Model
+from tests.importers import joeynmt
+from tests.importers.opennmt_py import Model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "importing.py"
 
 
 def test_opennmt_py_checkpoint_has_a_row_per_beam(tmp_path, monkeypatch, capsys):
-    model, lines = Model.drawn(), ["a b@@ c", "d f"]
+    model, lines = Model.random(), ["a b@@ c", "d f"]
     (tmp_path / "toy").mkdir()
     checkpoint, text = model.save(tmp_path / "toy" / "model.pt"), tmp_path / "text"
     text.write_text("\n".join(lines))
@@ -36,7 +36,7 @@ def test_opennmt_py_checkpoint_has_a_row_per_beam(tmp_path, monkeypatch, capsys)
 
 
 def test_joeynmt_checkpoint_has_a_row_per_beam(tmp_path, monkeypatch, capsys):
-    model, lines = joeynmt.Model.drawn(), ["a b@@ c", "d f"]
+    model, lines = joeynmt.Model.random(), ["a b@@ c", "d f"]
     checkpoint, text = model.save(tmp_path / "toy"), tmp_path / "text"
     text.write_text("\n".join(lines))
     import_joeynmt(checkpoint, tmp_path / "model", "en", "de")

@@ -21,9 +21,9 @@ def test_imported_model_is_used_by_other_commands(tmp_path, cli):
     assert "reads_end False" in shown.out
     assert "beam 5, length penalty 1 (power-with-bos), stop top" in shown.out
     exported = cli("export", tmp_path / "m", tmp_path / "m.rnn")
-    assert "the engine cannot run it" in exported.err
+    assert "the engine does not support it" in exported.err
     repeated = cli("import", path, "-o", tmp_path / "m", "--source", "en", "--target", "de")
-    assert (repeated.code, "there is something already" in repeated.err) == (1, True)
+    assert (repeated.code, "already exists" in repeated.err) == (1, True)
     (tmp_path / "train.en").write_text("a b@@ c\nd f a\n" * 20)
     (tmp_path / "train.de").write_text("u v\nx y z\n" * 20)
     run = tmp_path / "run.toml"

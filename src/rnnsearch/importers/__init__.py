@@ -1,4 +1,4 @@
-"""Models of other toolkits as model folders."""
+"""Import of other toolkits' checkpoints as model folders."""
 
 from __future__ import annotations
 

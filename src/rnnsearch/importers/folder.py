@@ -1,4 +1,10 @@
-"""Weights and symbols of another toolkit, taken by their names there."""
+"""Common steps of the importers: from another toolkit's checkpoint to a model folder.
+
+A module per toolkit (`joeynmt.py`, `opennmt_py.py`) reads a checkpoint with `load_checkpoint`, renames its weights
+with the generators below, which take tensors from a `WeightReader` and yield them under the names that they have
+here, and returns a `ConvertedModel`; `import_from` writes the folder. Checkpoints are untrusted: nothing in them is
+executed, and tensors cannot be larger than the file.
+"""
 
 from __future__ import annotations
 
@@ -19,316 +25,388 @@ from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.systems.folder import WEIGHTS, save_system
 from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.text.words import given_words
+from rnnsearch.text.words import words_from_list
 from rnnsearch.utils.files import atomic_folder, sha256_of, write_text
 from rnnsearch.utils.tables import as_markdown
-from rnnsearch.utils.weights import fill
-from rnnsearch.utils.weights import weights as parameters
-
-# Options of another toolkit, whatever its files say of them.
+from rnnsearch.utils.weights import copy_weights
+from rnnsearch.utils.weights import named_weights as parameters
 
 
-def no_counterpart(where: str, name: str, value: Any, known: Iterable[Any]) -> ModelError:
-    """The refusal of an option's value, which may be any of the known ones."""
-    fits = ", ".join(shown(one) for one in known if one is not None)
-    return ModelError(f"{where}: {name} = {shown(value)} has no counterpart here; it may be {fits}")
+class ConvertedModel(NamedTuple):
+    """A model from a checkpoint, in terms of rnnsearch."""
+
+    toolkit: str
+    weights: dict[str, Tensor]
+    """Weights by their names here."""
+    tokens: tuple[list[str], list[str]]
+    """Source and target tokens in the order of their ids, without the special ones."""
+    model: dict[str, Any]
+    """Table `[model]` of the config; likewise `training` and `search`."""
+    training: dict[str, Any]
+    search: dict[str, Any]
+    train: list[str]
+    """Training files, as in `[data] train`."""
+    updates: int | None
+    """Number of training updates, or None if unknown."""
 
 
-def shown(value: Any) -> str:
-    """A value in few characters, whatever it is: of lists that hold one another, their text has no end."""
+class Imported(NamedTuple):
+    """Summary of an imported model."""
+
+    parameters: int
+    """Number of parameters."""
+    vocabularies: tuple[int, int]
+    """Number of source and target tokens."""
+    encoder: str
+    decoder: str
+
+
+def import_from(
+    read: Callable[[Path], ConvertedModel], checkpoint: Path, output: Path, source: str, target: str
+) -> Imported:
+    """Write the model of a checkpoint as a model folder.
+
+    Args:
+        read: Reads and converts a checkpoint.
+        checkpoint: File to read.
+        output: Folder to create.
+        source: Code of the source language.
+        target: Code of the target language.
+
+    Raises:
+        ModelError: If `output` exists, or the checkpoint is damaged or has no counterpart here.
+        ConfigError: If a language code is invalid.
+    """
+    if output.exists():
+        raise ModelError(f"{output}: already exists; name another folder")
+    converted = read(checkpoint)
+    system = _make_system(str(checkpoint), converted, source, target)
+    with atomic_folder(output) as folder:
+        save_system(folder, system)
+        write_text(folder / "card.md", _card(checkpoint, converted, system, sha256_of(folder / WEIGHTS)))
+    model = system.config.translation
+    vocabularies = (len(system.source), len(system.target))
+    return Imported(
+        system.num_parameters, vocabularies, f"{model.encoder.type} {model.encoder.cell}", model.decoder.type
+    )
+
+
+def _make_system(path: str, converted: ConvertedModel, source: str, target: str) -> TranslationSystem:
+    """Return the system with the converted config, tokens and weights."""
+    config = resolve(
+        {
+            "data": {"source": source, "target": target, "train": converted.train, "aligner": False},
+            "text": {"type": "words"},
+            "model": converted.model,
+            "training": converted.training,
+            "search": converted.search,
+        }
+    )
+    if problems := check_model(config):
+        raise ConfigError(problems)
+    tokenizers = {
+        language: words_from_list(tokens) for language, tokens in zip((source, target), converted.tokens, strict=True)
+    }
+    weights = dict(converted.weights)
+    if converted.model.get("tie") == "target":
+        del weights["output.weight"]  # it is the target's embedding table
+    # On the meta device first, without memory: a small file may claim a large model.
+    with torch.device("meta"):
+        _require_shapes(path, TranslationSystem.make(config, tokenizers, seed=None).model, weights)
+    system = TranslationSystem.make(config, tokenizers, seed=None)
+    copy_weights(system.model, weights)
+    system.model.eval()
+    return system
+
+
+def _require_shapes(path: str, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Raise ModelError if the weights do not have the names and shapes of the model's parameters."""
+    expected = parameters(model)
+    for name in sorted(expected.keys() | weights.keys()):
+        expected_shape = tuple(expected[name].shape) if name in expected else None
+        shape = tuple(weights[name].shape) if name in weights else None
+        if shape != expected_shape:
+            raise ModelError(f"{path}: its weights do not fit together: {name} would be {shape}, not {expected_shape}")
+
+
+def _card(checkpoint: Path, converted: ConvertedModel, system: TranslationSystem, sha256: str) -> str:
+    """Return the text of the model card."""
+    languages = " → ".join(system.config.data.languages)
+    updates = "unknown" if converted.updates is None else f"{converted.updates:,}"
+    rows = [
+        ["", ""],
+        ["Pair", languages],
+        ["Parameters", f"{system.num_parameters:,}"],
+        ["Vocabulary", f"{len(system.source):,} source, {len(system.target):,} target tokens"],
+        ["Weights' SHA-256", f"`{sha256}`"],
+        ["Imported from", f"{converted.toolkit}, {checkpoint.name}"],
+        ["Its SHA-256", f"`{sha256_of(checkpoint)}`"],
+        ["Updates", updates],
+        ["Trained on", ", ".join(system.config.data.train or []) or "unknown"],
+    ]
+    return f"# {languages}, a recurrent translation model\n\n{as_markdown(rows, left=(0, 1))}"
+
+
+# Options of other toolkits, whose values may have any type.
+
+
+def no_counterpart(path: str, name: str, value: Any, supported: Iterable[Any]) -> ModelError:
+    """Return the error for an option with an unsupported value."""
+    alternatives = ", ".join(format_value(option) for option in supported if option is not None)
+    return ModelError(f"{path}: {name} = {format_value(value)} has no counterpart here; it may be {alternatives}")
+
+
+def format_value(value: Any) -> str:
+    """Return a short text for a value of any type, even for a list that contains itself."""
     if isinstance(value, str):
         return f'"{value:.50}"'
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    if isinstance(value, list) and len(value) < 5 and not any(isinstance(one, list | dict) for one in value):
-        return f"[{', '.join(map(shown, value))}]"
-    return str(value) if isinstance(value, int | float) and abs(value) < MAX_INTEGER else f"a {type(value).__name__}"
+    if isinstance(value, list) and len(value) < 5 and not any(isinstance(item, list | dict) for item in value):
+        return f"[{', '.join(map(format_value, value))}]"
+    if isinstance(value, int | float) and abs(value) < MAX_INTEGER:
+        return str(value)
+    return f"a {type(value).__name__}"
 
 
-def optimiser(name: Any, rate: Any) -> dict[str, Any]:
-    """`[training.optimiser]`: theirs, where it is one of ours in the same words."""
-    if name in ("adam", "sgd") and isinstance(rate, float) and 0 < rate < 1e6:
-        return {"type": name, "learning_rate": rate}
+def optimiser_table(name: Any, learning_rate: Any) -> dict[str, Any]:
+    """Return `[training.optimiser]`: that of the checkpoint if its name means the same here, otherwise Adam."""
+    if name in ("adam", "sgd") and isinstance(learning_rate, float) and 0 < learning_rate < 1e6:
+        return {"type": name, "learning_rate": learning_rate}
     return {"type": "adam", "learning_rate": 0.001}
 
 
-# Files of PyTorch's as plain data: read without running anything that is in them.
+# Checkpoint files.
 
 
-def _require_stored(path: Path, toolkit: str) -> None:
-    """Errors: ModelError for what is no archive as PyTorch writes them: nothing in it is compressed, so that no more is
-    in it than the file is long."""
+def load_checkpoint(path: Path, toolkit: str) -> dict[str, Any]:
+    """Read a PyTorch file of tensors, built-in types and `argparse.Namespace`, without running code from it.
+
+    Raises:
+        ModelError: If the file has objects of other classes, is compressed, or is damaged.
+    """
+    _require_uncompressed(path, toolkit)
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the importers check all that they use
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ModelError(f"{path}: contains more than weights, options and tokens: {_reason(error)}") from None
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelError(f"{path}: must be a complete checkpoint of {toolkit}: {_reason(error)}") from None
+    if not is_mapping(content):
+        raise ModelError(f"{path}: must be a checkpoint of {toolkit}; got another file of PyTorch")
+    return dict(content)
+
+
+def _require_uncompressed(path: Path, toolkit: str) -> None:
+    """Raise ModelError if a file is not an uncompressed archive, the contents of which cannot exceed its size."""
     try:
         with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
+            members = archive.infolist()
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such checkpoint") from None
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: must be a whole checkpoint of {toolkit}: {_why(error)}") from None
-    if any(part.compress_type for part in parts) or sum(part.file_size for part in parts) > path.stat().st_size:
-        raise ModelError(f"{path}: must be a checkpoint as PyTorch writes it, which compresses nothing")
+        raise ModelError(f"{path}: must be a complete checkpoint of {toolkit}: {_reason(error)}") from None
+    if any(member.compress_type for member in members) or sum(m.file_size for m in members) > path.stat().st_size:
+        raise ModelError(f"{path}: must be an uncompressed archive, as PyTorch writes checkpoints")
 
 
-def is_whole(tensor: Any) -> bool:
-    """Whether it is a matrix or vector of floats that holds all the numbers that it has."""
+def _reason(error: Exception) -> str:
+    """Return one line about an error: the library's text if it names a rejected object, otherwise the error's
+    class.
+    """
+    for line in str(error).splitlines():
+        if "Unsupported" in line or "GLOBAL" in line:
+            return line.strip().removeprefix("WeightsUnpickler error: ").split(" was not")[0]
+    return "it is damaged" if type(error) is zipfile.BadZipFile else type(error).__name__
+
+
+def is_mapping(value: Any, is_valid: Callable[[Any], bool] = lambda _: True) -> TypeGuard[Mapping[str, Any]]:
+    """Return True for a mapping from strings to valid values."""
+    return isinstance(value, Mapping) and all(isinstance(key, str) and is_valid(item) for key, item in value.items())
+
+
+def is_weight(tensor: Any) -> bool:
+    """Return True for a matrix or vector of floats with a stored value per element (not expanded from fewer)."""
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.dim() not in (1, 2):
         return False
     return tensor.layout == torch.strided and tensor.nbytes <= tensor.untyped_storage().nbytes()
 
 
-def plain(path: Path, toolkit: str) -> dict[str, Any]:
-    """What is in the file. PyTorch's reader of weights alone refuses every other class, whatever the file asks for.
-    Errors: ModelError for a file that holds anything else than tensors, plain values and an `argparse.Namespace`."""
-    _require_stored(path, toolkit)
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is read is looked at below
-            whole = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"{path}: holds more than weights, options and words, and is not read: {_why(error)}"
-        ) from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ModelError(f"{path}: must be a whole checkpoint of {toolkit}: {_why(error)}") from None
-    if not mapping_of(whole):
-        raise ModelError(f"{path}: must be a checkpoint of {toolkit}; got another file of PyTorch's")
-    return dict(whole)
+# Vocabularies.
 
 
-def _why(error: Exception) -> str:
-    """The library's own words where they name what was asked for, in one line; else the kind of the error."""
-    for line in str(error).splitlines():
-        if "Unsupported" in line or "GLOBAL" in line:
-            return line.strip().removeprefix("WeightsUnpickler error: ").split(" was not")[0]
-    return "it is damaged" if zipfile.BadZipFile is type(error) else type(error).__name__
+def require_distinct(path: str, vocabulary: str, tokens: list[str]) -> list[str]:
+    """Return the tokens of a vocabulary; raise ModelError if one is duplicated or contains a space."""
+    seen: set[str] = set()
+    for token in tokens:
+        if token in seen or " " in token:
+            problem = "contains a space" if " " in token else "is duplicated"
+            raise ModelError(
+                f"{path}: its vocabulary {vocabulary!r} must have different tokens without spaces; {token!r} {problem}"
+            )
+        seen.add(token)
+    return tokens
 
 
-def mapping_of(value: Any, fits: Callable[[Any], bool] = lambda _: True) -> TypeGuard[Mapping[str, Any]]:
-    """Whether it has values that fit by their names."""
-    return isinstance(value, Mapping) and all(isinstance(name, str) and fits(own) for name, own in value.items())
+def token_order(path: str, tokens: Sequence[str], specials: Sequence[str]) -> list[int]:
+    """Return a vocabulary's ids in the order of rnnsearch: special tokens first.
+
+    Args:
+        path: File, for errors.
+        tokens: The vocabulary.
+        specials: Its names of the special tokens, in the order of rnnsearch.
+
+    Raises:
+        ModelError: If a special token is missing.
+    """
+    ids = {token: id for id, token in enumerate(tokens)}
+    for special in specials:
+        if special not in ids:
+            raise ModelError(f"{path}: its vocabularies must have {', '.join(specials)}; one has no {special}")
+    return [*(ids[special] for special in specials), *(id for token, id in ids.items() if token not in specials)]
 
 
-DIRECTIONS = {"forward": "", "backward": "_reverse"}
+# Weights. In names of weights, "{}" stands for the number of the layer.
 
 
-class Taken:
-    """Tensors, each taken by its name; what nobody has taken is told."""
+class WeightReader:
+    """The weights of a checkpoint; each is taken once, and weights that nothing has taken are an error."""
 
-    def __init__(self, where: str, tensors: Mapping[str, Tensor]) -> None:
-        self.where = where
-        self._left = dict(tensors)
+    def __init__(self, path: str, tensors: Mapping[str, Tensor]) -> None:
+        self.path = path
+        self._remaining = dict(tensors)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._left
+        return name in self._remaining
 
     def take(self, *names: str) -> Tensor:
-        """The tensor of the first of these names that is there, in fp32. Errors: ModelError where none is."""
+        """Return the weight with the first of these names that exists, in fp32; raise ModelError if none does."""
         for name in names:
-            if name in self._left:
-                found, axes = self._left.pop(name).float(), 1 if "bias" in name else 2
-                if found.dim() == axes:
-                    return found
-                raise ModelError(f"{self.where}: {name} must have {axes} axes; got {found.dim()}")
-        raise ModelError(f"{self.where}: must have the weights of its options; it lacks {names[0]}")
+            if name in self._remaining:
+                weight = self._remaining.pop(name).float()
+                axes = 1 if "bias" in name else 2
+                if weight.dim() == axes:
+                    return weight
+                raise ModelError(f"{self.path}: {name} must have {axes} axes; got {weight.dim()}")
+        raise ModelError(f"{self.path}: must have the weights of its options; it has no {names[0]}")
 
     def require_empty(self) -> None:
-        """Errors: ModelError where something is left."""
-        for name in sorted(self._left):
-            raise ModelError(f"{self.where}: {name} has no counterpart here")
+        """Raise ModelError if a weight has not been taken."""
+        for name in sorted(self._remaining):
+            raise ModelError(f"{self.path}: {name} has no counterpart here")
 
 
-def distinct(where: str, side: str, symbols: list[str]) -> list[str]:
-    """A side's symbols. Errors: ModelError where one stands there twice, or has a space in it."""
-    seen: set[str] = set()
-    for symbol in symbols:
-        if symbol in seen or " " in symbol:
-            fault = "has a space in it" if " " in symbol else "stands there twice"
-            raise ModelError(f"{where}: its vocabulary {side!r} must have different symbols; {symbol!r} {fault}")
-        seen.add(symbol)
-    return symbols
+def collect_weights(reader: WeightReader, renamed: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """Return all weights that a generator yields.
+
+    Raises:
+        ModelError: If a weight is missing, left over, or has a size that does not fit the others.
+    """
+    try:
+        weights = dict(renamed)
+    except RuntimeError as error:  # PyTorch cannot add or concatenate tensors of these sizes
+        raise ModelError(f"{reader.path}: its weights do not fit together: {str(error).splitlines()[0]}") from None
+    reader.require_empty()
+    return weights
 
 
-def order(where: str, symbols: Sequence[str], specials: Sequence[str]) -> list[int]:
-    """The ids of a vocabulary in the order that they have here: the special ones first, which are named in our order.
-    Errors: ModelError for one without these."""
-    places = {symbol: id for id, symbol in enumerate(symbols)}
-    for special in specials:
-        if special not in places:
-            raise ModelError(f"{where}: its vocabularies must have {', '.join(specials)}; one lacks {special}")
-    return [*(places[name] for name in specials), *(id for name, id in places.items() if name not in specials)]
+def embedding_tables(
+    reader: WeightReader, names: Mapping[str, str], orders: Sequence[list[int]], sizes_text: str
+) -> dict[str, Tensor]:
+    """Return the source and target embeddings.
+
+    Args:
+        reader: Weights of the checkpoint.
+        names: Names of the tables in the checkpoint, by "source" and "target".
+        orders: Order of the rows of each (see `token_order`).
+        sizes_text: Description of the two embedding sizes for the error, with two "{}".
+
+    Raises:
+        ModelError: If a table does not have a row per token, or the tables have different sizes.
+    """
+    tables = {}
+    for (stream, name), order in zip(names.items(), orders, strict=True):
+        tables[f"{stream}_embedding.weight"] = reorder_rows(
+            reader, reader.take(name), order, f"embeddings of {stream} tokens"
+        )
+    source_size, target_size = (table.shape[1] for table in tables.values())
+    if source_size != target_size:
+        sizes = sizes_text.format(source_size, target_size)
+        raise ModelError(f"{reader.path}: {sizes} have no counterpart here; they must be equal")
+    return tables
 
 
-def tables(taken: Taken, names: Mapping[str, str], orders: Sequence[list[int]], options: str) -> dict[str, Tensor]:
-    """The two tables of embeddings, by side. options: that say their sizes. Errors: ModelError where they have other
-    rows than the vocabularies or are not of one size."""
-    found = {}
-    for (side, name), rows in zip(names.items(), orders, strict=True):
-        found[f"{side}_embedding.weight"] = in_order(taken, taken.take(name), rows, f"embeddings of {side} symbols")
-    sizes = [table.shape[1] for table in found.values()]
-    if sizes[0] != sizes[1]:
-        fault = f"{options.format(*sizes)} have no counterpart here"
-        raise ModelError(f"{taken.where}: {fault}; both must be one")
-    return found
+def reorder_rows(reader: WeightReader, weight: Tensor, order: list[int], rows_text: str) -> Tensor:
+    """Return the rows, one per token, in a new order; raise ModelError if there are more or fewer."""
+    if len(weight) != len(order):
+        raise ModelError(f"{reader.path}: must have {len(order)} {rows_text}; got {len(weight)}")
+    return weight[order]
 
 
-def in_order(taken: Taken, weights: Tensor, rows: list[int], what: str) -> Tensor:
-    """A row for each symbol, in our order. Errors: ModelError where there are others."""
-    if len(weights) != len(rows):
-        raise ModelError(f"{taken.where}: must have {len(rows)} {what}; got {len(weights)}")
-    return weights[rows]
+def encoder_weights(reader: WeightReader, cell: str, bidirectional: bool) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of all layers of the PyTorch module `encoder.rnn`."""
+    yield from stack_weights(reader, "encoder.rnn.{weight}_l{layer}", cell, "encoder.layers.{}.forward_cell")
+    if bidirectional:
+        theirs = "encoder.rnn.{weight}_l{layer}_reverse"
+        yield from stack_weights(reader, theirs, cell, "encoder.layers.{}.backward_cell")
 
 
-def encoder(taken: Taken, kind: str, both_ways: bool) -> Iterator[tuple[str, Tensor]]:
-    """The layers of a PyTorch module by the name of `encoder.rnn`, as many as there are."""
-    for name, ending in list(DIRECTIONS.items())[: 1 + both_ways]:
-        yield from stack(taken, "encoder.rnn.{0}_l{1}" + ending, kind, f"encoder.layers.{{}}.{name}_cell")
+def decoder_weights(
+    reader: WeightReader, theirs: str, cell: str, embedding_size: int, input_feeding: bool
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of all layers of the decoder.
 
-
-def decoder(taken: Taken, form: str, kind: str, embedding: int, feeds: bool) -> Iterator[tuple[str, Tensor]]:
-    """The decoder's stack. form: as in `stack`; feeds: whether its bottom reads h~ beside the word's embedding."""
-    for name, weight in stack(taken, form, kind, "decoder.stack.cells.{}"):
-        if feeds and name == "decoder.stack.cells.0.input.weight":
-            yield "decoder.feeding.weight", weight[:, embedding:]
-            yield name, weight[:, :embedding]
+    Args:
+        reader: Weights of the checkpoint.
+        theirs: Pattern of the names (see `stack_weights`).
+        cell: Type of the cells.
+        embedding_size: Size of the target embeddings.
+        input_feeding: True if the bottom layer reads [word embedding; h~].
+    """
+    for name, weight in stack_weights(reader, theirs, cell, "decoder.stack.cells.{}"):
+        if input_feeding and name == "decoder.stack.cells.0.input.weight":
+            yield "decoder.feeding.weight", weight[:, embedding_size:]
+            yield name, weight[:, :embedding_size]
         else:
             yield name, weight
 
 
-def stack(taken: Taken, form: str, kind: str, ours: str) -> Iterator[tuple[str, Tensor]]:
-    """Layers, as many as there are. form: of their names, {0} the weight, {1} the layer; ours: of a cell's, {} the
-    layer."""
+def stack_weights(reader: WeightReader, theirs: str, cell: str, ours: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of recurrent layers, as many as there are.
+
+    Args:
+        reader: Weights of the checkpoint.
+        theirs: Pattern of their names, with {weight} and {layer}.
+        cell: Type of the cells.
+        ours: Pattern of the name of a cell here, with {} for the layer.
+    """
     layer = 0
-    while layer == 0 or form.format("weight_ih", layer) in taken:
-        weights = [taken.take(form.format(w, layer)) for w in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        yield from cell(ours.format(layer), kind, *weights)
+    while layer == 0 or theirs.format(weight="weight_ih", layer=layer) in reader:
+        W, U, b_W, b_U = (
+            reader.take(theirs.format(weight=weight, layer=layer))
+            for weight in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        name = ours.format(layer)
+        yield f"{name}.input.weight", reorder_gates(cell, W)
+        yield f"{name}.recurrent.weight", reorder_gates(cell, U)
+        if cell == "lstm":
+            yield f"{name}.input.bias", reorder_gates(cell, b_W + b_U)
+        else:
+            yield f"{name}.input.bias", b_W
+            yield f"{name}.recurrent.bias", b_U
         layer += 1
 
 
-def cell(name: str, kind: str, W: Tensor, U: Tensor, b: Tensor, b_U: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """One of PyTorch's cells."""
-    yield f"{name}.input.weight", gates(kind, W)
-    yield f"{name}.recurrent.weight", gates(kind, U)
-    if kind == "lstm":
-        yield f"{name}.input.bias", gates(kind, b + b_U)
-    else:
-        yield f"{name}.input.bias", b
-        yield f"{name}.recurrent.bias", b_U
-
-
-def gates(kind: str, w: Tensor) -> Tensor:
-    """Rows of a cell's weight or bias in our order of the gates."""
-    if kind != "lstm":
-        return w
-    i, f, candidate, o = w.tensor_split(4)
+def reorder_gates(cell: str, rows: Tensor) -> Tensor:
+    """Return the rows of an LSTM's weight or bias in the order of the gates here: i, f, o, candidate."""
+    if cell != "lstm":
+        return rows
+    i, f, candidate, o = rows.tensor_split(4)
     return torch.cat([i, f, o, candidate])
 
 
-def depth(found: Mapping[str, Tensor], prefix: str) -> int:
-    """How many layers' names begin so."""
-    return len({name.removeprefix(prefix).partition(".")[0] for name in found if name.startswith(prefix)})
-
-
-# What was found in another toolkit's checkpoint as a model folder.
-
-
-class Found(NamedTuple):
-    """toolkit: its name; weights: by our names; symbols: of both sides, without the special ones; model, training,
-    search: these tables; train: files, as in `[data]`; updates: of training, None where it is not said."""
-
-    toolkit: str
-    weights: dict[str, Tensor]
-    symbols: tuple[list[str], list[str]]
-    model: dict[str, Any]
-    training: dict[str, Any]
-    search: dict[str, Any]
-    train: list[str]
-    updates: int | None
-
-
-class Imported(NamedTuple):
-    """What was made of a checkpoint. parameters: its numbers; vocabularies: source and target symbols."""
-
-    parameters: int
-    vocabularies: tuple[int, int]
-    encoder: str
-    decoder: str
-
-
-def import_from(read: Callable[[Path], Found], checkpoint: Path, output: Path, source: str, target: str) -> Imported:
-    """Write what `read` finds in a checkpoint as a model folder. source, target: the languages' codes.
-
-    Errors: ModelError, as `read`'s, and where something stands at `output`; ConfigError for codes that are none.
-    """
-    if output.exists():
-        raise ModelError(f"{output}: there is something already; name another folder")
-    found = read(checkpoint)
-    system = _system(str(checkpoint), found, source, target)
-    with atomic_folder(output) as folder:
-        save_system(folder, system)
-        write_text(folder / "card.md", _card(checkpoint, found, system, sha256_of(folder / WEIGHTS)))
-    model = system.config.translation
-    sizes = len(system.source), len(system.target)
-    return Imported(system.parameters, sizes, f"{model.encoder.type} {model.encoder.cell}", model.decoder.type)
-
-
-def all_of(taken: Taken, renamed: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """All weights by our names. Errors: ModelError where one is missing, of other sizes than the rest, or left over."""
-    try:
-        found = dict(renamed)
-    except RuntimeError as error:  # of two sizes that PyTorch was to add or join
-        raise ModelError(f"{taken.where}: its weights do not fit together: {str(error).splitlines()[0]}") from None
-    taken.require_empty()
-    return found
-
-
-def _system(where: str, found: Found, source: str, target: str) -> TranslationSystem:
-    """The system that a checkpoint holds."""
-    tables = {
-        "data": {"source": source, "target": target, "train": found.train, "aligner": False},
-        "text": {"type": "words"},
-        "model": found.model,
-        "training": found.training,
-        "search": found.search,
-    }
-    config = resolve(tables)
-    if faults := check_model(config):
-        raise ConfigError(faults)
-    tokenizers = {side: given_words(own) for side, own in zip((source, target), found.symbols, strict=True)}
-    weights = {name: weight for name, weight in found.weights.items() if name != "output.weight" or not _tied(found)}
-    with torch.device("meta"):  # without memory: a few numbers may say that there are many
-        _require_shapes(where, TranslationSystem.make(config, tokenizers, seed=None).model, weights)
-    system = TranslationSystem.make(config, tokenizers, seed=None)
-    fill(system.model, weights)
-    system.model.eval()
-    return system
-
-
-def _tied(found: Found) -> bool:
-    """Whether the output layer's rows are the target's embeddings."""
-    return found.model.get("tie") == "target"
-
-
-def _require_shapes(where: str, model: nn.Module, found: Mapping[str, Tensor]) -> None:
-    """Errors: ModelError where a weight has another shape than those beside it."""
-    own = parameters(model)
-    for name in sorted(own.keys() | found.keys()):
-        shapes = [tuple(each[name].shape) if name in each else None for each in (own, found)]
-        if shapes[0] != shapes[1]:
-            raise ModelError(f"{where}: its weights do not fit together: {name} would be {shapes[1]}, not {shapes[0]}")
-
-
-def _card(checkpoint: Path, found: Found, system: TranslationSystem, sha256: str) -> str:
-    """The card: what it is, and where it is from."""
-    sides, data = system.config.data.languages, system.config.data.train or []
-    rows: Sequence[tuple[str, str]] = (
-        ("Pair", " → ".join(sides)),
-        ("Parameters", f"{system.parameters:,}"),
-        ("Vocabulary", f"{len(system.source):,} source, {len(system.target):,} target symbols"),
-        ("Weights' SHA-256", f"`{sha256}`"),
-        ("Imported from", f"{found.toolkit}, {checkpoint.name}"),
-        ("Its SHA-256", f"`{sha256_of(checkpoint)}`"),
-        ("Updates", "not said" if found.updates is None else f"{found.updates:,}"),
-        ("Trained on", ", ".join(data) or "not said"),
-    )
-    table = as_markdown([["", ""], *(list(row) for row in rows)], left=(0, 1))
-    return f"# {' → '.join(sides)}, a recurrent translation model\n\n{table}"
+def num_layers(weights: Mapping[str, Tensor], prefix: str) -> int:
+    """Return the number of layers whose names start with a prefix."""
+    return len({name.removeprefix(prefix).partition(".")[0] for name in weights if name.startswith(prefix)})

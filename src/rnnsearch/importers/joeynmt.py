@@ -1,12 +1,12 @@
-"""A checkpoint of JoeyNMT as a model folder.
+"""Import of JoeyNMT checkpoints.
 
-| JoeyNMT                             | here                                                             |
-|-------------------------------------|------------------------------------------------------------------|
-| ids of special symbols, by config   | rows of tables and output as ours: padding, unknown, BOS, EOS    |
-| decoder's W of [word; h~]           | the bottom cell's W, and `feeding`                               |
-| `bridge_layer`, one for all layers  | `learned-top`, a copy for each layer; zeros for an LSTM's c      |
-| `att_vector_layer`, of [h; c]       | W_c and b, of [c; h]: `attentional = "tanh-bias"`                |
-| `output_layer`, without a bias      | the output layer, with a bias of zeros                           |
+| JoeyNMT                             | here                                                              |
+|-------------------------------------|-------------------------------------------------------------------|
+| ids of special tokens, by config    | rows of tables and output: padding, unknown, BOS, EOS first       |
+| decoder's W of [word; h~]           | the bottom cell's W, and `feeding`                                |
+| `bridge_layer`, one for all layers  | `learned-top`, a copy for each layer; zeros for an LSTM's c       |
+| `att_vector_layer`, of [h; c]       | W_c and b, of [c; h]: `attentional = "tanh-bias"`                 |
+| `output_layer`, without a bias      | the output layer, with a bias of zeros                            |
 """
 
 from __future__ import annotations
@@ -20,31 +20,37 @@ import yaml
 from torch import Tensor
 
 from rnnsearch.errors import ModelError
-from rnnsearch.importers import folder
 from rnnsearch.importers.folder import (
-    Found,
+    ConvertedModel,
     Imported,
-    Taken,
-    all_of,
-    depth,
-    distinct,
+    WeightReader,
+    collect_weights,
+    decoder_weights,
+    embedding_tables,
+    encoder_weights,
     import_from,
-    is_whole,
-    mapping_of,
+    is_mapping,
+    is_weight,
+    load_checkpoint,
     no_counterpart,
-    optimiser,
-    order,
-    plain,
+    num_layers,
+    optimiser_table,
+    reorder_rows,
+    require_distinct,
+    token_order,
 )
 
-# Options of JoeyNMT, from the `config.yaml` beside a checkpoint; what has no counterpart is refused by its name.
-
-LONGEST = 1_000_000
-"""Bytes of a configuration."""
-LARGEST = 1 << 28
-"""Bytes of a vocabulary."""
+CONFIG_FILE = "config.yaml"
+VOCABULARY_FILES = {"src": "src_vocab.txt", "trg": "trg_vocab.txt"}
+"""Files next to a checkpoint, by the names of the streams in the config."""
+MAX_CONFIG_BYTES = 1_000_000
+MAX_VOCABULARY_BYTES = 1 << 28
+SPECIALS = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+"""Special tokens in the order of rnnsearch: their options in the config, and the defaults."""
 CELLS = {"lstm": "lstm", "gru": "torch-gru"}
-ONLY: dict[str, tuple[Any, ...]] = {
+SCORES = {"bahdanau": "additive", "luong": "general"}
+BRIDGES = {"bridge": "learned-top", "zero": "zero"}
+SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "model.encoder.type": ("recurrent",),
     "model.encoder.rnn_type": ("gru", "lstm"),
     "model.encoder.bidirectional": (True,),
@@ -58,179 +64,201 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "data.src.level": ("word", "bpe"),
     "data.trg.level": ("word", "bpe"),
 }
-"""Of the options that change the equations or the symbols those values that have a counterpart here; the first is that
-of a configuration which does not say."""
+"""Values that have a counterpart here, for each option that changes the equations or tokens; the first is the
+default.
+"""
+
+
+def import_joeynmt(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
+    """Write the recurrent model of a JoeyNMT checkpoint as a model folder.
+
+    Args:
+        checkpoint: File to read; its `config.yaml` and vocabularies are in the same folder.
+        output: Folder to create.
+        source: Code of the source language.
+        target: Code of the target language.
+
+    Raises:
+        ModelError: If a file is missing or malformed, an option has no counterpart here, or `output` exists.
+        ConfigError: If a language code is invalid.
+    """
+    return import_from(_read, checkpoint, output, source, target)
+
+
+def _read(path: Path) -> ConvertedModel:
+    content = load_checkpoint(path, "JoeyNMT")
+    options = Options(path.parent / CONFIG_FILE)
+    tensors = content.get("model_state")
+    if not is_mapping(tensors, is_weight):
+        raise ModelError(f"{path}: must be a checkpoint of JoeyNMT; it has no weights named 'model_state'")
+    specials = [options.text(f"data.special_symbols.{name}", default) for name, default in SPECIALS.items()]
+    vocabularies: list[list[str]] = []
+    orders: list[list[int]] = []
+    for stream, name in VOCABULARY_FILES.items():
+        file = path.parent / name
+        lines = _read_text(file, MAX_VOCABULARY_BYTES).removesuffix("\n").split("\n")
+        tokens = require_distinct(str(file), stream, lines)
+        order = token_order(str(file), tokens, specials)
+        orders.append(order)
+        vocabularies.append([tokens[id] for id in order[len(SPECIALS) :]])
+    reader = WeightReader(str(path), tensors)
+    weights = collect_weights(reader, _rename_weights(reader, options, orders))
+    return ConvertedModel(
+        toolkit="JoeyNMT",
+        weights=weights,
+        tokens=(vocabularies[0], vocabularies[1]),
+        model=_model_table(options, weights),
+        training=_training_table(options),
+        search=_search_table(options),
+        train=[],
+        updates=None,
+    )
 
 
 class Options:
-    """A configuration."""
+    """Options from the `config.yaml` of a checkpoint."""
 
     def __init__(self, path: Path) -> None:
-        """Errors: ModelError for a file that is none, and for the first option without a counterpart."""
-        text = text_of(path, LONGEST)
+        """Read the file; raise ModelError if it is no config, or an option has no counterpart here."""
+        text = _read_text(path, MAX_CONFIG_BYTES)
         try:
-            self._all = yaml.safe_load(text)
+            self._tables = yaml.safe_load(text)
         except (yaml.YAMLError, RecursionError, ValueError):
-            self._all = None
-        if not isinstance(self._all, Mapping):
+            self._tables = None
+        if not isinstance(self._tables, Mapping):
             raise ModelError(f"{path}: must be a configuration of JoeyNMT, in YAML")
-        for name, known in ONLY.items():
-            value = self.of(name, known[0])
-            if not any(type(value) is type(one) and value == one for one in known):
-                raise no_counterpart(str(path), name, value, known)
-        self.encoder_cell = CELLS[self._one("model.encoder.rnn_type")]
-        self.decoder_cell = CELLS[self._one("model.decoder.rnn_type")]
-        self.attention, self.bridge = self._one("model.decoder.attention"), self._one("model.decoder.init_hidden")
-        self.feeds = bool(self.of("model.decoder.input_feeding", True))
+        for name, supported in SUPPORTED_VALUES.items():
+            value = self.get(name, supported[0])
+            if not any(type(value) is type(option) and value == option for option in supported):  # 1 is not True
+                raise no_counterpart(str(path), name, value, supported)
+        self.encoder_cell = CELLS[self._supported("model.encoder.rnn_type")]
+        self.decoder_cell = CELLS[self._supported("model.decoder.rnn_type")]
+        self.attention = self._supported("model.decoder.attention")
+        self.bridge = self._supported("model.decoder.init_hidden")
+        self.input_feeding = bool(self.get("model.decoder.input_feeding", True))
 
-    def _one(self, name: str) -> str:
-        value: str = self.of(name, ONLY[name][0])
+    def _supported(self, name: str) -> str:
+        value: str = self.get(name, SUPPORTED_VALUES[name][0])
         return value
 
-    def of(self, name: str, default: Any) -> Any:
-        """An option by its path."""
-        found: Any = self._all
-        for part in name.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return default if found is None else found
+    def get(self, name: str, default: Any) -> Any:
+        """Return an option by its dotted path."""
+        value: Any = self._tables
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return default if value is None else value
 
     def text(self, name: str, default: str) -> str:
-        """One that is a text; another than that is as none."""
-        found = self.of(name, default)
-        return found if isinstance(found, str) else default
+        """Return an option if it is a string, otherwise the default."""
+        value = self.get(name, default)
+        return value if isinstance(value, str) else default
 
-    def share(self, name: str) -> float:
-        """Of what is dropped out; 0 for what is no share."""
-        found = self.of(name, 0.0)
-        return float(found) if isinstance(found, int | float) and 0 <= found < 1 else 0.0
+    def rate(self, name: str) -> float:
+        """Return a dropout rate; 0 if the value is invalid."""
+        value = self.get(name, 0.0)
+        return float(value) if isinstance(value, int | float) and 0 <= value < 1 else 0.0
 
 
-def text_of(path: Path, most: int = LARGEST) -> str:
-    """A file beside the checkpoint. Errors: ModelError where it is missing, has more bytes than `most`, or no text."""
+def _read_text(path: Path, max_bytes: int) -> str:
+    """Read a file next to the checkpoint; raise ModelError if it is missing, too large or not UTF-8."""
     try:
-        if path.stat().st_size > most:
-            raise ModelError(f"{path}: must have at most {most:,} bytes; got {path.stat().st_size:,}")
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise ModelError(f"{path}: must have at most {max_bytes:,} bytes; got {size:,}")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ModelError(f"{path}: must stand beside the checkpoint, as JoeyNMT writes it; there is none") from None
+        raise ModelError(f"{path}: must exist next to the checkpoint, as JoeyNMT writes it; got no such file") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: must be text in UTF-8: {type(error).__name__}") from None
 
 
-CONFIG = "config.yaml"
-VOCABULARIES = {"src": "src_vocab.txt", "trg": "trg_vocab.txt"}
-"""The files beside a checkpoint, by what the configuration calls the sides."""
-SPECIALS = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-"""The special symbols in the order of ours, by what names them in the configuration."""
-SCORES = {"bahdanau": "additive", "luong": "general"}
-BRIDGES = {"bridge": "learned-top", "zero": "zero"}
-
-
-def import_joeynmt(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
-    """Write the recurrent model of a JoeyNMT checkpoint, beside which its `config.yaml` and vocabularies stand, as a
-    model folder.
-
-    source, target: the languages' codes. Errors: ModelError for a file that is none, for an option without a
-    counterpart, by its name, and where something stands at `output`; ConfigError for codes that are none.
-    """
-    return import_from(_found, checkpoint, output, source, target)
-
-
-def _found(path: Path) -> Found:
-    """What is in the files."""
-    whole, options = plain(path, "JoeyNMT"), Options(path.parent / CONFIG)
-    tensors = whole.get("model_state")
-    if not mapping_of(tensors, is_whole):
-        raise ModelError(f"{path}: must be a checkpoint of JoeyNMT; it has no weights by the name of 'model_state'")
-    specials = [options.text(f"data.special_symbols.{name}", usual) for name, usual in SPECIALS.items()]
-    symbols, orders = list[list[str]](), list[list[int]]()
-    for side, name in VOCABULARIES.items():
-        file = path.parent / name
-        every = distinct(str(file), side, text_of(file).removesuffix("\n").split("\n"))
-        orders.append(order(str(file), every, specials))
-        symbols.append([every[id] for id in orders[-1][4:]])
-    taken = Taken(str(path), tensors)
-    found = all_of(taken, _renamed(taken, options, orders))
-    both = symbols[0], symbols[1]
-    return Found("JoeyNMT", found, both, _model(options, found), _training(options), _search(options), [], None)
-
-
-def _renamed(taken: Taken, options: Options, orders: Sequence[list[int]]) -> Iterator[tuple[str, Tensor]]:
-    """All weights by our names."""
+def _rename_weights(
+    reader: WeightReader, options: Options, orders: Sequence[list[int]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield all weights under the names that they have here."""
     names = {"source": "src_embed.lut.weight", "target": "trg_embed.lut.weight"}
-    tables = folder.tables(taken, names, orders, "embedding_dim = {} of the source and {} of the target")
+    tables = embedding_tables(reader, names, orders, "embedding_dim = {} of the source and {} of the target")
     yield from tables.items()
-    yield from folder.encoder(taken, options.encoder_cell, both_ways=True)
-    embedding = tables["target_embedding.weight"].shape[1]
-    form, cell = "decoder.rnn.{0}_l{1}", options.decoder_cell
-    stack = dict(folder.decoder(taken, form, cell, embedding, options.feeds))
+    yield from encoder_weights(reader, options.encoder_cell, bidirectional=True)
+    embedding_size = tables["target_embedding.weight"].shape[1]
+    theirs = "decoder.rnn.{weight}_l{layer}"
+    stack = dict(decoder_weights(reader, theirs, options.decoder_cell, embedding_size, options.input_feeding))
     yield from stack.items()
     if options.bridge == "bridge":
-        yield from _bridge(taken, options, depth(stack, "decoder.stack.cells."))
-    ours, theirs = "decoder.attention.score", "decoder.attention"
-    yield f"{ours}.key.weight", taken.take(f"{theirs}.key_layer.weight")
+        yield from _bridge_weights(reader, options, num_layers(stack, "decoder.stack.cells."))
+    yield "decoder.attention.score.key.weight", reader.take("decoder.attention.key_layer.weight")
     if options.attention == "bahdanau":
-        yield f"{ours}.query.weight", taken.take(f"{theirs}.query_layer.weight")
-        yield f"{ours}.vector", taken.take(f"{theirs}.energy_layer.weight").flatten()
-    combine = taken.take("decoder.att_vector_layer.weight")
-    yield "decoder.attentional.combine.weight", combine.roll(-len(combine), 1)
-    yield "decoder.attentional.combine.bias", taken.take("decoder.att_vector_layer.bias")
-    rows = folder.in_order(taken, taken.take("decoder.output_layer.weight"), orders[1], "rows in its output layer")
-    yield "output.weight", rows
-    yield "output.bias", rows.new_zeros(len(rows))
+        yield "decoder.attention.score.query.weight", reader.take("decoder.attention.query_layer.weight")
+        yield "decoder.attention.score.vector", reader.take("decoder.attention.energy_layer.weight").flatten()
+    combine = reader.take("decoder.att_vector_layer.weight")
+    yield "decoder.attentional.combine.weight", combine.roll(-len(combine), 1)  # from [h; c] to [c; h]
+    yield "decoder.attentional.combine.bias", reader.take("decoder.att_vector_layer.bias")
+    output = reorder_rows(reader, reader.take("decoder.output_layer.weight"), orders[1], "rows in its output layer")
+    yield "output.weight", output
+    yield "output.bias", output.new_zeros(len(output))
 
 
-def _bridge(taken: Taken, options: Options, layers: int) -> Iterator[tuple[str, Tensor]]:
-    """W and b of each layer of the decoder: its h and, of an LSTM, c are the same tanh(W h + b) of the encoder's h."""
-    W, b = taken.take("decoder.bridge_layer.weight"), taken.take("decoder.bridge_layer.bias")
+def _bridge_weights(reader: WeightReader, options: Options, layers: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield W and b per decoder layer: its h and an LSTM's c start at the same tanh(W h + b) of the encoder's h."""
+    W = reader.take("decoder.bridge_layer.weight")
+    b = reader.take("decoder.bridge_layer.bias")
     if options.encoder_cell == CELLS["lstm"]:
-        W = torch.cat([W, torch.zeros_like(W)], dim=1)
-    parts = 2 if options.decoder_cell == CELLS["lstm"] else 1
+        W = torch.cat([W, torch.zeros_like(W)], dim=1)  # the encoder's c is not read
+    num_states = 2 if options.decoder_cell == CELLS["lstm"] else 1
     for layer in range(layers):
-        yield f"decoder.bridge.layers.{layer}.weight", W.repeat(parts, 1)
-        yield f"decoder.bridge.layers.{layer}.bias", b.repeat(parts)
+        yield f"decoder.bridge.layers.{layer}.weight", W.repeat(num_states, 1)
+        yield f"decoder.bridge.layers.{layer}.bias", b.repeat(num_states)
 
 
-def _model(options: Options, found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """`[model]`, in the sizes that the weights have."""
-    depths = [depth(found, "encoder.layers."), depth(found, "decoder.stack.cells.")]
-    encoder = {
-        "type": "stacked",
-        "cell": options.encoder_cell,
-        "size": found["encoder.layers.0.forward_cell.recurrent.weight"].shape[1],
-        "layers": depths[0],
-        "direction": "both",
-    }
-    decoder = {
-        "type": "luong-input-feeding" if options.feeds else "luong",
-        "cell": options.decoder_cell,
-        "size": found["decoder.stack.cells.0.recurrent.weight"].shape[1],
-        "layers": depths[1],
-        "bridge": BRIDGES[options.bridge],
-        "readout": len(found["decoder.attentional.combine.bias"]),
-        "attentional": "tanh-bias",
-    }
+def _model_table(options: Options, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return `[model]`, with the sizes of the weights."""
+    encoder_layers = num_layers(weights, "encoder.layers.")
+    decoder_layers = num_layers(weights, "decoder.stack.cells.")
     attention: dict[str, Any] = {"score": SCORES[options.attention]}
     if options.attention == "bahdanau":
-        attention["size"] = len(found["decoder.attention.score.vector"])
-    dropout = {"embedding": options.share("model.decoder.embeddings.dropout")}
-    dropout["readout"] = options.share("model.decoder.hidden_dropout")
-    if max(depths) > 1:
-        dropout["layers"] = options.share("model.decoder.dropout")
-    made = {"embedding": found["target_embedding.weight"].shape[1], "encoder": encoder, "decoder": decoder}
-    tied = {"tie": "target"} if options.of("model.tied_softmax", False) else {}
-    return made | {"attention": attention, "dropout": dropout} | tied
+        attention["size"] = len(weights["decoder.attention.score.vector"])
+    dropout = {
+        "embedding": options.rate("model.decoder.embeddings.dropout"),
+        "readout": options.rate("model.decoder.hidden_dropout"),
+    }
+    if max(encoder_layers, decoder_layers) > 1:
+        dropout["layers"] = options.rate("model.decoder.dropout")
+    table: dict[str, Any] = {
+        "embedding": weights["target_embedding.weight"].shape[1],
+        "encoder": {
+            "type": "stacked",
+            "cell": options.encoder_cell,
+            "size": weights["encoder.layers.0.forward_cell.recurrent.weight"].shape[1],
+            "layers": encoder_layers,
+            "direction": "both",
+        },
+        "decoder": {
+            "type": "luong-input-feeding" if options.input_feeding else "luong",
+            "cell": options.decoder_cell,
+            "size": weights["decoder.stack.cells.0.recurrent.weight"].shape[1],
+            "layers": decoder_layers,
+            "bridge": BRIDGES[options.bridge],
+            "readout": len(weights["decoder.attentional.combine.bias"]),
+            "attentional": "tanh-bias",
+        },
+        "attention": attention,
+        "dropout": dropout,
+    }
+    if options.get("model.tied_softmax", False):
+        table["tie"] = "target"
+    return table
 
 
-def _training(options: Options) -> dict[str, Any]:
-    """`[training]`: the optimiser where it is one of ours in the same words; how long it was is not said."""
-    own = optimiser(options.of("training.optimizer", None), options.of("training.learning_rate", None))
-    return {"max_updates": 1, "optimiser": own}
+def _training_table(options: Options) -> dict[str, Any]:
+    """Return `[training]`; a config does not contain the number of updates that were made."""
+    optimiser = optimiser_table(options.get("training.optimizer", None), options.get("training.learning_rate", None))
+    return {"max_updates": 1, "optimiser": optimiser}
 
 
-def _search(options: Options) -> dict[str, Any]:
-    """`[search]`: its beam, and its division by ((5 + length) / 6) ** beam_alpha, in the precision that it has."""
-    beam, alpha = options.of("testing.beam_size", 1), options.of("testing.beam_alpha", -1)
+def _search_table(options: Options) -> dict[str, Any]:
+    """Return `[search]` with JoeyNMT's beam and precision, and its division by ((5 + length) / 6) ** beam_alpha."""
+    beam = options.get("testing.beam_size", 1)
+    alpha = options.get("testing.beam_alpha", -1)
     return {
         "beam": beam if isinstance(beam, int) and 1 <= beam <= 1000 else 1,
         "length_penalty": float(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 100 else 0.0,

@@ -1,4 +1,14 @@
-"""Options of OpenNMT-py 3: what is the same here under another name, and what is refused by its own."""
+"""Import of OpenNMT-py 3 checkpoints.
+
+| OpenNMT-py                          | here                                                               |
+|-------------------------------------|--------------------------------------------------------------------|
+| ids: unknown, padding, BOS, EOS     | rows of tables and output: padding, unknown, BOS, EOS first        |
+| `nn.LSTM`: i, f, candidate, o       | i, f, o, candidate; the two biases of a gate are added             |
+| `nn.GRU`: r, z, candidate           | the cell `torch-gru`, unchanged                                    |
+| decoder's W of [word; h~]           | the bottom cell's W, and `feeding`                                 |
+| `bridge`, per direction             | `rectified`: its matrix for each direction, zeros elsewhere        |
+| `linear_in` (general), of the query | `key`, of the annotation: its transpose                            |
+"""
 
 from __future__ import annotations
 
@@ -12,95 +22,45 @@ from torch import Tensor
 
 from rnnsearch.config.options import MAX_INTEGER
 from rnnsearch.errors import ModelError
-from rnnsearch.importers import folder
 from rnnsearch.importers.folder import (
-    Found,
+    ConvertedModel,
     Imported,
-    Taken,
-    all_of,
-    depth,
-    distinct,
+    WeightReader,
+    collect_weights,
+    decoder_weights,
+    embedding_tables,
+    encoder_weights,
     import_from,
-    is_whole,
-    mapping_of,
+    is_mapping,
+    is_weight,
+    load_checkpoint,
     no_counterpart,
-    optimiser,
-    order,
-    plain,
+    num_layers,
+    optimiser_table,
+    reorder_rows,
+    require_distinct,
+    token_order,
 )
 
-# Checkpoints of OpenNMT-py 3 as plain data: read without running anything that is in them.
-
-PARTS = {
+REQUIRED_ENTRIES = {
     "model": "the weights (save_format must be pytorch, and lora_layers none)",
     "generator": "the output layer",
     "vocab": "the vocabularies",
     "opt": "the options",
 }
-"""What a checkpoint must hold."""
-PLAIN = (str, int, float, list, dict, type(None))
-"""What an option that is looked at may be; what else it is is none of the model's."""
-
-
-class Checkpoint(NamedTuple):
-    """tensors: by their names in the file, those of the output layer under `generator.`; vocabularies: the source's and
-    the target's symbols by id; options: those it was trained with; start: the symbol before the first; updates: of
-    training, None where it does not say."""
-
-    tensors: dict[str, Tensor]
-    vocabularies: tuple[list[str], list[str]]
-    options: Mapping[str, Any]
-    start: Any
-    updates: int | None
-
-
-def read(path: Path) -> Checkpoint:
-    """A checkpoint. The file is a pickle of Python's, of which no more than tensors, plain values and an
-    `argparse.Namespace` are made. Errors: ModelError for one that holds anything else, or is none of OpenNMT-py 3."""
-    whole = plain(path, "OpenNMT-py 3")
-    for name, what in PARTS.items():
-        if whole.get(name) is None:
-            raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; it lacks {name!r}, {what}")
-    options = vars(whole["opt"]) if isinstance(whole["opt"], argparse.Namespace) else whole["opt"]
-    vocab = whole["vocab"]
-    found: dict[str, Tensor] = {}
-    for prefix, part in (("", whole["model"]), ("generator.", whole["generator"])):
-        if not mapping_of(part, is_whole):
-            raise ModelError(
-                f"{path}: must be a checkpoint of OpenNMT-py 3; its weights are no matrices and vectors by name"
-            )
-        found |= {f"{prefix}{name}": tensor for name, tensor in part.items()}
-    if not mapping_of(options) or not mapping_of(vocab):
-        raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its options or vocabularies have another form")
-    if vocab.get("src_feats"):
-        raise ModelError(f"{path}: source features (n_src_feats) have no counterpart here")
-    return Checkpoint(
-        found,
-        (_symbols(path, vocab, "src"), _symbols(path, vocab, "tgt")),
-        {name: value for name, value in options.items() if isinstance(value, PLAIN)},
-        vocab.get("decoder_start_token", "<s>"),
-        _updates(whole.get("optim")),
-    )
-
-
-def _symbols(path: Path, vocab: Mapping[str, Any], side: str) -> list[str]:
-    """A side's symbols. Errors: ModelError where they are none of version 3's, or one stands there twice."""
-    symbols = vocab.get(side)
-    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its vocabulary {side!r} is no list of symbols")
-    return distinct(str(path), side, symbols)
-
-
-def _updates(optimiser: Any) -> int | None:
-    """`training_step` counts from 1."""
-    step = optimiser.get("training_step") if isinstance(optimiser, Mapping) else None
-    return step - 1 if isinstance(step, int) else None
-
-
+"""Entries of a checkpoint, described for errors."""
+OPTION_TYPES = (str, int, float, list, dict, type(None))
+"""Types of options that are read; options of other types do not concern the model."""
+SPECIALS = ("<blank>", "<unk>", "<s>", "</s>")
+"""OpenNMT-py's names of the special tokens, in the order of rnnsearch."""
+EMBEDDING_NAMES = {
+    "source": "encoder.embeddings.make_embedding.emb_luts.0.weight",
+    "target": "decoder.embeddings.make_embedding.emb_luts.0.weight",
+}
 CELLS = {"LSTM": "lstm", "GRU": "torch-gru"}
 SCORES = {"general": "general", "dot": "dot", "mlp": "additive-bias"}
 NO_ATTENTION = (None, "none")
-ONLY: dict[str, tuple[Any, ...]] = {
+SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "model_task": ("seq2seq",),
     "model_type": ("text",),
     "encoder_type": ("rnn", "brnn"),
@@ -118,72 +78,241 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "lora_embedding": (False, None),
     "quant_layers": ([], None),
 }
-"""Of the options that change the equations those values that have a counterpart here; the first is that of a checkpoint
-which does not say."""
-BRNN = "brnn"
+"""Values that have a counterpart here, for each option that changes the equations; the first is the default."""
 
 
-class Parts(NamedTuple):
-    """What a checkpoint's model is made of."""
+def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
+    """Write the recurrent model of an OpenNMT-py 3 checkpoint as a model folder, which translates like
+    `onmt_translate`.
 
-    both_ways: bool
-    cell: str
-    score: str | None
-    sparse: bool
-    feeds: bool
-    bridge: bool
-    tied: bool
-    """The output layer's rows are the target's embeddings."""
-    dropout: float
+    Args:
+        checkpoint: File to read.
+        output: Folder to create.
+        source: Code of the source language, which the checkpoint does not contain.
+        target: Code of the target language.
+
+    Raises:
+        ModelError: If the file is missing or malformed, an option has no counterpart here, or `output` exists.
+        ConfigError: If a language code is invalid.
+    """
+    return import_from(_read, checkpoint, output, source, target)
 
 
-def parts(where: str, options: Mapping[str, Any], start: Any) -> Parts:
-    """Errors: ModelError for the first option that has no counterpart, by its name."""
-    given = {name: options.get(name, known[0]) for name, known in ONLY.items()}
-    for name, known in ONLY.items():
-        if given[name] not in known:
-            raise no_counterpart(where, name, given[name], known)
-    if start != "<s>":
-        raise no_counterpart(where, "decoder_start_token", start, ["<s>"])
-    feeds = bool(options.get("input_feed", 1))
-    score = SCORES.get(given["global_attention"])
-    if score is None and feeds:
-        raise ModelError(f"{where}: input_feed without global_attention has no counterpart here")
-    dropout = options.get("dropout", 0.0)
-    dropout = dropout[0] if isinstance(dropout, list) and dropout else dropout
-    return Parts(
-        given["encoder_type"] == BRNN,
-        CELLS[given["rnn_type"]],
-        score,
-        given["global_attention_function"] == "sparsemax",
-        feeds,
-        bool(options.get("bridge", False)),
-        bool(options.get("share_decoder_embeddings", False)),
-        float(dropout) if isinstance(dropout, int | float) else 0.0,
+def _read(path: Path) -> ConvertedModel:
+    checkpoint = read_checkpoint(path)
+    architecture = read_architecture(str(path), checkpoint.options, checkpoint.start_token)
+    orders = [token_order(str(path), tokens, SPECIALS) for tokens in checkpoint.vocabularies]
+    reader = WeightReader(str(path), checkpoint.tensors)
+    weights = collect_weights(reader, _rename_weights(reader, architecture, orders))
+    source_tokens, target_tokens = (
+        [tokens[id] for id in order[len(SPECIALS) :]]
+        for tokens, order in zip(checkpoint.vocabularies, orders, strict=True)
+    )
+    return ConvertedModel(
+        toolkit="OpenNMT-py",
+        weights=weights,
+        tokens=(source_tokens, target_tokens),
+        model=_model_table(architecture, weights),
+        training=_training_table(checkpoint.options, checkpoint.updates),
+        search=_search_table(),
+        train=_training_files(checkpoint.options),
+        updates=checkpoint.updates,
     )
 
 
-def files(options: Mapping[str, Any]) -> list[str]:
-    """The training text that the options name, as `[data] train` does."""
-    corpora = options.get("data")
-    found = []
-    for corpus in corpora.values() if isinstance(corpora, Mapping) else ():
-        named = [corpus.get(f"path_{side}") for side in ("src", "tgt")] if isinstance(corpus, Mapping) else []
-        sides = [side for side in named if isinstance(side, str) and "|" not in side]
-        if len(sides) == 2:
-            found.append("|".join(sides))
-    return found
+class Checkpoint(NamedTuple):
+    """Content of a checkpoint."""
+
+    tensors: dict[str, Tensor]
+    """Weights by their names in the file; those of the output layer have the prefix `generator.`."""
+    vocabularies: tuple[list[str], list[str]]
+    """Source and target tokens by id."""
+    options: Mapping[str, Any]
+    start_token: Any
+    """Token before the first one of a translation."""
+    updates: int | None
+    """Number of training updates, or None if unknown."""
 
 
-def training(options: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
-    """`[training]`: as many updates as there were, and the optimiser where it is one of ours in the same words."""
-    own = optimiser(options.get("optim"), options.get("learning_rate"))
-    return {"max_updates": min(max(1, updates or 1), MAX_INTEGER), "optimiser": own}
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; raise ModelError if it is not one of OpenNMT-py 3 or contains other objects."""
+    content = load_checkpoint(path, "OpenNMT-py 3")
+    for name, description in REQUIRED_ENTRIES.items():
+        if content.get(name) is None:
+            raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; it has no {name!r}, {description}")
+    options = vars(content["opt"]) if isinstance(content["opt"], argparse.Namespace) else content["opt"]
+    vocab = content["vocab"]
+    tensors: dict[str, Tensor] = {}
+    for prefix, entry in (("", content["model"]), ("generator.", content["generator"])):
+        if not is_mapping(entry, is_weight):
+            raise ModelError(
+                f"{path}: must be a checkpoint of OpenNMT-py 3; its weights are not named matrices and vectors"
+            )
+        tensors |= {f"{prefix}{name}": tensor for name, tensor in entry.items()}
+    if not is_mapping(options) or not is_mapping(vocab):
+        raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its options or vocabularies have another form")
+    if vocab.get("src_feats"):
+        raise ModelError(f"{path}: source features (n_src_feats) have no counterpart here")
+    return Checkpoint(
+        tensors,
+        (_vocabulary(path, vocab, "src"), _vocabulary(path, vocab, "tgt")),
+        {name: value for name, value in options.items() if isinstance(value, OPTION_TYPES)},
+        vocab.get("decoder_start_token", "<s>"),
+        _num_updates(content.get("optim")),
+    )
 
 
-def search() -> dict[str, Any]:
-    """`[search]`: what `onmt_translate` does where nothing is said (beam_size 5, length_penalty avg with alpha 1,
-    max_length_ratio 1.25), in the precision that it has."""
+def _vocabulary(path: Path, vocab: Mapping[str, Any], stream: str) -> list[str]:
+    """Return the tokens of a stream; raise ModelError if they are not in the form of version 3 or not distinct."""
+    tokens = vocab.get(stream)
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise ModelError(
+            f"{path}: must be a checkpoint of OpenNMT-py 3; its vocabulary {stream!r} is not a list of tokens"
+        )
+    return require_distinct(str(path), stream, tokens)
+
+
+def _num_updates(optimiser: Any) -> int | None:
+    step = optimiser.get("training_step") if isinstance(optimiser, Mapping) else None
+    return step - 1 if isinstance(step, int) else None  # training_step counts from 1
+
+
+class Architecture(NamedTuple):
+    """Architecture of a checkpoint's model."""
+
+    bidirectional: bool
+    cell: str
+    score: str | None
+    """Attention score, or None without attention."""
+    sparse: bool
+    """True if attention is normalised by sparsemax."""
+    input_feeding: bool
+    bridge: bool
+    tied: bool
+    """True if the rows of the output layer are the target embeddings."""
+    dropout: float
+
+
+def read_architecture(path: str, options: Mapping[str, Any], start_token: Any) -> Architecture:
+    """Return the architecture from the options; raise ModelError for an option that has no counterpart here."""
+    values = {name: options.get(name, supported[0]) for name, supported in SUPPORTED_VALUES.items()}
+    for name, supported in SUPPORTED_VALUES.items():
+        if values[name] not in supported:
+            raise no_counterpart(path, name, values[name], supported)
+    if start_token != "<s>":
+        raise no_counterpart(path, "decoder_start_token", start_token, ["<s>"])
+    input_feeding = bool(options.get("input_feed", 1))
+    score = SCORES.get(values["global_attention"])
+    if score is None and input_feeding:
+        raise ModelError(f"{path}: input_feed without global_attention has no counterpart here")
+    dropout = options.get("dropout", 0.0)
+    if isinstance(dropout, list) and dropout:
+        dropout = dropout[0]
+    return Architecture(
+        bidirectional=values["encoder_type"] == "brnn",
+        cell=CELLS[values["rnn_type"]],
+        score=score,
+        sparse=values["global_attention_function"] == "sparsemax",
+        input_feeding=input_feeding,
+        bridge=bool(options.get("bridge", False)),
+        tied=bool(options.get("share_decoder_embeddings", False)),
+        dropout=float(dropout) if isinstance(dropout, int | float) else 0.0,
+    )
+
+
+def _rename_weights(
+    reader: WeightReader, architecture: Architecture, orders: Sequence[list[int]]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield all weights under the names that they have here."""
+    sizes_text = "src_word_vec_size = {} and tgt_word_vec_size = {}"
+    tables = embedding_tables(reader, EMBEDDING_NAMES, orders, sizes_text)
+    yield from tables.items()
+    yield from encoder_weights(reader, architecture.cell, architecture.bidirectional)
+    theirs = "decoder.rnn.layers.{layer}.{weight}" if architecture.input_feeding else "decoder.rnn.{weight}_l{layer}"
+    embedding_size = tables["target_embedding.weight"].shape[1]
+    yield from decoder_weights(reader, theirs, architecture.cell, embedding_size, architecture.input_feeding)
+    if architecture.bridge:
+        num_directions = 2 if architecture.bidirectional else 1
+        for number in range(2 if architecture.cell == "lstm" else 1):
+            weight = reader.take(f"encoder.bridge.{number}.weight")
+            bias = reader.take(f"encoder.bridge.{number}.bias")
+            yield f"decoder.bridge.layers.{number}.weight", torch.block_diag(*[weight] * num_directions)
+            yield f"decoder.bridge.layers.{number}.bias", bias.repeat(num_directions)
+    if architecture.score is not None:
+        yield from _attention_weights(reader, architecture.score)
+    for name in ("weight", "bias"):
+        weight = reader.take(f"generator.{name}", f"generator.0.{name}")  # its name depends on the version
+        yield f"output.{name}", reorder_rows(reader, weight, orders[1], "rows in its output layer")
+
+
+def _attention_weights(reader: WeightReader, score: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of the score and W_c, with a bias if the score is `mlp`."""
+    if score == "general":
+        yield "decoder.attention.score.key.weight", reader.take("decoder.attn.linear_in.weight").t()
+    if score == "additive-bias":
+        yield "decoder.attention.score.key.weight", reader.take("decoder.attn.linear_context.weight")
+        yield "decoder.attention.score.query.weight", reader.take("decoder.attn.linear_query.weight")
+        yield "decoder.attention.score.query.bias", reader.take("decoder.attn.linear_query.bias")
+        yield "decoder.attention.score.vector", reader.take("decoder.attn.v.weight").flatten()
+        yield "decoder.attentional.combine.bias", reader.take("decoder.attn.linear_out.bias")
+    yield "decoder.attentional.combine.weight", reader.take("decoder.attn.linear_out.weight")
+
+
+def _model_table(architecture: Architecture, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return `[model]`, with the sizes of the weights."""
+    encoder_layers = num_layers(weights, "encoder.layers.")
+    decoder_layers = num_layers(weights, "decoder.stack.cells.")
+    decoder_size = weights["decoder.stack.cells.0.recurrent.weight"].shape[1]
+    encoder = {
+        "type": "stacked",
+        "cell": architecture.cell,
+        "size": weights["encoder.layers.0.forward_cell.recurrent.weight"].shape[1],
+        "layers": encoder_layers,
+        "direction": "both" if architecture.bidirectional else "forward",
+        "reads_end": False,
+    }
+    decoder: dict[str, Any] = {
+        "cell": architecture.cell,
+        "size": decoder_size,
+        "layers": decoder_layers,
+        "bridge": "rectified" if architecture.bridge else "copy",
+    }
+    if architecture.score is None:
+        decoder["type"] = "sutskever"
+    else:
+        decoder["type"] = "luong-input-feeding" if architecture.input_feeding else "luong"
+        decoder["readout"] = decoder_size
+        decoder["attentional"] = "linear" if architecture.score == "additive-bias" else "tanh"
+    dropout = {"embedding": architecture.dropout, "readout": architecture.dropout}
+    if max(encoder_layers, decoder_layers) > 1:
+        dropout["layers"] = architecture.dropout
+    table: dict[str, Any] = {
+        "embedding": weights["target_embedding.weight"].shape[1],
+        "encoder": encoder,
+        "decoder": decoder,
+        "dropout": dropout,
+    }
+    if architecture.tied:
+        table["tie"] = "target"
+    if architecture.score is not None:
+        normaliser = "sparsemax" if architecture.sparse else "softmax"
+        table["attention"] = {"score": architecture.score, "normaliser": normaliser}
+        if architecture.score == "additive-bias":
+            table["attention"]["size"] = len(weights["decoder.attention.score.vector"])
+    return table
+
+
+def _training_table(options: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
+    """Return `[training]` with the number of updates that were made."""
+    optimiser = optimiser_table(options.get("optim"), options.get("learning_rate"))
+    return {"max_updates": min(max(1, updates or 1), MAX_INTEGER), "optimiser": optimiser}
+
+
+def _search_table() -> dict[str, Any]:
+    """Return `[search]` with the defaults of `onmt_translate`.
+
+    They are beam_size 5, length_penalty avg with alpha 1, max_length_ratio 1.25, and fp32.
+    """
     return {
         "beam": 5,
         "length_penalty": 1.0,
@@ -195,129 +324,16 @@ def search() -> dict[str, Any]:
     }
 
 
-# Weights of OpenNMT-py 3 by the names that they have here.
-#
-# | OpenNMT-py                          | here                                                          |
-# |-------------------------------------|---------------------------------------------------------------|
-# | ids: unknown, padding, BOS, EOS     | rows of tables and output as ours: padding, unknown, BOS, EOS |
-# | `nn.LSTM`: i, f, candidate, o       | i, f, o, candidate; two biases of a gate are one, their sum   |
-# | `nn.GRU`: r, z, candidate           | the cell `torch-gru`, as it is                                |
-# | decoder's W of [word; h~]           | the bottom cell's W, and `feeding`                            |
-# | `bridge`, a direction at a time     | `rectified`: its matrix for each direction, zeros elsewhere   |
-# | `linear_in` (general), of the query | `key`, of the annotation: its transpose                       |
-
-SPECIALS = ("<blank>", "<unk>", "<s>", "</s>")
-"""OpenNMT-py's names of the special symbols, in the order of ours."""
-TABLES = {
-    side: f"{part}.embeddings.make_embedding.emb_luts.0.weight"
-    for side, part in (("source", "encoder"), ("target", "decoder"))
-}
-
-
-def every(taken: Taken, parts: Parts, orders: Sequence[list[int]]) -> Iterator[tuple[str, Tensor]]:
-    """All weights by our names."""
-    tables = folder.tables(taken, TABLES, orders, "src_word_vec_size = {} and tgt_word_vec_size = {}")
-    yield from tables.items()
-    yield from folder.encoder(taken, parts.cell, parts.both_ways)
-    form = "decoder.rnn.layers.{1}.{0}" if parts.feeds else "decoder.rnn.{0}_l{1}"
-    embedding = tables["target_embedding.weight"].shape[1]
-    yield from folder.decoder(taken, form, parts.cell, embedding, parts.feeds)
-    if parts.bridge:
-        for number in range(2 if parts.cell == "lstm" else 1):
-            once = taken.take(f"encoder.bridge.{number}.weight"), taken.take(f"encoder.bridge.{number}.bias")
-            times = 1 + parts.both_ways
-            yield f"decoder.bridge.layers.{number}.weight", torch.block_diag(*[once[0]] * times)
-            yield f"decoder.bridge.layers.{number}.bias", once[1].repeat(times)
-    if parts.score is not None:
-        yield from attention(taken, parts.score)
-    for name in ("weight", "bias"):  # whose names have changed from version to version
-        own = taken.take(f"generator.{name}", f"generator.0.{name}")
-        yield f"output.{name}", folder.in_order(taken, own, orders[1], "rows in its output layer")
-
-
-def attention(taken: Taken, score: str) -> Iterator[tuple[str, Tensor]]:
-    """The score, and W_c (with `mlp` a bias, too)."""
-    ours, theirs = "decoder.attention.score", "decoder.attn"
-    if score == "general":
-        yield f"{ours}.key.weight", taken.take(f"{theirs}.linear_in.weight").t()
-    if score == "additive-bias":
-        yield f"{ours}.key.weight", taken.take(f"{theirs}.linear_context.weight")
-        yield f"{ours}.query.weight", taken.take(f"{theirs}.linear_query.weight")
-        yield f"{ours}.query.bias", taken.take(f"{theirs}.linear_query.bias")
-        yield f"{ours}.vector", taken.take(f"{theirs}.v.weight").flatten()
-        yield "decoder.attentional.combine.bias", taken.take(f"{theirs}.linear_out.bias")
-    yield "decoder.attentional.combine.weight", taken.take(f"{theirs}.linear_out.weight")
-
-
-# A checkpoint of OpenNMT-py 3 as a model folder.
-
-
-def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
-    """Write the recurrent model of an OpenNMT-py 3 checkpoint as a model folder, which translates as `onmt_translate`.
-
-    source, target: the languages' codes, which a checkpoint does not say. Errors: ModelError for a file that is none,
-    for an option without a counterpart, by its name, and where something stands at `output`; ConfigError for codes that
-    are none.
-    """
-    return import_from(_found, checkpoint, output, source, target)
-
-
-def _found(path: Path) -> Found:
-    """What is in the file."""
-    where, given = str(path), read(path)
-    components = parts(where, given.options, given.start)
-    orders = [order(where, symbols, SPECIALS) for symbols in given.vocabularies]
-    taken = Taken(where, given.tensors)
-    found = all_of(taken, every(taken, components, orders))
-    source, target = (
-        [symbols[id] for id in rows[4:]] for symbols, rows in zip(given.vocabularies, orders, strict=True)
-    )
-    return Found(
-        "OpenNMT-py",
-        found,
-        (source, target),
-        _model(components, found),
-        training(given.options, given.updates),
-        search(),
-        files(given.options),
-        given.updates,
-    )
-
-
-def _model(parts: Parts, found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """`[model]`, in the sizes that the weights have."""
-    unit = found["encoder.layers.0.forward_cell.recurrent.weight"].shape[1]
-    size = found["decoder.stack.cells.0.recurrent.weight"].shape[1]
-    depths = [depth(found, "encoder.layers."), depth(found, "decoder.stack.cells.")]
-    encoder = {
-        "type": "stacked",
-        "cell": parts.cell,
-        "size": unit,
-        "layers": depths[0],
-        "direction": "both" if parts.both_ways else "forward",
-        "reads_end": False,
-    }
-    bridge = "rectified" if parts.bridge else "copy"
-    decoder: dict[str, Any] = {"cell": parts.cell, "size": size, "layers": depths[1], "bridge": bridge}
-    if parts.score is None:
-        decoder["type"] = "sutskever"
-    else:
-        decoder |= {"type": "luong-input-feeding" if parts.feeds else "luong", "readout": size}
-        decoder["attentional"] = "linear" if parts.score == "additive-bias" else "tanh"
-    dropout = {"embedding": parts.dropout, "readout": parts.dropout}
-    if max(depths) > 1:
-        dropout["layers"] = parts.dropout
-    made = {
-        "embedding": found["target_embedding.weight"].shape[1],
-        "encoder": encoder,
-        "decoder": decoder,
-        "dropout": dropout,
-    }
-    if parts.tied:
-        made["tie"] = "target"
-    if parts.score is not None:
-        attention: dict[str, Any] = {"score": parts.score, "normaliser": "sparsemax" if parts.sparse else "softmax"}
-        if parts.score == "additive-bias":
-            attention["size"] = len(found["decoder.attention.score.vector"])
-        made["attention"] = attention
-    return made
+def _training_files(options: Mapping[str, Any]) -> list[str]:
+    """Return the training files that the options name, as in `[data] train`."""
+    corpora = options.get("data")
+    files = []
+    for corpus in corpora.values() if isinstance(corpora, Mapping) else ():
+        if not isinstance(corpus, Mapping):
+            continue
+        paths = [corpus.get("path_src"), corpus.get("path_tgt")]
+        # "|" separates the two paths.
+        valid_paths = [path for path in paths if isinstance(path, str) and "|" not in path]
+        if len(valid_paths) == 2:
+            files.append("|".join(valid_paths))
+    return files

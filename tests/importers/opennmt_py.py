@@ -1,4 +1,4 @@
-"""Checkpoints as OpenNMT-py 3.5 writes them, with drawn weights, and its equations and its beam search as loops."""
+"""Random checkpoints in the format of OpenNMT-py 3.5, and a reference implementation of its model and beam search."""
 
 from __future__ import annotations
 
@@ -39,27 +39,29 @@ OPTIONS = {
 
 
 class Encoder(nn.Module):
-    """Its parameters, by its names."""
+    """The encoder, with OpenNMT-py's parameter names; likewise the modules below."""
 
     def __init__(self, o: dict[str, Any], table: nn.Module) -> None:
         super().__init__()
-        ways = 2 if o["encoder_type"] == "brnn" else 1
-        self.embeddings, kind = table, getattr(nn, o["rnn_type"])
-        self.rnn = kind(E, D // ways, o["layers"], bidirectional=ways == 2, batch_first=True)
+        directions = 2 if o["encoder_type"] == "brnn" else 1
+        self.embeddings = table
+        rnn = getattr(nn, o["rnn_type"])
+        self.rnn = rnn(E, D // directions, o["layers"], bidirectional=directions == 2, batch_first=True)
         if o["bridge"]:
-            wide = D // ways * o["layers"]
-            self.bridge = nn.ModuleList(nn.Linear(wide, wide) for _ in range(2 if o["rnn_type"] == "LSTM" else 1))
+            size = D // directions * o["layers"]
+            self.bridge = nn.ModuleList(nn.Linear(size, size) for _ in range(2 if o["rnn_type"] == "LSTM" else 1))
 
 
 class Attention(nn.Module):
-    def __init__(self, kind: str) -> None:
+    def __init__(self, score: str) -> None:
         super().__init__()
-        if kind == "general":
+        if score == "general":
             self.linear_in = nn.Linear(D, D, bias=False)
-        if kind == "mlp":
-            self.linear_context, self.linear_query = nn.Linear(D, D, bias=False), nn.Linear(D, D)
+        if score == "mlp":
+            self.linear_context = nn.Linear(D, D, bias=False)
+            self.linear_query = nn.Linear(D, D)
             self.v = nn.Linear(D, 1, bias=False)
-        self.linear_out = nn.Linear(2 * D, D, bias=kind == "mlp")
+        self.linear_out = nn.Linear(2 * D, D, bias=score == "mlp")
 
 
 class Layers(nn.Module):
@@ -82,35 +84,35 @@ class Decoder(nn.Module):
 
 
 def _table(rows: int) -> nn.Module:
-    made = nn.Module()
-    made.make_embedding = nn.Module()
-    made.make_embedding.emb_luts = nn.ModuleList([nn.Embedding(rows, E)])
-    return made
+    table = nn.Module()
+    table.make_embedding = nn.Module()
+    table.make_embedding.emb_luts = nn.ModuleList([nn.Embedding(rows, E)])
+    return table
 
 
-def _embed(side: nn.Module, ids: Tensor) -> Tensor:
-    found: Tensor = side.embeddings.make_embedding.emb_luts[0](ids)  # type: ignore[union-attr, index, operator]
-    return found
+def _embed(module: nn.Module, ids: Tensor) -> Tensor:
+    embeddings: Tensor = module.embeddings.make_embedding.emb_luts[0](ids)  # type: ignore[union-attr, index, operator]
+    return embeddings
 
 
 class Model(NamedTuple):
-    """A checkpoint's model, in fp64."""
+    """A model in fp64."""
 
     options: dict[str, Any]
-    symbols: dict[str, list[str]]
+    vocabularies: dict[str, list[str]]
     encoder: Encoder
     decoder: Decoder
     generator: nn.Linear
 
     @staticmethod
-    def drawn(**changed: Any) -> Model:
-        """Of a seed, with weights wide enough for translations that differ."""
+    def random(**options: Any) -> Model:
+        """Return a model with random weights, large enough that its translations differ."""
         torch.manual_seed(7)
-        o = OPTIONS | changed
-        symbols = {side: [*SPECIALS, *words] for side, words in WORDS.items()}
-        tables = [_table(len(symbols[side])) for side in ("src", "tgt")]
-        generator = nn.Linear(D, len(symbols["tgt"]))
-        model = Model(o, symbols, Encoder(o, tables[0]), Decoder(o, tables[1]), generator)
+        o = OPTIONS | options
+        vocabularies = {stream: [*SPECIALS, *words] for stream, words in WORDS.items()}
+        tables = [_table(len(vocabularies[side])) for side in ("src", "tgt")]
+        generator = nn.Linear(D, len(vocabularies["tgt"]))
+        model = Model(o, vocabularies, Encoder(o, tables[0]), Decoder(o, tables[1]), generator)
         for part in model[2:]:
             for parameter in part.parameters():
                 nn.init.uniform_(parameter, -1.2, 1.2)
@@ -118,33 +120,33 @@ class Model(NamedTuple):
         with torch.no_grad():
             if o["share_decoder_embeddings"]:
                 generator.weight.copy_(tables[1].make_embedding.emb_luts[0].weight)  # type: ignore[union-attr, index]
-            generator.bias[1:3] = -50.0  # trained models say neither padding nor the symbol before the first
+            generator.bias[1:3] = -50.0  # trained models do not output padding or BOS
             generator.bias[0] -= 2.0
             generator.bias[3] = -0.5
         return model
 
-    def save(self, path: Path, /, **changed: Any) -> Path:
-        """As OpenNMT-py does; `changed`: other parts of the file."""
+    def save(self, path: Path, /, **entries: Any) -> Path:
+        """Save the model like OpenNMT-py; `entries` replaces entries of the checkpoint."""
         weights = {
             f"{name}.{key}": tensor.float()
             for name in ("encoder", "decoder")
             for key, tensor in getattr(self, name).state_dict().items()
         }
-        whole = {
+        checkpoint = {
             "model": weights,
             "generator": {key: tensor.float() for key, tensor in self.generator.state_dict().items()},
-            "vocab": {**self.symbols, "data_task": "seq2seq", "decoder_start_token": "<s>"},
+            "vocab": {**self.vocabularies, "data_task": "seq2seq", "decoder_start_token": "<s>"},
             "opt": argparse.Namespace(**self.options),
             "optim": {"training_step": 41, "decay_step": 41, "optimizer": {"state": {}, "param_groups": []}},
         }
-        torch.save(whole | changed, path)
+        torch.save(checkpoint | entries, path)
         return path
 
     @torch.no_grad()
     def start(self, line: str) -> tuple[Tensor, Any]:
-        """The annotations [J, D] of a line cut at its spaces, without an end, and the decoder's first states."""
-        places = {symbol: id for id, symbol in enumerate(self.symbols["src"])}
-        ids = torch.tensor([[places.get(word, 0) for word in line.split(" ")]])
+        """Return the annotations [J, D] of a line of space-separated words, without EOS, and the initial state."""
+        token_ids = {token: id for id, token in enumerate(self.vocabularies["src"])}
+        ids = torch.tensor([[token_ids.get(word, 0) for word in line.split(" ")]])
         annotations, finals = self.encoder.rnn(_embed(self.encoder, ids))
         finals = finals if isinstance(finals, tuple) else (finals,)
         if self.options["bridge"]:
@@ -155,11 +157,12 @@ class Model(NamedTuple):
 
     @torch.no_grad()
     def step(self, annotations: Tensor, state: Any, y: int) -> tuple[Tensor, Any]:
-        """log p of every symbol, and the next state."""
+        """Return log p of all tokens, and the next state."""
         hidden, fed = state
         x = _embed(self.decoder, torch.tensor([y]))
         if self.options["input_feed"]:
-            x, new = torch.cat([x, fed], 1), []
+            x = torch.cat([x, fed], 1)
+            new = []
             for l, cell in enumerate(self.decoder.rnn.layers):  # type: ignore[arg-type]
                 old = tuple(part[l] for part in hidden)
                 after = cell(x, old if len(old) == 2 else old[0])
@@ -174,46 +177,51 @@ class Model(NamedTuple):
         return self.generator(x)[0].log_softmax(0), (hidden, x)
 
     def _attended(self, h: Tensor, annotations: Tensor) -> Tensor:
-        """h~ of `GlobalAttention`, position by position; no tanh with `mlp`."""
-        kind, attn = self.options["global_attention"], self.decoder.attn
+        """Return h~ like `GlobalAttention`, in a loop over positions; `mlp` has no tanh."""
+        score = self.options["global_attention"]
+        attn = self.decoder.attn
         energies = []
         for annotation in annotations:
-            if kind == "mlp":
+            if score == "mlp":
                 units = torch.tanh(attn.linear_query(h[0]) + attn.linear_context(annotation))
                 energies.append(attn.v(units)[0])
             else:
-                energies.append((attn.linear_in(h[0]) if kind == "general" else h[0]) @ annotation)
+                energies.append((attn.linear_in(h[0]) if score == "general" else h[0]) @ annotation)
         alpha = torch.stack(energies).softmax(0)
         context = sum(a * annotation for a, annotation in zip(alpha, annotations, strict=True))
         assert isinstance(context, Tensor)
         out: Tensor = attn.linear_out(torch.cat([context[None], h], 1))
-        return out if kind == "mlp" else torch.tanh(out)
+        return out if score == "mlp" else torch.tanh(out)
 
     def translate(self, line: str, beam: int, n_best: int) -> list[tuple[str, float]]:
-        """`BeamSearch` of OpenNMT-py with its own defaults: the mean over one symbol more than are scored, at most 1.25
-        times the source's length and 5 more."""
+        """Search like `BeamSearch` of OpenNMT-py with its defaults.
+
+        A score is the mean over one token more than are scored; translations have at most 1.25 times the source's
+        length plus 5 tokens.
+        """
         annotations, first = self.start(line)
-        most = int(len(line.split(" ")) * 1.25 + 5)
-        live, ended = [((2,), 0.0, first)], []
-        for length in range(1, most + 1):
-            grown = []
+        max_length = int(len(line.split(" ")) * 1.25 + 5)
+        live = [((2,), 0.0, first)]
+        ended = []
+        for length in range(1, max_length + 1):
+            candidates = []
             for ids, total, state in live:
-                log_p, after = self.step(annotations, state, ids[-1])
-                grown += [((*ids, y), total + float(log_p[y]), after) for y in range(len(log_p))]
-            grown = sorted(grown, key=lambda one: -one[1])[:beam]
-            over = [ids[-1] == 3 or length == most for ids, _, _ in grown]
-            for (ids, total, _), done in zip(grown, over, strict=True):
+                log_p, next_state = self.step(annotations, state, ids[-1])
+                candidates += [((*ids, y), total + float(log_p[y]), next_state) for y in range(len(log_p))]
+            candidates = sorted(candidates, key=lambda candidate: -candidate[1])[:beam]
+            is_done = [ids[-1] == 3 or length == max_length for ids, _, _ in candidates]
+            for (ids, total, _), done in zip(candidates, is_done, strict=True):
                 if done:
                     ended.append((ids, total / (length + 1)))
-            if over[0] and len(ended) >= n_best:
+            if is_done[0] and len(ended) >= n_best:
                 break
-            live = [one for one, done in zip(grown, over, strict=True) if not done]
-        names = self.symbols["tgt"]
-        best = sorted(ended, key=lambda one: -one[1])[:n_best]
-        return [(" ".join(names[id] for id in ids[1:] if id != 3), score) for ids, score in best]
+            live = [candidate for candidate, done in zip(candidates, is_done, strict=True) if not done]
+        tokens = self.vocabularies["tgt"]
+        best = sorted(ended, key=lambda hypothesis: -hypothesis[1])[:n_best]
+        return [(" ".join(tokens[id] for id in ids[1:] if id != 3), score) for ids, score in best]
 
 
 def _bridged(layer: nn.Module, states: Tensor) -> Tensor:
-    """`RNNEncoder._bridge`, of [layers * directions, batch, size]."""
+    """Return the final states [layers * directions, batch, size] after `RNNEncoder._bridge`."""
     states = states.permute(1, 0, 2).contiguous()
     return torch.relu(layer(states.view(-1, layer.in_features))).view(states.shape).permute(1, 0, 2)  # type: ignore[arg-type]

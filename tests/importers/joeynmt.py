@@ -1,4 +1,4 @@
-"""Checkpoints as JoeyNMT 2.3 writes them, with drawn weights, and its equations as loops."""
+"""Random checkpoints in the format of JoeyNMT 2.3, and a reference implementation of its model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = {"src": ["a", "b@@", "c", "d", "▁e", "f"], "trg": ["u", "v", "w@@", "x
 SPECIALS = ["<unk>", "<pad>", "<s>", "</s>"]
 E, D, H = 5, 6, 4
 CONFIG: dict[str, Any] = {
-    "name": "drawn",
+    "name": "random",
     "data": {side: {"lang": language, "level": "word"} for side, language in (("src", "en"), ("trg", "de"))},
     "testing": {"beam_size": 3, "beam_alpha": 0.7},
     "training": {"optimizer": "adam", "learning_rate": 0.002},
@@ -30,71 +30,72 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def config(**changed: Any) -> dict[str, Any]:
-    """The configuration with other values of options, by their paths with __ for a dot."""
-    made = copy.deepcopy(CONFIG)
-    for path, value in changed.items():
+def config(**options: Any) -> dict[str, Any]:
+    """Return the config with other options, whose paths have __ for a dot."""
+    config = copy.deepcopy(CONFIG)
+    for path, value in options.items():
         *tables, name = path.split("__")
-        table = made
-        for part in tables:
-            table = table.setdefault(part, {})
+        table = config
+        for key in tables:
+            table = table.setdefault(key, {})
         table[name] = value
-    return made
+    return config
 
 
 class Model(NamedTuple):
-    """A checkpoint's model, in fp64."""
+    """A model in fp64."""
 
     config: dict[str, Any]
-    symbols: dict[str, list[str]]
-    part: nn.ModuleDict
+    vocabularies: dict[str, list[str]]
+    modules: nn.ModuleDict
 
     @staticmethod
-    def drawn(**changed: Any) -> Model:
-        """Of a seed, with weights wide enough for translations that differ."""
+    def random(**options: Any) -> Model:
+        """Return a model with random weights, large enough that its translations differ."""
         torch.manual_seed(7)
-        whole = config(**changed)
-        encoder, decoder = whole["model"]["encoder"], whole["model"]["decoder"]
-        symbols = {side: [*SPECIALS, *words] for side, words in WORDS.items()}
-        embeddings = {"src_embed": E, "trg_embed": D if whole["model"]["tied_softmax"] else E}
-        read = embeddings["trg_embed"] + (D if decoder["input_feeding"] else 0)
+        values = config(**options)
+        encoder = values["model"]["encoder"]
+        decoder = values["model"]["decoder"]
+        vocabularies = {stream: [*SPECIALS, *words] for stream, words in WORDS.items()}
+        embeddings = {"src_embed": E, "trg_embed": D if values["model"]["tied_softmax"] else E}
+        decoder_input = embeddings["trg_embed"] + (D if decoder["input_feeding"] else 0)
         bahdanau = {"query_layer": nn.Linear(D, D, bias=False), "energy_layer": nn.Linear(D, 1, bias=False)}
         attention = {"key_layer": nn.Linear(2 * H, D, bias=False)}
-        made: dict[str, nn.Module] = {
-            "rnn": _rnn(decoder["rnn_type"])(read, D, decoder["num_layers"], batch_first=True),
+        decoder_modules: dict[str, nn.Module] = {
+            "rnn": _rnn(decoder["rnn_type"])(decoder_input, D, decoder["num_layers"], batch_first=True),
             "att_vector_layer": nn.Linear(D + 2 * H, D),
-            "output_layer": nn.Linear(D, len(symbols["trg"]), bias=False),
+            "output_layer": nn.Linear(D, len(vocabularies["trg"]), bias=False),
             "attention": nn.ModuleDict(attention | (bahdanau if decoder["attention"] == "bahdanau" else {})),
         }
         if decoder["init_hidden"] == "bridge":
-            made["bridge_layer"] = nn.Linear(2 * H, D)
+            decoder_modules["bridge_layer"] = nn.Linear(2 * H, D)
         rnn = _rnn(encoder["rnn_type"])(E, H, encoder["num_layers"], bidirectional=True, batch_first=True)
-        part = nn.ModuleDict({"encoder": nn.ModuleDict({"rnn": rnn}), "decoder": nn.ModuleDict(made)})
-        for (name, size), words in zip(embeddings.items(), symbols.values(), strict=True):
-            part[name] = nn.ModuleDict({"lut": nn.Embedding(len(words), size)})
-        for parameter in part.parameters():
+        modules = nn.ModuleDict({"encoder": nn.ModuleDict({"rnn": rnn}), "decoder": nn.ModuleDict(decoder_modules)})
+        for (name, size), words in zip(embeddings.items(), vocabularies.values(), strict=True):
+            modules[name] = nn.ModuleDict({"lut": nn.Embedding(len(words), size)})
+        for parameter in modules.parameters():
             nn.init.uniform_(parameter, -1.2, 1.2)
-        return Model(whole, symbols, part.double())
+        return Model(values, vocabularies, modules.double())
 
-    def save(self, folder: Path, /, **changed: Any) -> Path:
-        """As JoeyNMT does; `changed`: other parts of the file."""
+    def save(self, folder: Path, /, **entries: Any) -> Path:
+        """Save the model like JoeyNMT; `entries` replaces entries of the checkpoint."""
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config), encoding="utf-8")
-        for side, symbols in self.symbols.items():
-            (folder / f"{side}_vocab.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
+        for stream, tokens in self.vocabularies.items():
+            (folder / f"{stream}_vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
         weights = OrderedDict((name, tensor.float()) for name, tensor in self.part.state_dict().items())
-        whole = {"model_state": weights, "optimizer_state": {}, "scaler_state": None, "stats_state": {"steps": 3}}
-        torch.save(whole | changed, folder / "3.ckpt")
+        checkpoint = {"model_state": weights, "optimizer_state": {}, "scaler_state": None, "stats_state": {"steps": 3}}
+        torch.save(checkpoint | entries, folder / "3.ckpt")
         return folder / "3.ckpt"
 
     @torch.no_grad()
     def start(self, line: str) -> tuple[Tensor, Any]:
-        """The annotations of a line cut at its spaces and its end, and the decoder's first states."""
-        places = {symbol: id for id, symbol in enumerate(self.symbols["src"])}
-        ids = torch.tensor([[*(places.get(word, 0) for word in line.split(" ")), 3]])
-        annotations, finals = self.part["encoder"]["rnn"](self.part["src_embed"]["lut"](ids))
+        """Return the annotations of a line of space-separated words and EOS, and the initial state."""
+        token_ids = {token: id for id, token in enumerate(self.vocabularies["src"])}
+        ids = torch.tensor([[*(token_ids.get(word, 0) for word in line.split(" ")), 3]])
+        annotations, finals = self.modules["encoder"]["rnn"](self.modules["src_embed"]["lut"](ids))
         final = (finals[0] if isinstance(finals, tuple) else finals)[-2:]
-        decoder = self.part["decoder"]
+        decoder = self.modules["decoder"]
         layers = self.config["model"]["decoder"]["num_layers"]
         h = torch.zeros(1, D, dtype=torch.float64)
         if "bridge_layer" in decoder:
@@ -104,15 +105,18 @@ class Model(NamedTuple):
 
     @torch.no_grad()
     def step(self, annotations: Tensor, state: Any, y: int) -> tuple[Tensor, Any]:
-        """log p of every symbol, and the next state."""
-        (hidden, fed), decoder = state, self.part["decoder"]
-        x = self.part["trg_embed"]["lut"](torch.tensor([y]))
+        """Return log p of all tokens, and the next state."""
+        hidden, fed = state
+        decoder = self.modules["decoder"]
+        x = self.modules["trg_embed"]["lut"](torch.tensor([y]))
         if self.config["model"]["decoder"]["input_feeding"]:
             x = torch.cat([x, fed], 1)
-        lstm = isinstance(decoder["rnn"], nn.LSTM)
-        _, hidden = decoder["rnn"](x[:, None], hidden if lstm else hidden[0])
-        hidden = hidden if lstm else (hidden, hidden)
-        query, attention, energies = hidden[0][-1], decoder["attention"], []
+        is_lstm = isinstance(decoder["rnn"], nn.LSTM)
+        _, hidden = decoder["rnn"](x[:, None], hidden if is_lstm else hidden[0])
+        hidden = hidden if is_lstm else (hidden, hidden)
+        query = hidden[0][-1]
+        attention = decoder["attention"]
+        energies = []
         for annotation in annotations:
             key = attention["key_layer"](annotation)
             if "query_layer" in attention:
@@ -124,5 +128,5 @@ class Model(NamedTuple):
         return decoder["output_layer"](fed)[0].log_softmax(0), (hidden, fed)
 
 
-def _rnn(kind: str) -> Any:
-    return nn.LSTM if kind == "lstm" else nn.GRU
+def _rnn(rnn_type: str) -> Any:
+    return nn.LSTM if rnn_type == "lstm" else nn.GRU
