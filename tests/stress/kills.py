@@ -25,7 +25,7 @@ import torch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.training.run import train
-from tests.training.toys import Recorder, sentences, toy_config, write_part
+from tests.training.toys import Recorder, random_sentences, toy_config, write_split
 
 FILE_CALLS = ("chmod", "link", "mkdir", "remove", "rename", "rmdir", "symlink", "truncate")
 CHANGE_EVENTS = {"open", *(f"os.{call}" for call in FILE_CALLS)}
@@ -79,9 +79,9 @@ class Runs:
         torch.set_num_threads(1)
         self.folder = folder
         folder.mkdir()
-        corpus = sentences(1, 100, 2, 6)
-        write_part(folder, "train", corpus[:24])
-        write_part(folder, "dev", corpus[44:50])
+        corpus = random_sentences(1, 100, 2, 6)
+        write_split(folder, "train", corpus[:24])
+        write_split(folder, "dev", corpus[44:50])
         self.config = toy_config(folder, {"training": training})
         prepare(self.config, folder / "data", processes=1)
         self.train("first")  # imports every module before the first fork
