@@ -123,12 +123,12 @@ EQUATIONS = {
 }
 
 
-def test_every_feature_has_its_equation():
+def test_each_feature_has_a_reference_equation():
     assert EQUATIONS.keys() == FEATURES.keys()
 
 
 @pytest.mark.parametrize("names", [(), *((name,) for name in FEATURES), tuple(FEATURES)], ids=" ".join)
-def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, numbers, drawn):
+def test_weights_and_contexts_equal_the_papers_equations(names, encoded, numbers, drawn):
     """e_ij = v_a^T tanh(W_a s + U_a h_j + sum_f W_f f_ij), step after step, with padding and without."""
     attention, p = drawn(make(*names))
     queries, memory, words = numbers(3, STEPS, QUERY), attention.on(encoded), numbers(3, STEPS, WORDS.target)
@@ -163,7 +163,7 @@ def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, nu
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers, drawn):
+def test_dropout_applies_to_the_weights_of_the_context(heads, encoded, numbers, drawn):
     """Each head of each position has its own mask; the weights that are told are whole, and so are all in search."""
     score = {"score": "multi-head-additive", "heads": heads, "size": UNITS} if heads > 1 else {"size": UNITS}
     annotations = numbers(3, max(LENGTHS), 6)
@@ -188,7 +188,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
     torch.testing.assert_close(halved.context, 0.5 * plain.context)
 
 
-def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(encoded, numbers, drawn, monkeypatch):
+def test_keys_are_computed_once_per_sentence_and_stored_in_memory_only(encoded, numbers, drawn, monkeypatch):
     attention, _ = drawn(make())
     memory = attention.on(encoded)
     torch.testing.assert_close(memory.keys, attention.score.keys(encoded.annotations, encoded.mask))

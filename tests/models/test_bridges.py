@@ -33,7 +33,7 @@ def memory_of(shapes, numbers):
     ids=["alike", "one to three", "three to two"],
 )
 @pytest.mark.parametrize("name", BRIDGES)
-def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decoder, numbers):
+def test_each_bridge_returns_decoder_states_or_is_rejected(name, encoder, decoder, numbers):
     reason = BRIDGES[name].component.unsupported_reason(declared(encoder), declared(decoder))
     assert (reason is not None) == (name == "copy" and encoder != decoder)
     if reason is None:
@@ -56,7 +56,7 @@ def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decode
         ((GRU(4),), (LSTM(4),), "whose cells carry the same"),
     ],
 )
-def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):
+def test_copy_bridge_rejects_other_sizes(encoder, decoder, reason):
     message = Copy.component.unsupported_reason(declared(encoder), declared(decoder))
     assert message is not None
     assert reason in message
@@ -72,7 +72,7 @@ def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):
         ((8, 4), (3, 3, 3), (0, 0, 1)),
     ],
 )
-def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, numbers):
+def test_learned_bridge_equals_its_equation_per_layer(encoder, decoder, reads, drawn, numbers):
     """s^l_0 = tanh(W_l [h; c] + b_l) of the layer that is as far from the top."""
     shapes = tuple(LSTM(size) for size in encoder)
     bridge, p = drawn(Learned(shapes, tuple(LSTM(size) for size in decoder)))
@@ -86,7 +86,7 @@ def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, 
             close(torch.cat(tuple(states[l]), -1)[n], np.tanh(product(W, f) + b))
 
 
-def test_learned_top_reads_the_top_layer_for_all(drawn, numbers):
+def test_learned_top_bridge_reads_the_top_layer(drawn, numbers):
     """s^l_0 = tanh(W_l [h^L; c^L] + b_l)."""
     bridge, p = drawn(LearnedTop((LSTM(4), LSTM(2)), (GRU(3), GRU(3))))
     memory = memory_of((LSTM(4), LSTM(2)), numbers)
@@ -98,7 +98,7 @@ def test_learned_top_reads_the_top_layer_for_all(drawn, numbers):
 
 
 @pytest.mark.parametrize("encoder", [(LSTM(4), LSTM(2)), (GRU(5),)], ids=["lstm", "gru"])
-def test_rectified_reads_all_layers_together(encoder, drawn, numbers):
+def test_rectified_bridge_reads_all_layers(encoder, drawn, numbers):
     """OpenNMT-py: max(0, W_h [h^1; h^2] + b_h), and the memory cells by weights of their own."""
     bridge, p = drawn(Rectified(encoder, (LSTM(3), LSTM(3))))
     memory = memory_of(encoder, numbers)

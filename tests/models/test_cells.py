@@ -19,13 +19,13 @@ def state_of(cell, numbers, rows):
     return cell.state(*(numbers(rows, 4) for _ in cell.state._fields))
 
 
-def test_every_cell_has_its_equations():
+def test_each_cell_has_a_reference_equation():
     assert paper.CELLS.keys() == CELLS.keys()
 
 
 @every_cell
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_step_is_the_papers_equation(name, kind, tolerance, drawn, numbers):
+def test_step_equals_the_papers_equation(name, kind, tolerance, drawn, numbers):
     """From any state, and with what a decoder adds to the inputs' share."""
     cell, p = drawn(CELLS[name](3, 4))
     state, xs, more = state_of(cell, numbers, 2), numbers(3, 2, 3), numbers(3, 2, cell.blocks * 4)
@@ -41,7 +41,7 @@ def test_step_is_the_papers_equation(name, kind, tolerance, drawn, numbers):
             np.testing.assert_allclose(got[n].detach().numpy(), want, atol=tolerance)
 
 
-def test_torch_gru_is_pytorchs_gru(drawn, numbers):
+def test_torch_gru_equals_pytorch(drawn, numbers):
     cell, p = drawn(CELLS["torch-gru"](3, 4))
     theirs = nn.GRU(3, 4, batch_first=True).double()
     names = {"weight_ih_l0": "input.weight", "bias_ih_l0": "input.bias"}
@@ -54,7 +54,7 @@ def test_torch_gru_is_pytorchs_gru(drawn, numbers):
         torch.testing.assert_close(state.h, last[0])
 
 
-def test_norms_are_taken_in_fp32_under_autocast(numbers):
+def test_layer_norms_use_fp32_under_autocast(numbers):
     a = numbers(2, 6).float()
     with torch.autocast("cpu", torch.bfloat16):
         assert LayerNorm(6)(a.bfloat16()).dtype == torch.float32
@@ -72,7 +72,7 @@ def gru_with_mask(p, share, h, keep, old_with_z):
 
 
 @every_cell
-def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(name, drawn, numbers):
+def test_state_mask_applies_to_products_but_not_to_the_carried_state(name, drawn, numbers):
     cell, p = drawn(CELLS[name](3, 4))
     x, state = cell.inputs(numbers(2, 3)), state_of(cell, numbers, 2)
     keep = torch.tensor([[2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
@@ -98,7 +98,7 @@ def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(n
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("given", ["nothing", "start", "start and keep"])
-def test_sequence_is_the_plain_loop(name, masked, backward, given, drawn, numbers):
+def test_sequence_equals_the_loop_over_steps(name, masked, backward, given, drawn, numbers):
     """Outputs, last state and every gradient, from any first state and under any dropout mask."""
     cell, _ = drawn(CELLS[name](3, 4))
     x = numbers(3, 5, 3).requires_grad_()
@@ -122,7 +122,7 @@ def test_sequence_is_the_plain_loop(name, masked, backward, given, drawn, number
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("training", [False, True])
-def test_an_lstms_memory_passes_padding_unchanged_in_fp32(backward, training, drawn, numbers):
+def test_lstm_memory_is_unchanged_by_padding_in_fp32(backward, training, drawn, numbers):
     """The library has another code for fp32 than for fp64, and others for training and inference."""
     cell, _ = drawn(CELLS["lstm"](3, 4))
     cell.float()

@@ -16,7 +16,7 @@ from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import TOKENIZERS, tokenizer_file
 from rnnsearch.text.words import train_words
-from rnnsearch.utils.weights import FORMAT, load_weights, read_weights, save_weights, weights
+from rnnsearch.utils.weights import FORMAT, load_weights, named_weights, read_weights, save_weights
 
 BATCH = make_batch([([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6])], [0, 1])
 
@@ -49,7 +49,7 @@ def refused(folder):
     return str(error.value)
 
 
-def test_saved_and_loaded_is_the_same(saved):
+def test_loaded_model_equals_saved_model(saved):
     folder, system = saved
     loaded = load_system(folder)
     assert loaded.config.model_dump() == system.config.model_dump()
@@ -57,14 +57,14 @@ def test_saved_and_loaded_is_the_same(saved):
     assert loaded.source.fingerprint() == system.source.fingerprint()
     assert loaded.target.fingerprint() == system.target.fingerprint()
     assert not loaded.model.training
-    own, again = weights(system.model), weights(loaded.model)
+    own, again = named_weights(system.model), named_weights(loaded.model)
     assert own.keys() == again.keys()
     assert all(torch.equal(own[name], again[name]) for name in own)
     assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS, TOKENIZERS])
 
 
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
-def test_tied_embeddings_come_back_tied(tie, tmp_path):
+def test_tied_embeddings_stay_tied_after_loading(tie, tmp_path):
     tokenizer = train_bpe(["one two three four five"], 270, 1)
     config = config_of(f"model.tie={tie}")
     system = system_of(config, [tokenizer, tokenizer])
@@ -77,10 +77,10 @@ def test_tied_embeddings_come_back_tied(tie, tmp_path):
     size = len(tokenizer) * 6 * 4
     tables = {"none": 3, "target": 2, "all": 1}[tie]
     assert (tmp_path / WEIGHTS).stat().st_size < tables * size + 20000
-    assert read_weights(tmp_path / WEIGHTS).keys() == weights(model).keys()
+    assert read_weights(tmp_path / WEIGHTS).keys() == named_weights(model).keys()
 
 
-def test_saving_again_writes_over(saved):
+def test_saving_again_overwrites_the_folder(saved):
     folder, system = saved
     with torch.no_grad():
         system.model.output.bias.fill_(2)
@@ -88,13 +88,13 @@ def test_saving_again_writes_over(saved):
     assert load_system(folder).model.output.bias.eq(2).all()
 
 
-def test_no_folder(tmp_path):
+def test_missing_folder_is_reported(tmp_path):
     assert refused(tmp_path / "runs") == f"{tmp_path / 'runs'}: there is no such model folder"
     (tmp_path / "file").touch()
     assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: must be a model folder; got a file"
 
 
-def test_missing_files(saved):
+def test_missing_files_are_reported(saved):
     folder, _ = saved
     (folder / WEIGHTS).unlink()
     assert refused(folder) == f"{folder}: is not a complete model folder: missing model.safetensors"
@@ -103,7 +103,7 @@ def test_missing_files(saved):
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_truncated_weights(kept, saved):
+def test_truncated_weights_are_reported(kept, saved):
     path = saved[0] / WEIGHTS
     path.write_bytes(path.read_bytes()[:kept])
     message = refused(saved[0])
@@ -111,7 +111,7 @@ def test_truncated_weights(kept, saved):
     assert message.endswith("; copy or train the model again")
 
 
-def test_foreign_weights(saved):
+def test_weights_of_another_format_are_reported(saved):
     path = saved[0] / WEIGHTS
     for metadata in (None, {"format": "pt"}):
         save_file({"a": torch.ones(3)}, path, metadata=metadata)
@@ -120,10 +120,10 @@ def test_foreign_weights(saved):
     assert refused(saved[0]).startswith(f"{path}: is truncated or damaged (")
 
 
-def test_weights_of_another_model(saved):
+def test_weights_of_another_model_are_reported(saved):
     folder, system = saved
     path, model = folder / WEIGHTS, system.model
-    own = weights(model)
+    own = named_weights(model)
     save_weights(path, own | {"output.bias": torch.ones(5)})
     fits_not = f"{path}: does not fit the model of its config: "
     assert refused(folder) == f"{fits_not}output.bias is (5,), must be (7,)"
@@ -145,7 +145,7 @@ def test_weights_of_another_model(saved):
     assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
 
 
-def test_broken_config(saved):
+def test_broken_config_is_reported(saved):
     path = saved[0] / CONFIG
     whole = path.read_text()
     old = f"{saved[0]}: its config.toml is not valid in this version of rnnsearch: "
@@ -159,7 +159,7 @@ def test_broken_config(saved):
     assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
 
 
-def test_a_config_that_its_tokenizers_do_not_fit(tmp_path):
+def test_tokenizers_that_do_not_fit_the_config_are_reported(tmp_path):
     config = config_of("model.tie=all")
     tokenizer = train_bpe(["one two three four five"], 270, 1)
     save_system(tmp_path, system_of(config, [tokenizer, tokenizer]))
@@ -168,7 +168,7 @@ def test_a_config_that_its_tokenizers_do_not_fit(tmp_path):
     assert 'model.tie: "all" needs equal vocabularies' in refused(tmp_path)
 
 
-def test_broken_tokenizer(saved):
+def test_broken_tokenizer_is_reported(saved):
     path = saved[0] / tokenizer_file("de")
     path.write_text(path.read_text()[:-20])
     assert refused(saved[0]).startswith(f"{path}: the tokenizer file must be whole JSON; got ")
@@ -176,7 +176,7 @@ def test_broken_tokenizer(saved):
     assert refused(saved[0]).startswith(f"{saved[0] / WEIGHTS}: does not fit the model of its config: ")
 
 
-def test_a_full_disk_leaves_the_old_weights(saved):
+def test_full_disk_leaves_the_old_weights(saved):
     """With a real limit on the size of files, as the library that writes them raises errors of its own."""
     folder, system = saved
     path, before = folder / WEIGHTS, (folder / WEIGHTS).read_bytes()
@@ -184,7 +184,7 @@ def test_a_full_disk_leaves_the_old_weights(saved):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
     try:
         with pytest.raises(RnnsearchError) as error:
-            save_weights(path, weights(system.model) | {"large": torch.ones(1 << 16)})
+            save_weights(path, named_weights(system.model) | {"large": torch.ones(1 << 16)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert str(error.value).startswith(f"{path}: cannot be written: ")

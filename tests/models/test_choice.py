@@ -63,7 +63,7 @@ def files():
 
 
 @pytest.mark.parametrize("serves", ["native", "torch"])
-def test_the_faster_one_serves(serves, measured, monkeypatch):
+def test_fastest_implementation_is_chosen(serves, measured, monkeypatch):
     measured["times"] = times(**{"native": 2.0, "torch": 2.0, serves: 1.0})
     own, kind, called = serves == "native", torch.float32, []
     x, w = torch.randn(300, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
@@ -89,13 +89,13 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
     assert measured["count"] == 1
 
 
-def test_each_kernel_by_itself(measured):
+def test_each_kernel_is_chosen_separately(measured):
     measured["times"] = times(softmax={"native": 1.0, "torch": 3.0}, GRU={"native": 1.0, "torch": 3.0})
     ways = {kernel: autotune.implementation(kernel, torch.bfloat16) for kernel in KERNELS}
     assert {kernel for kernel, way in ways.items() if way == autotune.NATIVE} == {autotune.SOFTMAX, autotune.GRU}
 
 
-def test_a_type_of_search_that_is_faster_than_others_and_the_library(measured):
+def test_fastest_dtype_of_search_is_chosen(measured):
     seconds = {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
     measured["times"] = [
         autotune.Timing(autotune.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
@@ -108,7 +108,7 @@ def test_a_type_of_search_that_is_faster_than_others_and_the_library(measured):
     assert autotune.fastest_search_dtype(("bf16", "fp32")) is None
 
 
-def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
+def test_onednn_is_chosen_if_fastest(measured, monkeypatch):
     if not linear.has_onednn():
         pytest.skip("this torch has no oneDNN")
     measured["times"] = times(product={"native": 3.0, "torch": 2.0, "onednn": 1.0})
@@ -120,13 +120,13 @@ def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
 
 
 @pytest.mark.parametrize("part", [torch.zeros(6, 9)[:, :5], torch.zeros(6, 9)[:, :5].t()])
-def test_onednn_is_given_no_part_of_a_wider_matrix(part):
+def test_onednn_gets_dense_matrices(part):
     found = linear.without_gaps(part)
     assert torch.equal(found, part)
     assert found.is_contiguous() or found.t().is_contiguous()
 
 
-def test_the_mean_is_over_sizes():
+def test_timings_are_averaged_over_sizes():
     own = [{"native": 1.0, "torch": 4.0}, {"native": 3.0, "torch": 1.0}]
     table = autotune.Table(
         {}, [autotune.Timing(autotune.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)]
@@ -136,7 +136,7 @@ def test_the_mean_is_over_sizes():
     assert table.peak_gflops("fp32") == 0.0
 
 
-def test_a_new_process_does_what_the_first_did(measured, caplog):
+def test_new_process_reuses_the_stored_choice(measured, caplog):
     caplog.set_level(logging.INFO)
     assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
     assert [record.levelname for record in caplog.records] == ["INFO"]
@@ -149,7 +149,7 @@ def test_a_new_process_does_what_the_first_did(measured, caplog):
 
 
 @pytest.mark.parametrize("changed", ["processor", "torch", "threads", "library", "held to"])
-def test_made_anew_where_something_changes(changed, measured, monkeypatch):
+def test_stored_choice_is_invalidated_by_changes(changed, measured, monkeypatch):
     threads = torch.get_num_threads()
     autotune.table()
     autotune.reset()
@@ -170,7 +170,7 @@ def test_made_anew_where_something_changes(changed, measured, monkeypatch):
     assert measured["count"] == len(files()) == 2
 
 
-def test_one_table_a_process(measured):
+def test_each_process_uses_one_table(measured):
     """Threads of search that compute alone time nothing."""
     autotune.table()
     threads = torch.get_num_threads()
@@ -194,7 +194,7 @@ def test_one_table_a_process(measured):
         lambda text: json.dumps({**json.loads(text), "cases": []}),
     ],
 )
-def test_a_damaged_file_is_made_anew(damage, measured):
+def test_damaged_table_is_rebuilt(damage, measured):
     autotune.table()
     (path,) = files()
     whole = path.read_text(encoding="utf-8")
@@ -207,13 +207,13 @@ def test_a_damaged_file_is_made_anew(damage, measured):
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
+def test_unwritable_cache_folder_is_tolerated(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "file"))
     assert autotune.implementation(autotune.GRU, torch.float32) == autotune.TORCH
 
 
-def test_native_code_that_is_asked_for_is_not_timed(measured, monkeypatch):
+def test_forced_native_code_is_not_timed(measured, monkeypatch):
     for said in ("1", library.runnable_variants()[0].name):
         monkeypatch.setenv(library.SWITCH, said)
         assert {autotune.implementation(kernel, torch.float32) for kernel in KERNELS} == {autotune.NATIVE}
@@ -238,7 +238,7 @@ print(choice.table().way(choice.GRU, "fp32"))
 
 
 @pytest.mark.usefixtures("measured")
-def test_two_processes_at_once_do_the_same(tmp_path):
+def test_concurrent_processes_choose_the_same(tmp_path):
     (tmp_path / "begun").mkdir()
     environment = {**os.environ, library.SWITCH: "0", "RNNSEARCH_CACHE": str(tmp_path)}
     begun = [
@@ -266,7 +266,7 @@ def test_nothing_is_timed_at_import():
     subprocess.run([sys.executable, "-c", IMPORTED], check=True, timeout=120, env=environment)
 
 
-def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_path):
+def test_timing_does_not_depend_on_the_callers_context(monkeypatch, tmp_path):
     """In a thread of its own: autocast, inference mode and tensors without numbers do not reach it."""
     if library.library() is None:
         pytest.skip(library.unavailable_reason())
@@ -292,7 +292,7 @@ def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_pa
     assert autotune.NATIVE in found.mean_seconds(autotune.PACKED, "int8")
 
 
-def test_ways_of_a_product_agree(monkeypatch):
+def test_implementations_of_a_product_agree(monkeypatch):
     monkeypatch.setattr(autotune_cases, "UNITS", 16)
     for case in autotune_cases.cases():
         if case.kernel in (autotune.PRODUCT, autotune.WEIGHT_GRADIENT):

@@ -59,7 +59,7 @@ def output(request, drawn):
 
 
 @pytest.mark.parametrize("some", [None, SOME, [4], [*range(V)]])
-def test_log_probs_are_their_definition(output, numbers, some):
+def test_log_probs_equal_their_definition(output, numbers, some):
     layer, p, definition = output
     t = numbers(2, 3, R)
     found = layer.log_probs(t, None if some is None else torch.tensor(some)).exp()
@@ -69,7 +69,7 @@ def test_log_probs_are_their_definition(output, numbers, some):
 
 
 @pytest.mark.parametrize("rows", [1, M])
-def test_losses_are_of_the_same_probabilities_gradients_too(output, numbers, rows):
+def test_losses_and_gradients_equal_those_of_the_log_probs(output, numbers, rows):
     layer, _, _ = output
     target = torch.tensor([7, 0, 5, 5, 10, 2, 9, 1, 6][:rows])
     found = []
@@ -90,7 +90,7 @@ def test_losses_are_of_the_same_probabilities_gradients_too(output, numbers, row
         torch.testing.assert_close(got, want)
 
 
-def test_classes_far_apart_in_score_keep_their_probabilities(drawn):
+def test_classes_with_very_different_scores_keep_finite_probabilities(drawn):
     layer, _ = drawn(HierarchicalOutput(HierarchicalOptions(classes=2), 1, 4))
     layer.float()
     layer.weight.data = torch.tensor([[0.0], [0.0], [-500.0], [-501.0]])
@@ -102,13 +102,13 @@ def test_classes_far_apart_in_score_keep_their_probabilities(drawn):
     torch.testing.assert_close(found, expected)
 
 
-def test_in_bf16_losses_are_near(output, numbers):
+def test_bf16_losses_are_close_to_fp32(output, numbers):
     layer, t, target = output[0].float(), numbers(M, R).float(), torch.arange(M)
     with torch.autocast("cpu", torch.bfloat16):
         total, _ = layer.losses(t.bfloat16(), target)
     assert total.item() == pytest.approx(layer.losses(t, target)[0].item(), rel=0.05)
 
 
-def test_without_a_number_there_are_as_many_classes_as_each_has_symbols():
+def test_default_number_of_classes_is_the_square_root():
     layer = HierarchicalOutput(HierarchicalOptions(), R, 100)
     assert layer.classes.unique(return_counts=True)[1].tolist() == [10] * 10

@@ -78,14 +78,14 @@ LOOPS = {"lstm": last_state, "bilstm": both_states, "cnn": filters, "ngrams": ng
 
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
-def test_each_composition_is_its_definition(name, drawn):
+def test_each_composition_equals_its_definition(name, drawn):
     module, p = drawn(COMPOSITIONS[name](options(name), CHARACTERS, E))
     for found, word in zip(module(padded(WORDS)), WORDS, strict=True):
         close(found, LOOPS[name](p, word))
 
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
-def test_neither_neighbours_nor_padding_have_a_part_in_a_word(name, drawn):
+def test_composition_ignores_neighbours_and_padding(name, drawn):
     module, _ = drawn(COMPOSITIONS[name](options(name), CHARACTERS, E))
     together = module(padded([*WORDS, [0]], beyond=3))
     for found, word in zip(together, WORDS, strict=False):
@@ -94,7 +94,7 @@ def test_neither_neighbours_nor_padding_have_a_part_in_a_word(name, drawn):
 
 @pytest.mark.parametrize("words", ["all", "unknown"])
 @pytest.mark.parametrize("name", COMPOSITIONS)
-def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
+def test_tokens_with_characters_are_composed_and_others_looked_up(name, words, drawn):
     table, p = drawn(ComposedEmbedding(options(name, words=words), 20, CHARACTERS, E))
     assert len(table.weight) == (4 if words == "all" else 20)
     ids = torch.tensor([[17, 1, 3], [1, 3, 0]])
@@ -108,7 +108,7 @@ def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
     assert all(parameter.grad is not None for parameter in table.parameters())
 
 
-def test_a_highway_first_passes_on_what_it_reads():
+def test_highway_layer_initially_passes_its_input_on():
     from rnnsearch.config.outputs import GlorotOptions
     from rnnsearch.models.composition import Highway
     from rnnsearch.models.layers import Glorot, generator, initialise

@@ -11,7 +11,7 @@ from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import NO_WORD, Encoded, Hidden, Origin, StateShape
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
-from rnnsearch.utils.tensors import each, lengths_mask
+from rnnsearch.utils.tensors import lengths_mask, repeat_rows
 from tests.models import decoder_equations as equations
 from tests.models import reference as paper
 from tests.models.reference import close, product, within
@@ -63,7 +63,7 @@ def copynet(p, cell, words, previous, annotations, summary, places):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_position_is_the_papers(cell, drawn, numbers):
+def test_each_position_equals_the_papers_equations(cell, drawn, numbers):
     decoder, p = drawn(decoder_of(cell))
     lengths, previous = [5, 3], torch.tensor(PREVIOUS)
     encoded = Encoded(numbers(2, 5, H), lengths_mask(torch.tensor(lengths), 5), numbers(2, S), ())
@@ -83,7 +83,7 @@ def test_every_position_is_the_papers(cell, drawn, numbers):
                 close(reading.extras[PSI][n, i, j], NEVER if word == NO_WORD else psi[j])
 
 
-def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn, numbers):
+def test_merged_annotations_copy_from_their_source_positions(drawn, numbers):
     decoder, _ = drawn(decoder_of("gru"))
     position = torch.tensor([[0, 0, 1]])
     origin = Origin(position, torch.tensor([[0.5, 0.5, 1.0]]).double())
@@ -92,7 +92,7 @@ def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn,
     assert torch.equal(memory.copy_memory.values, h[:, [0, 0, 1]])
 
 
-def test_the_words_at_the_places_are_those_of_the_target():
+def test_copied_tokens_are_target_tokens_with_the_same_text():
     same = TargetWordTable(8, 6)
     ids, mask = torch.tensor([[5, 7, UNK, EOS, PAD], [4, EOS, 5, 5, 5]]), lengths_mask(torch.tensor([4, 2]), 5)
     none = [NO_WORD] * 3
@@ -105,12 +105,12 @@ def readouts(layer, numbers, places):
     """Four rows of lively numbers, and psi_c of five places in two sentences."""
     own, psi = numbers(4, layer.width), numbers(4, 5)
     places = torch.tensor(places)
-    psi = psi.masked_fill(each(places, 4) == NO_WORD, NEVER)
+    psi = psi.masked_fill(repeat_rows(places, 4) == NO_WORD, NEVER)
     return own, psi, CopyOutput.append_copy_scores(own, psi, places)
 
 
 @pytest.mark.parametrize("rows", [None, [3, UNK, 8, 5]])
-def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers):
+def test_generation_and_copying_share_one_normaliser(rows, drawn, numbers):
     layer, p = drawn(CopyOutput(4, V))
     own, psi, readout = readouts(layer, numbers, PLACES)
     some, words = list(range(V)) if rows is None else rows, within(p, "words")
@@ -133,7 +133,7 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [None, [UNK, 3, 5, 7]])
-def test_losses_are_of_generated_and_copied_words(rows, smoothing, drawn, numbers):
+def test_loss_covers_generated_and_copied_words(rows, smoothing, drawn, numbers):
     layer, p = drawn(CopyOutput(4, V))
     own, psi, readout = readouts(layer, numbers, PLACES)
     target, copied = torch.tensor([5, UNK, UNK, 3]), torch.zeros(4, 5, dtype=torch.bool)
@@ -157,7 +157,7 @@ def test_losses_are_of_generated_and_copied_words(rows, smoothing, drawn, number
     assert layer.words.weight.grad.isfinite().all() and layer.words.weight.grad.abs().sum() > 0
 
 
-def test_nothing_to_copy_is_the_softmax_alone(drawn, numbers):
+def test_loss_without_copies_equals_the_softmax(drawn, numbers):
     layer, _ = drawn(CopyOutput(4, V))
     own, _, readout = readouts(layer, numbers, [[NO_WORD] * 5] * 2)
     readout.requires_grad_()

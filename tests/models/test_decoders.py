@@ -114,7 +114,7 @@ EQUATIONS = {
 }
 
 
-def test_every_decoder_has_its_equations():
+def test_each_decoder_has_a_reference_equation():
     alone = {"copynet"}  # in test_copying, with the words that it copies
     assert EQUATIONS.keys() == DECODERS.keys() - alone == {name for name, *_ in cases()}
 
@@ -122,7 +122,7 @@ def test_every_decoder_has_its_equations():
 @pytest.mark.parametrize(
     ("name", "decoder", "told"), [pytest.param(*case, id=f"{case[0]} {n}") for n, case in enumerate(cases())]
 )
-def test_every_position_is_the_papers(name, decoder, told, drawn, encoded, words):
+def test_each_position_equals_the_papers_equations(name, decoder, told, drawn, encoded, words):
     decoder, p = drawn(decoder)
     memory = decoder.remember(encoded)
     reading = decoder.unroll(decoder.inputs(words), decoder.start(memory), memory)
@@ -149,7 +149,7 @@ def test_every_position_is_the_papers(name, decoder, told, drawn, encoded, words
         ("memory", {"state": 0.5}, 2),
     ],
 )
-def test_state_dropout_masks_what_each_cell_feeds_back(name, shares, cells, drawn, encoded, words):
+def test_state_dropout_masks_the_recurrent_input_of_each_cell(name, shares, cells, drawn, encoded, words):
     """With masks of ones, nothing changes; zeros for one cell change what that cell makes, and so each cell counts."""
     decoder, _ = drawn(make(name, DropoutConfig(**shares), cell="gru", layers=2))
     memory = decoder.remember(encoded)

@@ -6,13 +6,13 @@ import torch
 from rnnsearch.models.batch_rng import BatchRng, dropout, word_dropout
 
 
-def test_dropout_zeroes_a_share_and_scales_the_rest():
+def test_dropout_zeroes_values_and_rescales_the_rest():
     dropped = dropout(torch.ones(200, 100), 0.3, BatchRng(1))
     assert sorted(dropped.unique().tolist()) == pytest.approx([0, 1 / 0.7])
     assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
 
 
-def test_word_dropout_zeroes_whole_words_and_scales_nothing():
+def test_word_dropout_zeroes_whole_words_without_rescaling():
     dropped = word_dropout(torch.ones(50, 80, 4), 0.2, BatchRng(1))
     words = dropped.sum(-1)
     assert sorted(words.unique().tolist()) == pytest.approx([0, 4])
@@ -20,14 +20,14 @@ def test_word_dropout_zeroes_whole_words_and_scales_nothing():
 
 
 @pytest.mark.parametrize("drop", [dropout, word_dropout])
-def test_nothing_is_dropped_without_draws_or_share(drop):
+def test_no_dropout_without_rng_or_rate(drop):
     x = torch.ones(3, 4)
     assert drop(x, 0.5, None) is x
     assert drop(x, 0.0, BatchRng(1)) is x
 
 
 @pytest.mark.parametrize("drop", [dropout, word_dropout])
-def test_the_seed_decides(drop):
+def test_dropout_depends_only_on_the_seed(drop):
     x = torch.ones(40, 5)
 
     def twice(seed):
@@ -44,5 +44,5 @@ def test_the_seed_decides(drop):
     assert torch.equal(first, twice(1)[0])
 
 
-def test_mask_has_the_type_of_what_it_masks():
+def test_mask_has_the_dtype_of_the_masked_tensor():
     assert dropout(torch.ones(3, dtype=torch.bfloat16), 0.5, BatchRng(1)).dtype == torch.bfloat16

@@ -7,7 +7,7 @@ from rnnsearch.models.layers import Embedding
 from rnnsearch.text.vocabulary import BOS
 
 
-def test_zero_bos_is_zero_and_learns_nothing(drawn):
+def test_zero_bos_embedding_is_zero_without_gradient(drawn):
     table, p = drawn(Embedding(7, 3, zero_bos=True))
     ids = torch.tensor([[BOS, 5]])
     x = table(EmbeddingInput(ids))

@@ -63,7 +63,7 @@ def layer_by_layer(p, words, cell, type, layers=1, direction="forward", residual
     CASES,
     ids=lambda given: given if isinstance(given, str) else " ".join(map(str, given.values())),
 )
-def test_annotations_summary_and_last_states(cell, options, drawn, numbers):
+def test_annotations_summary_and_last_states_equal_the_reference(cell, options, drawn, numbers):
     encoder, p = drawn(make(cell=cell, **options))
     known = options_of(options | {"cell": cell})
     assert known.annotation_size == encoder.annotation_size
@@ -85,7 +85,7 @@ def test_annotations_summary_and_last_states(cell, options, drawn, numbers):
 
 
 @pytest.mark.parametrize("type", ["bidirectional", "unidirectional", "stacked", "pyramid"])
-def test_without_its_end_a_sentence_is_its_words_alone(type, numbers):
+def test_encoder_without_end_token_reads_only_words(type, numbers):
     """As if the end symbol were padding; a sentence of nothing else keeps it."""
     own = {"stacked": STACKED | {"direction": "both"}, "pyramid": {"type": type, "layers": 2, "reduce": 1}}
     encoder = make(reads_end=False, **own.get(type, {"type": type})).double()
@@ -100,12 +100,12 @@ def test_without_its_end_a_sentence_is_its_words_alone(type, numbers):
     close(found.finals[-1].h[0], alone.finals[-1].h[0].detach().numpy())
 
 
-def test_a_source_without_its_end_is_not_reversed():
+def test_reversal_requires_the_end_token():
     with pytest.raises(ValidationError, match="cannot be combined with reads_end = false"):
         options_of({"type": "unidirectional", "reverse": True, "reads_end": False})
 
 
-def test_only_an_encoder_that_has_read_everything_gives_one_vector():
+def test_summary_vector_requires_a_complete_encoder():
     assert {name for name, kind in encoders.ENCODERS.items() if kind.one_vector} == {
         "unidirectional",
         "stacked",
@@ -138,7 +138,7 @@ def test_dropout(options, share, drawn, numbers):
 
 
 @pytest.mark.parametrize("residual_from", [None, 2])
-def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
+def test_layer_output_dropout_precedes_the_residual_sum(residual_from, drawn, numbers):
     options = STACKED | {"direction": "both", "residual_from": residual_from}
     encoder, _ = drawn(make(DropoutConfig(layer_outputs=0.5), **options))
     x, rng = numbers(3, 5, 3), BatchRng(1)
@@ -151,7 +151,7 @@ def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numb
 
 
 @pytest.mark.parametrize(("share", "shapes"), [("state", [(3, 4)] * 4), ("layers", [(3, 5, 8), (3, 5, 4)])])
-def test_a_state_mask_is_one_a_sentence_and_direction(share, shapes, drawn, numbers, monkeypatch):
+def test_state_mask_is_fixed_per_sentence_and_direction(share, shapes, drawn, numbers, monkeypatch):
     drawn_masks, mask = [], BatchRng.mask
     monkeypatch.setattr(BatchRng, "mask", lambda *given: drawn_masks.append(tuple(given[1])) or mask(*given))
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **STACKED, direction="bottom"))

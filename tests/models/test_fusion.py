@@ -24,12 +24,12 @@ def language_model(network="gru", **more):
     return LanguageModelConfig.model_validate({"embedding": 2, "network": NETWORKS[network], **more})
 
 
-def test_every_fusion_is_held_against_its_equations():
+def test_each_fusion_has_a_reference_equation():
     assert FUSIONS.keys() == {"deep", "cold"}
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_deep_fusion_scales_the_state_by_one_number(network, drawn, numbers):
+def test_deep_fusion_scales_the_state_by_a_scalar_gate(network, drawn, numbers):
     """g_t = sigma(v_g^T s^LM_t + b_g), and the readout reads g_t s^LM_t (Gulcehre et al. 2015, section 4.2.1)."""
     fusion, p = drawn(DeepFusion(DeepFusionOptions(folder="x"), language_model(network), SYMBOLS, D))
     s = fusion.model.unroll(torch.tensor([[BOS, 5, 7, 6]]))[0]
@@ -38,7 +38,7 @@ def test_deep_fusion_scales_the_state_by_one_number(network, drawn, numbers):
         close(found, [gate * x for x in own])
 
 
-def test_its_gate_begins_at_a_quarter():
+def test_deep_fusion_gate_starts_at_a_quarter():
     """b_g = -1, so that g_t is 0.26 at first (there)."""
     fusion = DeepFusion(DeepFusionOptions(folder="x"), language_model(), SYMBOLS, D)
     initialise(fusion, INITS["glorot"](GlorotOptions(), generator(1)))
@@ -64,7 +64,7 @@ def test_cold_fusion_gates_each_unit_of_a_layer_over_scores(output, drawn, numbe
 
 
 @pytest.mark.parametrize("kind", [DeepOutput, TanhOutput])
-def test_a_readout_reads_it_beside_state_word_and_context(kind, drawn, numbers):
+def test_readout_reads_the_language_model_state(kind, drawn, numbers):
     layer = kind(D, 2, 5, 6)
     layer.add_fusion(L)
     layer, p = drawn(layer)
@@ -75,7 +75,7 @@ def test_a_readout_reads_it_beside_state_word_and_context(kind, drawn, numbers):
         close(found, np.tanh(sums) if kind is TanhOutput else [max(sums[k], sums[k + 1]) for k in range(0, 12, 2)])
 
 
-def test_luongs_attentional_state_reads_it_too(drawn, numbers):
+def test_luong_attentional_state_reads_the_language_model_state(drawn, numbers):
     layer = Attentional(5, D, 6)
     layer.add_fusion(L)
     layer, p = drawn(layer)

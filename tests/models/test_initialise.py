@@ -39,7 +39,7 @@ def spread(weight):
     return weight.detach().square().mean().sqrt().item()
 
 
-def test_rnnsearch_begins_as_the_paper_says():
+def test_rnnsearch_is_initialised_as_in_the_paper():
     model = model_of("rnnsearch-30")
     own = dict(model.named_parameters())
     recurrent = {name for name in own if ".recurrent" in name}
@@ -61,7 +61,7 @@ def test_rnnsearch_begins_as_the_paper_says():
 
 
 @pytest.mark.parametrize(("cell", "decoder"), [*((cell, "rnnencdec") for cell in CELLS), ("cho-gru", "cho")])
-def test_every_recurrent_matrix_is_orthogonal_by_itself(cell, decoder):
+def test_each_recurrent_matrix_is_orthogonal(cell, decoder):
     model = model_of("rnnencdec-30", "unidirectional", cell, decoder)
     matrices = [p for n, p in model.named_parameters() if ".recurrent" in n and p.ndim == 2]
     assert sum(len(p) // 80 for p in matrices) == 2 * CELLS[cell].blocks * CELLS[cell].component.has_recurrent_product
@@ -72,7 +72,7 @@ def test_every_recurrent_matrix_is_orthogonal_by_itself(cell, decoder):
 
 
 @pytest.mark.parametrize("name", INITS)
-def test_the_same_seed_draws_the_same_and_another_another(name):
+def test_initial_weights_depend_on_the_seed(name):
     def drawn(seed):
         kind = OPTIONS[name]
         scales = {key: 0.1 for key in kind.option_fields() if key not in ("recurrent", "biases")}
@@ -87,7 +87,7 @@ def test_the_same_seed_draws_the_same_and_another_another(name):
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_all_parameters_of_luong_and_sutskever_are_uniform_biases_among_them():
+def test_luong_and_sutskever_parameters_are_uniform_including_biases():
     for name, scale in (("luong-base-small", 0.1), ("sutskever-2014-small", 0.08)):
         tables = preset(name) | {"data": DATA}
         paper = preset(name.removesuffix("-small"))["model"]["init"]
@@ -97,7 +97,7 @@ def test_all_parameters_of_luong_and_sutskever_are_uniform_biases_among_them():
         assert all(0.5 * scale < most < 1.001 * scale for most in bounds.values()), bounds
 
 
-def test_uniform_and_glorot_keep_within_their_bounds():
+def test_uniform_and_glorot_stay_within_their_bounds():
     weight = torch.empty(100, 50)
     uniform = INITS["uniform"](UniformOptions(scale=0.08, recurrent="same"), generator(1))
     for draw in (uniform.weight, uniform.recurrent):
@@ -110,7 +110,7 @@ def test_uniform_and_glorot_keep_within_their_bounds():
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_noise_is_of_one_size_whatever_draws_the_rest(kind):
+def test_noise_scale_does_not_depend_on_the_initialiser(kind):
     scales = {"normal": {"scale": 0.01, "alignment_scale": 0.001}, "uniform": {"scale": 0.3}}
     model = {
         "embedding": 20,

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from rnnsearch.accel.registry import choose
-from rnnsearch.accel.search import packed
+from rnnsearch.accel.search import packed_model
 from rnnsearch.config import DropoutConfig
 from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.data.batch import Direction, EmbeddingInput
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.language_model import NETWORKS, LanguageModel
-from rnnsearch.objectives.likelihood import NextSymbol
+from rnnsearch.objectives.likelihood import LanguageModelLikelihood
 from rnnsearch.ops.linear import DType
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
@@ -46,12 +46,12 @@ def batch(texts=TEXTS):
     return make_batch([(ids,) for ids in texts], range(len(texts)), Direction((), "de"))
 
 
-def test_every_network_is_held_against_its_equations():
+def test_each_network_has_a_reference_equation():
     assert {form["type"] for form in FORMS.values()} == NETWORKS.keys()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_step_is_a_position_of_all(form, drawn):
+def test_step_equals_one_position_of_the_unrolled_network(form, drawn):
     model, _ = drawn(make(form))
     previous = batch().target.previous()
     whole, state = model.unroll(previous), model.start(len(previous))
@@ -62,7 +62,7 @@ def test_a_step_is_a_position_of_all(form, drawn):
 
 @pytest.mark.parametrize("order", [2, 3, 5])
 @pytest.mark.parametrize("direct", [False, True])
-def test_the_feed_forward_network_is_bengios(order, direct, drawn):
+def test_feed_forward_network_equals_bengio_et_al(order, direct, drawn):
     """y = b + W x + U tanh(d + H x), x the vectors of the n - 1 symbols before, the newest first (eq. 1 and below)."""
     options = {"type": "feed-forward", "order": order, "size": D, "direct": direct}
     config = LanguageModelConfig.model_validate({"embedding": E, "network": options})
@@ -81,7 +81,7 @@ def test_the_feed_forward_network_is_bengios(order, direct, drawn):
 
 
 @pytest.mark.parametrize("residual_from", [None, 2])
-def test_the_recurrent_network_is_the_loop_over_layers_and_symbols(residual_from, drawn):
+def test_recurrent_network_equals_the_loop_over_layers_and_tokens(residual_from, drawn):
     options = {"type": "recurrent", "cell": "lstm", "size": D, "layers": 2, "residual_from": residual_from}
     model, p = drawn(LanguageModel(LanguageModelConfig.model_validate({"embedding": E, "network": options}), SYMBOLS))
     own = {name.removeprefix("network.stack."): value for name, value in p.items() if "stack" in name}
@@ -92,9 +92,9 @@ def test_the_recurrent_network_is_the_loop_over_layers_and_symbols(residual_from
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_objective_is_the_sum_over_symbols_and_their_end(form, drawn):
+def test_objective_sums_over_tokens_including_eos(form, drawn):
     model, _ = drawn(make(form))
-    loss, expected = NextSymbol()(model, batch(), None), 0.0
+    loss, expected = LanguageModelLikelihood()(model, batch(), None), 0.0
     for text in TEXTS:
         state = model.start(1)
         for y, following in zip([BOS, *text], [*text, EOS], strict=True):
@@ -105,7 +105,7 @@ def test_the_objective_is_the_sum_over_symbols_and_their_end(form, drawn):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
+def test_fast_implementations_equal_the_definition_with_dropout_and_gradients(form, drawn):
     shares = {"embedding": 0.3, "word": 0.2, "readout": 0.3}
     if FORMS[form]["type"] == "recurrent":
         shares |= {"state": 0.3, "layer_outputs": 0.2, "layers": 0.3 if FORMS[form].get("layers") else 0.0}
@@ -113,11 +113,11 @@ def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
     found = []
     for fast in (True, False):
         choose(model, fast)
-        loss = NextSymbol(0.1)(model, batch(), BatchRng(5)).total
+        loss = LanguageModelLikelihood(0.1)(model, batch(), BatchRng(5)).total
         found.append((loss, *torch.autograd.grad(loss, [*model.parameters()])))
     for fast, plain in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-11)
-    assert NextSymbol(0.1)(model, batch(), BatchRng(6)).total != found[1][0]
+    assert LanguageModelLikelihood(0.1)(model, batch(), BatchRng(6)).total != found[1][0]
 
 
 def test_tied_output_rows_are_the_embedding():
@@ -126,7 +126,7 @@ def test_tied_output_rows_are_the_embedding():
     close(model.embedding(EmbeddingInput(torch.tensor([3])))[0].detach(), model.output.weight[3].detach().numpy())
 
 
-def test_it_scores_searches_and_samples_by_one_distribution(drawn):
+def test_scoring_search_and_sampling_use_one_distribution(drawn):
     """Over all texts of up to three symbols: forced decoding, the widest beam, and the frequency of samples."""
     model, _ = drawn(make("gru"))
     model.embedding.weight.data *= 0.5
@@ -149,7 +149,7 @@ def test_it_scores_searches_and_samples_by_one_distribution(drawn):
         assert abs(count - 2000 * p) < 5 * (2000 * p * (1 - p)) ** 0.5, text
 
 
-def test_columns_are_renormalised(drawn):
+def test_selected_columns_are_renormalised(drawn):
     model, _ = drawn(make("4-grams, direct"))
     scorer, columns = LanguageScorer(model), torch.tensor([EOS, 5, 8])
     sources, y = make_sources([[4], [4]], torch.device("cpu")), torch.tensor([BOS, 6])
@@ -159,10 +159,10 @@ def test_columns_are_renormalised(drawn):
 
 @pytest.mark.skipif(library() is None, reason="no native code")
 @pytest.mark.parametrize("form", FORMS)
-def test_native_products_give_what_the_definition_gives(form, drawn):
+def test_native_products_equal_the_definition(form, drawn):
     model, _ = drawn(make(form))
     model = model.float()
-    twin, y = packed(model, DType.FP32), torch.tensor([BOS, 6, 8])
+    twin, y = packed_model(model, DType.FP32), torch.tensor([BOS, 6, 8])
     assert twin is not None
     sources, found = make_sources([[4], [4], [4]], torch.device("cpu")), []
     for scorer in (LanguageScorer(model), LanguageScorer(twin)):

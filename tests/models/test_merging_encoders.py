@@ -18,7 +18,7 @@ MASK = lengths_mask(torch.tensor(LENGTHS), 7)
 
 
 @pytest.mark.parametrize(("layers", "reduce"), [(1, 1), (2, 1), (3, 2), (3, 3)])
-def test_annotations_are_the_papers(layers, reduce, drawn, numbers):
+def test_pyramidal_annotations_equal_the_paper(layers, reduce, drawn, numbers):
     """Chan et al. 2016, eq. 5, sentence by sentence without padding."""
     options = PyramidOptions(cell="gru", size=4, layers=layers, reduce=reduce)
     encoder, p = drawn(ENCODERS["pyramid"](options, 3))
@@ -43,7 +43,7 @@ def test_annotations_are_the_papers(layers, reduce, drawn, numbers):
 
 
 @pytest.mark.parametrize("stride", [1, 3])
-def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
+def test_convolutional_encoder_equals_the_paper(stride, drawn, numbers):
     """Lee et al. 2017, section 4.1, sentence by sentence without padding."""
     options = ConvolutionalOptions(cell="gru", size=4, widths=4, filters=2, stride=stride, highway=2)
     encoder, p = drawn(ENCODERS["convolutional"](options, 3))
@@ -76,7 +76,7 @@ def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
 
 
 @pytest.mark.parametrize("rng", [None, BatchRng(5)])
-def test_a_rationale_is_the_papers(rng, drawn, numbers):
+def test_rationale_encoder_equals_the_paper(rng, drawn, numbers):
     """Lei et al. 2016, section 3: words chosen by a reader of all, then the chosen ones read by themselves."""
     encoder, p = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
     x = numbers(4, 7, 3)
@@ -105,7 +105,7 @@ def test_a_rationale_is_the_papers(rng, drawn, numbers):
     assert several == {False, True}
 
 
-def test_a_word_that_is_not_read_has_no_part(drawn, numbers):
+def test_unselected_words_do_not_affect_the_rationale(drawn, numbers):
     """But in the choice: another word in its place changes nothing where the choice stays the same."""
     encoder, _ = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
     encoder.choice.weight.data.zero_()
@@ -119,7 +119,7 @@ def test_a_word_that_is_not_read_has_no_part(drawn, numbers):
 
 
 @pytest.mark.parametrize("each", [2, 4])
-def test_weights_are_divided_over_the_source_positions(each, numbers):
+def test_merged_weights_are_divided_over_source_positions(each, numbers):
     """Of each annotation over its own real positions; rows of a beam and of all target positions alike."""
     kept = lengths_mask(torch.tensor([-(-length // each) for length in LENGTHS]), -(-7 // each))
     memory = Memory(numbers(4, kept.shape[1], 8), kept, numbers(4, 4), (), segment_origin(MASK, each))

@@ -12,18 +12,18 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops import linear as native_product
 from rnnsearch.ops import loss, recurrence
 from rnnsearch.ops.native import building, library
-from rnnsearch.ops.step import Source, Step
+from rnnsearch.ops.step import AttentionSource, StepBuilder
 from rnnsearch.runtime import translator as runtime
 from rnnsearch.utils.tensors import lengths_mask
 
 
 @pytest.fixture(autouse=True)
 def compiled():
-    if library.why_not():
-        pytest.skip(library.why_not())
+    if library.unavailable_reason():
+        pytest.skip(library.unavailable_reason())
 
 
-@pytest.fixture(params=library.TYPES, ids=lambda kind: str(kind).removeprefix("torch."))
+@pytest.fixture(params=library.DTYPE_NAMES, ids=lambda kind: str(kind).removeprefix("torch."))
 def kind(request):
     return request.param
 
@@ -35,12 +35,12 @@ def numbers(seed, *shape, scale=1.0):
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 @pytest.mark.parametrize("V", [5, 16, 50])
-def test_softmax_and_its_gradient(V, eps, kind):
+def test_native_softmax_and_gradient_equal_pytorch(V, eps, kind):
     M = 7
     logits, bias = numbers(1, M, V, scale=4.0).detach().to(kind), numbers(2, V).detach()
     logits[0, 0], logits[1] = 80.0, -80.0
     target, results = torch.arange(M) % V, []
-    for run in (loss.native_softmax_loss, loss.softmax_loss):
+    for run in (loss.native_softmax_loss, loss.torch_softmax_loss):
         changed, d_bias = logits.clone(), torch.ones(V)
         only_scored = run(logits.clone(), bias, target, eps, None)
         found = run(changed, bias, target, eps, d_bias)
@@ -52,7 +52,7 @@ def test_softmax_and_its_gradient(V, eps, kind):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 16, 7), (13, 70, 64), (259, 130, 33), (7, 20, 5000)], ids=str)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
-def test_products_in_any_layout(sizes, turned, kind):
+def test_products_accept_any_layout(sizes, turned, kind):
     M, N, K = sizes
     x, w = (numbers(n, *shape).detach().to(kind) for n, shape in enumerate([(M, K), (N, K)]))
     laid = [each.t().contiguous().t() if turn else each for each, turn in zip((x, w), turned, strict=True)]
@@ -68,7 +68,7 @@ def test_products_in_any_layout(sizes, turned, kind):
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 16, 7), (40, 70, 600), (259, 130, 33)], ids=str)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("wide", [(True, False), (False, True), (True, True)], ids=str)
-def test_what_is_wider_is_rounded_on_the_way(sizes, turned, wide):
+def test_wider_inputs_are_rounded(sizes, turned, wide):
     kind, (M, N, K) = torch.bfloat16, sizes
     whole = [numbers(n, *shape).detach() for n, shape in enumerate([(M, K), (N, K)])]
     rounded = [each.to(kind) for each in whole]
@@ -80,7 +80,7 @@ def test_what_is_wider_is_rounded_on_the_way(sizes, turned, wide):
 
 
 @pytest.mark.parametrize("depth", [0, 40, 2100])  # none, one pass over it, two
-def test_a_bias_is_added_before_the_rounding(kind, depth):
+def test_bias_is_added_before_rounding(kind, depth):
     x, w, bias = (numbers(n, *shape).detach() for n, shape in enumerate([(9, depth), (21, depth), (21,)]))
     x, w = x.to(kind), w.to(kind)
     found = native_product.native_product(x, w, kind, bias=bias)
@@ -88,7 +88,7 @@ def test_a_bias_is_added_before_the_rounding(kind, depth):
     assert torch.equal(native_product.native_product(x, w, kind, bias=bias.double()), found)
 
 
-def test_a_row_of_a_product_is_the_same_whatever_comes_with_it(kind):
+def test_product_rows_do_not_depend_on_other_rows(kind):
     x, w = numbers(1, 40, 2100).detach().to(kind), numbers(2, 50, 2100).detach().to(kind)
     whole = native_product.native_product(x, w, kind)
     before = torch.get_num_threads()
@@ -99,7 +99,7 @@ def test_a_row_of_a_product_is_the_same_whatever_comes_with_it(kind):
         torch.set_num_threads(before)
 
 
-def test_an_empty_product_is_zero(kind):
+def test_empty_product_is_zero(kind):
     none = torch.empty(4, 0, dtype=kind)
     assert torch.equal(native_product.native_product(none, none, kind), torch.zeros(4, 4, dtype=kind))
     assert native_product.native_product(torch.empty(0, 3, dtype=kind), torch.ones(2, 3, dtype=kind), kind).shape == (
@@ -108,7 +108,7 @@ def test_an_empty_product_is_zero(kind):
     )
 
 
-def test_types_and_sizes_without_a_function_are_left_to_the_twin(kind):
+def test_unsupported_dtypes_and_sizes_use_the_definition(kind):
     x = torch.zeros(1, 1, 21)
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
         assert recurrence.can_run(x, (7,)) == (kind == torch.float32)  # pairs of numbers need an even size
@@ -123,20 +123,20 @@ def unloaded():
     library._library.cache_clear()
 
 
-def test_switched_off(monkeypatch):
+def test_native_code_can_be_switched_off(monkeypatch):
     monkeypatch.setenv(library.SWITCH, "0")
     assert library.library() is None
     assert library.status() == "no native code (RNNSEARCH_NATIVE=0)"
-    assert library.function("softmax_loss", torch.float32) is None
+    assert library.native_function("softmax_loss", torch.float32) is None
 
 
-def test_held_to_a_variant(monkeypatch):
-    for variant in library.runnable():
+def test_variant_can_be_selected(monkeypatch):
+    for variant in library.runnable_variants():
         monkeypatch.setenv(library.SWITCH, variant.name)
-        assert library.chosen() == variant
+        assert library.chosen_variant() == variant
     monkeypatch.setenv(library.SWITCH, "z80")
     with pytest.raises(RnnsearchError, match=r'^RNNSEARCH_NATIVE: must be 0 or .* on this processor; got "z80"$'):
-        library.chosen()
+        library.chosen_variant()
 
 
 @pytest.mark.parametrize(
@@ -153,46 +153,46 @@ def test_held_to_a_variant(monkeypatch):
         ("riscv64", set(), None),
     ],
 )
-def test_the_best_variant_that_a_processor_can_run(machine, has, first, monkeypatch):
+def test_best_supported_variant_is_chosen(machine, has, first, monkeypatch):
     assert picked(machine, has, monkeypatch) == first
 
 
 @pytest.mark.parametrize(
     ("maker", "first"), [("AuthenticAMD", "x86-64-v4-bf16"), ("GenuineIntel", "x86-64-v4-vnni"), ("", "x86-64-v4-bf16")]
 )
-def test_a_system_may_keep_tiles_to_itself(maker, first, monkeypatch):
+def test_amx_is_unused_if_the_system_denies_it(maker, first, monkeypatch):
     """Then pairs are multiplied, but not by Intel's processors, which are slow at it."""
     has = set(building.VARIANTS["x86_64"][0].needs)
     assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
     monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
-    monkeypatch.setattr(building, "told", {"vendor_id": maker}.get)
+    monkeypatch.setattr(building, "cpuinfo_field", {"vendor_id": maker}.get)
     assert runtime.best_variant().name == first
 
 
 def picked(machine, has, monkeypatch, tiles=True, maker="AuthenticAMD"):
     """The name of the variant of a processor that has some features."""
-    monkeypatch.setattr(building, "told", {"vendor_id": maker}.get)
+    monkeypatch.setattr(building, "cpuinfo_field", {"vendor_id": maker}.get)
     monkeypatch.setattr(building.platform, "processor", lambda: "")
     monkeypatch.delenv(library.SWITCH, raising=False)
-    monkeypatch.setattr(library, "tiles_are_allowed", lambda: tiles)
+    monkeypatch.setattr(library, "request_amx_tiles", lambda: tiles)
     monkeypatch.setattr(building.platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
-    library.runnable.cache_clear()
+    library.runnable_variants.cache_clear()
     try:
-        chosen = library.chosen()
+        chosen = library.chosen_variant()
     finally:
-        library.runnable.cache_clear()
+        library.runnable_variants.cache_clear()
     return chosen.name if chosen else None
 
 
 @pytest.mark.usefixtures("unloaded")
-def test_without_a_compiler(monkeypatch):
+def test_missing_compiler_is_tolerated(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert library.status() == "no native code (no C++ compiler was found)"
 
 
 @pytest.mark.usefixtures("unloaded")
-def test_a_compiler_that_fails(monkeypatch, tmp_path, caplog):
+def test_failing_compiler_is_reported(monkeypatch, tmp_path, caplog):
     compiler = tmp_path / "broken"
     compiler.write_text('#!/bin/sh\necho "x.cpp:1: error: unknown flag" >&2\nexit 1\n')
     compiler.chmod(compiler.stat().st_mode | stat.S_IEXEC)
@@ -204,7 +204,7 @@ def test_a_compiler_that_fails(monkeypatch, tmp_path, caplog):
 
 
 @pytest.mark.usefixtures("unloaded")
-def test_a_library_is_built_once(monkeypatch, tmp_path):
+def test_library_is_built_once(monkeypatch, tmp_path):
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     assert library.library() is not None
     (built,) = (tmp_path / "native").iterdir()
@@ -216,22 +216,22 @@ def test_a_library_is_built_once(monkeypatch, tmp_path):
 
 def rnnsearch_step(x, s_0, annotations, keys, mask, W_a, v_a, C, U):
     """A decoder with a plain tanh cell, as a step of the native recurrence."""
-    step = Step(x)
+    step = StepBuilder(x)
     s, sums, asked = step.state(s_0), step.sums(x.shape[2]), step.sums(keys.shape[2])
     step.input(0, sums)
-    read = step.read((s.last, None))
+    read = step.read((s.previous, None))
     step.product(W_a, read, asked)
     step.product(U, read, sums)
-    context = step.attend(asked, Source(keys, annotations, mask, v_a))
+    context = step.attend(asked, AttentionSource(keys, annotations, mask, v_a))
     step.product(C, step.read((context, None)), sums)
-    step.tanh(sums, s, s.last)
+    step.tanh(sums, s, s.previous)
     step.outputs = [s, context]
     outputs, alphas = recurrence.run(step)
     return [*outputs, alphas]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_the_same_batch_gives_the_same_bits(kind, threads):
+def test_repeated_batch_gives_identical_bits(kind, threads):
     """Whichever thread ends first: a resumed run is the uninterrupted one."""
     shapes = ((9, 6, 32), (9, 32), (9, 7, 48), (9, 7, 16), (16, 32), (16,), (32, 48), (32, 32))
     inputs = [numbers(n, *shape, scale=0.5) for n, shape in enumerate(shapes)]
@@ -252,7 +252,7 @@ def test_the_same_batch_gives_the_same_bits(kind, threads):
 @pytest.mark.parametrize(
     ("own", "wanted"), [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")], ids=str
 )
-def test_threads_that_wait_give_way(own, wanted):
+def test_waiting_threads_yield(own, wanted):
     kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     script = "import os, rnnsearch; print(os.environ.get('GOMP_SPINCOUNT'))"
     said = subprocess.run([sys.executable, "-c", script], env={**kept, **own}, check=True, capture_output=True)

@@ -73,12 +73,12 @@ def masked(numbers):
     return energy
 
 
-def test_every_normaliser_has_its_definition():
+def test_each_normaliser_has_a_reference():
     assert DEFINITIONS.keys() | {"monotonic"} == NORMALISERS.keys()
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_weights_are_those_of_the_definition_and_zero_outside(name, numbers):
+def test_weights_equal_the_reference_and_are_zero_outside_the_mask(name, numbers):
     energy = masked(numbers)
     alpha = make(name)(energy).alpha
     for b, q in itertools.product(range(2), range(3)):
@@ -90,13 +90,13 @@ def test_weights_are_those_of_the_definition_and_zero_outside(name, numbers):
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
-def test_sparse_weights_are_zero_inside_too(name, numbers):
+def test_sparse_normalisers_give_zeros_inside_the_mask(name, numbers):
     alpha = NORMALISERS[name]()(4 * numbers(20, 1, 8), None).alpha
     assert (alpha == 0).sum() > 60
 
 
 @pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15", "exponential", "linear-chain"])
-def test_gradients_are_those_of_small_differences_and_none_outside(name, numbers):
+def test_gradients_equal_finite_differences(name, numbers):
     energy = masked(numbers)
     inside, normaliser = energy > OUTSIDE, make(name)
 
@@ -120,7 +120,7 @@ def test_weights_are_at_least_fp32(name, kind, got):
     assert weights.expected_alpha is None or weights.expected_alpha.dtype == got
 
 
-def test_hard_weights_are_drawn_from_the_softmax(numbers):
+def test_hard_weights_are_sampled_from_the_softmax(numbers):
     energy = masked(numbers)
     count = 20_000
     noise = torch.rand(count, 3, 6, generator=torch.Generator().manual_seed(1)).clamp_min(1e-12)
@@ -135,7 +135,7 @@ def test_hard_weights_are_drawn_from_the_softmax(numbers):
         assert not weights.alpha[:, expected == 0].any()
 
 
-def test_hard_weights_learn_through_what_they_were_drawn_from(numbers):
+def test_hard_weights_have_gradients_through_expected_weights(numbers):
     energy = masked(numbers).requires_grad_()
     weights = NORMALISERS["hard"]()(energy, torch.rand(2, 3, 6))
     assert not NORMALISERS["hard"]()(energy, None).alpha.requires_grad
@@ -146,7 +146,7 @@ def test_hard_weights_learn_through_what_they_were_drawn_from(numbers):
     torch.testing.assert_close(energy.grad, weights.alpha.detach() - weights.expected_alpha.detach())
 
 
-def test_where_the_noise_is_zero_the_expected_value_is_used_and_has_its_gradient(numbers):
+def test_zero_noise_uses_the_expected_value_with_gradient(numbers):
     energy = masked(numbers).requires_grad_()
     noise = torch.rand(2, 3, 6)
     noise[1] = 0.0
@@ -167,7 +167,7 @@ def monotonic(p, before):
     return np.array(alpha)
 
 
-def test_monotonic_weights_are_the_papers_in_training(numbers):
+def test_monotonic_training_weights_equal_the_paper(numbers):
     energy, noise, normaliser = masked(numbers), 0.5 * numbers(2, 3, 6), NORMALISERS["monotonic"]()
     normaliser.offset.data = torch.tensor([-0.3], dtype=torch.float64)
     last = torch.softmax(numbers(2, 3, 6), -1)
@@ -182,7 +182,7 @@ def test_monotonic_weights_are_the_papers_in_training(numbers):
     assert torch.autograd.gradcheck(lambda e: normaliser(e, noise, last).alpha, sure)
 
 
-def test_what_monotonic_attention_keeps_grows_with_the_source(numbers):
+def test_monotonic_memory_grows_linearly_with_the_source(numbers):
     """Not with its square, a step: 4,000 symbols would be gigabytes."""
 
     def kept(J):
@@ -195,7 +195,7 @@ def test_what_monotonic_attention_keeps_grows_with_the_source(numbers):
     assert kept(400) < 4.5 * kept(100)
 
 
-def test_monotonic_reading_stops_at_the_first_place_from_the_last_one_on(numbers):
+def test_monotonic_decoding_stops_at_the_first_selected_position(numbers):
     """Raffel et al. 2017, algorithm 1, several positions one after the other; where it stops nowhere, it has ended."""
     normaliser = NORMALISERS["monotonic"]()
     normaliser.offset.data = torch.tensor([0.0], dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_log_probs_are_a_softmax_over_the_rows(lexical, rows, drawn, numbers):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_plain_loss_is_its_definition(output, numbers, target, smoothing):
+def test_loss_equals_its_definition(output, numbers, target, smoothing):
     layer, p = output
     t = numbers(M, R)
     expected = nll = 0.0
@@ -69,7 +69,7 @@ def test_plain_loss_is_its_definition(output, numbers, target, smoothing):
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
-def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
+def test_chunked_loss_equals_the_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(loss, "LEAST_ROWS", 1)
     layer, readout = output[0].to(kind), numbers(M, R).to(kind)
@@ -80,7 +80,7 @@ def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chun
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
-def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch):
+def test_no_gradients_are_computed_if_not_required(output, numbers, target, monkeypatch):
     """A dev set's loss must cost a forward pass alone."""
     layer, _ = output
     x = numbers(M, R).requires_grad_()
@@ -98,7 +98,7 @@ def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch)
     assert len(products) == 4
 
 
-def test_no_symbols_have_no_loss(output):
+def test_empty_batch_has_zero_loss(output):
     layer, _ = output
     total, nll = layer.losses(torch.empty(0, R, dtype=torch.float64, requires_grad=True), torch.empty(0).long(), 0.1)
     assert (total.item(), nll.numel()) == (0.0, 0)
@@ -106,7 +106,7 @@ def test_no_symbols_have_no_loss(output):
     assert not layer.weight.grad.any()
 
 
-def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
+def test_output_rows_are_initialised_like_embeddings():
     """Glorot's bound over the whole matrix shrinks with the vocabulary, and the first hundreds of updates are lost."""
     few, many = Output(R, 500), Output(R, 8_000)
     for layer in (few, many):
@@ -116,7 +116,7 @@ def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
 
 @pytest.mark.parametrize("lexical", [0, 2])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_loss_over_some_rows_is_that_of_a_layer_of_these(smoothing, lexical, drawn, numbers):
+def test_loss_over_selected_rows_equals_a_smaller_layer(smoothing, lexical, drawn, numbers):
     layer, _ = drawn(Output(R, V, lexical=lexical))
     rows, target, t = torch.tensor([1, 2, 5, 6]), torch.tensor([5, 1, 6, 6, 2]), numbers(5, R + lexical)
     small, _ = drawn(Output(R, len(rows), lexical=lexical))
@@ -138,7 +138,7 @@ def test_a_loss_over_some_rows_is_that_of_a_layer_of_these(smoothing, lexical, d
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_a_part_that_holds_all_symbols_is_the_whole(fast, output, numbers, target):
+def test_selecting_all_rows_equals_the_full_loss(fast, output, numbers, target):
     layer, _ = output
     choose(layer, fast)
     t = numbers(M, R)

@@ -12,7 +12,7 @@ from tests.models.reference import close, within
 R, V = 5, 7
 
 
-def test_the_switch_is_its_definition(drawn, numbers):
+def test_switch_equals_its_definition(drawn, numbers):
     switch, p = drawn(Switch(3, 4, 2, 6))
     parts = [numbers(5, size) for size in (3, 4, 2)]
     for found, *row in zip(switch(*parts), *(part.numpy() for part in parts), strict=True):
@@ -21,7 +21,7 @@ def test_the_switch_is_its_definition(drawn, numbers):
 
 
 @pytest.mark.parametrize("rows", [None, [6, UNK, 3]])
-def test_probabilities_are_the_switchs_share_of_the_softmax_and_unknown_has_the_rest(rows, drawn, numbers):
+def test_switch_scales_the_softmax_and_unknown_gets_the_rest(rows, drawn, numbers):
     layer, p = drawn(PointerOutput(R, V))
     t = numbers(4, R + 1)
     log_p = layer.logits_function(None if rows is None else torch.tensor(rows))(t)
@@ -35,7 +35,7 @@ def test_probabilities_are_the_switchs_share_of_the_softmax_and_unknown_has_the_
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_what_is_copied_is_pointed_at_and_all_else_said(smoothing, drawn, numbers):
+def test_copied_tokens_use_the_pointer_and_others_the_softmax(smoothing, drawn, numbers):
     layer, p = drawn(PointerOutput(R, V))
     t, target = numbers(4, R + 1), torch.tensor([3, UNK, UNK, 5])
     copied = torch.tensor([0.0, 0.4, 0.0, 0.0], dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_what_is_copied_is_pointed_at_and_all_else_said(smoothing, drawn, number
 
 
 @pytest.mark.parametrize("points", [0.0, 0.5])
-def test_batches_of_copies_alone_and_of_none(points, drawn, numbers):
+def test_batches_with_only_copies_or_none(points, drawn, numbers):
     layer, _ = drawn(PointerOutput(R, V))
     total, nll = layer.losses(numbers(3, R + 1), torch.tensor([UNK] * 3), 0.1, torch.full((3,), points).double())
     total.backward()

@@ -130,15 +130,18 @@ EQUATIONS = {
 }
 
 
-def test_every_score_has_its_equation():
+def test_each_score_has_a_reference_equation():
     assert EQUATIONS.keys() | {"convolutional"} == SCORES.keys()
 
 
 @pytest.mark.parametrize(
     ("name", "features"),
-    [*((name, False) for name in EQUATIONS), *((name, True) for name, kind in SCORES.items() if kind.component.takes_features)],
+    [
+        *((name, False) for name in EQUATIONS),
+        *((name, True) for name, kind in SCORES.items() if kind.component.takes_features),
+    ],
 )
-def test_energies_are_the_papers(name, features, drawn, numbers):
+def test_energies_equal_the_papers_equations(name, features, drawn, numbers):
     score, p = drawn(make(name))
     D, H = sizes(name)
     query, annotations = numbers(2, 3, D), numbers(2, 7, H)
@@ -151,7 +154,7 @@ def test_energies_are_the_papers(name, features, drawn, numbers):
         close(energy[b, q * score.heads : (q + 1) * score.heads, j], np.atleast_1d(expected))
 
 
-def test_filters_see_a_sentence_as_if_nothing_stood_beside_it(drawn, numbers):
+def test_convolutional_scores_do_not_depend_on_padding(drawn, numbers):
     score, p = drawn(make("convolutional"))
     query, annotations, lengths = numbers(2, 3, QUERY), numbers(2, 7, ANNOTATION), [7, 4]
     energy = score(query, score.keys(annotations, lengths_mask(torch.tensor(lengths), 7)))
@@ -162,11 +165,11 @@ def test_filters_see_a_sentence_as_if_nothing_stood_beside_it(drawn, numbers):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_score_says_whether_it_has_parameters(name):
+def test_score_declares_whether_it_has_parameters(name):
     assert bool(list(make(name).parameters())) == SCORES[name].component.has_parameters
 
 
-def test_contexts_of_several_heads(drawn, numbers):
+def test_multi_head_contexts_equal_the_reference(drawn, numbers):
     """c^m = sum_j alpha^m_j V_m h_j, side by side; the weights that are reported are the heads' mean."""
     attention, p = drawn(
         Attention(AttentionConfig(score="multi-head-additive", size=UNITS, heads=HEADS), QUERY, ANNOTATION)

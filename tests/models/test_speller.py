@@ -38,7 +38,7 @@ def log_p(p, cell, layers, s, c, word):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_words_probability_is_its_definition(cell, layers, drawn, numbers):
+def test_word_probability_equals_its_definition(cell, layers, drawn, numbers):
     speller, p = made(drawn, cell, layers)
     s, c = numbers(len(WORDS), S), numbers(len(WORDS), H)
     words = torch.tensor([word + [0] * (6 - len(word)) for word in WORDS])
@@ -51,7 +51,7 @@ def test_a_words_probability_is_its_definition(cell, layers, drawn, numbers):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_search_takes_the_steps_that_training_takes(cell, drawn, numbers):
+def test_search_steps_equal_training_steps(cell, drawn, numbers):
     speller, _ = made(drawn, cell)
     first, words = speller.initial_state(numbers(2, S), numbers(2, H)), torch.tensor([[5, 6, 7], [8, 4, 4]])
     state, total, y = speller.start(first), torch.zeros(2, dtype=torch.float64), torch.tensor([BOS, BOS])
@@ -62,7 +62,7 @@ def test_search_takes_the_steps_that_training_takes(cell, drawn, numbers):
     close(speller.losses(first, words)[1], -total)
 
 
-def test_memories_begin_empty_and_layers_above_the_first_at_zero(drawn, numbers):
+def test_speller_state_starts_at_zero_above_the_first_layer(drawn, numbers):
     speller, _ = made(drawn)
     first = numbers(2, D)
     bottom, top = speller.start(first)
@@ -72,7 +72,7 @@ def test_memories_begin_empty_and_layers_above_the_first_at_zero(drawn, numbers)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_no_word_has_no_loss(kind, drawn):
+def test_batch_without_words_has_zero_loss(kind, drawn):
     speller, _ = made(drawn)
     speller.to(kind)
     total, each = speller.losses(torch.zeros(0, D, dtype=kind), torch.zeros(0, 3, dtype=torch.int64))

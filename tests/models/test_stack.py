@@ -16,7 +16,9 @@ cells = pytest.mark.parametrize("cell", ["gru", "lstm", "torch-gru", "layer-norm
 
 
 def first_states(stack, numbers, rows=2):
-    return tuple(shape.state_type(*(numbers(rows, shape.size) for _ in shape.state_type._fields)) for shape in stack.shapes)
+    return tuple(
+        shape.state_type(*(numbers(rows, shape.size) for _ in shape.state_type._fields)) for shape in stack.shapes
+    )
 
 
 def steps(stack, x, state, context=None):
@@ -31,7 +33,7 @@ def steps(stack, x, state, context=None):
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 @pytest.mark.parametrize("residual_from", [None, 2, 3])
 @pytest.mark.parametrize("with_context", [False, True])
-def test_step_is_the_loop_over_layers(name, residual_from, with_context, drawn, numbers):
+def test_step_equals_the_loop_over_layers(name, residual_from, with_context, drawn, numbers):
     """Each layer's state is its own h^l, whatever it gives to the next."""
     stack, p = drawn(Stack(CELLS[name], 3, 4, 3, residual_from, context_size=2 if with_context else 0))
     xs, context = numbers(2, 5, 3), numbers(2, 5, 2) if with_context else None
@@ -48,7 +50,7 @@ def test_step_is_the_loop_over_layers(name, residual_from, with_context, drawn, 
 
 
 @pytest.mark.parametrize("residual_from", [None, 2, 3])
-def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
+def test_layer_output_dropout_precedes_the_residual_sum(residual_from, drawn, numbers):
     """The loop, with the masks that were drawn; states are as if nothing were dropped."""
     stack, p = drawn(Stack(CELLS["lstm"], 3, 4, 3, residual_from, DropoutConfig(layer_outputs=0.5)))
     xs, first = numbers(2, 5, 3), first_states(stack, numbers)
@@ -70,7 +72,7 @@ def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numb
     [{}, {"layers": 0.5}, {"state": 0.5}, {"layer_outputs": 0.5}, {"layers": 0.4, "layer_outputs": 0.2, "state": 0.3}],
     ids=str,
 )
-def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
+def test_layer_by_layer_equals_repeated_steps(cell, shares, drawn, numbers):
     """Outputs, states and gradients, under the same draws; also from the middle on."""
     stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares)))
     x = numbers(2, 5, 3).requires_grad_()
@@ -95,7 +97,7 @@ def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
             torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
 
 
-def test_what_goes_up_is_dropped_anew_at_each_position_and_what_is_fed_back_once(numbers):
+def test_layer_masks_vary_by_position_and_state_masks_do_not(numbers):
     stack = Stack(CELLS["lstm"], 3, 40, 3, None, DropoutConfig(layers=0.5, state=0.25)).double()
     noise = stack.start(first_states(stack, numbers), BatchRng(1), 6).masks
     assert noise.layers.shape == (2, 6, 2, 40)
@@ -108,7 +110,7 @@ def test_what_goes_up_is_dropped_anew_at_each_position_and_what_is_fed_back_once
     assert 0.4 < (noise.layers == 0).double().mean() < 0.6
 
 
-def test_a_dropped_unit_does_not_go_up_but_its_residual_does(numbers):
+def test_dropped_unit_still_passes_its_residual(numbers):
     stack = Stack(CELLS["tanh"], 3, 4, 2, 2, DropoutConfig(layers=0.5)).double()
     for parameter in stack.parameters():
         parameter.data.normal_(std=0.5)

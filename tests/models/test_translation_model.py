@@ -70,7 +70,7 @@ def negative_log_likelihood(p, config, source, target):
     ],
     ids=lambda c: f"{c.decoder.type} {c.encoder.cell} {c.decoder.first} {c.tie}{' lexical' * c.lexical}",
 )
-def test_a_batchs_nll_is_the_papers(config, drawn):
+def test_batch_nll_equals_the_papers_equations(config, drawn):
     model, p = drawn(build(config, 11, 12, seed=None))
     expected = [negative_log_likelihood(p, config, *pair) for pair in PAIRS]
     total, nll, _ = Likelihood()(model, BATCH, None)
@@ -79,7 +79,7 @@ def test_a_batchs_nll_is_the_papers(config, drawn):
         assert Likelihood()(model, make_batch([pair], [0]), None).nll.item() == pytest.approx(alone, rel=1e-10)
 
 
-def test_dropout_works_in_the_four_places_and_only_with_draws():
+def test_dropout_applies_in_four_places_and_only_with_rng():
     plain = build(config_of(), 11, 12, seed=1)
     expected = Likelihood()(plain, BATCH, BatchRng(1)).nll
     for place in ("embedding", "annotations", "readout", "word"):
@@ -91,7 +91,7 @@ def test_dropout_works_in_the_four_places_and_only_with_draws():
 
 
 @pytest.mark.parametrize("place", ["embedding", "word"])
-def test_words_are_dropped_on_both_sides(place):
+def test_word_dropout_applies_to_source_and_target(place):
     model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
     memory, dropped = (model.encode(BATCH.sources, rng) for rng in (None, BatchRng(1)))
     assert not torch.equal(only_memory(dropped).annotations, only_memory(memory).annotations)

@@ -100,7 +100,7 @@ def centre_of(name, p, query, t, length):
 
 @pytest.mark.parametrize("window", LOCAL)
 @pytest.mark.parametrize("way", WAYS)
-def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers):
+def test_local_attention_equals_the_papers_equations(window, way, encoded, drawn, numbers):
     """Eq. 7-10 with the general score: the window's softmax, then (local-p) the Gaussian, not renormalised."""
     attention, p = drawn(Attention(config(window=window), SIZE, SIZE))
     positions = torch.tensor([[0, 1, 2, 7, 30]]).expand(3, 5)
@@ -128,7 +128,7 @@ def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers):
     assert 2 * REACH + 1 - (window == "local-p") in seen
 
 
-def test_wait_k_sees_what_has_arrived(encoded, drawn, numbers):
+def test_wait_k_masks_positions_not_yet_read(encoded, drawn, numbers):
     """Ma et al. 2019: k source positions before the first target position, one more with each, then all."""
     attention, p = drawn(Attention(config(window="wait-k"), SIZE, SIZE))
     query, memory = numbers(3, 14, SIZE), attention.on(encoded)
@@ -145,7 +145,7 @@ def test_wait_k_sees_what_has_arrived(encoded, drawn, numbers):
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_the_mixture_moves_as_the_paper_says(alone, encoded, drawn, numbers):
+def test_gaussian_mixture_equals_the_papers_equations(alone, encoded, drawn, numbers):
     """Graves 2013, eq. 46-51, step after step; beside the even score and the exponential normaliser nothing else."""
     given = config("even", "mixture", "exponential") if alone else config("general", "mixture")
     attention, p = drawn(Attention(given, SIZE, SIZE))
@@ -171,7 +171,7 @@ def test_the_mixture_moves_as_the_paper_says(alone, encoded, drawn, numbers):
 @pytest.mark.parametrize(
     "c", [c for c in ALL if c.window.type in LOCAL and c.score.type not in SEES_BEYOND], ids=name_of
 )
-def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
+def test_fast_local_attention_equals_the_definition(c, encoded, numbers, drawn):
     """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
@@ -210,7 +210,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
 
 @pytest.mark.parametrize("window", LOCAL)
 @pytest.mark.parametrize("score", [name for name in SCORES if name not in SEES_BEYOND])
-def test_only_the_windows_positions_are_touched(score, window, drawn, numbers):
+def test_fast_local_attention_reads_only_the_window(score, window, drawn, numbers):
     """On a long source nothing outside the window is looked at: NaN there goes unnoticed."""
     attention, _ = drawn(Attention(config(score, window), SIZE, SIZE))
     J = 40
@@ -231,7 +231,7 @@ def test_only_the_windows_positions_are_touched(score, window, drawn, numbers):
     assert torch.equal(again.context, attended.context)
 
 
-def test_which_way_is_taken():
+def test_fast_implementation_is_chosen_for_local_windows_only():
     """Hidden layers are looked at in windows wherever these are smaller than the sentence; products only where the
     windows are fewer positions than one matrix product is worth."""
     additive, dot, everywhere = (
@@ -246,7 +246,7 @@ def test_which_way_is_taken():
 
 
 @pytest.mark.parametrize("c", ALL, ids=name_of)
-def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
+def test_fast_local_attention_handles_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
     """Several steps of K = 2 hypotheses a sentence are those of each alone with its sentence, unpadded; where the
     attention merges, they are also all positions at once."""
     attention, _ = drawn(made(c))
@@ -278,7 +278,7 @@ def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
 
 
 @pytest.mark.parametrize("window", [name for name, kind in WINDOWS.items() if not kind.component.has_factor])
-def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, numbers, drawn):
+def test_sampled_positions_equal_step_by_step_and_parallel(window, encoded, numbers, drawn):
     """Noise is drawn for all target positions at the start, so that both see the same."""
     attention, _ = drawn(Attention(config(window=window, normaliser="hard"), SIZE, SIZE))
     query, memory = 0.1 * numbers(3, 5, SIZE), attention.on(encoded)
@@ -294,7 +294,7 @@ def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, n
     assert torch.equal(best.alpha.argmax(2), best.expected_alpha.argmax(2))
 
 
-def test_local_m_counts_source_positions_where_an_encoder_merges_them(drawn, numbers):
+def test_local_m_counts_source_positions_with_merging_encoders(drawn, numbers):
     """Four source positions an annotation: p_t = t is in annotation t // 4, and stays in the last one at the end."""
     attention, _ = drawn(Attention(config(window="local-m"), SIZE, SIZE))
     mask = lengths_mask(torch.tensor([10, 7]), 10)

@@ -18,7 +18,7 @@ FERTILITY = {"fertility": {"size": 3}}
 COVERAGE = {"attention": {"features": ["coverage-embedding"], "coverage_size": 3}}
 
 
-def test_doubly_stochastic_is_the_papers(make, batches):
+def test_doubly_stochastic_penalty_equals_the_paper(make, batches):
     made = passed(make(), batches([0, 1, 2]))
     expected = 0.0
     for row in range(3):
@@ -31,7 +31,7 @@ def test_doubly_stochastic_is_the_papers(make, batches):
     assert DoublyStochastic()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_global_fertility_is_the_papers(make, batches):
+def test_global_fertility_penalty_equals_the_paper(make, batches):
     model = make(**FERTILITY)
     made = passed(model, batches([0, 1, 2]))
     p = {name: value.detach().numpy() for name, value in model.auxiliary.fertility.named_parameters()}
@@ -49,7 +49,7 @@ def test_global_fertility_is_the_papers(make, batches):
     assert GlobalFertility()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_is_left_of_coverage_embeddings_is_the_papers(make, batches):
+def test_coverage_embedding_penalty_equals_the_paper(make, batches):
     """sum_j ||c_j|| when EOS is written, of embeddings that each target word has changed by its weights."""
     model = make(**COVERAGE)
     made, feature = passed(model, batches([0, 1, 2])), model.decoder.attention.features[0]
@@ -70,7 +70,7 @@ def test_what_is_left_of_coverage_embeddings_is_the_papers(make, batches):
 
 
 @pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility(), RemainingCoverage()])
-def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
+def test_penalties_ignore_padding_and_reach_attention(make, batches, penalty):
     model = make(**FERTILITY, **COVERAGE)
     whole = penalty(passed(model, batches([0, 1, 2])))
     alone = sum(penalty(passed(model, batches([n]))).item() for n in range(3))
@@ -80,13 +80,15 @@ def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, pe
         assert parameter.grad.abs().max() > 0
 
 
-def test_the_total_is_the_weighted_sum(make, batches):
+def test_total_is_the_weighted_sum(make, batches):
     model, batch = make(**FERTILITY, **COVERAGE), batches([0, 1, 2])
     fertility = {"size": 3, "weight": 0.5}
     config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": fertility, "coverage": 0.2})
     loss = Likelihood(0.1, penalties(config))(model, batch, None)
     plain, made = Likelihood(0.1).loss_and_pass(model, batch, None)
-    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * RemainingCoverage()(made)
+    expected = (
+        plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * RemainingCoverage()(made)
+    )
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():
@@ -94,7 +96,7 @@ def test_the_total_is_the_weighted_sum(make, batches):
     assert held_out.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
 
 
-def test_the_nll_of_each_symbol(make, batches):
+def test_nll_is_per_token(make, batches):
     model, batch = make(), batches([0, 1, 2])
     loss, made = Likelihood(0.1).loss_and_pass(model, batch, None)
     log_p = model.output.log_probs(made.decoder_outputs.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]

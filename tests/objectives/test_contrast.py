@@ -31,7 +31,7 @@ def losses(name, own, others, target, ids, q):
     return contrast(torch.from_numpy(own), torch.from_numpy(others), log_q[target], log_q[ids], same)
 
 
-def test_nce_is_the_papers(given):
+def test_nce_equals_the_paper(given):
     """Mnih & Teh 2012, eq. 8: each word is of the text or one of K from q."""
     own, others, target, ids, q = given
     found = losses("nce", *given)
@@ -44,7 +44,7 @@ def test_nce_is_the_papers(given):
         assert found[m].item() == pytest.approx(expected)
 
 
-def test_blackout_is_the_papers(given):
+def test_blackout_equals_the_paper(given):
     """Ji et al. 2016, eq. 6 and 7, whose samples are other words than the target."""
     own, others, target, ids, q = given
     found = losses("blackout", *given)
@@ -56,7 +56,7 @@ def test_blackout_is_the_papers(given):
         assert found[m].item() == pytest.approx(expected)
 
 
-def test_the_gradient_of_nce_tends_to_that_of_the_full_softmax():
+def test_nce_gradient_converges_to_the_softmax_gradient():
     """With many noise words and a normalised model (Mnih & Teh 2012, section 3.1)."""
     generator = torch.Generator().manual_seed(1)
     scores = torch.log_softmax(torch.randn(V, generator=generator, dtype=torch.float64), 0)
@@ -78,7 +78,7 @@ def test_the_gradient_of_nce_tends_to_that_of_the_full_softmax():
 
 
 @pytest.mark.parametrize("name", CONTRASTS)
-def test_of_a_batch_it_is_the_sum_over_its_words_and_of_its_halves(name, make, batches):
+def test_batch_loss_is_the_sum_of_its_halves(name, make, batches):
     model, batch = make(), batches([0, 1, 2])
     draw = np.random.default_rng(1)
     size = model.output.vocabulary
@@ -103,7 +103,7 @@ def test_of_a_batch_it_is_the_sum_over_its_words_and_of_its_halves(name, make, b
 
 
 @pytest.mark.parametrize("lexical", [0, 2])
-def test_scores_beside_others_are_the_logits(lexical):
+def test_candidate_scores_equal_the_logits(lexical):
     output = Output(R, V, lexical=lexical)
     for parameter in output.parameters():
         parameter.data.normal_()

@@ -48,7 +48,7 @@ def softmax(scores):
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
-def test_loss_and_gradients_are_the_papers(make, batches, alpha):
+def test_loss_and_gradients_equal_the_paper(make, batches, alpha):
     """Kim & Rush 2016, section 2.2: (1 - alpha) L_NLL + alpha L_KD, L_KD as in section 3.1, a symbol at a time."""
     student, teacher = make(), make(seed=2)
     expected, nll = 0.0, 0.0
@@ -73,13 +73,13 @@ def test_loss_and_gradients_are_the_papers(make, batches, alpha):
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_without_weight_a_teacher_changes_nothing(make, batches):
+def test_teacher_of_weight_zero_changes_nothing(make, batches):
     student, teacher = make(), make(seed=2)
     plain = Likelihood(0.1)(student, batches(ALL), None).total
     assert torch.equal(taught(teacher, 0.0, 0.1)(student, batches(ALL), None).total, plain)
 
 
-def test_a_student_that_is_its_teacher_has_nothing_to_learn(make, batches):
+def test_student_equal_to_its_teacher_has_zero_gradient(make, batches):
     student = make()
     loss = taught(make(), 1.0)(student, batches(ALL), None)
     loss.total.backward()
@@ -88,7 +88,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(make, batches):
         assert parameter.grad.abs().max().item() < 1e-12, name
 
 
-def test_a_batch_is_the_sum_of_its_halves_by_any_teacher(make, batches, other):
+def test_distillation_loss_is_the_sum_of_the_halves(make, batches, other):
     student, objective = make(), taught(other, 0.5, 0.1)
     whole = objective(student, batches(ALL), None).total
     halves = [objective(student, half, None).total.item() for half in batches(ALL).split()]
@@ -96,14 +96,14 @@ def test_a_batch_is_the_sum_of_its_halves_by_any_teacher(make, batches, other):
     assert whole.item() != pytest.approx(Likelihood(0.1)(student, batches(ALL), None).total.item())
 
 
-def test_a_dev_set_knows_no_teacher(make, batches, other, monkeypatch):
+def test_dev_score_ignores_the_teacher(make, batches, other, monkeypatch):
     monkeypatch.setattr(Teacher, "__call__", None)
     with torch.no_grad():
         loss = taught(other, 0.5)(make(), batches(ALL), None)
     assert loss.total.item() == pytest.approx(loss.nll.item())
 
 
-def test_in_chunks_it_is_the_same(make, batches, monkeypatch):
+def test_chunked_loss_equals_the_loss(make, batches, monkeypatch):
     found = []
     for held in (1 << 26, 1):
         monkeypatch.setattr(likelihood, "MAX_DISTRIBUTION_BYTES", held)

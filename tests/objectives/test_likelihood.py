@@ -22,7 +22,7 @@ def log_p(model, source, target):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_sums_over_words_and_sentences_of_nothing_but_real_symbols(smoothing, make, batches):
+def test_sums_cover_only_real_tokens(smoothing, make, batches):
     model, nll, smoothed = make(), 0.0, 0.0
     for source, target in zip(SOURCE, TARGET, strict=True):
         rows = log_p(model, source, target)
@@ -35,7 +35,7 @@ def test_sums_over_words_and_sentences_of_nothing_but_real_symbols(smoothing, ma
     assert not loss.nll.requires_grad
 
 
-def test_a_batch_is_the_sum_of_its_halves(make, batches):
+def test_batch_is_the_sum_of_its_halves(make, batches):
     model, batch = make(), batches([0, 1, 2])
     whole = Likelihood(0.1)(model, batch, None)
     halves = [Likelihood(0.1)(model, half, None) for half in batch.split()]
@@ -43,7 +43,7 @@ def test_a_batch_is_the_sum_of_its_halves(make, batches):
     assert whole.total.item() == pytest.approx(sum(h.total.item() for h in halves), rel=1e-5)
 
 
-def test_the_softmax_of_a_part_is_over_its_symbols(make, batches):
+def test_partition_softmax_covers_its_tokens(make, batches):
     model, batch = make(), batches([0, 1, 2])
     whole = Likelihood(0.1)(model, batch, None)
     size = len(model.output.bias)

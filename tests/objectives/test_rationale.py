@@ -64,7 +64,7 @@ def gradients(model, value):
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(names, found, strict=True)}
 
 
-def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
+def test_mean_gradient_equals_the_gradient_of_the_expected_cost(model, batches):
     batch, mean, total = batches([0]), {}, 0.0  # 4 words and the end: 16 choices
     exact = torch.zeros(())
     words = batch.source.ids.shape[1] - 1
@@ -82,7 +82,7 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
     assert mean["encoder.choice.weight"].abs().max() > 1e-3
 
 
-def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model, batches):
+def test_baseline_moves_to_the_mean_cost_per_token_after_an_update(model, batches):
     batch, value = batches([0, 1, 2]), model.auxiliary.rationale.value
     value.fill_(-2.0)
     objective = Likelihood(0.0, [(1.0, RationalePenalty(RationaleConfig(**CONFIG)))])
@@ -100,7 +100,7 @@ def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model
     assert value.item() == pytest.approx(0.9 * -2.0 - 0.1 * sum(costs) / 3)
 
 
-def test_its_value_is_the_advantage_times_the_log_probability_of_each_sentence(model, batches):
+def test_value_is_advantage_times_log_probability(model, batches):
     model.auxiliary.rationale.value.fill_(-1.5)
     whole = Likelihood().loss_and_pass(model, batches([0]), These((True, False, True, True)))[1]
     expected = (

@@ -66,7 +66,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("which", [("x", "y"), ("y",), ("x",)])
 @pytest.mark.parametrize("drawn", [True, False])
-def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
+def test_replay_with_other_inputs_equals_the_pass(recorder, which, drawn):
     model, kept = Net(), []
     for seed in range(MIN_OCCURRENCES + 3):
         rng = [BatchRng(seed) if drawn else None for _ in range(2)]
@@ -77,7 +77,7 @@ def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
     assert model.never.grad is None and (model.own.weight.grad is None) == (which == ("x",))
 
 
-def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
+def test_row_subset_uses_the_random_numbers_of_the_batch(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES + 3):
         rows, rng = [seed % 3, 4, 5], [BatchRng(seed), BatchRng(seed)]
@@ -88,14 +88,14 @@ def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
     assert len(recorder) == 1
 
 
-def test_a_way_back_from_other_outputs_than_was_recorded(recorder):
+def test_backward_from_other_outputs_than_recorded(recorder):
     model, pattern = Net(), [("y",)] * (MIN_OCCURRENCES + 2) + [("x",), ("x", "y"), ("y",)]
     for seed, which in enumerate(pattern):
         expected = results(plainly, model, seed, which, rng=BatchRng(seed))
         assert_same(results(recorder.run, model, seed, which, rng=BatchRng(seed)), expected)
 
 
-def test_two_passes_before_either_s_way_back(recorder):
+def test_two_forward_passes_before_backward(recorder):
     """Recordings share memory, so what lies between a pass and its way back may not be written over."""
     model = Net()
     for seed in range(MIN_OCCURRENCES + 3):
@@ -110,7 +110,7 @@ def test_two_passes_before_either_s_way_back(recorder):
     assert len(recorder) == 1
 
 
-def test_a_pass_that_never_goes_back_stands_in_no_other_s_way(recorder):
+def test_forward_without_backward_does_not_block_others(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES):
         results(recorder.run, model, seed)
@@ -122,7 +122,7 @@ def test_a_pass_that_never_goes_back_stands_in_no_other_s_way(recorder):
     assert_same(results(recorder.run, model, 9), results(plainly, model, 9))
 
 
-def test_weights_elsewhere_are_another_shape(recorder):
+def test_moved_weights_are_recorded_again(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES + 1):
         results(recorder.run, model, seed)
@@ -140,7 +140,7 @@ def test_frozen_weights_get_no_gradient(recorder):
     assert len(recorder) == 1
 
 
-def test_under_autocast_products_are_as_without_a_recording(recorder):
+def test_autocast_products_equal_those_without_recording(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES + 2):
         with torch.autocast("cpu", torch.bfloat16):
@@ -151,7 +151,7 @@ def test_under_autocast_products_are_as_without_a_recording(recorder):
     assert_same(results(recorder.run, model, 1), results(plainly, model, 1))  # fp32 is another shape
 
 
-def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
+def test_least_recently_used_recordings_are_dropped(recorder, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "MOST_RECORDINGS", 2)
     model, often = Net(), MIN_OCCURRENCES + 1
     for size in [1] * often + [2] * often + [1] + [3] * often:
@@ -160,7 +160,7 @@ def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("operation not permitted when stream is capturing"), None])
-def test_where_nothing_can_be_recorded_the_pass_runs(error, caplog):
+def test_unrecordable_pass_runs_normally(error, caplog):
     tries = []
 
     def fails(*_):
@@ -184,7 +184,7 @@ def test_counting_shapes_is_bounded(recorder, monkeypatch):
     assert len(recorder._occurred) <= 4
 
 
-def test_a_second_way_back_is_the_pass_itself(recorder):
+def test_second_backward_runs_the_pass(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES + 1):
         results(recorder.run, model, seed)
@@ -198,7 +198,7 @@ def test_a_second_way_back_is_the_pass_itself(recorder):
         assert_same(found, results(plainly, model, 1)[3:])
 
 
-def test_models_are_forgotten_with_their_recordings():
+def test_recordings_are_freed_with_their_model():
     model = Net()
     cuda_graphs._RECORDERS[model] = PassRecorder(again)
     cuda_graphs.forget(model)
@@ -206,14 +206,14 @@ def test_models_are_forgotten_with_their_recordings():
     cuda_graphs.forget(model)
 
 
-def test_workspaces_grow_to_twice_their_size():
+def test_workspaces_double_when_they_grow():
     space, pieces = Workspace(), set()
     for size in range(1, 2_000):
         pieces.add(space.like([torch.ones(128 * size)])[0].untyped_storage().data_ptr())
     assert len(pieces) <= 12
 
 
-def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
+def test_workspace_address_is_stable_until_it_grows():
     space, asked = Workspace(), [torch.ones(3, 5), torch.ones(2, dtype=torch.bool), torch.ones(4, dtype=torch.int64)]
     first, second = space.like(asked), space.like(asked[:1])
     assert [(one.shape, one.dtype) for one in first] == [(one.shape, one.dtype) for one in asked]
@@ -224,7 +224,7 @@ def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
     assert space.like([torch.ones(9_000)])[0].data_ptr() != first[0].data_ptr()
 
 
-def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
+def test_nothing_is_recorded_without_a_gpu():
     model = Net()
     for seed in range(MIN_OCCURRENCES + 2):
         results(cuda_graphs.run_recorded, model, seed)
@@ -243,7 +243,7 @@ def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
 @pytest.mark.cuda
 @pytest.mark.parametrize("switch", ["1", "0"])
 @pytest.mark.parametrize("which", [("x", "y"), ("y",)])
-def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
+def test_cuda_graph_equals_the_pass(switch, which, monkeypatch):
     monkeypatch.setenv(cuda_graphs.SWITCH, switch)
     model = Net().cuda()
 

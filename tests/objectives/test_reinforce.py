@@ -61,12 +61,12 @@ def gradients(model, value):
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(names, found, strict=True)}
 
 
-def test_every_baseline_is_tested():
+def test_each_baseline_is_tested():
     assert REINFORCE.keys() == BASELINES.keys()
 
 
 @pytest.mark.parametrize("baseline", REINFORCE)
-def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, baseline):
+def test_mean_gradient_equals_the_gradient_of_the_expected_log_likelihood(make, batches, baseline):
     model, batch = hard_model(make, baseline), batches([2])  # 2 source symbols, 3 target symbols: 8 draws
     steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
@@ -86,7 +86,7 @@ def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, 
     assert mean["decoder.attention.score.query.weight"].abs().max() > 1e-4
 
 
-def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
+def test_sample_is_not_credited_for_earlier_rewards(make, batches):
     """The last draw's share is that of the last symbol alone."""
     model, batch = hard_model(make, "average"), batches([2])
     model.auxiliary.baseline.value.fill_(-0.5)
@@ -98,7 +98,7 @@ def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_half_of_the_sentences_use_the_expected_value(make, batches):
+def test_half_of_the_sentences_use_expected_weights(make, batches):
     """Their weights are soft and learn by the likelihood alone; the others' are one-hot."""
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     soft = 0
@@ -122,7 +122,7 @@ def _is_soft(model, batch, seed):
     return torch.equal(reading.alpha, reading.expected_alpha)
 
 
-def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probability_of_a_symbol(make, batches):
+def test_average_baseline_moves_after_an_update(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     model.auxiliary.baseline.value.fill_(-2.0)
     objective = Likelihood(0.0, [(1.0, Reinforce())])
@@ -135,7 +135,7 @@ def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probabilit
     assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean.item())
 
 
-def test_each_direction_has_a_baseline_of_its_own(make, batches):
+def test_each_direction_has_its_baseline(make, batches):
     pair = TranslationPair(*(make({"normaliser": "hard"}, n, n == 2, reinforce=REINFORCE["average"]) for n in (1, 2)))
     symmetric = SymmetricLikelihood(0.1, Likelihood(0.0, [(1.0, Reinforce())]))
     parts = symmetric(pair, batches([0, 1, 2]), BatchRng(3)).statistics
@@ -146,7 +146,7 @@ def test_each_direction_has_a_baseline_of_its_own(make, batches):
         assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * value + 0.1 * mean)
 
 
-def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, batches):
+def test_learned_baseline_is_causal_and_has_no_gradient_to_the_model(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["learned"]), batches([0, 1, 2])
     readout = torch.randn(2, 4, model.decoder.readout_size, dtype=torch.float64, requires_grad=True)
     guess = model.auxiliary.baseline(readout)
@@ -159,7 +159,7 @@ def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, b
     assert model.auxiliary.baseline.linear.weight.grad.abs().max() > 0
 
 
-def test_entropy_is_a_bonus(make, batches):
+def test_entropy_lowers_the_loss(make, batches):
     model, batch = hard_model(make, "average"), batches([2])
     _, done = Likelihood().loss_and_pass(model, batch, Positions((0, 0, 1)))
     plain = Reinforce()(done)

@@ -35,14 +35,14 @@ PLAIN = {
 }
 
 
-def test_every_loss_has_its_loop():
+def test_each_loss_has_a_reference_loop():
     assert PLAIN.keys() == ALIGNMENT_LOSSES.keys()
 
 
 @pytest.mark.parametrize("spread", [None, 0.7])
 @pytest.mark.parametrize("unaligned", ["skip", "end"])
 @pytest.mark.parametrize(("kind", "word"), [*((kind, "predicted") for kind in PLAIN), ("cross-entropy", "read")])
-def test_the_loss_is_the_papers(make, batches, kind, word, unaligned, spread):
+def test_supervision_loss_equals_the_paper(make, batches, kind, word, unaligned, spread):
     """The links of read words are learnt one position later."""
     model, batch = make(), batches([0, 1, 2])
     done = passed(model, batch)
@@ -63,7 +63,7 @@ def test_the_loss_is_the_papers(make, batches, kind, word, unaligned, spread):
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_weights_of_zero_give_finite_losses_and_gradients(kind):
+def test_zero_weights_give_finite_losses_and_gradients(kind):
     alpha = torch.tensor([[[0.0, 1.0, 0.0]]], requires_grad=True)
     gold = torch.tensor([[[0.5, 0.0, 0.5]]])
     loss = ALIGNMENT_LOSSES[kind](alpha, gold).sum()
@@ -71,7 +71,7 @@ def test_weights_of_zero_give_finite_losses_and_gradients(kind):
     assert torch.isfinite(loss) and torch.isfinite(alpha.grad).all()
 
 
-def test_batches_without_links_are_no_use(make, batches):
+def test_batches_without_links_are_rejected(make, batches):
     penalty = SupervisedAttention(SupervisionConfig(type="cross-entropy"))
     with pytest.raises(AssertionError, match="needs batches with links"):
         penalty(passed(make(), replace(batches([0]), links=None)))

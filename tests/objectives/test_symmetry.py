@@ -12,14 +12,14 @@ from rnnsearch.objectives.symmetry import SymmetricLikelihood, attention_agreeme
 from tests.objectives.passes import passed, real_weights
 
 
-def test_the_agreement_is_a_trace(make, batches):
+def test_agreement_is_a_trace(make, batches):
     onward, back, batch = make(), make(seed=2, turned=True), batches([0, 1, 2])
     there, again = passed(onward, batch), passed(back, batch.reversed())
     expected = sum(np.trace(real_weights(there, row).T @ real_weights(again, row).T) for row in range(3))
     assert attention_agreement(there, again).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_loss_is_both_directions_less_the_agreement(make, batches):
+def test_loss_is_both_directions_minus_the_agreement(make, batches):
     pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
     loss = SymmetricLikelihood(0.4, Likelihood(0.1))(pair, batch, None)
     there, again = Likelihood(0.1)(pair.onward, batch, None), Likelihood(0.1)(pair.back, batch.reversed(), None)
@@ -31,7 +31,7 @@ def test_the_loss_is_both_directions_less_the_agreement(make, batches):
     assert all(p.grad is not None for p in pair.parameters())
 
 
-def test_the_bonus_makes_them_agree(make, batches):
+def test_agreement_bonus_increases_agreement(make, batches):
     def agreed(weight):
         pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
         optimiser = torch.optim.Adam(pair.parameters(), lr=0.05)

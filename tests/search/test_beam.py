@@ -38,7 +38,7 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 @pytest.mark.parametrize("ranking", RANKINGS, ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
+def test_wide_beam_equals_exhaustive_search(toy, seed, ranking):
     scorer = toy(symbols=7, seed=seed)
     symbols, most = [1, 4, 5, 6], 4
     targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
@@ -53,7 +53,7 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
 
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("compact_at", [0.0, 0.25, 1.0])
-def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, sentences, width, compact_at):
+def test_results_do_not_depend_on_batch_padding_or_compaction(toy, sentences, width, compact_at):
     options = SearchOptions(beam=width, n_best=width, compact_at=compact_at, coverage_penalty=0.3)
     search = greedy_search if width == 1 else beam_search
     together = search(toy(seed=5), make_sources(sentences, CPU), options)
@@ -64,7 +64,7 @@ def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, senten
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
-def test_ended_sentences_leave_the_batch(toy, sentences, search):
+def test_finished_sentences_leave_the_batch(toy, sentences, search):
     scorer = toy(seed=5)
     search(scorer, make_sources(sentences, CPU), SearchOptions(compact_at=0.0))
     assert min(scorer.rows[1:]) < max(scorer.rows)
@@ -75,7 +75,7 @@ def test_ended_sentences_leave_the_batch(toy, sentences, search):
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_stopping_early_changes_no_result(toy, sentences, penalty, n_best):
+def test_early_stopping_does_not_change_results(toy, sentences, penalty, n_best):
     """A Scorer that does not say that it is normalised has no bound, and so stops later."""
     options = SearchOptions(beam=6, n_best=n_best, length_penalty=penalty)
     bounded, free = toy(seed=7, end=1.0), toy(seed=7, end=1.0, normalised=False)
@@ -86,7 +86,7 @@ def test_stopping_early_changes_no_result(toy, sentences, penalty, n_best):
         assert sum(bounded.rows) < sum(free.rows)
 
 
-def test_hypotheses_are_cut_at_the_maximal_length_where_none_ends(toy, sentences):
+def test_hypotheses_are_cut_at_max_length_if_none_finishes(toy, sentences):
     options = SearchOptions(beam=3, n_best=3, max_ratio=1.5, max_extra=2)
     found = beam_search(toy(end=-60.0), make_sources(sentences, CPU), options)
     for ids, hypotheses in zip(sentences, found, strict=True):
@@ -97,7 +97,7 @@ def test_hypotheses_are_cut_at_the_maximal_length_where_none_ends(toy, sentences
             assert len(h.token_scores) == len(h.ids) == len(h.attention["source"])
 
 
-def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
+def test_unfinished_hypotheses_fill_the_n_best_list_last(table):
     # A (4) or EOS at every step, EOS never quite the best: one hypothesis finishes a step.
     never = -torch.inf
     row = [never, never, never, np.log(0.4), np.log(0.6)]
@@ -113,7 +113,7 @@ def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
     assert len(found[1].ids) == 4
 
 
-def test_a_hypothesis_may_end_after_its_maximal_length(table):
+def test_hypothesis_may_finish_at_max_length(table):
     never = -torch.inf
     go, stop = [never, never, never, never, 0.0], [never, never, never, 0.0, never]
     for search in (greedy_search, beam_search):
@@ -123,14 +123,14 @@ def test_a_hypothesis_may_end_after_its_maximal_length(table):
         assert (found.ids, found.finished, found.log_prob) == ((4, 4), True, 0.0)
 
 
-def test_one_symbol_is_always_allowed(table):
+def test_one_token_is_always_allowed(table):
     row = [-torch.inf] * 3 + [-5.0, -0.1]
     for search in (greedy_search, beam_search):
         [found] = search(table([row]), make_sources([[7]], CPU), SearchOptions(max_ratio=0.0, max_extra=0))
         assert [(h.ids, h.finished) for h in found] == [((4,), search is beam_search)]
 
 
-def test_ties_go_to_the_lowest_symbol(table):
+def test_ties_go_to_the_lowest_id(table):
     equal = [-1.0] * 7
     sources = make_sources([[7]], CPU)
     options = SearchOptions(beam=3, n_best=3, min_length=2, max_ratio=0.0, max_extra=2)
@@ -151,14 +151,14 @@ def test_nan_names_the_sentence_and_the_position(toy, sentences, search):
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
-def test_a_dead_end_is_no_translation(table, search):
+def test_dead_end_gives_no_translation(table, search):
     never = [-torch.inf] * 5
     found = search(table([[0.0] * 5, never]), make_sources([[7], [8]], CPU), SearchOptions(min_length=1))
     assert found == [[BLOCKED]] * 2
     assert found[0][0].blocked
 
 
-def test_choose_is_a_hook(toy, sentences):
+def test_candidate_selection_is_a_hook(toy, sentences):
     """A choice among the first hypothesis's continuations alone is a beam that never looks back."""
 
     def first_only(scores, log_probs, count, _rows):
@@ -173,7 +173,7 @@ def test_choose_is_a_hook(toy, sentences):
     assert found != beam_search(toy(seed=8), sources, SearchOptions(beam=4, n_best=4))
 
 
-def test_scores_of_any_precision_are_summed_in_float32(toy, sentences):
+def test_scores_are_summed_in_float32(toy, sentences):
     class Half(type(toy())):
         def step(self, memory, state, y):
             step = super().step(memory, state, y)

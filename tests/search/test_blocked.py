@@ -38,7 +38,9 @@ WAYS = {
 }
 BY = {
     "alone": lambda one, _: one,
-    "ensemble": lambda one, other: EnsembleScorer([EnsembleMember(scorer, 1.0, {SOURCE: SOURCE}) for scorer in (one, other)]),
+    "ensemble": lambda one, other: EnsembleScorer(
+        [EnsembleMember(scorer, 1.0, {SOURCE: SOURCE}) for scorer in (one, other)]
+    ),
     "sum": lambda one, other: WeightedSumScorer([WeightedScorer(one), WeightedScorer(other)]),
 }
 COLUMNS = torch.tensor([EOS, 1, 4, 5, 6, 8])
@@ -89,7 +91,7 @@ def ids(found):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize(("prefixed", "listed"), [*product((False, True), repeat=2)])
-def test_a_blocked_sentence_is_in_nobodys_way(lively, sentences, way, by, prefixed, listed):
+def test_blocked_sentence_does_not_affect_others(lively, sentences, way, by, prefixed, listed):
     """In the middle of a batch, at the first step and later, under a prefix and over a candidate list."""
     options = replace(WAYS[way], prefix=((4, 8),) * len(sentences)) if prefixed else WAYS[way]
     columns = (lambda _: COLUMNS) if listed else None
@@ -106,14 +108,14 @@ def test_a_blocked_sentence_is_in_nobodys_way(lively, sentences, way, by, prefix
         assert decode_all(blocking, [sentences[2]], alone, candidates=columns) == [[BLOCKED]]
 
 
-def test_what_had_finished_before_is_what_is_found(lively, sentences):
+def test_hypotheses_finished_before_blocking_are_returned(lively, sentences):
     """With more ends than there is room for, a beam that can go no further has found some."""
     [found] = decode_all(Blocking(lively(end=1.0), 9, 4), [sentences[2]], WAYS["n-best"])
     assert 0 < len(found) <= 4
     assert all(h.finished and len(h.ids) < 3 for h in found)
 
 
-def test_copies_that_found_something_stand_for_those_that_did_not(toy):
+def test_successful_copies_replace_blocked_copies(toy):
     """Of samples with no symbol twice and no end before the third, over three symbols: some may come to nothing."""
     options = replace(OPTIONS, beam=40, n_best=40, min_length=2, no_repeat_ngram=1, variant=Sampling(3.0))
     spellings = [b"", b" <unk>", b"", b"", b" a", b"b", b" b"]
@@ -132,7 +134,7 @@ APART = BannedTokens(BannedPhrases([" ".join(two) for two in permutations("abc",
 @pytest.mark.parametrize("width", [1, 2, 5, 400])
 @pytest.mark.parametrize("more", [{}, {"no_repeat_ngram": 2}, {"min_length": 3}, {"prefix": ((7,),) * 2}], ids=str)
 @pytest.mark.parametrize("room", [3, 5])
-def test_terms_and_bans_end_no_search(toy, width, more, room):
+def test_terms_and_bans_do_not_end_the_search(toy, width, more, room):
     """Terms that must not stand side by side: with no room between them nothing can be found, with some a wide enough
     beam finds it, and whatever a narrow one finds is allowed."""
     phrases = ((4,), (5,), (6,))
@@ -154,7 +156,7 @@ def test_terms_and_bans_end_no_search(toy, width, more, room):
             assert found != [BLOCKED]
 
 
-def test_greedy_search_that_is_stepped_through_yields_nothing_beyond(lively, sentences):
+def test_greedy_steps_end_at_a_blocked_step(lively, sentences):
     sources = make_sources([sentences[2]], CPU)
     steps = greedy_stream(Blocking(lively(), 9, 3), sources, OPTIONS)
     told = []
@@ -167,7 +169,7 @@ def test_greedy_search_that_is_stepped_through_yields_nothing_beyond(lively, sen
     assert [len(ids) for ids in told] == [1, 2]
 
 
-def test_a_loop_of_its_own_blocks_the_same_sentences(lively, sentences):
+def test_reference_loop_blocks_the_same_sentences(lively, sentences):
     """A Scorer that searches greedily by itself says so by its scores."""
 
     class Native(Blocking):
@@ -180,7 +182,9 @@ def test_a_loop_of_its_own_blocks_the_same_sentences(lively, sentences):
             )
             for n, h in enumerate(found):
                 scores[: len(h.token_scores), n], tokens[: len(h.ids), n] = h.token_scores, h.ids
-            return HypothesisArrays(np.arange(len(most)), tokens, scores, length, np.array([h.finished for h in found]), {})
+            return HypothesisArrays(
+                np.arange(len(most)), tokens, scores, length, np.array([h.finished for h in found]), {}
+            )
 
     sources = make_sources(sentences, CPU)
     found = greedy_search(Native(lively(), 9, 3), sources, OPTIONS)

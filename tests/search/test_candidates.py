@@ -35,7 +35,7 @@ def scorer(request, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_list_of_everything_is_the_full_softmax(scorer, width):
+def test_full_candidate_list_equals_full_softmax(scorer, width):
     options = SearchOptions(beam=width, n_best=width, **LIMITS)
     whole = Candidates(CandidateLists(np.full((30, 1), -1), np.arange(scorer.vocabulary), 1, scorer.vocabulary))
     found, expected = (decode_all(scorer, SENTENCES, options, candidates=lists) for lists in (whole, None))
@@ -45,7 +45,7 @@ def test_a_list_of_everything_is_the_full_softmax(scorer, width):
             assert h.token_scores == pytest.approx(e.token_scores, rel=1e-4, abs=1e-5)
 
 
-def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer):
+def test_scores_are_renormalised_over_the_candidate_list(scorer):
     lists = Candidates(CandidateLists(np.array([[-1]] * 30), np.array([6, 9]), 1, scorer.vocabulary))
     sources = make_sources(SENTENCES, CPU)
     assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
@@ -60,7 +60,7 @@ def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer
     assert {y for hs in banned for h in hs for y in h.ids} <= {6}
 
 
-def test_words_that_occur_together_are_learned():
+def test_cooccurring_words_become_candidates():
     # 10 stands in every source, 20 in every target; 11 goes with 21, 12 with 22.
     pairs = [([10, 11], [20, 21]), ([10, 12], [22, 20]), ([11, 10], [21, 20]), ([12, 10], [20, 22]), ([], [5])]
     tables = learn_candidate_tables([x for x, _ in pairs], [y for _, y in pairs], 15, 30)
@@ -74,19 +74,19 @@ def test_words_that_occur_together_are_learned():
     assert lists(make_sources([[14]], CPU)).tolist() == [0, 1, 2, 3, 20]
 
 
-def test_a_large_corpus_is_sampled_at_even_distances(monkeypatch):
+def test_large_corpus_is_sampled_evenly(monkeypatch):
     monkeypatch.setattr("rnnsearch.search.candidates.MAX_TRAINING_PAIRS", 4)
     tables = learn_candidate_tables([[5], [6], [7], [8]] * 2, [[5], [6], [7], [8]] * 2, 10, 10)
     assert tables["translations"][5:9, 0].tolist() == [5, -1, 7, -1]
     assert len(tables["frequent"]) <= MAX_FREQUENT_TOKENS
 
 
-def test_nothing_is_learned_from_nothing():
+def test_empty_corpus_gives_empty_lists():
     with pytest.raises(RnnsearchError, match="must be learned from sentence pairs with text on both sides; got none"):
         learn_candidate_tables([[], [5]], [[4], []], 10, 10)
 
 
-def test_lists_are_kept_in_the_model_folder(tmp_path):
+def test_candidate_lists_are_stored_in_the_model_folder(tmp_path):
     save_candidate_tables(tmp_path, learn_candidate_tables([[5, 6]], [[7, 8]], 10, 12))
     assert load_candidates(tmp_path, 1, 10, 12)(make_sources([[5]], CPU)).tolist() == [0, 1, 2, 3, 7, 8]
     for source, target in ((9, 12), (10, 8)):

@@ -45,13 +45,13 @@ BOTH = pytest.mark.parametrize("search", [greedy_search, beam_search])
         ),
     ],
 )
-def test_a_bad_option_is_refused(option, value, message):
+def test_invalid_option_is_rejected(option, value, message):
     with pytest.raises(RnnsearchError) as error:
         SearchOptions(**{option: value})
     assert str(error.value) == message
 
 
-def test_limits_count_source_symbols_without_eos_and_leave_room():
+def test_length_limits_count_source_tokens_without_eos():
     sources = make_sources([[5, 6, 7], [5]], CPU)
     assert max_lengths(sources, SearchOptions(max_ratio=1.5, max_extra=2)).tolist() == [6, 3]
     assert max_lengths(sources, SearchOptions(max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
@@ -61,7 +61,7 @@ def test_limits_count_source_symbols_without_eos_and_leave_room():
 
 
 @BOTH
-def test_banned_symbols_are_never_produced(toy, sentences, search):
+def test_banned_tokens_are_never_produced(toy, sentences, search):
     sources, options = make_sources(sentences, CPU), SearchOptions(n_best=5, beam=5)
     free = search(toy(seed=4, end=-1.0), sources, options)
     common = free[0][0].ids[0]
@@ -71,7 +71,7 @@ def test_banned_symbols_are_never_produced(toy, sentences, search):
 
 
 @BOTH
-def test_each_sentence_begins_with_its_own_prefix(toy, sentences, search):
+def test_each_sentence_starts_with_its_prefix(toy, sentences, search):
     prefix = ((4, 8), (), (5,), (8, 8, 8, 8), (UNK,), (6, 7))
     scorer, sources = toy(seed=4), make_sources(sentences, CPU)
     options = SearchOptions(n_best=4, prefix=prefix, banned=frozenset({UNK, 8}), compact_at=0.0)
@@ -87,7 +87,7 @@ def test_each_sentence_begins_with_its_own_prefix(toy, sentences, search):
 
 
 @BOTH
-def test_a_prefix_may_be_longer_than_the_maximal_length(toy, search):
+def test_prefix_may_exceed_max_length(toy, search):
     prefix = (tuple([4, 5, 6, 7] * 3),)
     options = SearchOptions(max_ratio=0.0, max_extra=0, prefix=prefix)
     [[found]] = search(toy(), make_sources([[9]], CPU), options)
@@ -96,7 +96,7 @@ def test_a_prefix_may_be_longer_than_the_maximal_length(toy, search):
 
 
 @BOTH
-def test_no_translation_is_shorter_than_the_minimal_length(toy, sentences, search):
+def test_translations_are_at_least_min_length(toy, sentences, search):
     sources = make_sources(sentences, CPU)
     scorer = toy(seed=4, end=3.0)
     assert min(len(hs[0].ids) for hs in search(scorer, sources, SearchOptions())) < 4
@@ -106,14 +106,14 @@ def test_no_translation_is_shorter_than_the_minimal_length(toy, sentences, searc
 
 
 @BOTH
-def test_the_maximal_length_goes_before_the_minimal_one(toy, search):
+def test_max_length_takes_precedence_over_min_length(toy, search):
     options = SearchOptions(min_length=50, max_ratio=0.0, max_extra=3)
     [[found]] = search(toy(end=3.0), make_sources([[9]], CPU), options)
     assert (len(found.ids), found.finished) == (3, False)
 
 
 @BOTH
-def test_score_columns_that_are_a_part_of_v_are_the_rest_banned(toy, sentences, search):
+def test_column_subset_equals_banning_the_other_tokens(toy, sentences, search):
     sources, options = make_sources(sentences, CPU), SearchOptions(n_best=4)
     part = torch.tensor([8, 4, EOS, 5, UNK])
     options = replace(options, min_length=2)
@@ -125,7 +125,7 @@ def test_score_columns_that_are_a_part_of_v_are_the_rest_banned(toy, sentences, 
 
 
 @BOTH
-def test_a_prefix_joins_the_columns_chosen(toy, sentences, search):
+def test_prefix_tokens_join_the_selected_columns(toy, sentences, search):
     """And so do the whole vocabulary where something is to be spelled."""
     sources, part = make_sources(sentences, CPU), torch.tensor([EOS, 4, 5])
     scorer, prefix = toy(seed=9, end=-3.0), ((7, 8), (), (8,), (4,), (), (6,))
@@ -139,7 +139,7 @@ def test_a_prefix_joins_the_columns_chosen(toy, sentences, search):
 
 
 @BOTH
-def test_a_prefix_symbol_that_the_scorer_does_not_know_is_refused(toy, search):
+def test_prefix_token_unknown_to_the_scorer_is_rejected(toy, search):
     for choose in (None, lambda _: torch.tensor([EOS, 4, 5])):
         with pytest.raises(RnnsearchError) as error:
             search(toy(), make_sources([[9], [9]], CPU), SearchOptions(prefix=((4,), (5, 9))), choose)
@@ -149,7 +149,7 @@ def test_a_prefix_symbol_that_the_scorer_does_not_know_is_refused(toy, search):
 
 
 @BOTH
-def test_a_copy_is_a_column_of_its_own(toy, sentences, search):
+def test_copies_have_separate_columns(toy, sentences, search):
     """Ids of V or more, which a made scorer scores as its last symbol: they are found, and read back as its own."""
 
     class Copying(type(toy())):
@@ -172,7 +172,7 @@ def test_eos_must_have_a_column(toy):
             greedy_search(toy(), make_sources([[9]], CPU), SearchOptions(), lambda _, ids=ids: torch.tensor(ids))
 
 
-def test_columns_find_and_name_symbols():
+def test_columns_map_to_tokens_and_back():
     columns = Columns(torch.tensor([8, 3, 5]), 6)
     assert columns.find(torch.tensor([[3, 8], [4, 100], [-1, 0]])).tolist() == [[1, 0], [-1, -1], [-1, -1]]
     assert columns.tokens(torch.tensor([[2], [0]])).tolist() == [[5], [8]]

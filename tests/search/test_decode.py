@@ -20,7 +20,7 @@ def ids(found):
     return [[h.ids for h in hypotheses] for hypotheses in found]
 
 
-def test_a_batch_ends_each_sentence_and_pads():
+def test_batch_appends_eos_and_pads():
     batch = make_sources([[5, 6], [], [7]], CPU)["source"]
     assert batch.ids.tolist() == [[5, 6, EOS], [EOS, PAD, PAD], [7, EOS, PAD]]
     assert batch.mask.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
@@ -28,14 +28,14 @@ def test_a_batch_ends_each_sentence_and_pads():
 
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("batch_sentences", [1, 2, 4, 64])
-def test_the_order_given_is_the_order_returned(toy, sentences, width, batch_sentences):
+def test_results_keep_the_input_order(toy, sentences, width, batch_sentences):
     options = SearchOptions(beam=width, n_best=width)
     found = decode_all(toy(seed=2), sentences, options, batch_sentences)
     alone = [decode_all(toy(seed=2), [one], options)[0] for one in sentences]
     assert ids(found) == ids(alone)
 
 
-def test_empty_sentences_are_empty_translations_and_ask_nothing(toy):
+def test_empty_sentences_are_not_searched(toy):
     scorer = toy()
     assert decode_all(scorer, [[], []], SearchOptions(n_best=3)) == [[EMPTY], [EMPTY]]
     assert decode_all(scorer, [], SearchOptions()) == []
@@ -46,7 +46,7 @@ def test_empty_sentences_are_empty_translations_and_ask_nothing(toy):
     assert (EMPTY.score, EMPTY.log_prob, EMPTY.token_scores, EMPTY.finished) == (0.0, 0.0, (), True)
 
 
-def test_progress_counts_up_to_all_sentences(toy, sentences):
+def test_progress_reaches_the_number_of_sentences(toy, sentences):
     told = []
     decode_all(toy(), [*sentences, []], SearchOptions(), 4, progress=told.append)
     assert told == [1, 5, 7]
@@ -64,7 +64,7 @@ def test_prefixes_follow_their_sentences(toy, sentences):
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_an_error_names_the_sentence_as_given(toy, sentences, width):
+def test_error_names_the_input_index(toy, sentences, width):
     with pytest.raises(SentenceError) as error:
         decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=width), 2)
     assert (error.value.sentence, "sentence 4 (counting from 0)" in str(error.value)) == (4, True)
@@ -77,7 +77,7 @@ def test_batch_sentences_is_at_least_one(toy):
         decode_all(toy(), [[5]], SearchOptions(), 0)
 
 
-def test_forced_scores_are_the_steps_own(toy):
+def test_forced_scores_equal_step_scores(toy):
     scorer, target = toy(seed=3), [4, 8, 5]
     sources = make_sources([[9, 10]], CPU)
     memory, state = scorer.start(sources, None)
@@ -95,7 +95,7 @@ def test_forced_scores_are_the_steps_own(toy):
     assert found.attention["source"].shape == (4, 3)
 
 
-def test_forced_does_not_depend_on_the_batch(toy, sentences):
+def test_forced_scores_do_not_depend_on_the_batch(toy, sentences):
     targets = [[4, 5], [], [6, 7, 8, 4, 5, 6], [4], [8, 8], [5]]
     found = force_decode_all(toy(), sentences, targets, batch_sentences=4)
     for sentence, target, h in zip(sentences, targets, found, strict=True):
@@ -105,7 +105,7 @@ def test_forced_does_not_depend_on_the_batch(toy, sentences):
         assert h.attention["source"].shape == (len(target) + 1, len(sentence) + 1)
 
 
-def test_forced_with_empty_sides(toy):
+def test_forced_scores_of_empty_sentences(toy):
     scorer = toy()
     assert force_decode_all(scorer, [[]], [[]]) == [EMPTY]
     assert scorer.starts == 0
@@ -114,7 +114,7 @@ def test_forced_with_empty_sides(toy):
     assert (no_target.ids, len(no_target.token_scores)) == ((), 1)
 
 
-def test_a_target_that_the_scorer_does_not_score_is_impossible(toy):
+def test_unscored_target_has_zero_probability(toy):
     class Clamping(type(toy())):
         def step(self, memory, state, y):
             return super().step(memory, state, y.clamp(max=8))
@@ -125,14 +125,14 @@ def test_a_target_that_the_scorer_does_not_score_is_impossible(toy):
     assert found.log_prob == -math.inf
 
 
-def test_as_many_targets_as_sources(toy):
+def test_number_of_targets_must_equal_sources(toy):
     with pytest.raises(RnnsearchError, match=r"targets must be as many as the sources \(1\); got 2"):
         force_decode_all(toy(), [[5]], [[4], [4]])
     with pytest.raises(RnnsearchError, match=r"targets must be one per sentence of source \(1\); got 2"):
         force_decode(toy(), make_sources([[5]], CPU), [[4], [4]])
 
 
-def test_batches_on_several_threads_find_the_same(toy, sentences):
+def test_results_do_not_depend_on_threads(toy, sentences):
     alone = decode_all(toy(), sentences, SearchOptions(beam=2), 2)
     seen = []
     torch.set_num_threads(3)
@@ -144,7 +144,7 @@ def test_batches_on_several_threads_find_the_same(toy, sentences):
         decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=2), 1)
 
 
-def test_a_batch_of_long_sentences_has_fewer(toy, monkeypatch):
+def test_batches_of_long_sentences_are_smaller(toy, monkeypatch):
     """What a search keeps of attention grows with the square of their length."""
     sentences = [[4 + n % 5] * (20 if n < 4 else 2) for n in range(20)]
 
@@ -161,7 +161,7 @@ def test_a_batch_of_long_sentences_has_fewer(toy, monkeypatch):
     assert done(4) == ([0, 2, 4, 20], expected), "not shared out among threads: each would have long ones"
 
 
-def test_long_given_translations_are_fewer_a_batch(toy, monkeypatch):
+def test_batches_of_long_targets_are_smaller(toy, monkeypatch):
     pairs = [[4 + n % 3] * (20 if n < 4 else 2) for n in range(20)]
 
     def done():
@@ -176,7 +176,7 @@ def test_long_given_translations_are_fewer_a_batch(toy, monkeypatch):
     assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected])
 
 
-def test_a_large_batch_is_shared_out_among_threads(toy, sentences):
+def test_large_batch_is_split_over_threads(toy, sentences):
     many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18
     alone = decode_all(toy(), many, SearchOptions(beam=2))
     torch.set_num_threads(3)

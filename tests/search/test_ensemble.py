@@ -32,7 +32,7 @@ def plain(each, weights, mean):
 
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 @pytest.mark.parametrize("columns", [None, [EOS, 7, 4]])
-def test_it_is_a_plain_loop_over_the_members(toy, sentences, mean, columns):
+def test_ensemble_equals_the_loop_over_members(toy, sentences, mean, columns):
     weights, sources = [1.0, 0.5, 2.5], make_sources(sentences, CPU)
     columns = None if columns is None else torch.tensor(columns)
     one = EnsembleScorer(members(toy, weights), mean)
@@ -56,7 +56,7 @@ def test_it_is_a_plain_loop_over_the_members(toy, sentences, mean, columns):
 
 
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
-def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
+def test_ensemble_of_equal_members_equals_the_model(toy, sentences, mean):
     sources, options = make_sources(sentences, CPU), SearchOptions(beam=3, n_best=3, coverage_penalty=0.2)
     expected = beam_search(toy(seed=3), sources, options)
     for weights in ([2.0], [1.0, 3.0]):
@@ -68,7 +68,7 @@ def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
 
 
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
-def test_a_beams_score_is_the_forced_score(toy, sentences, mean):
+def test_beam_score_equals_forced_score(toy, sentences, mean):
     sources, ensemble = make_sources(sentences, CPU), EnsembleScorer(members(toy, [1.0, 2.0]), mean)
     found = [own[0] for own in beam_search(ensemble, sources, SearchOptions(beam=4))]
     again = force_decode(ensemble, sources, [h.ids for h in found])
@@ -76,7 +76,7 @@ def test_a_beams_score_is_the_forced_score(toy, sentences, mean):
         assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
 
 
-def test_and_wants_all_and_or_one(toy, sentences):
+def test_geometric_mean_needs_all_members_and_arithmetic_one(toy, sentences):
     """Where one member forbids a symbol, the geometric mean does, too, and the arithmetic one halves it."""
 
     class Never(type(toy())):
@@ -98,7 +98,7 @@ def test_and_wants_all_and_or_one(toy, sentences):
         torch.testing.assert_close(ensemble.step(*ensemble.start(sources, None), y).log_probs()[:, 5], expected)
 
 
-def test_what_does_not_go_together_is_refused(toy):
+def test_incompatible_members_are_rejected(toy):
     with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[8, 9\]"):
         EnsembleScorer([EnsembleMember(toy(symbols=8), 1.0, OWN), EnsembleMember(toy(symbols=9), 1.0, OWN)])
     with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[\]"):

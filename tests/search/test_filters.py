@@ -66,7 +66,7 @@ def every():
 
 @pytest.mark.parametrize("names", TOGETHER, ids="+".join)
 @pytest.mark.parametrize("seed", range(2))
-def test_a_wide_beam_is_an_exhaustive_search_filtered(toy, names, seed):
+def test_wide_beam_equals_filtered_exhaustive_search(toy, names, seed):
     scorer = toy(symbols=7, seed=seed, end=0.5)
     kept = [ids for ids in every() if allowed(ids, names)]
     scored = force_decode(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM_LOG_PROB)
@@ -79,7 +79,7 @@ def test_a_wide_beam_is_an_exhaustive_search_filtered(toy, names, seed):
 
 
 @pytest.mark.parametrize("names", [names for names in TOGETHER if "terms" not in names], ids="+".join)
-def test_a_stochastic_beam_of_all_is_that_search_too(toy, names):
+def test_full_stochastic_beam_equals_filtered_exhaustive_search(toy, names):
     options = of(names, beam=700, n_best=700, variant=Stochastic())
     [found] = decode_all(toy(symbols=7, seed=1), [SOURCE], options)
     assert sorted(h.ids for h in found) == sorted(ids for ids in every() if allowed(ids, names))
@@ -87,7 +87,7 @@ def test_a_stochastic_beam_of_all_is_that_search_too(toy, names):
 
 @pytest.mark.parametrize("variant", [None, *VARIANTS], ids=lambda v: "beam" if v is None else v.name)
 @pytest.mark.parametrize("names", TOGETHER, ids="+".join)
-def test_no_search_finds_what_is_not_allowed(toy, names, variant):
+def test_no_search_returns_banned_phrases(toy, names, variant):
     class Open(type(toy())):
         def map_hidden(self, state, function):
             return state._replace(h=function(state.h))
@@ -107,7 +107,7 @@ def test_no_search_finds_what_is_not_allowed(toy, names, variant):
                 assert allowed(h.ids, names) or (h.blocked and blocks and width == 1), (h.ids, h.finished)
 
 
-def test_banned_phrases_are_the_same_in_whatever_company(toy, sentences):
+def test_banned_phrases_do_not_depend_on_the_batch(toy, sentences):
     options = SearchOptions(beam=3, n_best=3, max_ratio=1.0, banned_phrases=BannedTokens(BANNED, SPELLINGS))
     together = decode_all(toy(symbols=7, seed=3), sentences, options, batch_sentences=4)
     for own, ids in zip(together, sentences, strict=True):
@@ -117,18 +117,22 @@ def test_banned_phrases_are_the_same_in_whatever_company(toy, sentences):
     assert [[h.ids for h in own] for own in listed] == [[h.ids for h in own] for own in together]
 
 
-def test_a_phrase_that_no_longer_word_begins_with_is_never_begun(toy):
+def test_banned_phrase_without_longer_words_is_blocked_at_its_start(toy):
     """With these columns nothing can follow `a` but another word, which would make it one."""
     options = SearchOptions(max_ratio=0.0, max_extra=6, banned_phrases=FILTERS["phrases"]["banned_phrases"])
     for seed in range(4):
         columns = torch.tensor([EOS, 4, 6])
-        [[found]] = greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), options, lambda _, c=columns: c)
+        [[found]] = greedy_search(
+            toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), options, lambda _, c=columns: c
+        )
         assert 4 not in found.ids
     short = replace(options, max_extra=1)
-    assert 4 not in greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, "no room to go on"
+    assert 4 not in greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, (
+        "no room to go on"
+    )
 
 
-def test_what_is_forced_and_banned_at_once_is_refused():
+def test_forcing_a_banned_phrase_is_rejected():
     banned = FILTERS["phrases"]["banned_phrases"]
     with pytest.raises(SentenceError, match=r"the prefix of sentence 1 .* must not contain a banned phrase"):
         SearchOptions(banned_phrases=banned, prefix=((4, 5), (4, 4)))

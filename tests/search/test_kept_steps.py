@@ -17,14 +17,14 @@ def blocks(tensors: list[torch.Tensor]) -> set[int]:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_all_that_a_beam_keeps_is_in_one_block(toy, sentences, width):
+def test_stored_steps_share_one_block(toy, sentences, width):
     options = SearchOptions(beam=width, max_ratio=3.0, coverage_penalty=0.3)
     kept = leaves(tuple(BeamSearch(toy(seed=5), make_sources(sentences, CPU), options).steps()))
     assert len(kept) > 30
     assert len(blocks(kept)) == 1
 
 
-def test_copies_are_the_tensors_and_do_not_share_room():
+def test_stored_copies_equal_their_tensors_without_overlap():
     generator = torch.Generator().manual_seed(1)
     numbers = torch.randn(4, 5, generator=generator)
     steps = [
@@ -44,5 +44,5 @@ def test_copies_are_the_tensors_and_do_not_share_room():
     assert len(blocks([*leaves(kept[0]), *leaves(kept[1])])) == 1
 
 
-def test_what_is_no_tensor_stays():
+def test_non_tensors_are_unchanged():
     assert StepStorage().store((None, 3, {"a": "b"})) == (None, 3, {"a": "b"})

@@ -37,7 +37,7 @@ def noisy_toy(toy):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_without_noise_it_is_the_search_itself(noisy_toy, sentences, width):
+def test_zero_noise_equals_the_search(noisy_toy, sentences, width):
     scorer = noisy_toy(seed=3, end=1.0)
     plain = decode_all(scorer, sentences, replace(OPTIONS, beam=width, n_best=width))
     quiet = replace(OPTIONS, beam=4 * width, n_best=4 * width, variant=Noisy(4, 0.0))
@@ -47,7 +47,7 @@ def test_without_noise_it_is_the_search_itself(noisy_toy, sentences, width):
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_it_never_does_worse_than_without_noise_and_mostly_better(noisy_toy, sentences, width):
+def test_noisy_search_never_scores_below_the_search(noisy_toy, sentences, width):
     better = 0
     for seed in range(5):
         scorer = noisy_toy(seed=seed, end=1.0)
@@ -61,7 +61,7 @@ def test_it_never_does_worse_than_without_noise_and_mostly_better(noisy_toy, sen
     assert better > 1, "a narrow search of a lively toy leaves room"
 
 
-def test_chains_are_a_plain_loop_with_noise_in_the_state(noisy_toy, sentences):
+def test_chains_equal_a_loop_with_noisy_states(noisy_toy, sentences):
     """h_t = phi(h_{t-1} + e_t, y_{t-1}), e_t of deviation sigma / t, the same numbers drawn."""
     scorer, sigma = noisy_toy(seed=7, end=0.5), 1.5
     sources = make_sources(sentences[:2], CPU)
@@ -80,7 +80,7 @@ def test_chains_are_a_plain_loop_with_noise_in_the_state(noisy_toy, sentences):
         state, plain, y = step.state, expected.state, expected.scores.argmax(1)
 
 
-def test_noise_hangs_on_source_chain_and_seed_alone(noisy_toy, sentences):
+def test_noise_depends_only_on_source_chain_and_seed(noisy_toy, sentences):
     scorer, options = noisy_toy(seed=4), replace(OPTIONS, beam=10, n_best=10, variant=Noisy(5, 2.0))
     together = decode_all(scorer, sentences, options)
     alone = [decode_all(scorer, [one], options)[0] for one in reversed(sentences)]
@@ -91,7 +91,7 @@ def test_noise_hangs_on_source_chain_and_seed_alone(noisy_toy, sentences):
     assert any(len(own) > 2 for own in together)
 
 
-def test_all_filters_hold(noisy_toy, sentences):
+def test_all_constraints_hold(noisy_toy, sentences):
     prefix = tuple((5, 6) for _ in sentences)
     options = replace(OPTIONS, banned=frozenset({7}), no_repeat_ngram=1, prefix=prefix, variant=Noisy(3, 3.0))
     for own in decode_all(noisy_toy(seed=1), sentences, options):
@@ -116,7 +116,7 @@ class _State(NamedTuple):
     nothing: None = None
 
 
-def test_hidden_states_are_the_cells_own():
+def test_hidden_states_are_those_of_the_cells():
     one = torch.ones(2, 3)
     attention = AttentionState(features=(Hidden(3 * one),))
     state = _State((Hidden(one), HiddenAndCell(2 * one, 5 * one)), 7 * one, attention)
@@ -128,10 +128,13 @@ def test_hidden_states_are_the_cells_own():
     assert state.cells[0].h.unique().tolist() == [1.0]
 
 
-def test_every_member_of_several_has_noise(noisy_toy, sentences):
+def test_each_ensemble_member_gets_noise(noisy_toy, sentences):
     own = {SOURCE: SOURCE}
     one, other = noisy_toy(seed=1), noisy_toy(seed=2)
-    several = [EnsembleScorer([EnsembleMember(one, 1.0, own), EnsembleMember(other, 1.0, own)]), WeightedSumScorer([WeightedScorer(one), WeightedScorer(other)])]
+    several = [
+        EnsembleScorer([EnsembleMember(one, 1.0, own), EnsembleMember(other, 1.0, own)]),
+        WeightedSumScorer([WeightedScorer(one), WeightedScorer(other)]),
+    ]
     for scorer in several:
         _, state = scorer.start(make_sources(sentences, CPU), None)
         changed = scorer.map_hidden(state, lambda h: h + 1)
@@ -147,15 +150,18 @@ def test_every_member_of_several_has_noise(noisy_toy, sentences):
         (lambda: Noisy(0), "chains must be at least 1; got 0"),
         (lambda: Noisy(2, -1.0), "sigma must be at least 0; got -1.0"),
         (lambda: Noisy(2, seed=-1), "seed must be at least 0; got -1"),
-        (lambda: SearchOptions(beam=5, variant=Noisy(2)), r"beam must be divisible by the number of chains \(2\); got 5"),
+        (
+            lambda: SearchOptions(beam=5, variant=Noisy(2)),
+            r"beam must be divisible by the number of chains \(2\); got 5",
+        ),
     ],
 )
-def test_a_bad_option_is_refused(make, message):
+def test_invalid_option_is_rejected(make, message):
     with pytest.raises(RnnsearchError, match=message):
         make()
 
 
-def test_a_scorer_without_hidden_states_is_refused(toy, noisy_toy, sentences):
+def test_scorer_without_hidden_states_is_rejected(toy, noisy_toy, sentences):
     with pytest.raises(RnnsearchError, match="noise needs the scorer of a recurrent model; got ToyScorer"):
         decode_all(toy(), sentences, replace(OPTIONS, variant=Noisy(2)))
 

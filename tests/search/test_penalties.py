@@ -42,7 +42,7 @@ def plain_score(log_prob, attention, length_penalty, length_norm="power", covera
 
 @pytest.mark.parametrize("options", PENALTIES, ids=str)
 @pytest.mark.parametrize("width", [1, 4])
-def test_the_score_is_the_papers(toy, sentences, options, width):
+def test_score_equals_the_papers_equation(toy, sentences, options, width):
     search = SearchOptions(beam=width, n_best=width, **options)
     found = decode_all(toy(seed=3), sentences, search, batch_sentences=4)
     assert any(len(h.ids) > 1 for hypotheses in found for h in hypotheses)
@@ -53,7 +53,7 @@ def test_the_score_is_the_papers(toy, sentences, options, width):
         assert finished == pytest.approx(sorted(finished, reverse=True), abs=1e-6)
 
 
-def test_hypotheses_cut_at_the_maximal_length_are_ranked_by_coverage_too(toy):
+def test_cut_hypotheses_are_ranked_by_coverage(toy):
     options = {"length_penalty": 0.5, "coverage_penalty": 1.0}
     search = SearchOptions(beam=4, n_best=4, max_ratio=0.0, max_extra=2, **options)
     [found] = beam_search(toy(seed=6, end=-40.0), make_sources([[5, 6, 7, 8]], CPU), search)
@@ -64,7 +64,7 @@ def test_hypotheses_cut_at_the_maximal_length_are_ranked_by_coverage_too(toy):
 
 
 @pytest.mark.parametrize("norm", LENGTH_NORMS)
-def test_norms_do_not_fall_with_the_length(norm):
+def test_length_norms_do_not_decrease(norm):
     """What the beam's early stopping rests on."""
     lengths = np.arange(1, 50)
     for exponent in (0.0, 0.3, 1.0, 2.0):
@@ -72,7 +72,7 @@ def test_norms_do_not_fall_with_the_length(norm):
     assert LENGTH_NORMS["gnmt"](1, 0.7) == 1.0
 
 
-def test_what_was_never_attended_to_costs_much_but_not_all():
+def test_unattended_words_have_a_finite_penalty():
     attention = {"source": np.array([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]], dtype=np.float32)}
     assert Ranking(coverage_penalty=0.5).coverage(attention) == pytest.approx(0.5 * np.log(1e-6))
 
@@ -83,7 +83,7 @@ def test_coverage_needs_attention(table):
             search(table([[0.0] * 9]), make_sources([[5, 6]], CPU), SearchOptions(coverage_penalty=0.1))
 
 
-def test_a_models_config_says_how_it_ranks():
+def test_ranking_comes_from_the_models_config():
     """`[search]` reaches the translator's options."""
     own = {"length_penalty": 0.3, "length_norm": "gnmt", "coverage_penalty": 0.2}
     system = untrained(BAHDANAU)

@@ -43,7 +43,7 @@ def holds_word(ids, phrase) -> bool:
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 @pytest.mark.parametrize("room", [0, 3, 20])
-def test_all_phrases_are_there_however_little_room_there_is(toy, sentences, width, room):
+def test_all_phrases_appear_even_within_short_limits(toy, sentences, width, room):
     for seed in range(4):
         options = SearchOptions(beam=width, n_best=width, phrases=PHRASES, max_ratio=0.0, max_extra=room)
         found = decode_all(toy(seed=seed, end=1.0), sentences, options, batch_sentences=4)
@@ -55,7 +55,7 @@ def test_all_phrases_are_there_however_little_room_there_is(toy, sentences, widt
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 @pytest.mark.parametrize("room", [0, 1, 2, 3, 20])
-def test_all_words_are_there_and_none_is_the_beginning_of_a_longer_one(toy, sentences, width, room):
+def test_all_words_appear_as_whole_words(toy, sentences, width, room):
     longer = 0
     for seed in range(6):
         options = SearchOptions(beam=width, n_best=width, phrases=words(WORDS), max_ratio=0.0, max_extra=room)
@@ -73,7 +73,7 @@ def test_all_words_are_there_and_none_is_the_beginning_of_a_longer_one(toy, sent
     assert longer, "without word ends they may be"
 
 
-def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_the_words(toy):
+def test_wide_beam_finds_the_best_translation_with_the_words(toy):
     sentence, symbols, most = [5, 6, 7], (4, 5, 7), 5
     for seed, phrases in product(range(3), [((4, 5),), ((4,), (4, 5)), ((4, 4),)]):
         scorer = toy(symbols=8, seed=seed, end=0.5)
@@ -94,7 +94,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_the_words(toy)
         assert found.score == pytest.approx(wanted.score, rel=1e-4)
 
 
-def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_them(toy):
+def test_wide_beam_finds_the_best_translation_with_the_phrases(toy):
     """Against every translation of up to four symbols, each scored by itself."""
     sentence, symbols, most = [5, 6, 7], (UNK, 4, 5, 6), 4
     for seed, phrases in product(range(3), [((5, 6),), ((4,), (6, 6)), ((6, 4, 6),)]):
@@ -109,7 +109,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_them(toy):
         assert found.score == pytest.approx(wanted.score, rel=1e-4)
 
 
-def test_nothing_to_hold_changes_nothing(toy, sentences):
+def test_empty_constraints_change_nothing(toy, sentences):
     options = SearchOptions(beam=4, n_best=4)
     free = decode_all(toy(seed=2), sentences, options)
     found = decode_all(toy(seed=2), sentences, replace(options, phrases=((),) * len(sentences)))
@@ -117,7 +117,7 @@ def test_nothing_to_hold_changes_nothing(toy, sentences):
 
 
 @pytest.mark.parametrize("width", [1, 5])
-def test_each_sentence_holds_its_own_in_whatever_company(toy, sentences, width):
+def test_phrases_do_not_depend_on_the_batch(toy, sentences, width):
     options = SearchOptions(beam=width, phrases=PHRASES)
     together = decode_all(toy(seed=1), sentences, options, batch_sentences=4)
     for n, ids in enumerate(sentences):
@@ -125,7 +125,7 @@ def test_each_sentence_holds_its_own_in_whatever_company(toy, sentences, width):
         assert together[n][0].ids == alone.ids
 
 
-def test_a_prefix_comes_first_and_candidates_know_the_phrases(toy, sentences):
+def test_prefix_and_candidate_lists_work_with_phrases(toy, sentences):
     prefix = ((8, 7),) * len(sentences)
     options = SearchOptions(beam=4, phrases=PHRASES, prefix=prefix)
     columns = torch.tensor([EOS, 5])
@@ -135,7 +135,7 @@ def test_a_prefix_comes_first_and_candidates_know_the_phrases(toy, sentences):
             assert all(holds(h.ids, phrase) for phrase in phrases)
 
 
-def test_symbols_met_are_those_of_a_search_in_the_text():
+def test_matched_tokens_equal_a_text_search():
     """Progress after each symbol: the longest beginning of the phrase that the text ends with."""
     draw = np.random.default_rng(4)
     for _ in range(60):
@@ -150,7 +150,7 @@ def test_symbols_met_are_those_of_a_search_in_the_text():
                 assert met == (len(phrase) if holds(text, phrase) else max(ends))
 
 
-def test_a_word_is_met_for_good_when_what_follows_ends_it():
+def test_word_is_matched_once_the_next_token_ends_it():
     draw = np.random.default_rng(5)
     for _ in range(200):
         phrases = [tuple(draw.choice([4, 5, 6, 8], draw.integers(1, 5)).tolist()) for _ in range(3)]
@@ -165,7 +165,7 @@ def test_a_word_is_met_for_good_when_what_follows_ends_it():
                 assert met == (len(phrase) + for_good if holds_word(text, phrase) else max(ends))
 
 
-def test_the_beam_is_shared_out_among_what_is_met(toy, sentences):
+def test_beam_is_divided_by_matched_tokens(toy, sentences):
     """With a phrase that the model would never begin, half of the beam goes on with it all the same."""
     sources, seen = make_sources(sentences[:1], CPU), []
 
@@ -180,7 +180,7 @@ def test_the_beam_is_shared_out_among_what_is_met(toy, sentences):
     assert len(set(seen[1])) > 1, "and others with what the model says"
 
 
-def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
+def test_choices_are_distinct_with_the_best_first_in_the_second_half():
     random = torch.Generator().manual_seed(1)
     table = PhraseTable([((5, 6),), ((7,), (8,))], np.array([9, 9]), Columns(None, 9))
     progress, sentences = torch.tensor([[1, 0], [0, 0], [0, 1], [0, 0]]), torch.tensor([0, 0, 1, 1])
@@ -197,7 +197,7 @@ def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
         assert top[0, 0] in chosen[0]
 
 
-def test_what_cannot_be_is_refused(toy, sentences):
+def test_impossible_phrases_are_rejected(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
     with pytest.raises(RnnsearchError, match=r"phrases must have one entry per sentence \(1\); got 2"):
         greedy_search(toy(), sources, SearchOptions(phrases=((), ())))

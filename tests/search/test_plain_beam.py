@@ -38,7 +38,7 @@ def plain_beam(scorer, sentence, most, options):
 @pytest.mark.parametrize("n_best", [1, 2, 3])
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_batched_beam_is_the_plain_one(toy, sentences, seed, penalty, n_best):
+def test_batched_beam_equals_the_reference_beam(toy, sentences, seed, penalty, n_best):
     options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=8)
     end = (-3.0, -1.0, 0.0, 1.0)[seed]
     found = beam_search(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
@@ -79,7 +79,7 @@ def plain_beam_to_the_top(scorer, sentence, most, options):
 @pytest.mark.parametrize("n_best", [1, 3])
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_beam_to_the_top_is_the_plain_one(toy, sentences, seed, penalty, n_best):
+def test_stop_at_top_equals_the_reference_beam(toy, sentences, seed, penalty, n_best):
     options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=4, stop="top")
     end = (-3.0, -1.0, 0.0, 1.0, -40.0)[seed]
     found = beam_search(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)

@@ -21,7 +21,7 @@ def plain(state):
     return z ^ (z >> 31)
 
 
-def test_they_are_those_of_splitmix():
+def test_random_numbers_equal_splitmix64():
     assert random_bits(np.array([1234567], np.uint64), 2)[0].tolist() == [6457827717110365317, 3203168211198807973]
     key = 2**63 + 17
     own = plain((plain((key + 3 * 0x9E3779B97F4A7C15) & MASK) + 5 * 0x9E3779B97F4A7C15) & MASK)
@@ -30,7 +30,7 @@ def test_they_are_those_of_splitmix():
 
 
 @pytest.mark.parametrize("draw", [uniform, gumbel, normal])
-def test_company_changes_no_bit(draw):
+def test_random_numbers_do_not_depend_on_the_batch(draw):
     together = draw(KEYS, 37, 2, 0)
     for row in (0, 7, 49):
         assert np.array_equal(draw(KEYS[row : row + 1], 37, 2, 0)[0], together[row])
@@ -47,7 +47,7 @@ DISTRIBUTIONS = {
 
 @pytest.mark.parametrize("draw", DISTRIBUTIONS)
 @pytest.mark.parametrize("across", ["places", "streams", "steps"])
-def test_they_have_their_distribution(draw, across):
+def test_random_numbers_have_their_distribution(draw, across):
     """Kolmogorov & Smirnov's distance of 40,000 numbers: above 1.95 / sqrt(n) once in a thousand times."""
     count = 40_000
     if across == "places":
@@ -61,7 +61,7 @@ def test_they_have_their_distribution(draw, across):
     assert distance < 1.95 / math.sqrt(count)
 
 
-def test_moments_and_tails_of_the_normal_distribution():
+def test_normal_numbers_have_the_right_moments_and_tails():
     x = normal(KEYS, 20_000, 4).astype(np.float64).ravel()
     n = len(x)
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
@@ -72,7 +72,7 @@ def test_moments_and_tails_of_the_normal_distribution():
     assert np.isfinite(x).all()
 
 
-def test_neighbours_know_nothing_of_one_another():
+def test_neighbouring_numbers_are_uncorrelated():
     """Of places, of both numbers of a pair, of streams, steps and parts: correlations of a million pairs."""
     x = normal(KEYS[:2], 500_000, 1, 0).astype(np.float64)
     half = x.shape[1] // 2
@@ -83,10 +83,12 @@ def test_neighbours_know_nothing_of_one_another():
             assert abs((a * b).mean()) < 5 * a.std() * b.std() / math.sqrt(len(a))
 
 
-def test_streams_hang_on_source_copy_and_seed_alone(sentences):
+def test_streams_depend_only_on_source_copy_and_seed(sentences):
     sources = make_sources(sentences, torch.device("cpu"))
     every = stream_keys(sources, 3, 1)
     assert len(set(every.tolist())) == 3 * len(sentences)
-    [alone] = {tuple(stream_keys(make_sources([sentences[2]], torch.device("cpu")), copies, 1)[:1]) for copies in (1, 5)}
+    [alone] = {
+        tuple(stream_keys(make_sources([sentences[2]], torch.device("cpu")), copies, 1)[:1]) for copies in (1, 5)
+    }
     assert alone[0] == every[6]
     assert not set(every.tolist()) & set(stream_keys(sources, 3, 2).tolist())

@@ -22,7 +22,7 @@ def repeats(ids, size):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_an_exhaustive_search_filtered(toy, size, seed):
+def test_no_repeat_ngram_equals_filtered_exhaustive_search(toy, size, seed):
     scorer, most = toy(symbols=7, seed=seed), 5
     targets = [ids for count in range(most + 1) for ids in product([1, 4, 5, 6], repeat=count)]
     kept = [ids for ids in targets if not repeats(ids, size)]
@@ -35,7 +35,7 @@ def test_it_is_an_exhaustive_search_filtered(toy, size, seed):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_no_translation_repeats_itself_but_where_it_begins_as_told(toy, sentences, width):
+def test_no_ngram_repeats_except_in_the_prefix(toy, sentences, width):
     prefix, phrases = ((5, 6, 5, 6), *[()] * (len(sentences) - 1)), ((), ((8, 7, 8, 7),), *[()] * (len(sentences) - 2))
     options = SearchOptions(
         beam=width, n_best=width, no_repeat_ngram=2, max_ratio=0.0, max_extra=12, prefix=prefix, phrases=phrases
@@ -51,7 +51,7 @@ def test_no_translation_repeats_itself_but_where_it_begins_as_told(toy, sentence
         assert not any(repeats(h.ids, 2) for h in own)
 
 
-def test_columns_are_those_of_a_candidate_list(toy, sentences):
+def test_no_repeat_ngram_works_with_candidate_lists(toy, sentences):
     options = SearchOptions(beam=3, n_best=3, no_repeat_ngram=1, max_ratio=0.0, max_extra=9)
     chosen = torch.tensor([EOS, 9, 4, 6, 5])
     for own in decode_all(toy(symbols=10, seed=5), sentences, options, candidates=lambda _: chosen):
@@ -60,6 +60,6 @@ def test_columns_are_those_of_a_candidate_list(toy, sentences):
             assert set(h.ids) <= {9, 4, 6, 5}
 
 
-def test_a_negative_size_is_refused():
+def test_negative_ngram_size_is_rejected():
     with pytest.raises(RnnsearchError, match="no_repeat_ngram must be at least 0; got -1"):
         SearchOptions(no_repeat_ngram=-1)

@@ -28,12 +28,12 @@ def test_best_is_a_stable_sort(columns, ties, count):
     np.testing.assert_array_equal(best_continuations(scores, log_probs, count), expected(scores, log_probs, count))
 
 
-def test_an_empty_place_is_never_chosen_while_others_last():
+def test_empty_slots_are_chosen_last():
     scores, log_probs = torch.zeros(1, 2, BLOCK_COLUMNS * 40), torch.tensor([[-3.0, -torch.inf]])
     assert best_continuations(scores, log_probs, 50)[0].tolist() == list(range(50))
 
 
-def test_few_allowed_continuations_come_first_and_all_are_distinct():
+def test_allowed_continuations_come_first_and_are_distinct():
     scores = torch.full((1, 2, BLOCK_COLUMNS * 40 + 5), -torch.inf)
     scores[0, 1, 2561] = scores[0, 0, 9] = -1.0
     chosen = best_continuations(scores, torch.zeros(1, 2), 8)[0].tolist()
@@ -48,11 +48,11 @@ def test_nan_is_always_chosen(columns):
     assert best_continuations(scores, torch.zeros(2, 1), 1).tolist() == [[0], [columns - 2]]
 
 
-def test_fewer_continuations_than_asked_for_are_all_given():
+def test_all_continuations_are_returned_if_too_few():
     assert best_continuations(torch.zeros(1, 1, 5), torch.zeros(1, 1), 12).tolist() == [[0, 1, 2, 3, 4]]
 
 
-def test_a_long_hypothesis_does_not_swallow_small_differences():
+def test_long_hypotheses_keep_small_score_differences():
     scores = torch.tensor([[[-1.0, -0.9999999, -1.0]]])
     assert scores[0, 0, 1] - 4000 == scores[0, 0, 0] - 4000
     assert best_continuations(scores, torch.tensor([[-4000.0]]), 1).tolist() == [[1]]

@@ -20,7 +20,7 @@ WAYS = [(4, 5), (6,), (7,), (8,)]
 """All that begin with `ab`."""
 
 
-def test_the_best_of_all_spellings_is_found(toy, sentences):
+def test_best_segmentation_of_the_prefix_is_found(toy, sentences):
     for seed in range(3):
         sources = make_sources(sentences, CPU)
         options = SearchOptions(beam=60, length_penalty=0.0, max_ratio=0.5, max_extra=2)
@@ -34,7 +34,7 @@ def test_the_best_of_all_spellings_is_found(toy, sentences):
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width):
+def test_prefix_segmentations_are_per_sentence(toy, sentences, width):
     rests = (AB, (), AB, (), AB, ())
     prefix = ((8, 8), (8,), (), (), (5,), (5, 5, 5))
     options = SearchOptions(
@@ -50,7 +50,7 @@ def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width
         assert not rests[n] or any(after[: len(way)] == way for way in WAYS), "there is room for all of it"
 
 
-def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
+def test_unrepresentable_prefixes_are_rejected(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
     assert greedy_search(toy(), sources, SearchOptions(forced_bytes=ForcedBytes((((),),), SIZES))) == [[BLOCKED]]
     with pytest.raises(RnnsearchError, match=r"forced_bytes must have one entry per sentence \(1\); got 2"):
@@ -58,7 +58,7 @@ def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])
-def test_a_stream_is_greedy_search_step_by_step(toy, sentences, options):
+def test_stream_equals_greedy_search(toy, sentences, options):
     for seed in range(4):
         for ids in sentences:
             sources = make_sources([ids], CPU)

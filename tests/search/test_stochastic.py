@@ -62,7 +62,7 @@ def chi_square(counts, expected, total):
 
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize(("width", "temperature"), [(1, 1.0), (2, 2.5), (3, 1.0)])
-def test_the_first_are_as_frequent_as_the_model_says(toy, width, temperature):
+def test_first_samples_follow_the_model_distribution(toy, width, temperature):
     """Chi-square over all ordered draws: p(a) p(b) / (1 - p(a)) ... of the first two, as without replacement."""
     scorer, times = toy(symbols=5, seed=3), 3000
     p = probabilities(scorer, [4, 5], temperature)
@@ -77,13 +77,13 @@ def test_the_first_are_as_frequent_as_the_model_says(toy, width, temperature):
 
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("width", [len(EVERY), len(EVERY) + 4])
-def test_a_beam_of_all_finds_all(toy, width):
+def test_full_beam_finds_all_translations(toy, width):
     options = SearchOptions(beam=width, n_best=width, max_ratio=0.0, max_extra=MOST, variant=Stochastic())
     [found] = decode_all(toy(symbols=5, seed=2), [[6, 7]], options)
     assert sorted(h.ids for h in found) == sorted(EVERY)
 
 
-def test_translations_are_distinct_scored_by_the_model_and_the_seeds(toy, sentences):
+def test_samples_are_distinct_and_depend_on_the_seed(toy, sentences):
     scorer, options = toy(seed=4), SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=5, variant=Stochastic(3.0))
     found = decode_all(scorer, sentences, options)
     for source, own in zip(sentences, found, strict=True):
@@ -99,7 +99,7 @@ def test_translations_are_distinct_scored_by_the_model_and_the_seeds(toy, senten
     assert any(not h.finished for own in found for h in own), "what is cut is drawn, too"
 
 
-def test_all_filters_hold_and_the_choice_is_of_what_they_leave(toy, sentences):
+def test_constraints_apply_before_sampling(toy, sentences):
     prefix = tuple((5, 6) for _ in sentences)
     options = SearchOptions(beam=4, n_best=4, banned=frozenset({7}), no_repeat_ngram=1, prefix=prefix, min_length=4)
     found = decode_all(toy(seed=1), sentences, replace(options, variant=Stochastic(2.0)))
@@ -110,7 +110,7 @@ def test_all_filters_hold_and_the_choice_is_of_what_they_leave(toy, sentences):
         assert len(h.ids) == len(set(h.ids))
 
 
-def test_a_candidate_list_and_a_beam_of_one(toy, sentences):
+def test_candidate_list_and_beam_of_one(toy, sentences):
     chosen = torch.tensor([EOS, 4, 6])
     for own in decode_all(
         toy(seed=3), sentences, SearchOptions(beam=2, variant=Stochastic()), candidates=lambda _: chosen
@@ -121,7 +121,7 @@ def test_a_candidate_list_and_a_beam_of_one(toy, sentences):
     assert [own[0].ids for own in decode_all(toy(seed=3), sentences, cold)] == [own[0].ids for own in greedy]
 
 
-def test_noise_of_continuations_is_that_of_plain_gumbel_numbers_given_the_highest():
+def test_truncated_gumbel_noise_equals_its_definition():
     """Against the formula as it stands; and where that has no digits left."""
     random = np.random.default_rng(5)
     noisy = np.sort(random.gumbel(size=(2, 3, 4)) + random.normal(size=(2, 3, 4)))[:, :, ::-1].copy()
@@ -137,7 +137,7 @@ def test_noise_of_continuations_is_that_of_plain_gumbel_numbers_given_the_highes
 
 
 @pytest.mark.usefixtures("block")
-def test_what_is_not_allowed_has_no_worth(toy):
+def test_forbidden_continuations_have_score_minus_infinity(toy):
     judge = GumbelTopK(np.array([1], np.uint64), np.array([9]), 1.0)
     scores = torch.tensor([[[0.0, -torch.inf, -1.0], [-torch.inf] * 3, [0.0, 0.0, 0.0]]])
     worth = torch.tensor([[0.0, -1.0, -torch.inf]])
@@ -160,6 +160,6 @@ def test_what_is_not_allowed_has_no_worth(toy):
         (lambda: Stochastic(seed=-1), "seed must be at least 0; got -1"),
     ],
 )
-def test_a_bad_option_is_refused(make, message):
+def test_invalid_option_is_rejected(make, message):
     with pytest.raises(RnnsearchError, match=message):
         make()

@@ -40,7 +40,7 @@ def attention(*best: int, columns: int) -> np.ndarray:
     return weights
 
 
-def test_the_tutorials_example() -> None:
+def test_tutorial_example() -> None:
     """The <unk> portico in <unk> -> Le <unk> <unk> de <unk>, aligned as positions say (ACL 2016 tutorial)."""
     source = segmented(SOURCE, "the ecotax portico in Pont-de-Buis")
     target = translated("le <unk> <unk> de <unk> .")
@@ -54,7 +54,7 @@ def test_the_tutorials_example() -> None:
     assert target.replaced == ()
 
 
-def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
+def test_offsets_equal_a_loop_over_tokens() -> None:
     draw = np.random.default_rng(1)
     source = segmented(SOURCE, "the Ecotax, portico  in B!")
     shown = [j for j, (start, end) in enumerate(source.offsets) if end > start]
@@ -93,7 +93,7 @@ def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
         ("le <unk> .", (0, 9, 3), "le ,."),  # what stands around a word is none of it
     ],
 )
-def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[int, ...], expected: str) -> None:
+def test_words_of_several_tokens_are_looked_up_whole(target: str, best: tuple[int, ...], expected: str) -> None:
     source = segmented(SOURCE, "the E-mail in Pont-de-Buis-Nord, in New York")
     pieces = [source.text[a:b] for a, b in source.offsets]
     assert pieces == [
@@ -121,13 +121,15 @@ def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[i
     unknown = UnknownWordReplacer(
         {"e-mail": "E-Post", "Pont-de": "Pont-De", "Pont-de-Buis": "Pont-Ile", "New York": "Nowhere"}
     )
-    found = unknown.replace(source, TARGET_OF_MARKS.join_with_offsets([known[word] for word in target.split()]), weights)
+    found = unknown.replace(
+        source, TARGET_OF_MARKS.join_with_offsets([known[word] for word in target.split()]), weights
+    )
     assert found.text == expected
     assert all(0 <= a <= b <= len(found.text) for a, b in found.offsets)
     assert len(found.replaced) == target.count("<unk>")
 
 
-def test_a_mark_between_them_leaves_them_in_a_row() -> None:
+def test_marker_between_tokens_keeps_the_word_together() -> None:
     source = segmented(SOURCE, "the e-mail")
     marked = train_words(["le"], 50, 1).with_annotation_tokens([f"{POSITION_PREFIX}+0>"])
     [le, mark] = [marked.tokens().index(symbol) for symbol in ("▁le", f"{POSITION_PREFIX}+0>")]
@@ -138,7 +140,7 @@ def test_a_mark_between_them_leaves_them_in_a_row() -> None:
     assert [one.by for one in found.replaced] == ["dictionary", "dictionary"]
 
 
-def test_nothing_to_replace_or_nothing_to_copy() -> None:
+def test_no_replacement_without_unknown_or_source_words() -> None:
     source, known = segmented(SOURCE, "the portico"), translated("le portique")
     weights = attention(0, 1, columns=3)
     assert UnknownWordReplacer().replace(source, known, weights) is known
@@ -146,12 +148,12 @@ def test_nothing_to_replace_or_nothing_to_copy() -> None:
     assert UnknownWordReplacer().replace(segmented(SOURCE, ""), unknown, attention(0, columns=1)).text == "<unk>"
 
 
-def test_a_word_is_looked_up_as_it_stands_and_in_lower_case() -> None:
+def test_words_are_looked_up_as_written_and_in_lower_case() -> None:
     unknown = UnknownWordReplacer({"apple": "pomme", "Apple": "Apple SA"})
     assert [unknown.entry(w) for w in ("apple", "Apple", "APPLE", "pear")] == ["pomme", "Apple SA", "pomme", None]
 
 
-def test_reading_a_dictionary(tmp_path: Path) -> None:
+def test_dictionary_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "words.tsv"
     path.write_text("dog\tchien\t0.9\n\ndog\ttoutou\nin\tdans la \n", encoding="utf-8")
     assert read_dictionary(path) == {"dog": "chien", "in": "dans la"}
@@ -203,11 +205,11 @@ def config(model: dict[str, Any] = BAHDANAU, text: str = "words", **search: Any)
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(given: dict[str, Any], faults: list[str]) -> None:
+def test_invalid_dictionaries_are_rejected(given: dict[str, Any], faults: list[str]) -> None:
     assert check_unknown_words(config(**given)) == faults
 
 
-def test_made_from_a_config(tmp_path: Path) -> None:
+def test_replacement_is_built_from_the_config(tmp_path: Path) -> None:
     assert unknown_word_replacer(config()) is None
     copying = unknown_word_replacer(config(replace_unknown="copy"))
     assert copying is not None

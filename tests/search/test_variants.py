@@ -32,7 +32,7 @@ def sampled(scorer, sentences, chains, variant, **options):
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.5, 0, 1.0), (1.0, 2, 1.0), (1.0, 0, 0.6), (2.0, 3, 0.7)]
 )
-def test_samples_are_as_frequent_as_the_model_says(toy, temperature, top_k, top_p):
+def test_sample_frequencies_follow_the_model(toy, temperature, top_k, top_p):
     """Chi-square over all translations, their probabilities by a plain loop over the model's conditionals."""
     scorer, chains, source = toy(symbols=6, seed=3), 4000, [4, 5]
     allowed = [*SYMBOLS, EOS]
@@ -71,7 +71,7 @@ def test_samples_are_as_frequent_as_the_model_says(toy, temperature, top_k, top_
     assert square < len(often) + 4 * np.sqrt(2 * len(often))
 
 
-def test_a_nucleus_among_the_likeliest_is_that_among_all():
+def test_nucleus_within_a_block_equals_the_full_nucleus():
     """By a plain loop over rows from peaked ones, whose nucleus is a symbol, to flat ones, whose holds hundreds."""
     random = np.random.default_rng(5)
     scores = random.normal(size=(200, 400)) * np.linspace(6, 0.1, 200)[:, None]
@@ -91,7 +91,7 @@ def test_a_nucleus_among_the_likeliest_is_that_among_all():
     assert min(sizes) == 1 and max(sizes) > FIRST_NUCLEUS_COLUMNS
 
 
-def test_samples_have_the_models_own_scores(toy, sentences):
+def test_samples_have_model_scores(toy, sentences):
     scorer = toy(seed=2)
     for source, found in zip(sentences, sampled(scorer, sentences, 4, Sampling(3.0, 5)), strict=True):
         assert len(found) == 4
@@ -101,7 +101,7 @@ def test_samples_have_the_models_own_scores(toy, sentences):
             assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
 
 
-def test_what_is_drawn_hangs_on_source_and_seed_alone(toy, sentences):
+def test_samples_depend_only_on_source_and_seed(toy, sentences):
     scorer, variant = toy(seed=4), Sampling(2.0)
     together = sampled(scorer, sentences, 3, variant)
     alone = [sampled(scorer, [sentence], 3, variant)[0] for sentence in reversed(sentences)]
@@ -112,7 +112,7 @@ def test_what_is_drawn_hangs_on_source_and_seed_alone(toy, sentences):
     assert all(one.ids in [h.ids for h in own] for [one], own in zip(first, together, strict=True))
 
 
-def test_a_cold_sample_is_greedy_search(toy, sentences):
+def test_low_temperature_sample_equals_greedy_search(toy, sentences):
     options = SearchOptions(beam=1)
     greedy = decode_all(toy(seed=6), sentences, options)
     cold = decode_all(toy(seed=6), sentences, replace(options, variant=Sampling(temperature=1e-4)))
@@ -122,7 +122,7 @@ def test_a_cold_sample_is_greedy_search(toy, sentences):
 
 
 @pytest.mark.usefixtures("block")
-def test_a_draw_takes_the_column_whose_share_holds_the_number():
+def test_sampling_inverts_the_cumulative_distribution():
     scores = torch.tensor([[0.5, 0.0, 0.25, 0.25, 0.0]]).log() + 7.0
     numbers = [0.0, 0.499, 0.501, 0.749, 0.751, np.nextafter(1, 0)]
     for number, column in zip(numbers, [0, 0, 2, 2, 3, 3], strict=True):
@@ -171,7 +171,7 @@ def plain_diverse(scorer, source, groups, width, strength, most):
 
 
 @pytest.mark.parametrize(("groups", "width"), [(2, 2), (3, 1), (4, 3)])
-def test_groups_choose_as_a_plain_loop_does(toy, sentences, groups, width):
+def test_diverse_groups_equal_a_loop(toy, sentences, groups, width):
     scorer, strength, most = toy(symbols=12, seed=9, end=3.0), 0.8, 6
     beamed = groups * width
     options = SearchOptions(
@@ -188,7 +188,7 @@ def test_groups_choose_as_a_plain_loop_does(toy, sentences, groups, width):
         assert own[0].score == pytest.approx(max(h.score for h in scored))
 
 
-def test_one_group_is_a_beam_and_groups_that_cost_nothing_are_one_beam_each(toy, sentences):
+def test_one_group_equals_beam_search(toy, sentences):
     scorer, options = toy(seed=11), SearchOptions(beam=4, n_best=4)
     sources = make_sources(sentences, CPU)
     assert search_variant(scorer, sources, options, Diverse(1, 9.0)) == beam_search(scorer, sources, options)
@@ -196,7 +196,7 @@ def test_one_group_is_a_beam_and_groups_that_cost_nothing_are_one_beam_each(toy,
     assert free == beam_search(scorer, sources, replace(options, beam=2, n_best=2))
 
 
-def test_groups_differ(toy, sentences):
+def test_diverse_groups_differ(toy, sentences):
     options = SearchOptions(beam=4, n_best=4, variant=Diverse(4, 99.0))
     for own in decode_all(toy(seed=11), sentences, options):
         assert len({(*h.ids, EOS)[0] for h in own}) == len(own) == 4
@@ -214,20 +214,23 @@ def test_groups_differ(toy, sentences):
         (lambda: Diverse(2, -1.0), "strength must be at least 0 and finite; got -1.0"),
         (lambda: Diverse(2, math.inf), "strength must be at least 0 and finite; got inf"),
         (lambda: Diverse(2, math.nan), "strength must be at least 0 and finite; got nan"),
-        (lambda: SearchOptions(beam=5, variant=Diverse(2)), r"beam must be divisible by the number of groups \(2\); got 5"),
+        (
+            lambda: SearchOptions(beam=5, variant=Diverse(2)),
+            r"beam must be divisible by the number of groups \(2\); got 5",
+        ),
     ],
 )
-def test_a_bad_option_is_refused(make, message):
+def test_invalid_option_is_rejected(make, message):
     with pytest.raises(RnnsearchError, match=message):
         make()
 
 
-def test_errors_name_the_sentence_and_not_the_copy(toy, sentences):
+def test_errors_name_the_sentence_not_the_copy(toy, sentences):
     scorer = toy(seed=1)
     options = SearchOptions(beam=2, variant=Sampling(), prefix=((), (99_999,), *[()] * (len(sentences) - 2)))
     with pytest.raises(SentenceError, match="the prefix of sentence 1 "):
         search_variant(scorer, make_sources(sentences, CPU), options, Sampling())
 
 
-def test_a_beam_that_is_not_given_is_shared_evenly():
+def test_default_beam_is_divided_over_groups():
     assert [Diverse(4).default_beam(own, n_best) for own, n_best in ((5, 1), (4, 4), (3, 10))] == [8, 4, 12]

@@ -10,7 +10,7 @@ import torch
 from rnnsearch.search.workers import single_threaded_pool
 
 
-def test_each_computes_alone_and_all_others_as_before():
+def test_worker_threads_compute_with_one_thread_each():
     torch.set_num_threads(3)
     with single_threaded_pool(4) as pool:
         together = threading.Barrier(4)
@@ -31,7 +31,7 @@ def test_each_computes_alone_and_all_others_as_before():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
-def test_threads_that_stand_back():
+def test_worker_threads_can_have_lower_priority():
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
