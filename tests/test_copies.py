@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import rnnsearch
-from rnnsearch.search.candidates import learn, save
-from rnnsearch.search.decode import forced_all
+from rnnsearch.search.candidates import learn_candidate_tables, save_candidate_tables
+from rnnsearch.search.decode import force_decode_all
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.vocabulary import UNK
 from tests.untrained import BAHDANAU, untrained
@@ -32,7 +32,7 @@ def folder(request, tmp_path_factory):
     targets = [
         target.ids for target in translator.target.segment(["die kleine Quagga sieht", "Zoe sieht", "die Katze"])
     ]
-    save(folder, learn(texts, targets, len(translator.source), len(translator.target)))
+    save_candidate_tables(folder, learn_candidate_tables(texts, targets, len(translator.source), len(translator.target)))
     return folder
 
 
@@ -46,7 +46,7 @@ def texts(found):
     return [[t.text for t in best] for best in found]
 
 
-def test_n_best_texts_are_those_of_each_hypothesis(folder):
+def test_n_best_texts_match_their_hypotheses(folder):
     translator = rnnsearch.load(folder)
     options = translator.options(beam=4, n_best=4)
     found = translator.n_best(SOURCES, options)
@@ -58,18 +58,18 @@ def test_n_best_texts_are_those_of_each_hypothesis(folder):
     assert any(t.replaced for best in found for t in best)
 
 
-def test_weights_are_of_what_was_copied(folder):
+def test_copied_words_report_copy_weights(folder):
     """Of what was found, of what is given, and of an ensemble."""
     for given in (folder, [folder, folder]):
         translator = rnnsearch.load(given)
         if not translator.system.can("copy"):
             continue
         found = [best for own in translator.n_best(SOURCES, translator.options(beam=3, n_best=3)) for best in own]
-        sources = translator.system.read([t.source for t in found])
-        ids = [[translator.target.symbols().index(token) for token in t.tokens if token != "</s>"] for t in found]
-        weights = translator.system.copied([source.spelled for source in sources], ids)
-        plain = translator.system.plain()
-        attended = forced_all(plain, [s.spelled for s in sources], ids, make=translator.system.sources)
+        sources = translator.system.segment_sources([t.source for t in found])
+        ids = [[translator.target.tokens().index(token) for token in t.tokens if token != "</s>"] for t in found]
+        weights = translator.system.copy_attention([source.spelled_ids for source in sources], ids)
+        plain = translator.system.reference_scorer()
+        attended = force_decode_all(plain, [s.spelled_ids for s in sources], ids, make_batch=translator.system.make_sources)
         differs = 0
         for t, own, other in zip(found, weights, attended, strict=True):
             expected = next(iter(own.values()))[: len(t.tokens)]
@@ -79,11 +79,11 @@ def test_weights_are_of_what_was_copied(folder):
     scored = rnnsearch.load(folder).score(SOURCES[:1], ["die Katze sieht"])[0]
     if rnnsearch.load(folder).system.can("copy"):
         again = rnnsearch.load(folder)
-        [own] = again.system.copied([again.system.read(SOURCES[:1])[0].spelled], again.target.ids(["die Katze sieht"]))
+        [own] = again.system.copy_attention([again.system.segment_sources(SOURCES[:1])[0].spelled_ids], again.target.ids(["die Katze sieht"]))
         np.testing.assert_allclose(scored.attention, next(iter(own.values())), rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_given_first_stays_known_or_not(folder):
+def test_prefix_words_stay_known_or_unknown(folder):
     translator = rnnsearch.load(folder)
     given = ["die Quagga", "Zoe", ""]
     for t, prefix, source in zip(translator.n_best(SOURCES, prefixes=given), given, SOURCES, strict=True):
@@ -91,7 +91,7 @@ def test_what_is_given_first_stays_known_or_not(folder):
         require_text(source, t[0])
 
 
-def test_an_ensemble_of_one_model_twice_is_that_model(folder):
+def test_ensemble_of_a_model_with_itself_equals_the_model(folder):
     options = rnnsearch.load(folder).options(beam=3, n_best=2)
     alone, twice = (
         rnnsearch.load(folder).n_best(SOURCES, options),
@@ -100,15 +100,15 @@ def test_an_ensemble_of_one_model_twice_is_that_model(folder):
     assert texts(twice) == texts(alone)
 
 
-def test_candidate_lists_bind_what_is_said_and_not_what_is_copied(folder):
+def test_candidate_lists_limit_generated_but_not_copied_words(folder):
     translator = rnnsearch.load(folder, candidates=1)
     assert translator.candidates is not None
     for source in SOURCES:
         [sentence] = translator.source.segment([source])
-        listed = translator.candidates(translator.system.sources([sentence.spelled], translator.search.scorer.device))
+        listed = translator.candidates(translator.system.make_sources([sentence.spelled_ids], translator.search.scorer.device))
         assert len(listed) < len(translator.target)
         [best] = translator.n_best([source], translator.options(beam=3, n_best=3))
         for t in best:
             require_text(source, t)
-            said = {translator.target.symbol(int(id)) for id in listed}
+            said = {translator.target.token(int(id)) for id in listed}
             assert said.issuperset(t.tokens)

@@ -35,8 +35,8 @@ from rnnsearch import config as run_config
 from scripts import commands_page
 from scripts.configuration_page import regenerate
 from tests.command_line import run
-from tests.importing import joeynmt
-from tests.importing.opennmt_py import Model
+from tests.importers import joeynmt
+from tests.importers.opennmt_py import Model
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
@@ -144,7 +144,7 @@ def write_cache(folder: Path, corpus: Path) -> None:
     for part, language in product(("train", "dev", "test"), ("en", "de")):
         shutil.copy(corpus / f"{part}.{language}", target)
     files = {file.name: file.stat().st_size for file in target.iterdir()}
-    facts = {"format": catalog.FORMAT, "name": entry.name, "archive": {"sha256": entry.archive.sha256}, "files": files}
+    facts = {"format": catalog.CORPUS_FORMAT, "name": entry.name, "archive": {"sha256": entry.archive.sha256}, "files": files}
     (target / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
@@ -210,8 +210,8 @@ def test_page_as_written(name, place, monkeypatch):
     if name in FROM_TEXT:
         shutil.rmtree(place / "runs")
     if name == "importing":
-        Model.drawn().save(place / "model_step_5000.pt")
-        joeynmt.Model.drawn().save(place / "joey").rename(place / "joey" / "best.ckpt")
+        Model.random().save(place / "model_step_5000.pt")
+        joeynmt.Model.random().save(place / "joey").rename(place / "joey" / "best.ckpt")
     namespace: dict[str, Any] = {"__name__": name}
     port = free_port()
     with contextlib.chdir(place), stopped_after(place):
@@ -272,7 +272,7 @@ def run_console(block: Block, where: str) -> None:
     assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"{where}: says\n{said}"
 
 
-def test_configuration_page_is_what_its_script_makes():
+def test_configuration_page_is_up_to_date():
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     assert regenerate(text) == text, "run python scripts/configuration_page.py"
     for path in ("data.cleaning", "model.attention", "training.schedule", "objective.reinforce", "search"):
@@ -311,7 +311,7 @@ def test_every_option_of_a_command_is_on_its_page(name, page):
             assert any(re.search(rf"(?<![\w-]){re.escape(word)}\b", text) for word in option.opts), option.opts
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_resolve():
     root = DOCS.parent
     pages = [*DOCS.glob("*.md")]
     for page in pages:

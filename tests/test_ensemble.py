@@ -80,7 +80,7 @@ def arithmetic(folders, names):
 @pytest.mark.parametrize(
     "names", [("one", "two"), ("one", "luong", "blind"), ("one", "subwords"), ("subwords", "blind")]
 )
-def test_members_of_any_family_and_source_vocabulary_are_one_model(folders, names):
+def test_members_may_differ_in_family_and_source_vocabulary(folders, names):
     translator = rnnsearch.load([folders[name] for name in names], mean="arithmetic")
     scored = translator.score(ENGLISH, GERMAN)
     assert [t.log_prob for t in scored] == pytest.approx(arithmetic(folders, names), abs=1e-4)
@@ -94,7 +94,7 @@ def test_members_of_any_family_and_source_vocabulary_are_one_model(folders, name
         assert all(t.alignment is not None for t in found)
 
 
-def test_weights_go_from_one_model_to_the_other(folders):
+def test_weights_interpolate_between_the_models(folders):
     pair = [folders["one"], folders["two"]]
     alone = [t.text for t in rnnsearch.load(pair[0]).translate(ENGLISH)]
     assert [t.text for t in rnnsearch.load(pair, weights=[1.0, 1e-9]).translate(ENGLISH)] == alone
@@ -102,7 +102,7 @@ def test_weights_go_from_one_model_to_the_other(folders):
     assert [t.text for t in rnnsearch.load([pair[0]], weights=[2.0]).translate(ENGLISH)] == alone
 
 
-def test_prefixes_streams_and_lists_are_as_of_one_model(folders):
+def test_prefixes_streams_and_lists_work_with_ensembles(folders):
     translator = rnnsearch.load([folders["one"], folders["luong"], folders["subwords"]])
     [begun] = translator.n_best(ENGLISH[:1], translator.options(n_best=2), prefixes=["der Hu"])
     assert len(begun) == 2
@@ -112,7 +112,7 @@ def test_prefixes_streams_and_lists_are_as_of_one_model(folders):
     assert translator.parameters == sum(rnnsearch.load(folders[n]).parameters for n in ("one", "luong", "subwords"))
 
 
-def test_the_attention_is_of_those_that_read_as_the_first(folders):
+def test_attention_is_averaged_over_members_with_the_first_ones_tokens(folders):
     one = rnnsearch.load([folders["one"], folders["subwords"]], precision="fp32").score(ENGLISH[:1], GERMAN[:1])[0]
     alone = rnnsearch.load(folders["one"]).score(ENGLISH[:1], GERMAN[:1])[0]
     np.testing.assert_allclose(one.attention, alone.attention, atol=1e-6)
@@ -124,18 +124,18 @@ def test_the_attention_is_of_those_that_read_as_the_first(folders):
         rnnsearch.load([folders["one"], folders["two"]]).require_alignments("posterior")
 
 
-def test_a_hybrid_member_spells_the_ensembles_unknown_words(folders):
+def test_hybrid_member_spells_unknown_words(folders):
     translator = rnnsearch.load([folders["one"], folders["hybrid"]])
     assert translator.system.can("spell")
     for t in translator.translate(ENGLISH, translator.options(beam=2)):
         assert "<unk>" not in t.text
 
 
-def test_members_search_as_fast_as_they_do_alone(folders):
-    alone = rnnsearch.load(folders["one"]).search.what
-    assert rnnsearch.load([folders["one"], folders["two"]]).search.what == f"an ensemble of 2: {alone}"
-    mixed = rnnsearch.load([folders["one"], folders["precise"]], precision="fp32").search.what
-    assert mixed == f"an ensemble of 2: {rnnsearch.load(folders['precise']).search.what}"
+def test_members_use_their_fast_implementations(folders):
+    alone = rnnsearch.load(folders["one"]).search.description
+    assert rnnsearch.load([folders["one"], folders["two"]]).search.description == f"an ensemble of 2: {alone}"
+    mixed = rnnsearch.load([folders["one"], folders["precise"]], precision="fp32").search.description
+    assert mixed == f"an ensemble of 2: {rnnsearch.load(folders['precise']).search.description}"
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_members_search_as_fast_as_they_do_alone(folders):
         ((), "there must be a model folder to load; got none"),
     ],
 )
-def test_models_that_do_not_go_together_are_refused(folders, names, message):
+def test_incompatible_models_are_rejected(folders, names, message):
     with pytest.raises(ModelError, match=message):
         rnnsearch.load([folders[name] for name in names])
 
 
-def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
+def test_ensemble_folder_equals_the_ensemble(folders, tmp_path):
     names, weights = ["one", "luong", "subwords"], [1.0, 0.5, 2.0]
     made = run("ensemble", *(folders[n] for n in names), "-o", tmp_path / "all", "--weights", "1,0.5,2")
     assert (made.code, "an ensemble of 3 models" in made.err) == (0, True)
@@ -170,7 +170,7 @@ def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
     only = run("translate", tmp_path / "all", "--weights", "1,0.001,0.001", "--mean", "geometric", stdin=lines).lines
     first = rnnsearch.load([folders[name] for name in names], weights=[1.0, 0.001, 0.001])
     assert only == [t.text for t in first.translate(ENGLISH)] != [t.text for t in together.translate(ENGLISH)]
-    with pytest.raises(ModelError, match="one: is one model; a mean is of several"):
+    with pytest.raises(ModelError, match="one: is one model; a mean needs several"):
         rnnsearch.load(folders["one"], mean="geometric")
     shown = run("inspect", tmp_path / "all").out
     assert "3 models, of which the first is shown; geometric mean, weights 1, 0.5, 2" in shown
@@ -183,7 +183,7 @@ def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
     assert "target vocabulary" in run("ensemble", folders["one"], folders["other"], "-o", tmp_path / "more").err
 
 
-def test_the_first_ones_aligner_and_lists_come_along_and_its_calibration_stays(folders, tmp_path):
+def test_ensemble_folder_copies_the_first_aligner_and_lists_only(folders, tmp_path):
     first = tmp_path / "first"
     shutil.copytree(folders["one"], first)
     for side, lines in (("en", ENGLISH), ("de", GERMAN)):
@@ -197,7 +197,7 @@ def test_the_first_ones_aligner_and_lists_come_along_and_its_calibration_stays(f
     assert both.translate(ENGLISH[0]).alignment
 
 
-def test_several_are_calibrated_as_one_folder(folders, tmp_path):
+def test_ensemble_folder_can_be_calibrated(folders, tmp_path):
     assert run("ensemble", folders["one"], folders["luong"], "-o", tmp_path / "both").code == 0
     lines = {"en": ENGLISH * 40, "de": GERMAN * 40}
     for side, some in lines.items():
@@ -211,7 +211,7 @@ def test_several_are_calibrated_as_one_folder(folders, tmp_path):
     assert rnnsearch.load([folders["two"], folders["one"]]).calibration is None
 
 
-def test_snapshots_of_one_run(folders, tmp_path):
+def test_snapshots_of_a_run_form_an_ensemble(folders, tmp_path):
     model, kept = tmp_path / "model", tmp_path / "model" / "checkpoints"
     shutil.copytree(folders["one"], model)
     kept.mkdir()
@@ -225,7 +225,7 @@ def test_snapshots_of_one_run(folders, tmp_path):
     assert (few.code, "must have 4 checkpoints; it has 3" in few.err) == (1, True)
 
 
-def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, problems):
+def test_ensemble_folder_may_not_name_outside_paths(folders, tmp_path, problems):
     assert run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "both").code == 0
     path = tmp_path / "both" / "config.toml"
     path.write_text(path.read_text().replace('"ensemble/2"', f'"{folders["two"]}"'))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.utils.files import atomic_file, atomic_folder, locked, recover, remove_temporaries, write_text
+from rnnsearch.utils.files import atomic_file, atomic_folder, locked, recover_folder, remove_temporaries, write_text
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FAILURES = [
@@ -25,7 +25,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_write_text(tmp_path):
+def test_write_text_replaces_the_file(tmp_path):
     path = tmp_path / "new" / "a.txt"
     write_text(path, "ein\nzwei ü\r\n")
     assert path.read_bytes() == "ein\nzwei ü\r\n".encode()
@@ -34,7 +34,7 @@ def test_write_text(tmp_path):
     assert names(path.parent) == ["a.txt"]
 
 
-def test_the_old_file_is_there_until_the_end(tmp_path):
+def test_old_file_stays_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with atomic_file(path) as temporary:
@@ -46,7 +46,7 @@ def test_the_old_file_is_there_until_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
-def test_a_disk_that_is_full_at_the_last_moment(where, tmp_path, monkeypatch):
+def test_full_disk_leaves_the_old_file(where, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -61,7 +61,7 @@ def test_a_disk_that_is_full_at_the_last_moment(where, tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
+def test_unwritable_path_is_reported(tmp_path):
     (tmp_path / "file").touch()
     for write in (lambda path: write_text(path, "x"), lambda path: atomic_folder(path).__enter__()):
         path = tmp_path / "file" / "b"
@@ -71,7 +71,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_a_block_that_writes_nothing_is_a_failure(tmp_path):
+def test_block_without_output_is_an_error(tmp_path):
     with pytest.raises(RnnsearchError, match="cannot be written"), atomic_file(tmp_path / "a"):
         pass
     assert names(tmp_path) == []
@@ -82,7 +82,7 @@ def fill(folder, text):
     (folder / "deep" / "a.txt").write_text(text)
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
+def test_folder_is_replaced_atomically(tmp_path):
     path = tmp_path / "new" / "run"
     for text in ("one", "two"):
         with atomic_folder(path) as temporary:
@@ -96,7 +96,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
 @each_failure
 @pytest.mark.parametrize("existed", [True, False])
 @pytest.mark.parametrize(("atomic", "write"), [(atomic_file, Path.write_text), (atomic_folder, fill)])
-def test_a_failure_leaves_what_was_there(atomic, write, existed, failure, raised, message, tmp_path):
+def test_failure_leaves_the_old_folder(atomic, write, existed, failure, raised, message, tmp_path):
     path = tmp_path / "there" / "run"
     path.parent.mkdir()
     if existed:
@@ -110,7 +110,7 @@ def test_a_failure_leaves_what_was_there(atomic, write, existed, failure, raised
 
 
 @each_failure
-def test_a_failure_between_the_two_renames_brings_the_old_folder_back(failure, raised, message, tmp_path, monkeypatch):
+def test_failure_between_renames_restores_the_old_folder(failure, raised, message, tmp_path, monkeypatch):
     path = tmp_path / "run"
     fill(path, "old")
     rename = Path.rename
@@ -128,7 +128,7 @@ def test_a_failure_between_the_two_renames_brings_the_old_folder_back(failure, r
     assert names(tmp_path) == ["run"]
 
 
-def test_a_killed_writers_leavings_are_no_hindrance(tmp_path):
+def test_leftovers_of_a_killed_writer_do_not_block(tmp_path):
     fill(tmp_path / f".run.{os.getpid()}.tmp", "half")
     with atomic_folder(tmp_path / "run") as temporary:
         assert names(temporary) == []
@@ -136,7 +136,7 @@ def test_a_killed_writers_leavings_are_no_hindrance(tmp_path):
     assert names(tmp_path) == ["run"]
 
 
-def test_a_link_is_followed_and_a_mode_kept(tmp_path):
+def test_link_is_followed_and_mode_preserved(tmp_path):
     file, link = tmp_path / "deep" / "a.txt", tmp_path / "link"
     write_text(file, "old")
     file.chmod(0o640)
@@ -148,7 +148,7 @@ def test_a_link_is_followed_and_a_mode_kept(tmp_path):
     assert names(file.parent) == ["a.txt"]
 
 
-def test_a_new_file_has_the_mode_of_the_umask_whoever_writes_it(tmp_path):
+def test_new_file_has_the_umask_mode(tmp_path):
     before = os.umask(0o022)
     try:
         with atomic_file(tmp_path / "a") as temporary:
@@ -159,7 +159,7 @@ def test_a_new_file_has_the_mode_of_the_umask_whoever_writes_it(tmp_path):
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_pipe_is_written_through(tmp_path):
+def test_pipe_is_written_directly(tmp_path):
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
@@ -172,25 +172,25 @@ def test_a_pipe_is_written_through(tmp_path):
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_path_that_is_too_long_is_told_in_a_sentence(tmp_path):
+def test_too_long_path_is_reported(tmp_path):
     with pytest.raises(RnnsearchError, match="cannot be written: File name too long"):
         write_text(tmp_path / ("a" * 300), "x")
 
 
-def test_what_a_process_put_aside_before_it_was_killed_comes_back(tmp_path):
+def test_folder_set_aside_by_a_killed_process_is_restored(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     fill(tmp_path / f".run.{ended.pid}.old", "old")
     fill(tmp_path / f".run.{os.getppid()}.old", "of one that runs")
-    recover(tmp_path / "run")
+    recover_folder(tmp_path / "run")
     assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
     fill(tmp_path / f".run.{ended.pid}.old", "older")
-    recover(tmp_path / "run")
+    recover_folder(tmp_path / "run")
     assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
     assert names(tmp_path) == [f".run.{os.getppid()}.old", "run"]
 
 
-def test_what_killed_processes_left_is_removed(tmp_path):
+def test_leftovers_of_killed_processes_are_removed(tmp_path):
     inside = tmp_path / "inside"
     for folder in (tmp_path, inside):
         fill(folder / ".run.1.tmp", "half")
@@ -202,7 +202,7 @@ def test_what_killed_processes_left_is_removed(tmp_path):
     assert names(inside) == []
 
 
-def test_what_somebody_else_calls_temporary_stays(tmp_path):
+def test_other_temporary_files_are_left_alone(tmp_path):
     files = ["a.tmp", ".notes.tmp", ".12-3.tmp", ".run.2.tmp"]
     folders = [".cache.tmp", ".0123abcd-12-4.tmp", "run.1.tmp"]
     for name in files:
@@ -213,7 +213,7 @@ def test_what_somebody_else_calls_temporary_stays(tmp_path):
     assert names(tmp_path) == sorted(files + folders)
 
 
-def test_what_is_written_has_the_names_that_are_removed(tmp_path):
+def test_temporary_names_match_the_cleanup_pattern(tmp_path):
     """As a process leaves it that is killed between the two."""
     with atomic_file(tmp_path / "a.txt") as file, atomic_folder(tmp_path / "run") as folder:
         file.touch()
@@ -224,7 +224,7 @@ def test_what_is_written_has_the_names_that_are_removed(tmp_path):
     assert names(tmp_path) == ["a.txt", "run"]
 
 
-def test_a_link_to_a_folder_is_followed(tmp_path):
+def test_link_to_a_folder_is_followed(tmp_path):
     fill(tmp_path / "real" / "run", "old")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real" / "run")
@@ -236,7 +236,7 @@ def test_a_link_to_a_folder_is_followed(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "real" / "run").rename(tmp_path / "real" / f".run.{ended.pid}.old")
-    recover(link)
+    recover_folder(link)
     assert (link / "deep" / "a.txt").read_text() == "new"
 
 
@@ -250,7 +250,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_one_process_at_a_time_works_in_a_folder(tmp_path):
+def test_folder_lock_excludes_other_processes(tmp_path):
     folder = tmp_path / "run"
     with subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

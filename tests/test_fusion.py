@@ -49,7 +49,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["model", "blind"])
-def test_scores_are_the_weighted_sum_symbol_by_symbol(name, folders):
+def test_fused_scores_are_weighted_sums_per_token(name, folders):
     fused = load(folders[name], language_model=folders["lm"], language_model_weight=0.4).score(ENGLISH, GERMAN)
     own, beside = load(folders[name]).score(ENGLISH, GERMAN), load_text_model(folders["lm"]).score(GERMAN)
     for both, one, other in zip(fused, own, beside, strict=True):
@@ -57,21 +57,21 @@ def test_scores_are_the_weighted_sum_symbol_by_symbol(name, folders):
         np.testing.assert_allclose(both.token_scores, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_search_finds_by_the_sum_what_scoring_says(folders):
+def test_search_and_scoring_use_the_same_sum(folders):
     translator = load(folders["model"], precision="fp32", language_model=folders["lm"], language_model_weight=0.7)
     alone = load(folders["model"], precision="fp32")
     options = translator.options(beam=12, n_best=12, max_length=8)
     found = translator.n_best(ENGLISH, options)
     texts = [[t.text for t in one] for one in found]
     assert texts != [[t.text for t in one] for one in alone.n_best(ENGLISH, options)]
-    system, sources = translator.system, [s.spelled for s in translator.system.segment_sources(ENGLISH)]
+    system, sources = translator.system, [s.spelled_ids for s in translator.system.segment_sources(ENGLISH)]
     for source, own in zip(sources, decode_all(system.fast_scorer("fp32").scorer, sources, options), strict=True):
         for h, again in zip(own, force_decode_all(system.reference_scorer(), [source] * 12, [h.ids for h in own]), strict=True):
             np.testing.assert_allclose(again.token_scores[: len(h.token_scores)], h.token_scores, rtol=1e-3, atol=1e-3)
             assert h.attention.keys() == again.attention.keys() != set()
 
 
-def test_a_weight_of_nothing_is_the_model_alone(folders):
+def test_zero_weight_fusion_equals_model(folders):
     def told(*weight):
         beside = {} if not weight else {"language_model": folders["lm"], "language_model_weight": weight[0]}
         translator = load(folders["model"], **beside)
@@ -80,7 +80,7 @@ def test_a_weight_of_nothing_is_the_model_alone(folders):
     assert told(0.0) == told() != told(0.3)
 
 
-def test_greedy_prefixes_terms_and_ensembles_go_with_it(folders):
+def test_fusion_works_with_greedy_prefixes_terms_and_ensembles(folders):
     both = load([folders["model"], folders["blind"]], language_model=folders["lm"], language_model_weight=0.2)
     options = both.options(beam=3)
     for text in ("die kleine", "der Hu"):
@@ -90,7 +90,7 @@ def test_greedy_prefixes_terms_and_ensembles_go_with_it(folders):
     assert both.parameters == sum(load_system(folders[name]).num_parameters for name in ("model", "blind", "lm"))
 
 
-def test_a_folder_may_bring_its_own(folders, tmp_path):
+def test_model_folder_may_contain_its_language_model(folders, tmp_path):
     own = write_model(tmp_path / "own", BAHDANAU)
     language(own / "language-model")
     system = load_system(own)
@@ -110,7 +110,7 @@ def test_a_folder_may_bring_its_own(folders, tmp_path):
         (own / "config.toml").write_text(text.replace(f'"{foreign}"', '"language-model"'))
 
 
-def test_what_does_not_go_together_is_refused(folders, tmp_path, problems):
+def test_incompatible_models_are_rejected(folders, tmp_path, problems):
     with pytest.raises(ModelError, match=r"must have the target vocabulary .* \(train it with text.tokenizers"):
         load(folders["model"], language_model=folders["other lm"])
     with pytest.raises(ModelError, match="fusion needs a language model; got a translation model"):
@@ -128,7 +128,7 @@ def test_what_does_not_go_together_is_refused(folders, tmp_path, problems):
     ]
 
 
-def test_the_command_line(folders):
+def test_command_line(folders):
     cli, lines = run, "".join(f"{line}\n" for line in ENGLISH)
     options = ["--lm", folders["lm"], "--lm-weight", "0.7"]
     found = cli("translate", folders["model"], *options, "--beam", 4, stdin=lines)

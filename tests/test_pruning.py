@@ -11,7 +11,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.systems.ensemble_folder import write_ensemble
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import PRUNED_FILE, SCHEMES, prune, read_pruned, weight_classes
-from rnnsearch.utils.weights import read_weights, save_weights, weights
+from rnnsearch.utils.weights import named_weights, read_weights, save_weights
 from tests.untrained import BAHDANAU, untrained, write_model
 
 SHARES = [0.1, 0.45, 0.8, 0.99]
@@ -53,7 +53,7 @@ def chosen(scheme, classes, share, pruned=None):
 
 
 @pytest.mark.parametrize(("scheme", "share"), [*product(SCHEMES, SHARES)])
-def test_schemes_are_those_of_the_paper(scheme, share):
+def test_schemes_equal_the_paper(scheme, share):
     classes = drawn()
     found, (wanted, bound) = chosen(scheme, classes, share), plain(scheme, classes, share)
     assert {name: mask.tolist() for name, mask in found.masks.items()} == wanted
@@ -65,14 +65,14 @@ def test_schemes_are_those_of_the_paper(scheme, share):
         assert found.bound == pytest.approx(bound, rel=1e-9)
 
 
-def test_blind_takes_from_narrow_classes_what_distribution_shares_out():
+def test_class_blind_prunes_narrow_classes_more_than_class_distribution():
     blind, by_spread = (chosen(name, drawn(), 0.8).masks for name in ("class-blind", "class-distribution"))
     assert blind["b"].all() and not by_spread["b"].all()
     assert int(blind["c"].sum()) < int(by_spread["c"].sum())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_equal_weights_and_zeros_keep_the_share(scheme):
+def test_ties_and_zeros_keep_the_sparsity(scheme):
     classes = {"a": np.array([1.0, -1.0] * 10), "b": np.zeros(20)}
     masks = chosen(scheme, classes, 0.75).masks
     assert sum(int(mask.sum()) for mask in masks.values()) == 30
@@ -81,7 +81,7 @@ def test_equal_weights_and_zeros_keep_the_share(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_pruned_already_stays_so_and_counts(scheme):
+def test_pruned_weights_stay_pruned_and_count(scheme):
     first = chosen(scheme, drawn(), 0.5).masks
     moved = {name: np.where(first[name], 0.0, own) for name, own in drawn(1).items()}
     moved["c"][5:9] = 0.0  # zero by themselves
@@ -90,7 +90,7 @@ def test_what_is_pruned_already_stays_so_and_counts(scheme):
     assert sum(int(mask.sum()) for mask in second.values()) == pytest.approx(0.7 * 417, abs=1.5)
 
 
-def test_classes_are_the_models_parts():
+def test_classes_are_the_models_components():
     model = untrained(BAHDANAU).model
     classes = weight_classes(model)
     assert list(classes) == [
@@ -113,7 +113,7 @@ def model(tmp_path):
     return write_model(tmp_path / "model", BAHDANAU)
 
 
-def test_a_share_of_zero_changes_nothing(model, tmp_path):
+def test_zero_sparsity_changes_nothing(model, tmp_path):
     made = prune(model, tmp_path / "out", 0.0, "class-blind")
     assert made.all.zeros == 0
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
@@ -121,7 +121,7 @@ def test_a_share_of_zero_changes_nothing(model, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_pruned_folder_is_a_whole_model(model, tmp_path, scheme):
+def test_pruned_folder_is_a_complete_model(model, tmp_path, scheme):
     (model / "dictionary.tsv").write_text("cat\tKatze\n")
     made, out = prune(model, tmp_path / "out", 0.8, scheme), tmp_path / "out"
     before, after = read_weights(model / "model.safetensors"), read_weights(out / "model.safetensors")
@@ -134,7 +134,7 @@ def test_a_pruned_folder_is_a_whole_model(model, tmp_path, scheme):
     zeros = {name: sum(int(masks[one].sum()) for one in own) for name, own in classes.items()}
     assert {one.name: one.zeros for one in made.classes} == zeros
     assert made.all.zeros == pytest.approx(0.8 * made.all.weights, abs=len(classes) / 2)
-    assert made.unpruned == sum(t.numel() for t in weights(system.model).values()) - made.all.weights
+    assert made.unpruned == sum(t.numel() for t in named_weights(system.model).values()) - made.all.weights
     if scheme == "class-uniform":
         assert all(one.zeros == round(0.8 * one.weights) for one in made.classes)
     dense, sparse = made.weighed(2)
@@ -145,7 +145,7 @@ def test_a_pruned_folder_is_a_whole_model(model, tmp_path, scheme):
     assert load(out).translate("the small cat sees the dog.").text is not None
 
 
-def test_pruned_again(model, tmp_path):
+def test_folder_can_be_pruned_again(model, tmp_path):
     prune(model, tmp_path / "some", 0.5, "class-uniform")
     made = prune(tmp_path / "some", tmp_path / "more", 0.9, "class-blind")
     system = load_system(tmp_path / "more")
@@ -156,7 +156,7 @@ def test_pruned_again(model, tmp_path):
         prune(tmp_path / "some", tmp_path / "less", 0.4, "class-uniform")
 
 
-def test_what_cannot_be_pruned(model, tmp_path):
+def test_unprunable_models_are_rejected(model, tmp_path):
     with pytest.raises(ModelError, match="already exists; name another folder"):
         prune(model, tmp_path, 0.5, "class-blind")
     systems = [untrained(BAHDANAU), untrained(BAHDANAU)]

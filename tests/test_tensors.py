@@ -36,7 +36,7 @@ def test_select_reorders_repeats_and_drops_rows_of_every_leaf():
     assert tree.plain[0].tolist() == [0, 1, 2]
 
 
-def test_map_tree_leaves_what_is_no_tensor():
+def test_map_tree_ignores_non_tensors():
     mark = object()
     assert map_tree(lambda leaf: leaf + 1, (torch.zeros(1), mark, "a", None, Empty())) == (1, mark, "a", None, ())
     assert type(map_tree(lambda leaf: leaf, Empty())) is Empty
