@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnsearch.text.attention_words import Attended
+from rnnsearch.text.attention_words import WordAttention
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.translation import Translation
 
@@ -15,10 +15,12 @@ def attention_stub(
     weights: np.ndarray | None = None,
     links: tuple[tuple[int, int], ...] = (),
     token_words: tuple[int, ...] = (),
-) -> Attended:
+) -> WordAttention:
     """Create attention over words with the given values, as if they had been computed."""
-    attention = Attended(EMPTY, EMPTY, None)
-    vars(attention).update(weights=weights, words=links, tokens=(), token_words=token_words)  # cached properties
+    attention = WordAttention(EMPTY, EMPTY, None)
+    vars(attention).update(
+        weights=weights, word_links=links, token_links=(), token_words=token_words
+    )  # cached properties
     return attention
 
 

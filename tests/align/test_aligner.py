@@ -39,19 +39,19 @@ def learned():
     return learn_aligner(*zip(*sentences(300, seed=1), strict=True))
 
 
-def test_words_of_new_sentences_are_aligned(learned):
+def test_unseen_sentences_are_aligned(learned):
     new = sentences(60, seed=2)
     found = learned.links(list(starmap(Pair.from_words, new)))
     assert alignment_error(found, [Links(GOLD, GOLD)] * len(new)).aer < 0.05
 
 
-def test_case_and_punctuation_mean_nothing(learned):
+def test_links_ignore_case_and_punctuation(learned):
     plain = Pair.from_words("the tree sees a house", "das Baum ein Haus sieht")
     one, two = learned.links([plain, Pair.from_words('"The TREE sees a house!"', "DAS Baum, ein Haus sieht?!")])
     assert one == two == GOLD
 
 
-def test_symbols_can_be_the_units(learned):
+def test_tokens_can_be_the_units(learned):
     """Of a text without spaces, too: each word's characters as one unit, or two."""
     source, target = "The tree sees a house.", "Das Baum ein Haus sieht."
     ends = [(0, 3), (4, 6), (6, 8), (9, 13), (14, 15), (16, 21)]
@@ -62,21 +62,21 @@ def test_symbols_can_be_the_units(learned):
     np.testing.assert_allclose(weights[:, 0], halves[:, 0], rtol=1e-5)
 
 
-def test_nothing_to_align(learned):
+def test_empty_sentences_have_no_links(learned):
     pairs = list(starmap(Pair.from_words, [("", ""), ("The tree", ""), ("", "Das Baum"), ("  ", "."), ("💧", "水")]))
     assert learned.links(pairs)[:3] == [set(), set(), set()]
     assert [w.shape for w in learned.weights(pairs)] == [(0, 0), (0, 2), (2, 0), (1, 0), (1, 1)]
     assert learned.links([]) == []
 
 
-def test_the_other_direction(learned):
+def test_reversed_aligner_gives_reversed_links(learned):
     pairs = [Pair.from_words(source, target) for source, target in sentences(5, seed=3)]
     turned = [Pair(p.target, p.source, p.target_units, p.source_units) for p in pairs]
     back = learned.reversed().links(turned)
     assert [{(j, i) for i, j in one} for one in back] == learned.links(pairs)
 
 
-def test_a_threshold_is_chosen_by_links_made_by_hand(learned, monkeypatch):
+def test_tuning_selects_the_threshold_by_gold_links(learned, monkeypatch):
     """The nearest to the usual one of those that err least."""
     weights = np.array([[0.9, 0.3], [0.05, 0.6]])
     monkeypatch.setattr(Aligner, "weights", lambda _self, pairs: [weights] * len(pairs))
@@ -84,12 +84,12 @@ def test_a_threshold_is_chosen_by_links_made_by_hand(learned, monkeypatch):
         assert learned.tuned([Pair.from_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
 
 
-def test_small_texts_are_cut_once():
+def test_short_texts_have_one_segmentation():
     """Where the text has too few symbols for the larger sizes, what they would make again is left out."""
     assert len(learn_aligner(["a b c"], ["x y z"]).segmentations) == 1
 
 
-def test_large_texts_are_thinned_out(monkeypatch):
+def test_large_texts_are_sampled(monkeypatch):
     seen = []
     monkeypatch.setattr(module, "MAX_TRAINING_CELLS", 300)
     monkeypatch.setattr(module, "learn_lexicon", lambda s, t, _: seen.append((len(s), len(t))))
@@ -98,20 +98,20 @@ def test_large_texts_are_thinned_out(monkeypatch):
     assert sources == targets <= 300 / 25
 
 
-def test_there_must_be_text_on_both_sides():
+def test_pairs_without_text_raise():
     with pytest.raises(RnnsearchError, match="must be learned from sentence pairs with text on both sides; got none"):
         learn_aligner(["a", " "], ["", "b"])
 
 
 @pytest.mark.parametrize("text", ["Straße ÄÖ", "İstanbul DİYARBAKIR", "ΣΊΣΥΦΟΣ", "ﬁ Ǆ 漢字 💧", ""])
-def test_lower_case_moves_nothing(text):
+def test_lowercase_keeps_offsets(text):
     assert len(lowercase(text)) == len(text)
     assert [low for low, c in zip(lowercase(text), text, strict=True) if len(c.lower()) == 1] == [
         c.lower() for c in text if len(c.lower()) == 1
     ]
 
 
-def test_a_folder_gives_it_back(learned, tmp_path):
+def test_save_and_load_round_trip(learned, tmp_path):
     learned.tuned([Pair.from_words("The tree", "Das Baum")], [Links(GOLD, GOLD)]).save(tmp_path / "a")
     again = Aligner.load(tmp_path / "a")
     pairs = list(starmap(Pair.from_words, sentences(20, seed=6)))
@@ -168,7 +168,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
+def test_damaged_folders_raise_model_error(learned, tmp_path, damage):
     learned.save(tmp_path / "a")
     DAMAGE[damage](tmp_path / "a")
     with pytest.raises(ModelError) as error:
@@ -176,7 +176,7 @@ def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
     assert str(tmp_path / "a") in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_pair_that_is_too_long_has_no_links_and_takes_no_room(learned, monkeypatch):
+def test_too_long_pairs_have_no_links(learned, monkeypatch):
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_LENGTH", 50)
     monkeypatch.setattr("rnnsearch.align.hmm.MAX_LENGTH", 60)
     words, letters = " ".join(["tree"] * 60), "q" * 500
@@ -186,17 +186,19 @@ def test_a_pair_that_is_too_long_has_no_links_and_takes_no_room(learned, monkeyp
     assert [len(links) for links in learned.links(pairs)] == [0, 0, 1, 0]
 
 
-def test_however_many_pairs_a_few_are_aligned_at_a_time(learned, monkeypatch):
+def test_pairs_are_aligned_in_bounded_batches(learned, monkeypatch):
     pairs = list(starmap(Pair.from_words, sentences(40, seed=7)))
     together, portions = learned.links(pairs), []
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_BATCH_SIZE", 60)
     original = Aligner._batch_weights
-    monkeypatch.setattr(Aligner, "_batch_weights", lambda self, some: portions.append(len(some)) or original(self, some))
+    monkeypatch.setattr(
+        Aligner, "_batch_weights", lambda self, some: portions.append(len(some)) or original(self, some)
+    )
     assert learned.links(pairs) == together
     assert sum(portions) == 40 and max(portions) < 10
 
 
-def test_one_endless_row_leaves_the_others_their_part(monkeypatch):
+def test_one_very_long_row_does_not_displace_the_others(monkeypatch):
     learned_from = []
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_TRAINING_CELLS", 4000)
     monkeypatch.setattr("rnnsearch.align.aligner.learn_lexicon", lambda s, *_: learned_from.append(len(s)))
@@ -205,7 +207,10 @@ def test_one_endless_row_leaves_the_others_their_part(monkeypatch):
     assert learned_from[0] == learned_from[1] == 100
 
 
-def test_any_white_space_stands_between_words(learned):
-    plain, other = Pair.from_words("The tree", "Das Baum"), Pair("\tThe\u3000tree", "Das\u00a0Baum", ((1, 4), (5, 9)), ())
+def test_any_white_space_separates_words(learned):
+    plain, other = (
+        Pair.from_words("The tree", "Das Baum"),
+        Pair("\tThe\u3000tree", "Das\u00a0Baum", ((1, 4), (5, 9)), ()),
+    )
     other = other._replace(target_units=plain.target_units)
     assert learned.links([other]) == learned.links([plain]) == [{(0, 0), (1, 1)}]

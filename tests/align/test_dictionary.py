@@ -22,7 +22,7 @@ def by_definition(links, most, sources, targets):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_phrase_pairs_are_those_of_the_definition(most):
+def test_phrase_pairs_equal_the_definition(most):
     draw = random.Random(most)
     for _ in range(400):
         sources, targets = draw.randrange(1, 7), draw.randrange(1, 7)
@@ -45,7 +45,7 @@ def test_probabilities_of_a_word_sum_to_one():
     assert all(total == pytest.approx(1) for total in sums.values())
 
 
-def test_case_is_kept_and_punctuation_divides():
+def test_entries_keep_case_and_do_not_cross_punctuation():
     learned = Dictionary(3)
     for _ in range(2):
         learned.add("In New York, Apple sells – apples.", "Apple verkauft in New York „Äpfel“.", {

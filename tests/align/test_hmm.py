@@ -53,7 +53,7 @@ def sizes(*pairs):
 
 
 @pytest.mark.parametrize(("I", "J"), [(1, 1), (1, 3), (4, 1), (3, 3), (4, 2), (3, 4)])
-def test_posterior_is_that_of_all_alignments(I, J):
+def test_posterior_equals_sum_over_all_alignments(I, J):
     emission, none, weights = drawn(I, J)
     found = hmm_posterior(emission, none, sizes((I, J)), weights)
     real, alone, jumps = by_enumeration(emission[0], none[0], weights)
@@ -78,7 +78,7 @@ def test_far_jumps_share_a_weight(monkeypatch):
 
 
 @pytest.mark.parametrize("way", [model1_posterior, hmm_posterior])
-def test_company_changes_nothing(way):
+def test_result_does_not_depend_on_the_batch(way):
     """A pair among others, padded, is what it is alone; jumps add up."""
     lengths = [(3, 4), (5, 2), (1, 6), (5, 6)]
     emission, none, weights = drawn(5, 6, B=4)
@@ -95,7 +95,7 @@ def test_company_changes_nothing(way):
     np.testing.assert_allclose(both.jumps, jumps, rtol=1e-4, atol=1e-6)
 
 
-def test_model_1_forgets_places():
+def test_model1_ignores_positions():
     emission, none, weights = drawn(3, 4)
     found = model1_posterior(emission, none, sizes((3, 4)), weights)
     for i in range(3):
@@ -104,7 +104,7 @@ def test_model_1_forgets_places():
         np.testing.assert_allclose(found.null[0, i], none[0, i] / total, rtol=1e-5)
 
 
-def test_a_long_pair_neither_vanishes_nor_overflows():
+def test_long_pairs_neither_underflow_nor_overflow():
     emission, none, weights = drawn(300, 400)
     found = hmm_posterior(emission * 1e-12, none * 1e-12, sizes((300, 400)), weights)
     np.testing.assert_allclose(found.links.sum(axis=2) + found.null, 1, rtol=1e-3)

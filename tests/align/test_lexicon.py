@@ -31,7 +31,9 @@ def round_by_hand(sources, targets, model):
         back = [model["s|t"][t][:, s].T, model["s|none"][s]]
         size = (np.array([len(t)]), np.array([len(s)]))
         one = hmm_posterior(there[0][None].astype(np.float32), there[1][None].astype(np.float32), size, model["c"][0])
-        two = hmm_posterior(back[0][None].astype(np.float32), back[1][None].astype(np.float32), size[::-1], model["c"][1])
+        two = hmm_posterior(
+            back[0][None].astype(np.float32), back[1][None].astype(np.float32), size[::-1], model["c"][1]
+        )
         for i, y in enumerate(t):
             none_t[y] += one.null[0, i]
             for j, x in enumerate(s):
@@ -42,7 +44,7 @@ def round_by_hand(sources, targets, model):
     return counts, none_t, none_s, jumps
 
 
-def test_a_round_by_hand(monkeypatch):
+def test_one_round_equals_a_loop(monkeypatch):
     monkeypatch.setattr(hmm, "MODEL1_ROUNDS", 0)
     monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 60)
     sources, targets = corpus()
@@ -85,7 +87,7 @@ def weights(model: Lexicon, sources, targets):
     return {n: (there, back) for n, there, back in model.posteriors(sources, targets)}
 
 
-def test_a_language_word_by_word_is_found(learned):
+def test_word_by_word_translation_is_learned(learned):
     model, _, _ = learned
     sources, targets = corpus(50)
     rights = [t[:, None] == s[None, :] + 1 for s, t in zip(sources, targets, strict=True)]
@@ -94,7 +96,7 @@ def test_a_language_word_by_word_is_found(learned):
     assert all(np.sqrt(there * back)[~rights[n]].max() < 0.01 for n, (there, back) in found if not rights[n].all())
 
 
-def test_the_other_direction_is_the_same_thing_turned(learned):
+def test_reversed_lexicon_equals_learning_in_reverse(learned):
     model, sources, targets = learned
     there, back = weights(model, sources, targets), weights(model.reversed(), targets, sources)
     for n, (one, two) in there.items():
@@ -108,7 +110,7 @@ def test_the_other_direction_is_the_same_thing_turned(learned):
     np.testing.assert_allclose(again.forward.seen, model.forward.seen, rtol=1e-3)
 
 
-def test_company_changes_nothing(learned, monkeypatch):
+def test_result_does_not_depend_on_the_batch(learned, monkeypatch):
     model, sources, targets = learned
     together = weights(model, sources, targets)
     monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 1)
@@ -117,7 +119,7 @@ def test_company_changes_nothing(learned, monkeypatch):
         np.testing.assert_allclose(back, together[n][1], rtol=1e-3, atol=1e-6)
 
 
-def test_what_has_no_links(learned, monkeypatch):
+def test_empty_and_too_long_pairs_have_no_links(learned, monkeypatch):
     """An empty side, and a pair that is too long, are left out, in learning too; an unknown symbol is not."""
     model, _, _ = learned
     monkeypatch.setattr(hmm, "MAX_LENGTH", 6)

@@ -25,7 +25,7 @@ def test_counts_are_summed_over_the_corpus_not_averaged() -> None:
     assert scores.aer == pytest.approx(1 - 6 / 9)
 
 
-def test_possible_links_cost_nothing_when_left_out() -> None:
+def test_missing_possible_links_cost_nothing() -> None:
     gold = [parse_pharaoh("0-0 1p1", "gold:1")]
     assert alignment_error([{(0, 0)}], gold).aer == 0.0
     assert alignment_error([{(0, 0), (1, 1)}], gold).aer == 0.0
@@ -43,14 +43,14 @@ def test_empty_lines() -> None:
     assert (nothing.aer, nothing.precision, nothing.recall) == (0.0, 1.0, 1.0)
 
 
-def test_different_numbers_of_lines() -> None:
+def test_different_numbers_of_lines_raise_data_error() -> None:
     with pytest.raises(DataError, match=r"alignments must have the same number of lines; got 2 and 1"):
         alignment_error([set(), set()], [parse_pharaoh("", "gold:1")])
     with pytest.raises(DataError, match="at least one sentence"):
         alignment_error([], [])
 
 
-def test_links_outside_the_sentence() -> None:
+def test_links_outside_the_sentence_raise_data_error() -> None:
     check_range({(0, 0), (2, 1)}, 3, 2, "gold:7")
     check_range(set(), 0, 0, "gold:7")
     with pytest.raises(DataError, match=r"gold:7: links must lie within 3 source and 2 target.*got 0-5$"):
@@ -63,6 +63,6 @@ def test_links_outside_the_sentence() -> None:
         check_range({(-1, 0)}, 3, 3, "gold:7")
 
 
-def test_text() -> None:
+def test_scores_are_formatted() -> None:
     scores = alignment_error([{(0, 0)}], [parse_pharaoh("0-0 1-1", "gold:1")])
     assert str(scores) == "AER = 0.333 (precision 1.000, recall 0.500, links proposed: 1)"

@@ -42,11 +42,11 @@ def plain_bleu(hypotheses: list[str], *sets: list[str]) -> float:
     return 100 * min(1.0, math.exp(1 - wanted / made)) * math.exp(sum(logs) / 4)
 
 
-def test_bleu_is_the_formula() -> None:
+def test_bleu_equals_the_formula() -> None:
     assert corpus_bleu(HYPOTHESES, REFERENCES) == pytest.approx(plain_bleu(HYPOTHESES, REFERENCES))
 
 
-def test_against_several_references() -> None:
+def test_several_references_are_supported() -> None:
     others = [
         "the cat sat on the rug",
         "a man rides along the beach on his red horse",
@@ -80,26 +80,26 @@ def test_corpus_scores_carry_signatures() -> None:
     assert str(scores["BLEU"]).startswith(f"BLEU = {scores['BLEU'].value:.2f} (nrefs:1|")
 
 
-def test_a_perfect_corpus() -> None:
+def test_perfect_corpus_has_perfect_scores() -> None:
     values = [score.value for score in corpus_scores(REFERENCES, REFERENCES)]
     assert values == [100.0, 100.0, 0.0]
 
 
-def test_empty_lines_are_scored_as_they_are() -> None:
+def test_empty_lines_are_scored() -> None:
     with_empty = corpus_scores([*HYPOTHESES, ""], [*REFERENCES, ""])
     without = corpus_scores(HYPOTHESES, REFERENCES)
     assert [s.value for s in with_empty] == pytest.approx([s.value for s in without])
     assert [s.value for s in corpus_scores([""], ["a b c d"])] == [0.0, 0.0, 100.0]
 
 
-def test_different_numbers_of_lines() -> None:
+def test_different_numbers_of_lines_raise_data_error() -> None:
     with pytest.raises(DataError, match=r"hypotheses and references must have the same number.*got 2 and 3"):
         corpus_scores(HYPOTHESES[:2], REFERENCES)
     with pytest.raises(DataError, match="got 2 and 3"):
         corpus_bleu(HYPOTHESES[:2], REFERENCES)
 
 
-def test_no_lines() -> None:
+def test_no_lines_raise_data_error() -> None:
     with pytest.raises(DataError, match="at least one sentence to score; got none"):
         corpus_bleu([], [])
 
@@ -123,7 +123,7 @@ def test_sentence_scores() -> None:
     assert 0 < sentence_chrf(HYPOTHESES[0], REFERENCES[0]) < 100
 
 
-def test_tokenised_text_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokenised_text_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     tokenised = [f"a house {n} ." for n in range(120)]
     assert looks_tokenised(tokenised)
     assert not looks_tokenised([line.replace(" .", ".") for line in tokenised])

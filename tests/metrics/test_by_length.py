@@ -23,7 +23,7 @@ def check_ranges(lengths: list[int], ranges: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("width", [None, 1, 5, 10])
 @pytest.mark.parametrize("seed", range(20))
-def test_ranges_share_out_all_sentences(seed: int, width: int | None) -> None:
+def test_ranges_cover_all_sentences(seed: int, width: int | None) -> None:
     chance = random.Random(seed)
     spread = chance.choice([3, 12, 40, 200])
     lengths = [chance.randint(0, spread) for _ in range(chance.choice([2, 15, 150, 400]))]
@@ -43,11 +43,13 @@ def test_ranges_share_out_all_sentences(seed: int, width: int | None) -> None:
         ([], None, []),
     ],
 )
-def test_widths_follow_the_corpus(lengths: list[int], width: int | None, first: list[tuple[int, int]]) -> None:
+def test_default_width_depends_on_the_lengths(
+    lengths: list[int], width: int | None, first: list[tuple[int, int]]
+) -> None:
     assert length_ranges(lengths, width)[: len(first)] == first
 
 
-def test_bleu_of_each_bucket() -> None:
+def test_bleu_is_computed_per_bucket() -> None:
     sources = ["ein kurzer Satz"] * 12 + ["ein sehr viel längerer Satz mit mehr Wörtern darin"] * 12
     references = ["a short little sentence"] * 12 + ["a much longer sentence with more words in it"] * 12
     hypotheses = ["a short little sentence"] * 12 + ["a much longer sentence of more words in it"] * 12
@@ -58,7 +60,7 @@ def test_bleu_of_each_bucket() -> None:
     assert (short.label, Bucket(7, 7, 1, 7.0, 0.0).label) == ("1–5", "7")
 
 
-def test_bad_input() -> None:
+def test_invalid_input_raises_data_error() -> None:
     with pytest.raises(DataError, match="width of a length bucket must be at least 1 word; got 0"):
         length_ranges([1, 2], width=0)
     with pytest.raises(DataError, match=r"sources and references .*got 1 and 2"):
@@ -71,7 +73,7 @@ SYSTEMS = {
 }
 
 
-def test_plot_has_one_line_a_system() -> None:
+def test_plot_has_one_line_per_system() -> None:
     above, below = plot_bleu_by_length(SYSTEMS).axes
     assert [line.get_xdata().tolist() for line in above.get_lines()] == [[6.0, 15.0]] * 2
     assert [line.get_ydata().tolist() for line in above.get_lines()] == [[30.0, 28.0], [29.0, 12.0]]

@@ -19,7 +19,7 @@ def drawn(words=20_000, seed=1):
     return x, p, random.random(words) < p, np.arange(words) // 10
 
 
-def test_it_finds_what_made_the_data():
+def test_regression_recovers_the_true_weights():
     x, p, right, sentence = drawn()
     found = calibrate(NAMES, x, right, sentence)
     assert found(x) == pytest.approx(p, abs=0.06)
@@ -31,7 +31,7 @@ def test_it_finds_what_made_the_data():
     assert expected_calibration_error(calibration_bins(found(more), true)) < 0.02
 
 
-def test_its_gradient_is_zero_at_the_maximum():
+def test_gradient_is_zero_at_the_maximum():
     x, _, right, sentence = drawn(500)
     found = calibrate(NAMES, x, right, sentence)
     z = (x - np.array(found.mean)) / np.array(found.deviation)
@@ -39,7 +39,7 @@ def test_its_gradient_is_zero_at_the_maximum():
     assert z.T @ (right - found(x)) == pytest.approx(np.array(found.weight), abs=1e-4), "the ridge"
 
 
-def test_the_error_is_the_mean_distance_of_bins():
+def test_calibration_error_is_the_weighted_mean_over_bins():
     sure, right = np.array([0.05, 0.07, 0.95, 0.99, 1.0, 0.0]), np.array([True, False, True, True, False, False])
     made = calibration_bins(sure, right)
     assert [(b.count, b.right) for b in made] == [(3, pytest.approx(1 / 3)), (3, pytest.approx(2 / 3))]
@@ -47,14 +47,14 @@ def test_the_error_is_the_mean_distance_of_bins():
     assert expected_calibration_error([]) == 0.0
 
 
-def test_too_little_is_refused():
+def test_too_few_words_raise_data_error():
     x, _, right, sentence = drawn(300)
     for n, some in ((100, right), (300, np.ones(300, dtype=bool)), (300, np.zeros(300, dtype=bool))):
         with pytest.raises(DataError, match="a calibration needs at least 200 translated words"):
             calibrate(NAMES, x[:n], some[:n], sentence[:n])
 
 
-def test_files_are_read_back_and_foreign_ones_refused(tmp_path):
+def test_save_and_load_round_trip_and_invalid_files(tmp_path):
     x, _, right, sentence = drawn(500)
     found, path = calibrate(NAMES, x, right, sentence), tmp_path / "confidence.json"
     found.save(path)

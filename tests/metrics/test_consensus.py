@@ -11,7 +11,7 @@ TEXTS = ["a dog sees a ball", "a dog sees the ball", "the cat sleeps", "a dog se
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_it_is_a_plain_loop_over_all_pairs(utility):
+def test_expected_utility_equals_a_loop(utility):
     p, metric = np.array([0.1, 0.4, 0.2, 0.3]), CHRF() if utility == "chrf" else BLEU(effective_order=True)
     each = np.array([[metric.sentence_score(own, [other]).score for other in TEXTS] for own in TEXTS])
     found = expected_utility(TEXTS, (7 * p).tolist(), utility, "en")
@@ -20,5 +20,5 @@ def test_it_is_a_plain_loop_over_all_pairs(utility):
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_of_one_sample_it_is_that_sample(utility):
+def test_single_sample_has_full_utility(utility):
     assert expected_utility(["a dog sees a ball"], [0.2], utility) == pytest.approx([100.0])

@@ -11,7 +11,7 @@ from rnnsearch.errors import DataError
 from rnnsearch.metrics.scores import FREQUENCY_EDGES, FrequencyClass, accuracy_by_frequency
 
 
-def test_an_example_by_hand() -> None:
+def test_counts_match_a_worked_example() -> None:
     counts = {"the": 5000, "dog": 40, "zebra": 1, "sees": 3}
     classes = accuracy_by_frequency(["the the zebra sees <unk>."], ["the dog sees the, the yak!"], counts)
     by_label = {c.label: (c.translated, c.wanted, c.right) for c in classes}
@@ -47,7 +47,7 @@ def by_a_loop(hypotheses: list[str], references: list[str], counts: dict[str, in
     return totals
 
 
-def test_a_loop_over_words_counts_the_same() -> None:
+def test_counts_equal_a_loop() -> None:
     draw = random.Random(3)
     counts = {f"w{n}": count for n, count in enumerate((0, 1, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 70_000))}
     words = [*counts, "w77", "w78"]
@@ -64,7 +64,7 @@ def test_a_loop_over_words_counts_the_same() -> None:
     assert expected[:, 2].min() > 0, "every class has right words"
 
 
-def test_a_perfect_translation_is_right_everywhere() -> None:
+def test_perfect_translation_has_perfect_accuracy() -> None:
     lines = ["Der Hund sieht den Hund.", "Ja!"]
     found = accuracy_by_frequency(lines, lines, {"Hund": 4, "Der": 2000})
     assert {(c.precision, c.recall) for c in found if c.wanted} == {(1.0, 1.0)}
@@ -77,6 +77,6 @@ def test_labels_have_no_gap() -> None:
     assert FrequencyClass(10, 10, 0, 0, 0).label == "10"
 
 
-def test_lines_must_match() -> None:
+def test_different_numbers_of_lines_raise_data_error() -> None:
     with pytest.raises(DataError, match="got 1 and 2"):
         accuracy_by_frequency(["a"], ["a", "b"], {})

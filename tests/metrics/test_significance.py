@@ -22,7 +22,7 @@ def corpus(share_wrong: float, seed: int) -> list[str]:
 REFERENCES, GOOD, POOR = corpus(0.0, 0), corpus(0.1, 2), corpus(0.5, 3)
 
 
-def test_a_clear_difference_is_significant() -> None:
+def test_clear_difference_is_significant() -> None:
     comparison = paired_bootstrap(GOOD, POOR, REFERENCES, samples=100)
     bleu = comparison["BLEU"]
     assert bleu.system == pytest.approx(corpus_bleu(GOOD, REFERENCES))
@@ -35,17 +35,17 @@ def test_a_clear_difference_is_significant() -> None:
     assert str(bleu).startswith(f"BLEU: {bleu.system:.2f} ± ")
 
 
-def test_a_difference_by_chance_is_not() -> None:
+def test_chance_difference_is_not_significant() -> None:
     comparison = paired_bootstrap(GOOD, corpus(0.1, 4), REFERENCES, samples=100)
     assert not comparison["BLEU"].significant
 
 
-def test_a_system_does_not_differ_from_itself() -> None:
+def test_identical_systems_have_p_value_one() -> None:
     comparison = paired_bootstrap(GOOD, list(GOOD), REFERENCES, samples=50)
     assert [d.p_value for d in comparison.differences] == [1.0, 1.0, 1.0]
 
 
-def test_the_seed_decides_and_the_environment_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_determines_result_and_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", "99")
     first = paired_bootstrap(GOOD, POOR, REFERENCES, samples=50, seed=1)
     again = paired_bootstrap(GOOD, POOR, REFERENCES, samples=50, seed=1)
@@ -58,7 +58,7 @@ def test_the_seed_decides_and_the_environment_is_left(monkeypatch: pytest.Monkey
     assert "SACREBLEU_SEED" not in os.environ
 
 
-def test_bad_input() -> None:
+def test_invalid_input_raises_data_error() -> None:
     with pytest.raises(DataError, match=r"the baseline's translations and references must .*got 39 and 40"):
         paired_bootstrap(GOOD, POOR[1:], REFERENCES)
     with pytest.raises(DataError, match=r"the system's translations and references must .*got 39 and 40"):

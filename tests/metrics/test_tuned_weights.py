@@ -34,7 +34,7 @@ def chosen(features, texts, weights):
 
 
 @pytest.mark.parametrize("goal", ["bleu", "chrf"])
-def test_scores_are_sacrebleus_of_what_is_chosen(goal):
+def test_scores_equal_sacrebleu_of_selected_hypotheses(goal):
     features, texts, references = drawn()
     lists = NBestLists.from_texts(features, texts, references, goal)
     for weights in np.random.default_rng(2).standard_normal((10, 3)):
@@ -46,7 +46,7 @@ def test_scores_are_sacrebleus_of_what_is_chosen(goal):
     assert lists.oracle >= lists.score(mert(lists)) - 3.0
 
 
-def test_sentences_are_scored_by_bleu_plus_one():
+def test_sentence_bleu_is_smoothed():
     lists = NBestLists.from_texts([np.zeros((1, 1))], [["a b c d x"]], ["a b c d e"])
     precisions = 4 / 5, (3 + 1) / (4 + 1), (2 + 1) / (3 + 1), (1 + 1) / (2 + 1)
     assert lists.metric.sentence_score(lists.statistics[0, 0]) == pytest.approx(100 * np.prod(precisions) ** 0.25)
@@ -54,7 +54,7 @@ def test_sentences_are_scored_by_bleu_plus_one():
 
 @pytest.mark.parametrize("goal", ["bleu", "chrf"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_line_search_is_as_good_as_every_step(seed, goal):
+def test_line_search_equals_grid_of_steps(seed, goal):
     features, texts, references = drawn(seed)
     lists = NBestLists.from_texts(features, texts, references, goal)
     random = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def test_the_line_search_is_as_good_as_every_step(seed, goal):
         assert lists.score(weights + step * direction) == pytest.approx(score)
 
 
-def test_a_feature_that_never_differs_leaves_the_line_search_where_it_is():
+def test_constant_feature_gives_zero_step():
     features, texts, references = drawn()
     lists = NBestLists.from_texts([np.column_stack([x[:, :1], np.ones(len(x))]) for x in features], texts, references)
     weights = np.array([1.0, 0.0])
@@ -81,7 +81,7 @@ def test_a_feature_that_never_differs_leaves_the_line_search_where_it_is():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_mert_finds_what_a_grid_finds_and_is_no_worse_than_the_search(seed):
+def test_mert_reaches_grid_search_and_never_loses(seed):
     features, texts, references = drawn(seed, features=2)
     lists = NBestLists.from_texts(features, texts, references)
     angles = np.linspace(0, 2 * np.pi, 2000)
@@ -94,7 +94,7 @@ def test_mert_finds_what_a_grid_finds_and_is_no_worse_than_the_search(seed):
 
 @pytest.mark.parametrize("goal", ["bleu", "chrf"])
 @pytest.mark.parametrize("learn", [mert, pro])
-def test_a_feature_that_says_which_is_better_is_found(learn, goal):
+def test_informative_feature_gets_the_weight(learn, goal):
     features, texts, references = drawn(3, sentences=30)
     told = [
         np.column_stack([x[:, 0], [-sentence_chrf(text, ref) for text in own]])
@@ -129,12 +129,12 @@ def test_pro_learns_from_the_pairs_that_differ_most(monkeypatch):
     assert not np.allclose(pro(lists), pro(lists, seed=2))
 
 
-def test_the_spread_is_within_lists():
+def test_deviations_are_within_lists():
     features = [np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[101.0, 7.0], [103.0, 7.0]])]
     assert feature_deviations(features) == pytest.approx([1.0, 1.0])
 
 
-def test_what_nothing_can_be_learned_from():
+def test_unusable_lists_raise_data_error():
     with pytest.raises(DataError, match="one reference per sentence; got 0 references for 0 sentences"):
         NBestLists.from_texts([], [], [])
     with pytest.raises(DataError, match="PRO needs translations of a sentence that differ by more than 5 points"):

@@ -33,7 +33,7 @@ def test_black_is_zero_and_white_is_one(tmp_path):
     assert image[np.ix_(rows, columns)] == pytest.approx(255 * weights, abs=2)
 
 
-def test_words_lie_inside_the_picture(tmp_path):
+def test_words_are_inside_the_figure(tmp_path):
     words = ["Donaudampfschifffahrtsgesellschaft", "kurz"]
     save(
         heatmap(np.eye(2), words, words),
@@ -45,12 +45,12 @@ def test_words_lie_inside_the_picture(tmp_path):
 
 
 @pytest.mark.parametrize(("words", "most"), [(90, 14), (0, 1)])
-def test_a_long_or_empty_sentence_has_a_sensible_size(words, most):
+def test_long_and_empty_sentences_have_bounded_size(words, most):
     assert heatmap(np.full((words, words), 0.1), ["word"] * words, ["word"] * words).get_size_inches().max() < most
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_any_script_draws_without_a_warning(tmp_path, suffix):
+def test_any_script_is_drawn_without_warnings(tmp_path, suffix):
     source = ["בראשית", "ברא", "مرحبا", "日本語", "नमस्ते", "😀", "a\x00b", "--><x>&", "\\frac{$"]
     path = tmp_path / f"map.{suffix}"
     save(heatmap(np.full((1, len(source)), 0.1), source, ["\u202eevil"]), path)
@@ -59,13 +59,13 @@ def test_any_script_draws_without_a_warning(tmp_path, suffix):
         ET.fromstring(path.read_bytes())
 
 
-def test_the_same_figure_gives_the_same_file(tmp_path):
+def test_equal_figures_give_equal_files(tmp_path):
     for name in ("one.svg", "two.svg"):
         save(heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"]), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_wrong_shapes_and_numbers():
+def test_invalid_shapes_and_values_raise():
     with pytest.raises(RnnsearchError, match=r"\[2, 3\]; got \[3, 2\] \(is it the transpose\?\)"):
         heatmap(ATTENTION.T, ["a", "b", "c"], ["x", "y"])
     with pytest.raises(RnnsearchError, match=r"\[1, 3\]; got \[2, 3\]$"):
@@ -74,7 +74,7 @@ def test_wrong_shapes_and_numbers():
         heatmap(np.full((1, 1), np.nan), ["a"], ["x"])
 
 
-def test_other_suffixes_are_refused(tmp_path):
+def test_unknown_suffixes_raise(tmp_path):
     figure = heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"])
     with pytest.raises(RnnsearchError, match=r'map.jpg: .* must end in .png, .svg or .pdf; got ".jpg"'):
         save(figure, tmp_path / "map.jpg")

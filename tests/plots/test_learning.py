@@ -15,13 +15,13 @@ LOG = [
 ]
 
 
-def test_points_leave_out_what_is_missing():
+def test_log_series_omits_missing_values():
     assert log_series(LOG, "train_nll") == ([10.0, 20.0, 40.0], [60.0, 50.0, 40.0])
     assert log_series(LOG, "dev_bleu") == ([20.0, 40.0], [3.0, 9.0])
     assert log_series(LOG, "unheard_of") == ([], [])
 
 
-def test_curves():
+def test_learning_curves_show_all_series():
     figure = plot_learning_curves(LOG)
     above, below = figure.axes
     assert [line.get_ydata().tolist() for line in above.get_lines()] == [[60.0, 50.0, 40.0], [55.0, 45.0]]
@@ -38,7 +38,7 @@ def test_curves():
         ([], 0),
     ],
 )
-def test_what_the_log_has_not_is_not_drawn(log, panels):
+def test_missing_series_are_not_drawn(log, panels):
     figure = plot_learning_curves(log)
     assert (0 if figure is None else len(figure.axes)) == panels
 

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rnnsearch.metrics.plots.heatmap import SHADE_LEGEND, text_heatmap
 
 
-def test_grid():
+def test_short_sentences_are_drawn_as_a_grid():
     attention = np.array([[0.9, 0.1, 0.0], [0.0, 0.6, 0.4], [0.09, 0.11, 0.8]])
     assert text_heatmap(attention, ["Ein", "Mann", "sitzt"], ["A", "man", "sits"], scale=True).splitlines() == [
         "      ┌ Ein",
@@ -22,14 +22,14 @@ def test_grid():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("words", [1, 9, 20, 28, 60])
-def test_no_line_is_too_wide(width, words):
+def test_lines_fit_the_width(width, words):
     source = [("Wort" * (n % 9 + 1)) for n in range(words)]
     target = [("語" * (n % 15 + 1)) for n in range(words)]
     text = text_heatmap(np.eye(words), source, target, width, scale=True)
     assert max(cell_len(line) for line in text.splitlines()) <= width
 
 
-def test_columns_close_up_before_the_list():
+def test_columns_narrow_before_a_list_is_used():
     words = [f"w{n}" for n in range(20)]
     wide, narrow, listed = (text_heatmap(np.eye(20), words, words, width) for width in (80, 60, 40))
     assert "██" in wide
@@ -51,7 +51,7 @@ def test_a_list_shows_links():
     assert lines == ["eins <- word3 (0.20)", "zwei <- word9 (0.12)", "drei <- word4 (0.10)"]
 
 
-def test_wide_characters_keep_the_columns_straight():
+def test_wide_characters_stay_aligned():
     lines = text_heatmap(np.eye(2), ["私", "は"], ["語", "me"]).splitlines()
     assert [lines[2], lines[3]] == ["語  ██ ·", "me  ·  ██"]
 
@@ -62,6 +62,6 @@ def test_control_characters_do_not_reach_the_terminal():
     assert "\u0646\u200c\u0645" in text
 
 
-def test_empty_sides():
+def test_empty_sentences_give_no_grid():
     assert text_heatmap(np.zeros((0, 2)), ["a", "b"], []) == ""
     assert text_heatmap(np.zeros((1, 0)), [], ["x"]) == "x"

@@ -98,7 +98,9 @@ def unigram() -> Tokenizer:
 @pytest.fixture(scope="session")
 def parted_unigram(unigram: Tokenizer) -> Tokenizer:
     """The same, of which half of the symbols of several characters are never used."""
-    return unigram.without_tokens([id for id, name in enumerate(unigram.names()) if len(name) > 1 and "<" not in name][::2])
+    return unigram.without_tokens(
+        [id for id, name in enumerate(unigram.names()) if len(name) > 1 and "<" not in name][::2]
+    )
 
 
 @pytest.fixture(scope="session", params=["words", "bpe", "characters", "parted", "unigram", "parted_unigram"])

@@ -30,14 +30,14 @@ def test_parsing_sure_and_possible_links():
 
 
 @pytest.mark.parametrize("bad", ["0-", "-1-2", "a-b", "0:1", "1-2-3", "1--2", "٣-١", "0_1", "1.0-2", "0-9999999999"])
-def test_bad_links_are_named_with_their_place(bad):
+def test_malformed_links_are_reported_with_file_and_line(bad):
     with pytest.raises(DataError) as caught:
         parse_pharaoh(f"0-0 {bad} 1-1", "gold.align:7")
     message = f'gold.align:7: a link must be i-j, or ipj or i?j if it is only possible; got "{bad}"'
     assert str(caught.value) == message
 
 
-def test_formatting_sorts_and_is_read_back():
+def test_formatted_links_are_sorted_and_parse_back():
     links = parse_pharaoh("10-2 2-10 1p1 2?3", "here")
     assert format_pharaoh(links) == "1p1 2p3 2-10 10-2"
     assert parse_pharaoh(format_pharaoh(links), "here") == links
@@ -45,7 +45,7 @@ def test_formatting_sorts_and_is_read_back():
     assert format_pharaoh(set()) == ""
 
 
-def test_reading_a_file_keeps_one_line_a_pair(tmp_path):
+def test_read_pharaoh_returns_one_entry_per_line(tmp_path):
     path = tmp_path / "gold.align"
     path.write_text("0-0\n\n1p0\n\n", encoding="utf-8")
     assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "", "1p0", ""]
@@ -55,7 +55,7 @@ def test_reading_a_file_keeps_one_line_a_pair(tmp_path):
     assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "1-1"]
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_raise_data_error(tmp_path):
     path = tmp_path / "gold.align"
     with pytest.raises(DataError, match=r"gold\.align: the alignment file cannot be read: No such file"):
         read_pharaoh(path)
@@ -67,7 +67,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_pharaoh(path)
 
 
-def test_attention_over_words_against_a_loop():
+def test_attention_over_words_equals_a_loop():
     rng = np.random.default_rng(1)
     attention = rng.dirichlet(np.ones(6), size=5)
     source, target = [0, 0, 1, 3, 2, -1], [0, 1, 1, 1, -1]
@@ -79,7 +79,7 @@ def test_attention_over_words_against_a_loop():
     np.testing.assert_allclose(attention_over_words(attention, source, target), expected, rtol=1e-12)
 
 
-def test_links_of_words_against_a_loop():
+def test_word_links_equal_a_loop():
     rng = np.random.default_rng(3)
     for _ in range(50):
         attention = rng.dirichlet(np.ones(6), size=5).round(1)  # with equals and zeros
@@ -94,7 +94,7 @@ def test_links_of_words_against_a_loop():
     assert word_links(np.ones((1, 1)), [-1], [0]) == set()
 
 
-def test_words_of_several_symbols_have_no_more_links_for_that():
+def test_words_of_many_tokens_are_not_preferred():
     attention = np.full((4, 5), 0.2) + np.eye(4, 5) * 0.01
     assert word_links(attention, [0, 1, 2, 2, 2], [0, 1, 2, 2]) == {(0, 0), (1, 1), (2, 2)}
 
@@ -107,7 +107,7 @@ def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos():
     assert attention_over_words(np.zeros((1, 1)), [-1], [-1]).shape == (0, 0)
 
 
-def test_each_target_word_is_linked_to_where_it_attends_most():
+def test_links_from_attention_take_the_maximum():
     attention = np.array([[0.1, 0.9, 0.0], [0.4, 0.2, 0.4], [0.0, 0.0, 0.0]])
     assert links_from_attention(attention) == {(1, 0), (0, 1)}
     assert links_from_attention(attention, threshold=0.3) == {(1, 0), (0, 1), (2, 1)}
@@ -116,7 +116,7 @@ def test_each_target_word_is_linked_to_where_it_attends_most():
     assert links_from_attention(np.zeros((0, 0))) == links_from_attention(np.zeros((2, 0))) == set()
 
 
-def test_information_against_a_loop():
+def test_information_equals_a_loop():
     attention = np.random.default_rng(2).dirichlet(np.ones(6), size=5) * 0.9  # local-p's rows sum to less
     expected = 0.0
     for row in attention:
@@ -126,20 +126,27 @@ def test_information_against_a_loop():
     assert attention_information(attention) == pytest.approx(expected)
 
 
-def test_information_is_of_what_tells_rows_apart():
+def test_information_measures_differences_between_rows():
     one = np.zeros((4, 6))
     one[:, 2] = 1
     assert attention_information(one) == attention_information(np.full((4, 6), 1 / 6)) == 0
     assert attention_information(np.eye(4, 6)) == pytest.approx(1)
-    assert attention_information(np.vstack([np.eye(4), np.zeros((1, 4))])) == pytest.approx(1), "a row of zeros looks nowhere"
-    assert attention_information(np.ones((1, 6))) is attention_information(np.ones((6, 1))) is attention_information(np.zeros((0, 0))) is None
+    assert attention_information(np.vstack([np.eye(4), np.zeros((1, 4))])) == pytest.approx(1), (
+        "a row of zeros looks nowhere"
+    )
+    assert (
+        attention_information(np.ones((1, 6)))
+        is attention_information(np.ones((6, 1)))
+        is attention_information(np.zeros((0, 0)))
+        is None
+    )
 
 
 FORWARD: set[Link] = {(0, 0), (1, 1), (2, 1), (4, 4)}
 BACKWARD: set[Link] = {(0, 0), (1, 1), (1, 2), (3, 0), (5, 5)}
 
 
-def test_symmetrisation():
+def test_symmetrisation_methods():
     assert symmetrise(FORWARD, BACKWARD, "intersection") == {(0, 0), (1, 1)}
     assert symmetrise(FORWARD, BACKWARD, "union") == FORWARD | BACKWARD
     # (3, 0) touches (2, 1), once that is in; (4, 4) and (5, 5) touch no link that is.
@@ -169,14 +176,14 @@ def test_grow_diag_final_and_adds_links_of_free_words():
     assert symmetrise(forward, backward, "grow-diag-final-and") == {(0, 0), (5, 3), (4, 6), (7, 7)}
 
 
-def test_unknown_symmetrisation():
+def test_unknown_symmetrisation_raises_config_error():
     with pytest.raises(ConfigError) as caught:
         symmetrise(set(), set(), "grow-daig")
     message = "symmetrisation must be one of intersection, union, grow-diag, grow-diag-final-and"
     assert str(caught.value) == f'{message}; got "grow-daig" (did you mean "grow-diag"?)'
 
 
-def test_the_attention_of_read_words_is_the_row_after():
+def test_attention_of_read_words_is_the_next_row():
     attention = np.arange(12.0).reshape(4, 3)  # three symbols and the end
     assert np.array_equal(token_attention(attention, 3, read=False), attention[:3])
     assert np.array_equal(token_attention(attention, 3, read=True), attention[1:])

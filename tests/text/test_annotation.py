@@ -37,7 +37,7 @@ def both(kind, source, target, known, links, **options):
         ("posall", "▁The <unk> ▁portico ▁in <unk>", "▁Le <at+0> <unk> <at+1> <unk> <at-1> ▁de <at+0> <unk> <at+0>"),
     ],
 )
-def test_the_worked_example_of_the_tutorial(kind, source, target):
+def test_schemes_reproduce_the_tutorial_example(kind, source, target):
     """Of the ACL 2016 tutorial, "Training annotation"; of the copyable model, `portico` is a known word."""
     links = {(0, 0), (2, 1), (1, 2), (3, 3), (4, 4)}
     texts = "The ecotax portico in Buis", "Le portique écotaxe de Buis"
@@ -50,7 +50,7 @@ def test_the_worked_example_of_the_tutorial(kind, source, target):
 
 
 @pytest.mark.parametrize("kind", ANNOTATIONS)
-def test_any_pair_against_plain_loops(kind):
+def test_annotations_equal_loops_for_random_pairs(kind):
     random, words = Random(3), [f"w{n}" for n in range(12)]
     how, source, target = made(kind, " ".join(words[:6]), " ".join(words[:6]), **WINDOWS[kind])
     for _ in range(200):
@@ -119,7 +119,7 @@ PLAIN = {"posunk": plain_posunk, "posall": plain_posall, "copyable": plain_copya
 WINDOWS = {"posunk": {"window": 2}, "posall": {"window": 2}, "copyable": {"numbers": 3}}
 
 
-def test_a_word_is_of_a_word_before_it_is_of_a_mark():
+def test_links_between_words_precede_links_to_punctuation():
     """Links by hand are between words with their punctuation: each symbol of `Bob.` is then linked to each."""
     links = {(j, i) for j in (1, 2) for i in (2, 3)}
     how, read, written = both("posunk", "sees Bob.", "er sieht Bob.", ("sees a.", "er sieht a."), links)
@@ -127,19 +127,23 @@ def test_a_word_is_of_a_word_before_it_is_of_a_mark():
 
 
 @pytest.mark.parametrize("kind", ANNOTATIONS)
-def test_no_text_yields_its_symbols(kind, tmp_path):
+def test_raw_text_never_produces_annotation_tokens(kind, tmp_path):
     _, source, target = made(kind, "a b", "a b")
     for side, name in ((source, "source"), (target, "target")):
         told = " ".join([*side.annotation_ids, "<unk>", "<unk+1>", "<at?>"])
         assert not set(side.ids([told])[0]) & set(side.annotation_ids.values())
         side.save(tmp_path / name)
         again = Tokenizer.load(tmp_path / name)
-        assert again.annotation_ids == side.annotation_ids and again.unknown_ids == side.unknown_ids and len(again) == len(side)
+        assert (
+            again.annotation_ids == side.annotation_ids
+            and again.unknown_ids == side.unknown_ids
+            and len(again) == len(side)
+        )
     assert made("posunk", "a", "a")[2].unknown_ids == {1, *range(5, 21)}, "15 distances, and nothing"
 
 
 @pytest.mark.parametrize("kind", ANNOTATIONS)
-def test_what_a_model_may_write_is_read_without_a_fault(kind):
+def test_arbitrary_model_output_is_read(kind):
     how, source, target = made(kind, "a b", "a b")
     random, [read] = Random(5), map(how.annotate_source, source.segment(["a X b"]))
     for _ in range(300):

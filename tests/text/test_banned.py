@@ -50,12 +50,12 @@ def holds(text, phrases):
         ("", False),
     ],
 )
-def test_it_is_words_and_letter_for_letter(text, held):
+def test_phrases_match_whole_words_exactly(text, held):
     phrases = ["Hund", "rotes Auto!", "...", "Grüße"]
     assert BannedPhrases(phrases).occurs_in(text) == holds(text, phrases) == held
 
 
-def test_it_is_a_plain_look_at_every_place():
+def test_automaton_equals_naive_search():
     draw = np.random.default_rng(2)
     letters, hits = list("ab .ä"), 0
     for _ in range(60):
@@ -70,7 +70,7 @@ def test_it_is_a_plain_look_at_every_place():
     assert 200 < hits < 1600
 
 
-def test_symbols_are_followed_as_their_text():
+def test_token_automaton_equals_character_automaton():
     """Symbols of whole words, parts of them, single bytes and nothing."""
     draw = np.random.default_rng(3)
     spellings = [b"", b" ", b"a", b" a", b"ab", b" b", "ä".encode(), b".", b"b a", "–".encode()]
@@ -91,12 +91,12 @@ def test_symbols_are_followed_as_their_text():
 
 
 @pytest.mark.parametrize("phrases", [[], ["a", " "], [""]])
-def test_nothing_is_no_phrase(phrases):
+def test_empty_phrases_are_rejected(phrases):
     with pytest.raises(RnnsearchError, match="banned must be phrases that are not empty; got"):
         BannedPhrases(phrases)
 
 
-def test_what_goes_on_with_a_word_is_told_by_the_next_symbol(tokenizer):
+def test_continues_word_depends_on_the_first_character(tokenizer):
     spellings, asked = tokenizer.token_bytes(), 0
     for tail in ("", "s", "üren", ".", "-x", " x", "’s", "_", "5", "n's", "\u0308", "!", "日本", " 日本", "ไทย"):
         [term], [ids] = tokenizer.ids(["Bank"]), tokenizer.ids([f"Bank{tail}"])

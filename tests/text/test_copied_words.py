@@ -34,7 +34,7 @@ def translated(source, target, places, aligned):
     return make_translation(source, found, hypothesis, False, aligned)
 
 
-def test_the_aligners_links_give_way():
+def test_copies_replace_other_links():
     wrong = Links(((0, 0), (1, 1), (1, 3), (3, 3)), ((0, 0), (1, 1), (1, 3), (3, 3), (4, 4)))
     one = translated("now Zorro sees Bob.", "jetzt Xo sieht Yo.", [1, 3], wrong)
     assert one.text == "jetzt Zorro sieht Bob."
@@ -42,14 +42,14 @@ def test_the_aligners_links_give_way():
     assert one.token_alignment == ((0, 0), (1, 1), (3, 3), (4, 4))
 
 
-def test_words_change_places_and_stand_twice():
+def test_copies_may_be_reordered_and_repeated():
     one = translated("Zorro sees Bob", "Xo sieht Yo , Zo", [2, 0, 2], Links(((0, 0), (1, 1), (2, 2))))
     assert one.text == "Bob sieht Zorro , Bob"
     assert one.alignment == ((0, 2), (1, 1), (2, 0), (2, 4))
 
 
 @pytest.mark.parametrize("by", ["dictionary", "spelled"])
-def test_other_words_are_the_aligners(by):
+def test_only_copies_change_links(by):
     one = translated("now Zorro", "jetzt Xo", [1], Links(((0, 1), (1, 0))))
     target = replace(one.by_attention.target, replaced=tuple(replace(r, by=by) for r in one.replaced))
     links = ((0, 1), (1, 0))

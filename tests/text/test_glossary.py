@@ -23,7 +23,7 @@ ENTRIES = {"dog": "Hund", "hot dog": "Wiener", "C++": "C++", "New York": "New Yo
         ("", []),
     ],
 )
-def test_terms_are_whole_words_the_longest_first(text, found):
+def test_longest_whole_word_terms_match(text, found):
     assert list(Glossary(ENTRIES).terms(text)) == found
 
 
@@ -31,7 +31,7 @@ def test_an_empty_glossary_finds_nothing():
     assert Glossary({}).terms("a dog") == ()
 
 
-def test_of_two_as_long_the_one_as_it_stands_and_of_others_the_longest():
+def test_exact_case_wins_ties_and_longer_terms_win():
     glossary = Glossary(
         {"Big dog": "as it stands", "big dog": "lower", "big dog house": "longest", "dog": "dog", " ": "x"}
     )
@@ -41,7 +41,7 @@ def test_of_two_as_long_the_one_as_it_stands_and_of_others_the_longest():
     assert glossary.terms("big dogs, big dog") == ("lower",)
 
 
-def test_long_terms_that_nearly_stand_take_time_linear_in_their_length():
+def test_near_matches_of_long_terms_take_linear_time():
     """Each of so many sizes was tried at each word, and read to its end: 100 words took ten times the time of 25."""
 
     def ratio() -> float:

@@ -40,12 +40,12 @@ def tokenizer(request):
 
 
 @pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
-def test_a_text_says_what_its_terms_are_to_be(text, told):
+def test_terms_are_inserted_with_marks(text, told):
     assert insert_terms(text, GLOSSARY.matches(text)) == told
 
 
 @pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
-def test_symbols_lie_over_the_text_as_it_was(text, told, tokenizer):
+def test_offsets_refer_to_the_original_text(text, told, tokenizer):
     [segmented] = tokenizer.segment([told])
     found = restore_offsets(segmented)
     assert found.text == text and len(found.offsets) == len(found.ids) == len(found.tokens)
@@ -66,12 +66,12 @@ def test_symbols_lie_over_the_text_as_it_was(text, told, tokenizer):
         assert over["red ball"] > 0
 
 
-def test_a_text_without_terms_is_the_same(tokenizer):
+def test_text_without_terms_is_unchanged(tokenizer):
     [plain, odd] = tokenizer.segment(["A dog.", "a \x01 b \x03\x02"])
     assert restore_offsets(plain) is plain and restore_offsets(odd) is odd
 
 
-def test_words_are_the_same_symbols_beside_a_term(tokenizer):
+def test_words_next_to_a_term_keep_their_tokens(tokenizer):
     [plain, told] = tokenizer.segment([SENTENCES[0], TOLD[0]])
     [terms] = tokenizer.segment(["red ball dog"])
     assert not Counter(plain.tokens) - Counter(restore_offsets(told).tokens) - Counter(terms.tokens), "but of the terms"
@@ -90,12 +90,12 @@ def test_words_are_the_same_symbols_beside_a_term(tokenizer):
         ("Hund", "", False, False),
     ],
 )
-def test_whether_a_term_stands_in_a_text(term, text, stands, exactly):
+def test_contains_term_accepts_inflected_forms(term, text, stands, exactly):
     assert contains_term(term_words(term), term_words(text)) == stands
     assert contains_term(term_words(term), term_words(text), exact=True) == exactly
 
 
-def test_training_draws_terms_that_stand_in_both_languages(tokenizer):
+def test_training_samples_terms_that_occur_in_both_languages(tokenizer):
     target = train_bpe(["der Hund und roten Ball Bälle sehen"], 300, 1)
     entries = {"dog": ["Katze", "Hund", "Hündin"], "red ball": ["roter Ball"], "and": ["oder"]}
     drawing = InlineTerms(entries, tokenizer, target, rate=0.5)

@@ -7,7 +7,7 @@ from rnnsearch.text.languages import base_language, detect, language_name
 ALL = ["en", "de", "fr", "es", "ru", "el", "he", "zh", "ja", "ko", "pt-BR"]
 
 
-def test_names():
+def test_language_names_include_variants():
     assert language_name("de") == "German"
     assert language_name("pt-BR") == "Portuguese (BR)"
     assert language_name("xx") == "xx"
@@ -30,13 +30,13 @@ def test_names():
         ("O gato não está em casa.", "pt-BR"),
     ],
 )
-def test_detect(text, code):
+def test_detect_ranks_the_language_first(text, code):
     ranked = detect(text, ALL)
     assert ranked[0][0] == code
     assert sum(share for _, share in ranked) == pytest.approx(1.0)
     assert sorted(name for name, _ in ranked) == sorted(ALL)
 
 
-def test_a_text_without_letters_says_nothing():
+def test_text_without_letters_gives_uniform_probabilities():
     assert detect("123 !?", ["de", "en"]) == [("de", 0.5), ("en", 0.5)]
     assert detect("", ["de"]) == [("de", 1.0)]

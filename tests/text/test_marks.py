@@ -61,7 +61,7 @@ def diagonal(text: str) -> list[tuple[int, int]]:
         ("<b>all</b>", "", "", "<b></b>"),
     ],
 )
-def test_marks_come_to_stand_around_what_is_linked(source, target, linked, expected):
+def test_marks_surround_linked_words(source, target, linked, expected):
     assert MarkedText(source).place(target, links(linked)) == expected
 
 
@@ -75,7 +75,7 @@ def test_marks_come_to_stand_around_what_is_linked(source, target, linked, expec
         ("numbers", "In 2019, 21,000.5 men at 10:30; 5.", ["2019", "21,000.5", "10:30", "5"]),
     ],
 )
-def test_what_is_protected(name, text, kept):
+def test_protected_types_are_detected(name, text, kept):
     marked = MarkedText(text, tags=False, protect=[name])
     assert [mark.content for mark in marked.marks] == kept
     assert marked.text == text
@@ -92,11 +92,11 @@ def test_what_is_protected(name, text, kept):
         ("", "", "21,000"),
     ],
 )
-def test_what_is_protected_comes_out_letter_for_letter(target, linked, expected):
+def test_protected_text_is_unchanged(target, linked, expected):
     assert MarkedText("There were 21,000 dogs", False, ["numbers"]).place(target, links(linked)) == expected
 
 
-def test_a_protected_stretch_stays_in_its_element():
+def test_protected_text_stays_in_its_element():
     marked = MarkedText("Pay <b>no 20 &lt; 30 <i>EUR</i></b> in 2019", protect=PROTECTED)
     target = "Zahl 2019 keine 21 < 30 EUR"
     found = marked.place(target, links("0-0 1-2 2-3 3-4 4-5 5-6 7-1"))
@@ -124,7 +124,7 @@ def test_a_protected_stretch_stays_in_its_element():
         ("Ten dogs, 3 cats", "10 Hunde, drei Katzen", "0-0 1-1 2-2 3-3", "10 Hunde, 3 Katzen"),
     ],
 )
-def test_a_protected_stretch_takes_the_place_of_what_the_model_made_of_it(source, target, linked, expected):
+def test_protected_text_replaces_its_altered_form(source, target, linked, expected):
     assert MarkedText(source, False, PROTECTED).place(target, links(linked)) == expected
 
 
@@ -168,7 +168,7 @@ def kinds(text):
 
 
 @pytest.mark.parametrize("alter", [other_case, other_separators, one_character])
-def test_of_altered_stretches_nothing_stays_and_nothing_else_goes(alter):
+def test_altered_text_is_replaced_completely(alter):
     draw, asked = random.Random(8), 0
     while asked < 1000:
         source, target, expected, tokens = [], [], [], []
@@ -189,7 +189,7 @@ def test_of_altered_stretches_nothing_stays_and_nothing_else_goes(alter):
             assert found == " ".join(expected), (source, target)
 
 
-def test_whatever_the_links_what_is_protected_comes_out_as_often_as_in_the_source():
+def test_protected_text_occurs_as_often_as_in_the_source():
     draw = random.Random(9)
     for _ in range(2000):
         tokens = draw.choices(KEPT, k=draw.randrange(1, 5))
@@ -235,7 +235,7 @@ def nests(text: str) -> bool:
     return not opened
 
 
-def test_with_each_word_linked_to_itself_the_text_comes_back():
+def test_identity_links_restore_the_source():
     draw = random.Random(5)
     for _ in range(500):
         source = re.sub(r'<x id="\d+"/>', "", nested(draw)).replace(",", "").replace("&amp;", "")
@@ -249,7 +249,7 @@ def closer(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def test_whatever_the_links_all_tags_come_out_nested_around_the_same_words():
+def test_tags_stay_nested_for_any_links():
     draw = random.Random(6)
     for _ in range(2000):
         source = nested(draw)
@@ -269,7 +269,7 @@ def test_whatever_the_links_all_tags_come_out_nested_around_the_same_words():
         assert html.unescape(TAG.sub("", found)).split() == target.split(), (source, found)
 
 
-def test_nonsense_fails_on_nothing_and_loses_no_tag():
+def test_malformed_markup_keeps_all_tags():
     draw = random.Random(7)
     pieces = [
         "<b>",
@@ -295,19 +295,19 @@ def test_nonsense_fails_on_nothing_and_loses_no_tag():
         assert Counter(tags(found)) == Counter(tags(source)), (source, found)
 
 
-def test_elements_may_be_nested_as_deep_as_anybody_likes():
+def test_deep_nesting_is_accepted():
     for source in ("<b>" * 500 + "x" + "</b>" * 500, "<b>a " * 500 + "</b>" * 500, "<i>" * 300 + "<b>x</b>"):
         marked = MarkedText(source)
         found = marked.place(marked.text, diagonal(marked.text))
         assert Counter(tags(found)) == Counter(tags(source))
 
 
-def test_what_holds_nothing_to_translate_is_itself():
+def test_untranslatable_text_is_unchanged():
     for source in ("<x/> <b></b>", " <code>a</code>  21", "&nbsp;<br>", ""):
         marked = MarkedText(source, protect=["numbers"])
         assert marked.text == ""
         assert marked.place("", []) == source
 
 
-def test_a_text_without_marks_is_itself():
+def test_text_without_marks_is_unchanged():
     assert MarkedText("a < b & c", tags=False).place("x < y & z", []) == "x < y & z"

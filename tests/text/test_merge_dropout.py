@@ -10,14 +10,14 @@ from rnnsearch.text.subwords import MIN_VOCABULARY, train_bpe
 from rnnsearch.text.tokenizer import BYTE_TOKENS
 
 
-def test_without_dropout_it_is_the_tokenizer(bpe, lines, odd):
+def test_zero_dropout_equals_tokenizer(bpe, lines, odd):
     segment = MergeDropout(bpe, 0.0)
     for ids in bpe.ids(lines + odd):
         assert segment(ids, Random(0)) == ids
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.999])
-def test_the_text_stays_the_same(bpe, lines, odd, dropout):
+def test_text_is_preserved(bpe, lines, odd, dropout):
     segment = MergeDropout(bpe, dropout)
     changed = 0
     for number, ids in enumerate(bpe.ids(lines + odd)):
@@ -27,7 +27,7 @@ def test_the_text_stays_the_same(bpe, lines, odd, dropout):
     assert changed > len(lines) / 2
 
 
-def test_rare_symbols_never_come_back(bpe, parted, lines):
+def test_rare_tokens_are_never_produced(bpe, parted, lines):
     drawn = MergeDropout(parted, 0.1)
     kept = {id for ids in parted.ids(lines) for id in ids}
     rare = {id for ids in bpe.ids(lines) for id in ids} - kept
@@ -38,14 +38,14 @@ def test_rare_symbols_never_come_back(bpe, parted, lines):
     assert [MergeDropout(parted, 0.0)(ids, Random(1)) for ids in parted.ids(lines)] == parted.ids(lines)
 
 
-def test_all_merges_dropped_leave_characters_and_bytes(bpe):
+def test_full_dropout_gives_characters_and_bytes(bpe):
     [ids] = bpe.ids(["A man sits on a bench 🙂"])
     drawn = MergeDropout(bpe, 1.0)(ids, Random(0))
     assert [bpe.token(id) for id in drawn[:5]] == ["▁", "A", "▁", "m", "a"]
     assert all(len(bpe.token(id)) == 1 or bpe.token(id) in BYTE_TOKENS for id in drawn)
 
 
-def test_segmentations_come_as_often_as_the_algorithm_says():
+def test_segmentations_have_the_expected_frequencies():
     """Of `abc` with merges ab, bc, ab+c: each merge that stays possible is applied with probability 1 - p."""
     merges = {(0, 1): (0, 3), (1, 2): (1, 4), (3, 2): (2, 5)}
     random, p, n = Random(1), 0.3, 20_000
@@ -66,7 +66,7 @@ def test_no_merge_crosses_a_piece():
         assert not any("." in symbol and len(symbol) > 1 for symbol in symbols), symbols
 
 
-def test_a_piece_too_long_to_be_drawn_in_time_keeps_its_symbols(bpe):
+def test_long_pieces_keep_their_tokens(bpe):
     [ids] = bpe.ids(["man " + "bench" * MAX_PIECE_LENGTH + " man"])
     drawn = MergeDropout(bpe, 0.9)(ids, Random(3))
     assert bpe.join(drawn) == bpe.join(ids)

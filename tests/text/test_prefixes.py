@@ -21,7 +21,7 @@ def spellings_of(tokenizer: Tokenizer, prefix: Prefix, draw: random.Random) -> l
     return ids
 
 
-def test_whatever_is_spelled_begins_with_the_prefix(tokenizer, odd):
+def test_continuations_start_with_the_prefix(tokenizer, odd):
     """Any way through the symbols allowed, whatever the text: an unknown word stands as the user wrote it."""
     draw = random.Random(3)
     prefixes = PrefixReader(tokenizer)
@@ -33,7 +33,7 @@ def test_whatever_is_spelled_begins_with_the_prefix(tokenizer, odd):
                 assert tokenizer.join_with_offsets(ids, prefix.unknown).text.startswith(text[:cut]), text[:cut]
 
 
-def test_a_last_word_can_become_another(bpe):
+def test_last_word_may_be_completed_differently(bpe):
     prefix = PrefixReader(bpe).read("Ein Mann si")
     assert bpe.join_with_offsets(prefix.ids).text == "Ein Mann"
     assert len(prefix.continuations) == len(" si")
@@ -45,13 +45,13 @@ def test_a_last_word_can_become_another(bpe):
     assert prefix.unknown == {}
 
 
-def test_a_space_at_the_end_ends_the_word(bpe):
+def test_trailing_space_ends_the_word(bpe):
     prefix = PrefixReader(bpe).read("Ein Mann ")
     assert bpe.join_with_offsets(prefix.ids).text == "Ein Mann"
     assert all(bpe.token_bytes()[id].startswith(b" ") for id in prefix.continuations[0])
 
 
-def test_unknown_words_are_kept_as_they_are(words):
+def test_unknown_words_keep_their_text(words):
     prefix = PrefixReader(words).read("Ein Zebra sitz")
     assert prefix.ids[1] == UNK
     assert prefix.unknown == {1: " Zebra"}
@@ -61,19 +61,22 @@ def test_unknown_words_are_kept_as_they_are(words):
     assert words.join_with_offsets(whole.ids, whole.unknown).text == "Ein Zebr"
 
 
-def test_a_long_word_is_forced_but_for_its_end(bpe):
+def test_only_the_end_of_a_long_word_is_open(bpe):
     text = "日本語の文です。これは" * 10
     prefix = PrefixReader(bpe).read(text)
     assert len(prefix.ids) == len(bpe.ids([text])[0]) - MAX_OPEN_TOKENS
 
 
-def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer):
+def test_empty_prefix_and_invalid_unicode(tokenizer):
     assert PrefixReader(tokenizer).read("") == ("", (), (), {})
     with pytest.raises(DataError, match="must be valid Unicode"):
         PrefixReader(tokenizer).read("a \ud800")
 
 
-def test_after_a_space_may_come_what_stands_for_any_word(words):
+def test_unknown_word_may_follow_a_space(words):
     told = PrefixReader(words).read("Ein Mann ")
-    assert told.continuations[-1][-1] == UNK and UNK not in PrefixReader(words, char_decoding=True).read("Ein Mann ").continuations[-1]
+    assert (
+        told.continuations[-1][-1] == UNK
+        and UNK not in PrefixReader(words, char_decoding=True).read("Ein Mann ").continuations[-1]
+    )
     assert all(UNK not in some for some in PrefixReader(words).read("Ein Mann s").continuations)

@@ -35,7 +35,7 @@ def split(text: str, language: str | None = "en") -> list[str]:
         ("Yahoo! is a company.", ["Yahoo! is a company."]),
     ],
 )
-def test_english(text, expected):
+def test_english_sentences(text, expected):
     assert split(text) == expected
 
 
@@ -59,7 +59,7 @@ def test_other_scripts(text, expected):
     assert split(text, None) == expected
 
 
-def test_rejoin_keeps_what_lay_between():
+def test_rejoin_keeps_text_between_sentences():
     text = "  A man.  Two dogs.\r\n\r\n\tThe end\n\n"
     spans = sentence_spans(text, "en")
     joined, placed = rejoin(text, spans, ["Ein Mann.", "Zwei Hunde.", "Ende"], "de")
@@ -67,14 +67,14 @@ def test_rejoin_keeps_what_lay_between():
     assert [joined[a:b] for a, b in placed] == ["Ein Mann.", "Zwei Hunde.", "Ende"]
 
 
-def test_sentences_without_space_between_get_one_where_the_target_has_spaces():
+def test_rejoin_adds_spaces_for_target_languages_with_spaces():
     text = "你好。你是谁？"
     spans = sentence_spans(text, "zh")
     assert rejoin(text, spans, ["Hello.", "Who?"], "en") == ("Hello. Who?", [(0, 6), (7, 11)])
     assert rejoin(text, spans, ["もし。", "誰？"], "ja")[0] == "もし。誰？"
 
 
-def test_spans_and_gaps_are_the_text():
+def test_spans_and_gaps_cover_the_text():
     """Whatever the text: spans rise, hold no white space at their ends, and nothing but white space lies between."""
     draw = random.Random(1)
     pieces = ["A", "b", ". ", "! ", "? ", "...", "\n", "\r\n", " ", "\u2028", "。", '"', "Dr. ", "3. ", "z.B. ", ")",

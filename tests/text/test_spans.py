@@ -3,7 +3,7 @@
 from rnnsearch.text.alignments import NO_WORD, drop_punctuation, word_of_token, word_spans, words
 
 
-def test_words_are_what_white_space_separates():
+def test_words_are_separated_by_white_space():
     assert word_spans("A man,  sits.") == [(0, 1), (2, 6), (8, 13)]
     assert word_spans("\ta\t🙂b ") == [(1, 2), (3, 5)]
     assert word_spans("") == word_spans("  ") == []
@@ -15,12 +15,12 @@ def test_only_ascii_white_space_separates():
     assert words("10\u00a0000 quoi\u202f? 日本\u3000語") == ["10\u00a0000", "quoi\u202f?", "日本\u3000語"]
 
 
-def test_spans_cut_out_the_words(odd):
+def test_spans_select_the_words(odd):
     for text in odd:
         assert [text[a:b] for a, b in word_spans(text)] == words(text)
 
 
-def test_symbols_lie_in_the_words_that_hold_them(bpe):
+def test_tokens_are_assigned_to_their_words(bpe):
     (segmented,) = bpe.segment(["The women  sit… 🙂!"])
     found = word_of_token(segmented.text, segmented.offsets)
     parts: dict[int, str] = {}
@@ -30,7 +30,7 @@ def test_symbols_lie_in_the_words_that_hold_them(bpe):
     assert parts == {0: "▁The", 1: "▁women", NO_WORD: "▁", 2: "▁sit…", 3: f"▁{smile}!"}
 
 
-def test_every_word_has_a_symbol(tokenizer, odd):
+def test_every_word_has_a_token(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         found = word_of_token(segmented.text, segmented.offsets)
         assert len(found) == len(segmented.ids)
@@ -40,14 +40,14 @@ def test_every_word_has_a_symbol(tokenizer, odd):
                 assert segmented.text[start:end].strip(" \t\n\r\f\v") == ""
 
 
-def test_symbols_of_white_space_lie_in_no_word():
+def test_white_space_tokens_have_no_word():
     assert word_of_token("a  b ", [(0, 1), (2, 2), (3, 4), (5, 5)]) == [0, NO_WORD, 1, NO_WORD]
     assert word_of_token("a\tb", [(0, 1), (1, 2), (2, 3)]) == [0, NO_WORD, 1]
     assert word_of_token("\t?", [(0, 0), (0, 2)]) == [NO_WORD, 0]
     assert word_of_token("", []) == []
 
 
-def test_punctuation_is_apart_from_its_word():
+def test_punctuation_tokens_have_no_word():
     text = "(grass). ... d'eau 5%!"
     offsets = [(0, 1), (0, 6), (6, 8), (8, 12), (12, 14), (14, 15), (15, 18), (18, 20), (20, 21), (21, 22)]
     assert word_of_token(text, offsets) == [0, 0, 0, 1, 2, 2, 2, 3, 3, 3]

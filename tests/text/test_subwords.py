@@ -31,12 +31,12 @@ sys.stdout.write(train_bpe(lines, 450, 1).fingerprint())
 """
 
 
-def test_frequent_words_become_one_symbol():
+def test_frequent_words_become_one_token():
     tokenizer = train_bpe(["the bench", "the man"] * 20, MIN_VOCABULARY + 30, 2)
     assert tokenizer.segment(["the bench"])[0].tokens == ["▁the", "▁bench"]
 
 
-def test_characters_are_bpe_without_merges():
+def test_character_tokenizer_has_no_merges():
     lines = ["the bench – the man", "größer"] * 3
     tokenizer = train_characters(lines, MIN_VOCABULARY + 30, 2)
     assert tokenizer.segment(["the – ß"])[0].tokens == list("▁the▁–▁ß")
@@ -50,7 +50,7 @@ def test_characters_are_bpe_without_merges():
         train_characters(["a b"], 400, 9)
 
 
-def test_merges_are_those_of_the_counts():
+def test_merges_follow_pair_counts():
     """Against the algorithm as the paper gives it, on one text without ties."""
     words = Counter({"abab": 8, "abc": 4, "cab": 3})
     tokenizer = train_bpe([" ".join(w for w, n in words.items() for _ in range(n))], MIN_VOCABULARY + 4, 1)
@@ -74,7 +74,7 @@ def test_merges_are_those_of_the_counts():
     assert tokenizer.tokens()[-4:] == merged
 
 
-def test_the_tutorials_example():
+def test_merges_match_the_tutorial_example():
     """5 low, 2 lower, 6 newest, 3 widest (Luong, Cho & Manning 2016): `es` and `est` are seen 9 times and come first;
     then what makes `low`, seen 7 times, of which the tutorial shows `lo`. Here its space is a part of it."""
     words = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
@@ -92,7 +92,7 @@ def apart(symbol, allowed, pairs):
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 5, 100])
-def test_symbols_that_are_rare_on_a_side_are_taken_apart_there(lines, odd, least):
+def test_rare_tokens_of_a_language_are_split(lines, odd, least):
     joint = train_bpe(lines, 400, 2)
     own = lines[:2] * 2 + lines[4:5]
     side = without_rare(joint, count_chunks(own), least)
@@ -115,7 +115,7 @@ def test_symbols_that_are_rare_on_a_side_are_taken_apart_there(lines, odd, least
         assert not used & pairs.keys(), "no symbol is left that was merged"
 
 
-def test_a_small_corpus_wants_few_symbols():
+def test_default_size_is_smaller_for_small_corpora():
     small, large = Counter({"abcde": 70_000}), Counter({"abcde": 100_000})
     assert default_vocabulary_size([small]) == default_vocabulary_size([small, small]) == SMALL_CORPUS_VOCABULARY
     assert default_vocabulary_size([large]) == default_vocabulary_size([small, large]) == DEFAULT_VOCABULARY
@@ -129,7 +129,7 @@ def test_no_merge_crosses_words_or_punctuation():
     assert all(s.removeprefix("▁").isalpha() or s in ("'t", '▁"') for s in learned)
 
 
-def test_merges_do_not_reach_over_rare_characters():
+def test_no_merge_crosses_rare_characters():
     tokenizer = train_bpe(["aéb"] * 10 + ["-ä-ö-ü-ß"] * 99, MIN_VOCABULARY + 8, 1)
     symbols = tokenizer.tokens()
     assert {"ä", "ö", "ü", "ß", "▁-", "▁a"} <= set(symbols)
@@ -137,7 +137,7 @@ def test_merges_do_not_reach_over_rare_characters():
     assert tokenizer.join(tokenizer.ids(["aéb"])[0]) == "aéb"
 
 
-def test_size_and_no_dead_bytes(lines):
+def test_vocabulary_has_requested_size_without_unused_bytes(lines):
     bpe = train_bpe(lines, 340, 2)
     symbols = bpe.tokens()
     assert len(bpe) == 340
@@ -147,7 +147,7 @@ def test_size_and_no_dead_bytes(lines):
     assert {"<0x80>", "<0xC2>", "<0xF4>"} <= set(symbols)
 
 
-def test_size_is_never_passed():
+def test_size_is_never_exceeded():
     lines = ["".join(chr(0x4E00 + i) for i in range(2000))]
     for size in (MIN_VOCABULARY + 2, 300, 1000):
         tokenizer = train_bpe(lines, size, 1)
@@ -155,18 +155,18 @@ def test_size_is_never_passed():
         assert tokenizer.join(tokenizer.ids(lines)[0]) == lines[0]
 
 
-def test_rare_characters_are_spelled_in_bytes():
+def test_rare_characters_become_bytes():
     tokenizer = train_bpe(["ä ä ö"], 400, 2)
     assert tokenizer.segment(["ä"])[0].tokens == ["▁ä"]
     assert tokenizer.segment(["ö"])[0].tokens == ["▁", "<0xC3>", "<0xB6>"]
 
 
-def test_line_order_and_iterators_do_not_matter(lines):
+def test_training_ignores_line_order_and_accepts_iterators(lines):
     first = train_bpe(lines, 400, 1).fingerprint()
     assert train_bpe(iter(lines[::-1]), 400, 1).fingerprint() == first
 
 
-def test_the_same_in_every_process_and_with_any_number_of_threads():
+def test_training_is_deterministic_across_processes_and_threads():
     """Many ties: equally frequent pairs, more equally rare characters than there is room for."""
     found = set()
     for parallel, threads, seed in (("true", "2", "1"), ("true", "3", "2"), ("false", "1", "3")):
@@ -182,13 +182,13 @@ def test_the_same_in_every_process_and_with_any_number_of_threads():
     assert len(found) == 1
 
 
-def test_too_small_a_vocabulary_is_refused():
-    message = rf"^text\.vocabulary: must be at least {MIN_VOCABULARY + 2} \(a symbol a byte\); got 100$"
+def test_too_small_vocabulary_raises_config_error():
+    message = rf"^text\.vocabulary: must be at least {MIN_VOCABULARY + 2} \(one token per byte\); got 100$"
     with pytest.raises(ConfigError, match=message):
         train_bpe(["a"], 100, 1)
 
 
-def test_a_text_without_symbols_is_refused():
+def test_text_without_frequent_characters_raises_data_error():
     with pytest.raises(DataError, match="must hold characters seen 1 times or more; got none"):
         train_bpe(["", ""], 400, 1)
     with pytest.raises(DataError, match="3 times"):

@@ -14,33 +14,33 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, SPACE_MARKER, SPECIALS, UNK
 
 
-def test_special_ids(tokenizer):
+def test_special_tokens_come_first(tokenizer):
     assert tuple(tokenizer.token(id) for id in (PAD, UNK, BOS, EOS)) == SPECIALS
     assert tokenizer.tokens()[:4] == list(SPECIALS)
     assert len(tokenizer) == len(tokenizer.tokens()) == len(set(tokenizer.tokens()))
 
 
-def test_joining_inverts_the_training_text(tokenizer, lines):
+def test_join_inverts_ids_of_training_text(tokenizer, lines):
     ids = tokenizer.ids(lines)
     assert not any(UNK in one for one in ids)
     assert [tokenizer.join(one) for one in ids] == lines
 
 
 @pytest.mark.parametrize("kind", ["bpe", "parted", "unigram", "parted_unigram"])
-def test_bpe_inverts_every_text(kind, request, odd):
+def test_join_inverts_ids_for_bpe(kind, request, odd):
     bpe = request.getfixturevalue(kind)
     for text, ids in zip(odd, bpe.ids(odd), strict=True):
         assert bpe.join(ids) == text
         assert not set(ids) & {PAD, UNK, BOS, EOS}
 
 
-def test_words_invert_every_text_without_unknown_words(words, odd):
-    known = [s for s in words.segment(odd) if not s.unknown]
+def test_join_inverts_ids_of_known_words(words, odd):
+    known = [s for s in words.segment(odd) if not s.has_unknown]
     assert known
     assert all(words.join(s.ids) == s.text for s in known)
 
 
-def test_unknown_words_are_kept_to_the_letter(words, odd):
+def test_texts_of_unknown_words_are_exact(words, odd):
     found = words.segment(odd)
     assert any(len(s.spelled_ids.unknown) > 1 for s in found)
     for s in found:
@@ -49,11 +49,11 @@ def test_unknown_words_are_kept_to_the_letter(words, odd):
         assert words.join_with_offsets(s.ids, dict(zip(places, s.spelled_ids.unknown, strict=True))).text == s.text
 
 
-def test_raw_text_yields_no_special_but_unk(tokenizer, odd):
+def test_raw_text_produces_no_special_token_but_unk(tokenizer, odd):
     assert not any({PAD, BOS, EOS} & set(ids) for ids in tokenizer.ids(odd))
 
 
-def test_specials_seen_in_training_stay_plain_text():
+def test_special_names_in_training_text_stay_plain_text():
     from rnnsearch.text.subwords import train_bpe
     from rnnsearch.text.words import train_words
 
@@ -78,14 +78,14 @@ def covered(segmented: Segmented) -> str:
     return "".join(segmented.text[i] for i in sorted({i for a, b in segmented.offsets for i in range(a, b)}))
 
 
-def test_offsets_cover_all_but_spaces_in_order(tokenizer, odd):
+def test_offsets_cover_the_text_except_spaces(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         assert covered(segmented) == segmented.text.replace(" ", "")
         assert segmented.offsets == sorted(segmented.offsets)
         assert all(0 <= a <= b <= len(segmented.text) for a, b in segmented.offsets)
 
 
-def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer, odd):
+def test_offsets_select_the_text_of_tokens(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         if SPACE_MARKER in segmented.text:
             continue
@@ -95,7 +95,7 @@ def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer, odd):
 
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
-def test_separators_are_no_white_space(words, separator):
+def test_control_separators_are_not_white_space(words, separator):
     """To the pattern of words; Python has it otherwise."""
     [segmented] = words.segment([f"{separator}a bench"])
     assert segmented.texts[:2] == [separator, "a"]
@@ -110,15 +110,15 @@ def test_bytes_of_a_character_share_its_offsets(bpe):
     assert segmented.offsets.count((4, 5)) == 3
 
 
-def test_unknown_words_that_search_did_not_reach_are_left_out(words):
+def test_unknown_words_behind_the_last_id_are_ignored(words):
     known = words.ids(["the cat"])[0]
     assert words.join_with_offsets(known, {1: " ☃", 2: " ☂"}).text == "the ☃"
     assert words.join_with_offsets([], {0: "☃"}).text == ""
 
 
-def test_unknown_words_are_shown_and_located(words):
+def test_unknown_words_have_offsets(words):
     (segmented,) = words.segment(["A zebra sits on a bench."])
-    assert segmented.unknown
+    assert segmented.has_unknown
     assert segmented.tokens == ["▁A", "<unk>", "▁sits", "▁on", "▁a", "▁bench", "."]
     assert segmented.offsets[1] == (2, 7)
     assert words.join(segmented.ids) == "A <unk> sits on a bench."
@@ -128,39 +128,39 @@ def test_unknown_words_are_shown_and_located(words):
     assert words.join(first.ids) == "<unk> sit"
 
 
-def test_joining_drops_specials(tokenizer):
+def test_join_drops_special_tokens(tokenizer):
     (ids,) = tokenizer.ids(["A man sits."])
     assert tokenizer.join([BOS, *ids, EOS, PAD, PAD]) == "A man sits."
 
 
-def test_joining_bytes_that_are_no_text(bpe):
+def test_join_replaces_invalid_utf8(bpe):
     byte = bpe.tokens().index("<0xF0>")
     (ids,) = bpe.ids(["A man"])
     assert bpe.join([*ids, byte]) == "A man\ufffd"
 
 
-def test_empty_text_and_no_texts(tokenizer):
+def test_empty_inputs(tokenizer):
     assert tokenizer.ids([""]) == [[]]
     assert tokenizer.ids([]) == []
     assert tokenizer.segment([""]) == [Segmented("", [], [], [])]
     assert tokenizer.join([]) == ""
 
 
-def test_lone_surrogate_is_refused(tokenizer):
+def test_lone_surrogate_raises_data_error(tokenizer):
     with pytest.raises(DataError, match=r"must be valid Unicode; got a lone surrogate in 'b\\ud800'"):
         tokenizer.ids(["a", "b\ud800"])
     with pytest.raises(DataError, match="lone surrogate"):
         tokenizer.segment(["a", "b\ud800"])
 
 
-def test_the_librarys_own_decoder_agrees(bpe, odd, tmp_path):
+def test_library_decoder_agrees_with_join(bpe, odd, tmp_path):
     bpe.save(tmp_path / "t.json")
     core = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
     for text in odd:
         assert core.decode(core.encode(text).ids, skip_special_tokens=False) == text
 
 
-def test_save_and_load(tokenizer, odd, tmp_path):
+def test_save_and_load_round_trip(tokenizer, odd, tmp_path):
     path = tmp_path / "source.json"
     tokenizer.save(path)
     loaded = Tokenizer.load(path)
@@ -178,14 +178,14 @@ def test_fingerprints_differ(words, bpe, parted):
     assert (words.type, bpe.type) == ("words", "bpe")
 
 
-def test_missing_file(tmp_path):
+def test_missing_file_raises_model_error(tmp_path):
     with pytest.raises(ModelError, match=r"none\.json: there is no such tokenizer file"):
         Tokenizer.load(tmp_path / "none.json")
     with pytest.raises(ModelError, match="cannot be read"):
         Tokenizer.load(tmp_path)
 
 
-def test_truncated_file(bpe, tmp_path):
+def test_truncated_file_raises_model_error(bpe, tmp_path):
     path = tmp_path / "t.json"
     bpe.save(path)
     whole = path.read_bytes()
@@ -198,7 +198,7 @@ def test_truncated_file(bpe, tmp_path):
         Tokenizer.load(path)
 
 
-def test_foreign_files(bpe, tmp_path):
+def test_other_tokenizers_raise_model_error(bpe, tmp_path):
     path = tmp_path / "t.json"
     bpe.save(path)
     ours = json.loads(path.read_text(encoding="utf-8"))
@@ -219,7 +219,7 @@ def test_foreign_files(bpe, tmp_path):
         "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
         "got `rare` that is not a list of token ids": {**ours, "rare": [10**9]},
         "got `rare` that is not a list of": {**ours, "rare": {"5": 6}},
-        "got `rare` that are no": {**ours, "rare": [True]},
+        "got `rare` that is not a": {**ours, "rare": [True]},
     }
     for message, content in faults.items():
         path.write_text(json.dumps(content), encoding="utf-8")
@@ -227,7 +227,7 @@ def test_foreign_files(bpe, tmp_path):
             Tokenizer.load(path)
 
 
-def test_a_deep_file(tmp_path):
+def test_deeply_nested_json_raises_model_error(tmp_path):
     (tmp_path / "t.json").write_text("[" * 100_000, encoding="utf-8")
     with pytest.raises(ModelError, match="must be whole JSON; got maximum recursion depth"):
         Tokenizer.load(tmp_path / "t.json")
@@ -257,7 +257,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_children_neither_warn_nor_wait():
+def test_forked_processes_neither_warn_nor_block():
     """The library sees to it, unless the user's TOKENIZERS_PARALLELISM says otherwise."""
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run(

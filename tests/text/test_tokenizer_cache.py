@@ -22,7 +22,7 @@ def same(found: tuple[np.ndarray, np.ndarray], rows: list[list[int]]) -> bool:
     return sizes.tolist() == [len(row) for row in rows] and flat.tolist() == [id for row in rows for id in row]
 
 
-def test_stretches_between_spaces_have_the_ids_that_they_have_in_a_text(tokenizer):
+def test_cached_ids_equal_tokenizer_ids(tokenizer):
     fast = CachedTokenizer(tokenizer)
     for seed in range(6):
         some = texts(seed)
@@ -31,7 +31,7 @@ def test_stretches_between_spaces_have_the_ids_that_they_have_in_a_text(tokenize
     assert same(fast.ids(["", ""]), [[], []])
 
 
-def test_forgetting_changes_nothing(tokenizer, monkeypatch):
+def test_clearing_the_cache_changes_nothing(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer_cache, "MAX_CACHED_CHUNKS", 50)
     fast = CachedTokenizer(tokenizer)
     for seed in range(6):

@@ -48,7 +48,7 @@ WORDS = [" bench", " sitting", " isn't", " A", "…", " Bank.", " women"]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "parted_unigram", "rich"])
-def test_the_segmentation_is_the_most_probable_one(kind, request):
+def test_segmentation_is_the_most_probable_one(kind, request):
     tokenizer = request.getfixturevalue(kind)
     scores, names = tokenizer.scores(), tokenizer.names()
     for word in WORDS:
@@ -61,25 +61,25 @@ def test_the_segmentation_is_the_most_probable_one(kind, request):
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["unigram", "rich"])
-def test_a_lattice_gives_each_segmentation_its_share(kind, alpha, request):
+def test_lattice_gives_exact_probabilities(kind, alpha, request):
     """The product of the lattice's conditional probabilities is P(x)^alpha over the sum of all, by enumeration."""
     tokenizer = request.getfixturevalue(kind)
     sampling, scores, names = UnigramSampling(tokenizer, alpha), tokenizer.scores(), tokenizer.names()
     for piece in (" bench", " sitting", " women", " Bank"):
         every = {parts: exp(alpha * score) for parts, score in splits(piece, scores)}
-        lattice = sampling._piece([(c, names.index(c)) for c in piece])
+        lattice = sampling._prepare([(c, names.index(c)) for c in piece])
         for parts, weight in every.items():
             end, shares = len(piece), []
             for part in reversed(parts):
                 ending = lattice[end - 1]
                 place = ending.ids.index(names.index(part))
-                shares.append(ending.cumulated[place] - (ending.cumulated[place - 1] if place else 0.0))
+                shares.append(ending.cumulative[place] - (ending.cumulated[place - 1] if place else 0.0))
                 end = ending.starts[place]
             assert end == 0
             assert isclose(prod(shares), weight / sum(every.values()), rel_tol=1e-6)
 
 
-def test_segmentations_come_as_often_as_their_probability(rich):
+def test_sampled_frequencies_match_probabilities(rich):
     sampling, scores, n = UnigramSampling(rich, 0.3), rich.scores(), 5_000
     every = {parts: exp(0.3 * score) for parts, score in splits(" Mann", scores)}
     [ids], random = rich.ids(["Mann"]), Random(1)
@@ -92,7 +92,7 @@ def test_segmentations_come_as_often_as_their_probability(rich):
 
 
 @pytest.mark.parametrize("kind", ["unigram", "parted_unigram"])
-def test_the_text_stays_the_same(kind, request, lines, odd):
+def test_text_is_preserved(kind, request, lines, odd):
     tokenizer = request.getfixturevalue(kind)
     sampling, changed, never = UnigramSampling(tokenizer, 0.1), 0, set()
     scores = list(tokenizer.scores().values())
@@ -104,12 +104,12 @@ def test_the_text_stays_the_same(kind, request, lines, odd):
     assert changed > len(lines) / 2 and not never
 
 
-def test_a_piece_too_long_to_be_held_keeps_its_symbols(unigram):
+def test_long_pieces_keep_their_tokens(unigram):
     [ids] = unigram.ids(["bench" * MAX_PIECE_LENGTH])
     assert UnigramSampling(unigram, 0.1)(ids, Random(3)) == ids
 
 
-def test_size_and_bytes(lines):
+def test_vocabulary_has_requested_size_and_bytes(lines):
     spaces = ["the cat \u00a0 sat\t on \u2581 a mat"] * 9
     for size in (MIN_VOCABULARY + 2, MIN_VOCABULARY + 20, 300, 400):
         tokenizer = train_unigram(lines + spaces, size, 1)
@@ -122,13 +122,13 @@ def test_size_and_bytes(lines):
     assert [tokenizer.token(id) for id in ids[-9:]] == [f"<0x{byte:02X}>" for byte in "日本語".encode()]
 
 
-def test_a_run_of_unknown_characters_has_offsets_each(unigram):
+def test_consecutive_rare_characters_have_separate_offsets(unigram):
     [segmented] = unigram.segment(["a日本"])
     spans = [span for id, span in zip(segmented.tokens, segmented.offsets, strict=True) if id in BYTE_TOKENS]
     assert spans == [(1, 2)] * 3 + [(2, 3)] * 3
 
 
-def test_rare_symbols_stay_out(lines):
+def test_rare_tokens_are_omitted(lines):
     often = train_unigram(lines, 400, 5)
     counts = Counter(symbol for one in often.segment(lines) for symbol in one.tokens)
     longer = [symbol for symbol in often.tokens()[len(SPECIALS) :] if len(symbol) > 1 and symbol not in BYTE_TOKENS]
@@ -137,7 +137,7 @@ def test_rare_symbols_stay_out(lines):
 
 
 @pytest.mark.parametrize("least", [2, 5, 100])
-def test_symbols_that_are_rare_on_a_side_are_never_used_there(unigram, lines, odd, least):
+def test_rare_tokens_of_a_language_are_not_used(unigram, lines, odd, least):
     own = lines[:2] * 2 + lines[4:5]
     side = without_rare(unigram, count_chunks(own), least)
     counts = Counter(id for ids in unigram.ids(own) for id in ids)
@@ -147,7 +147,7 @@ def test_symbols_that_are_rare_on_a_side_are_never_used_there(unigram, lines, od
         assert side.join(ids) == unigram.join(unigram.ids([text])[0])
 
 
-def test_line_order_does_not_matter_nor_does_the_process(lines):
+def test_training_ignores_line_order_and_process(lines):
     """The library adds in another order each time; what is kept of it is the same."""
     print_it = (
         "import sys; sys.path.insert(0, 'tests/text'); from conftest import LINES\n"
@@ -163,7 +163,7 @@ def test_line_order_does_not_matter_nor_does_the_process(lines):
         assert done.stdout.strip() == expected, done.stderr
 
 
-def test_too_small_a_vocabulary_and_a_text_without_symbols_are_refused(lines):
+def test_invalid_sizes_and_texts_are_rejected(lines):
     with pytest.raises(ConfigError, match=f"text.vocabulary: must be at least {MIN_VOCABULARY + 2}"):
         train_unigram(lines, MIN_VOCABULARY + 1, 1)
     with pytest.raises(DataError, match="must hold characters seen 3 times"):
@@ -171,6 +171,6 @@ def test_too_small_a_vocabulary_and_a_text_without_symbols_are_refused(lines):
 
 
 @pytest.mark.parametrize("text", [["a"], ["a b"], ["aaaa"], ["日本"], ["."], ["\u0301"]])
-def test_the_smallest_texts(text):
+def test_tiny_texts_can_be_learned_from(text):
     tokenizer = train_unigram(text, 300, 1)
     assert [tokenizer.join(ids) for ids in tokenizer.ids(text)] == text

@@ -27,23 +27,23 @@ def pieces(text: str) -> list[str]:
         ("x-ray – so", "▁x - ray ▁– ▁so"),
     ],
 )
-def test_pieces(text, symbols):
+def test_pieces_are_words_and_punctuation(text, symbols):
     assert pieces(text) == symbols.split(" ")
 
 
-def test_spaces_are_kept():
+def test_pieces_keep_spaces():
     assert pieces("a  b") == ["▁a", "▁", "▁b"]
     assert pieces("quoi\u202f?") == ["▁quoi", "\u202f?"]
     assert pieces("a\tb ") == ["▁a", "\t", "b", "▁"]
 
 
-def test_most_frequent_words_are_kept_and_ties_go_by_code_point():
+def test_most_frequent_words_are_kept_with_ties_by_code_point():
     tokenizer = train_words(["c b a", "b a", "b d"], size=4 + 3, min_count=1)
     assert tokenizer.tokens()[4:] == ["▁b", "▁a", "▁c"]
     assert tokenizer.ids(["a b c d"])[0] == [5, 4, 6, UNK]
 
 
-def test_rare_words_are_left_out():
+def test_rare_words_are_omitted():
     tokenizer = train_words(["a a a", "b b", "c"], size=100, min_count=2)
     assert tokenizer.tokens()[4:] == ["▁a", "▁b"]
 
@@ -52,14 +52,14 @@ def test_case_is_kept():
     assert train_words(["The the"], 10, 1).tokens()[4:] == ["▁The", "▁the"]
 
 
-def test_training_takes_an_iterator_and_forgets_line_order(lines):
+def test_training_ignores_line_order_and_accepts_iterators(lines):
     once = train_words(iter(lines), 60, 1)
     again = train_words(reversed(lines), 60, 1)
     assert len(once) == 60
     assert once.fingerprint() == again.fingerprint()
 
 
-def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd):
+def test_chunk_counts_determine_piece_counts(odd):
     whole = train_words(odd, 10**6, 1)
     counted = pieces_in_chunks(count_chunks(odd))
     from_lines: dict[str, int] = {}
@@ -74,12 +74,12 @@ def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd):
     assert from_lines == shown
 
 
-def test_too_small_a_vocabulary_is_refused():
+def test_too_small_vocabulary_raises_config_error():
     with pytest.raises(ConfigError, match=r"^text\.vocabulary: must be more than the 4 special tokens; got 4$"):
         train_words(["a"], 4, 1)
 
 
-def test_a_text_without_words_is_refused():
+def test_text_without_words_raises_data_error():
     with pytest.raises(DataError, match=r"must hold words that occur 1 times or more; got none"):
         train_words(["", ""], 100, 1)
     with pytest.raises(DataError, match=r"3 times"):

@@ -1,3 +1,1 @@
-"""Quality of translations and alignments: scores, significance, calibration, tuning of weights, and
-plots.
-"""
+"""Quality of translations and alignments: scores, significance, calibration, tuning of weights, and plots."""

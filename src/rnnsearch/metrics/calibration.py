@@ -1,5 +1,4 @@
-"""Calibrated word confidence: a logistic regression from features of a translated word to its
-correctness.
+"""Calibrated word confidence: a logistic regression from features of a translated word to its correctness.
 
 A word is correct if a reference contains it. The expected calibration error measures how far the
 predicted probabilities are from the observed frequencies. `rnnsearch calibrate` learns a

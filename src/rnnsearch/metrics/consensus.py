@@ -1,5 +1,4 @@
-"""Minimum Bayes risk: choose the translation that is most similar to all candidates (Kumar & Byrne
-2004).
+"""Minimum Bayes risk: choose the translation that is most similar to all candidates (Kumar & Byrne 2004).
 
     Y* = argmax over Y' of sum over Y of p(Y) u(Y', Y)
 

@@ -1,5 +1,4 @@
-"""BLEU, chrF and TER with sacreBLEU (Post, 2018), and accuracy by sentence length and by word
-frequency.
+"""BLEU, chrF and TER with sacreBLEU (Post, 2018), and accuracy by sentence length and by word frequency.
 
 Scores are computed over raw (detokenised, cased) text and range from 0 to 100; for TER, an error
 rate that may exceed 100, lower is better. Every corpus score carries sacreBLEU's signature, without
@@ -75,9 +74,7 @@ def make_metrics(language: str = "") -> dict[str, Metric]:
 
 
 def looks_tokenised(lines: Sequence[str]) -> bool:
-    """Return True if most sentences end with " .", as in tokenised text, whose BLEU is not
-    comparable.
-    """
+    """Return True if most sentences end with " .", as in tokenised text, whose BLEU is not comparable."""
     stops = [line for line in lines if line.endswith(".")]
     return len(stops) >= 10 and 2 * sum(line.endswith(" .") for line in stops) > len(stops)
 
@@ -150,9 +147,7 @@ def _sentence_chrf_metric() -> CHRF:
 
 
 def _clip(value: float, name: str) -> float:
-    """Return sacreBLEU's value, at most 100: rounding can give a perfect BLEU of
-    100.00000000000004.
-    """
+    """Return sacreBLEU's value, at most 100: rounding can give a perfect BLEU of 100.00000000000004."""
     return float(value) if name == "TER" else min(float(value), 100.0)
 
 
@@ -211,9 +206,7 @@ def length_ranges(lengths: Sequence[int], width: int | None = None) -> list[tupl
 
 
 def _default_width(lengths: np.ndarray[tuple[int], np.dtype[np.int_]]) -> int:
-    """Return the smallest of the widths 2, 5 and 10 with which nearly all sentences are in eight
-    buckets.
-    """
+    """Return the smallest of the widths 2, 5 and 10 with which nearly all sentences are in eight buckets."""
     long = float(np.quantile(lengths, 0.98))
     return next((width for width in (2, 5) if long <= 8 * width), 10)
 

@@ -1,1 +1,1 @@
-"""Raw text to symbols and back: vocabularies, word and subword tokenizers, alignments over words."""
+"""Raw text to tokens and back: vocabularies, tokenizers, word alignments, terminology, markup and documents."""

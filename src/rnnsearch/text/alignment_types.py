@@ -1,5 +1,4 @@
-"""Names of the types of word alignments: their unit, their source and how two directions are
-combined.
+"""Names of the types of word alignments: their unit, their source and how two directions are combined.
 
 Separate from `alignments`, which needs NumPy, because the help of the command line lists these
 names.

@@ -95,10 +95,10 @@ def drop_punctuation(token_words: Sequence[int], text: str, offsets: Sequence[tu
     """
     is_punctuation = [_is_punctuation(text[start:end]) for start, end in offsets]
     words_with_letters = {word for word, mark in zip(token_words, is_punctuation, strict=True) if not mark}
-    kept = []
+    remaining = []
     for word, mark in zip(token_words, is_punctuation, strict=True):
-        kept.append(NO_WORD if mark and word in words_with_letters else word)
-    return kept
+        remaining.append(NO_WORD if mark and word in words_with_letters else word)
+    return remaining
 
 
 def _is_punctuation(token: str) -> bool:

@@ -84,9 +84,7 @@ class Annotation(ABC):
 
 @implements(CopyableOptions)
 class CopyableAnnotation(Annotation):
-    """Section 3.1: the unknown words of a source sentence are numbered, and keep their numbers in
-    the translation.
-    """
+    """Section 3.1: the unknown words of a source sentence are numbered, and keep their numbers in the translation."""
 
     @staticmethod
     def new_tokens(options: CopyableOptions) -> tuple[list[str], list[str]]:

@@ -36,9 +36,7 @@ class WordAttention:
 
     @cached_property
     def token_words(self) -> list[int]:
-        """Index of the target word that each target token lies in; NO_WORD for a token that is only
-        a space.
-        """
+        """Index of the target word that each target token lies in; NO_WORD for a token that is only a space."""
         return word_of_token(self.target.text, self.target.offsets)
 
     @cached_property

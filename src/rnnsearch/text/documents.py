@@ -31,9 +31,7 @@ _LINE_ENDS = "\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _ESCAPED_END = re.compile(r"\\[nrvf]")
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _TEXT_ELEMENTS = frozenset({"hi", "sub"})
-"""Elements in a TMX segment whose content is text; other elements contain markup of the original
-file.
-"""
+"""Elements in a TMX segment whose content is text; other elements contain markup of the original file."""
 
 
 class Document(ABC):
@@ -66,9 +64,7 @@ class PlainText(Document):
 
 
 class Tsv(Document):
-    """A TSV file: the first column is a segment if the second is empty or missing, and receives the
-    translation.
-    """
+    """A TSV file: the first column is a segment if the second is empty or missing, and receives the translation."""
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._byte_order_mark, text = _decode(name, content)
@@ -92,8 +88,7 @@ class Tsv(Document):
 
 
 class Tmx(Document):
-    """A translation memory: units with a source-language variant get a target-language variant if
-    they have none.
+    """A translation memory: units with a source-language variant get a target-language variant if they have none.
 
     Markup of the original file inside a segment (`ph`, `bpt`, ...) is not in the new variant.
     """
@@ -121,8 +116,7 @@ class Tmx(Document):
 
 
 class Po(Document):
-    """A gettext catalogue: entries without a translation get one, marked as fuzzy so that it is
-    reviewed.
+    """A gettext catalogue: entries without a translation get one, marked as fuzzy so that it is reviewed.
 
     Placeholders that a program fills in are protected.
     """
@@ -148,9 +142,7 @@ class Po(Document):
                 self.segments.append(entry.msgid_plural)
 
     def fill(self, translations: Sequence[str]) -> bytes:
-        """Return the catalogue with the translations; all plural forms but the first get the
-        translated plural.
-        """
+        """Return the catalogue with the translations; all plural forms but the first get the translated plural."""
         catalogue = self._catalogue
         remaining = iter(translations)
         for entry in self._open_entries:

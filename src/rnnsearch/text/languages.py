@@ -1,5 +1,4 @@
-"""Languages: English names, lengths and BLEU tokenisers of languages without spaces, and language
-detection.
+"""Languages: English names, lengths and BLEU tokenisers of languages without spaces, and language detection.
 
 `detect` ranks a few candidate languages for the translation page; `is_other_language` uses
 py3langid to find sentence pairs in wrong languages when a corpus is cleaned.
@@ -40,9 +39,7 @@ _SCRIPTS = {
     "KHMER": ("km",), "LAO": ("lo",), "MALAYALAM": ("ml",), "MYANMAR": ("my",), "SINHALA": ("si",),
     "TAMIL": ("ta",), "TELUGU": ("te",), "THAI": ("th",),
 }  # fmt: skip
-"""Languages by script, which is the first word of a character's Unicode name; all other languages
-are in LATIN.
-"""
+"""Languages by script, which is the first word of a character's Unicode name; all other languages are in LATIN."""
 _NON_LATIN_LANGUAGES = {code for codes in _SCRIPTS.values() for code in codes}
 
 _WORDS = {
@@ -80,7 +77,7 @@ class UnspacedLanguage(NamedTuple):
     """Measures for a language that is written without spaces between words."""
 
     characters_per_word: float
-    """Mean number of characters per word of a language with spaces."""
+    """Number of characters that correspond to one word of a language with spaces."""
     bleu_tokeniser: str
     """sacreBLEU's tokeniser; Japanese is scored by characters, because MeCab is not a dependency."""
 
@@ -93,18 +90,14 @@ UNSPACED_LANGUAGES = {
     "th": UnspacedLanguage(5.0, "char"),
     "zh": UnspacedLanguage(1.7, "zh"),
 }
-"""Languages in which spaces separate neither words nor sentences; used for lengths, sentence ends
-and BLEU.
-"""
+"""Languages in which spaces separate neither words nor sentences; used for lengths, sentence ends and BLEU."""
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _NON_ASCII = re.compile(r"[^\x00-\x7f\s]+")
 
 
 @cache
 def unspaced_language(language: str | None) -> UnspacedLanguage | None:
-    """Return the measures of a language code, or None for a language with spaces, or without a
-    code.
-    """
+    """Return the measures of a language code, or None for a language with spaces, or without a code."""
     return UNSPACED_LANGUAGES.get(base_language(language or ""))
 
 
@@ -123,9 +116,7 @@ def length_in_words(text: str, language: str) -> int:
 
 
 def language_name(code: str) -> str:
-    """Return the English name of a language code with its variant, or the code itself if it is
-    unknown.
-    """
+    """Return the English name of a language code with its variant, or the code itself if it is unknown."""
     name = NAMES.get(base_language(code))
     variant = code[len(base_language(code)) + 1 :]
     if name is None:
@@ -177,9 +168,7 @@ def _language_score(code: str, letters: Counter[str], words: Counter[str]) -> fl
 MIN_PROBABILITY = 0.5
 """Minimum probability of another language. It is calibrated; short texts seldom reach it."""
 MIN_PROBABILITY_RATIO = 10.0
-"""Minimum ratio to the expected language's probability; close relatives (Danish, Norwegian) seldom
-reach it.
-"""
+"""Minimum ratio to the expected language's probability; close relatives (Danish, Norwegian) seldom reach it."""
 NO_LANGUAGE = "zxx"
 """py3langid's code for numbers, markup and the like, which occur in texts of any language."""
 _PY3LANGID_CODES = {"nb": "no"}  # codes that py3langid names differently

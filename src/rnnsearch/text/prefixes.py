@@ -20,9 +20,7 @@ A text without spaces is one long word.
 
 
 ByteContinuations = tuple[tuple[int, ...], ...]
-"""For each byte position of the open text, the tokens that may follow at that position; empty if
-nothing is open.
-"""
+"""For each byte position of the open text, the tokens that may follow at that position; empty if nothing is open."""
 
 
 class Prefix(NamedTuple):

@@ -139,8 +139,12 @@ class UnigramSampling(Resegmentation[list[LatticeColumn]]):
     """
 
     def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
-        """Sample with exponent `alpha`: near 0 all segmentations are equally likely, 1 is the
-        model's distribution.
+        """Sample with an exponent.
+
+        Args:
+            tokenizer: A `unigram` tokenizer.
+            alpha: The exponent: near 0 all segmentations are equally likely, 1 is the model's
+                distribution.
         """
         super().__init__(tokenizer)
         self._alpha = alpha
@@ -153,7 +157,9 @@ class UnigramSampling(Resegmentation[list[LatticeColumn]]):
         forward = [0.0]
         columns = []
         for end in range(1, len(characters) + 1):
-            starts, ids, weights = [], [], []
+            starts = []
+            ids = []
+            weights = []
             for start in range(max(0, end - self._max_length), end):
                 name = "".join([name for name, _ in characters[start:end]])
                 if name in self._scores:

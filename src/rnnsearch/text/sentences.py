@@ -1,5 +1,4 @@
-"""Sentence boundaries in raw text, so that each sentence is translated and the layout around them
-is kept.
+"""Sentence boundaries in raw text, so that each sentence is translated and the layout around them is kept.
 
 Rules, not a model: a line break always ends a sentence; a CJK full stop ends one anywhere; other
 terminators end one before white space and something that can start a sentence. A period after an

@@ -1,5 +1,4 @@
-"""Byte-pair encoding (Sennrich et al., 2016), with merges inside words only and bytes for rare
-characters.
+"""Byte-pair encoding (Sennrich et al., 2016), with merges inside words only and bytes for rare characters.
 
 Also character-level vocabularies (BPE without merges), and the steps that BPE and unigram training
 share: the alphabet, the byte tokens, and `split_chunks`. "Chunks" are the stretches of text between
@@ -23,9 +22,7 @@ from rnnsearch.text.words import PIECE_PATTERN, count_chunks
 _NON_ASCII_BYTES = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
 """The bytes that occur in the UTF-8 of non-ASCII characters."""
 MIN_VOCABULARY = len(SPECIALS) + len(_NON_ASCII_BYTES) + 128
-"""Number of tokens in every vocabulary: special tokens, bytes, and each ASCII character or its
-byte.
-"""
+"""Number of tokens in every vocabulary: special tokens, bytes, and each ASCII character or its byte."""
 MAX_TRAINING_CHUNKS = 5_000_000
 """Number of chunks that merges are learned from, at most."""
 DEFAULT_VOCABULARY = 8000

@@ -39,9 +39,7 @@ RARE_KEY = "rare"
 _RARE_KEY_PATTERN = re.compile(rf'"{RARE_KEY}"\s*:')
 
 ReplacedBy = Literal["copy", "dictionary", "spelled"]
-"""Source of a replacement: a copy of the source word, a dictionary entry, or the model's character
-decoder.
-"""
+"""Source of a replacement: a copy of the source word, a dictionary entry, or the model's character decoder."""
 
 Encoded = TypeVar("Encoded")
 
@@ -55,9 +53,7 @@ class Replacement:
     source_token: int
     """Index of the source token that it attended to most."""
     source: str
-    """Text that was copied or looked up: that of the token, or of all tokens of its word that share
-    an entry.
-    """
+    """Text that was copied or looked up: that of the token, or of all tokens of its word that share an entry."""
     by: ReplacedBy
 
 
@@ -80,9 +76,7 @@ class Segmented:
     text: str
     ids: list[int]
     tokens: list[str]
-    """Display form of each id: a leading space is SPACE_MARKER, a byte is `<0xE2>`, an unknown word
-    is `<unk>`.
-    """
+    """Display form of each id: a leading space is SPACE_MARKER, a byte is `<0xE2>`, an unknown word is `<unk>`."""
     offsets: list[tuple[int, int]]
     """Character span [start, end) of each token in `text`, without the leading space.
 
@@ -121,9 +115,7 @@ class Segmented:
 
     @property
     def translatable(self) -> "Segmented":
-        """This sentence, or one without tokens if it is only white space, for which a model would
-        invent a translation.
-        """
+        """This sentence; without tokens if it is only white space, which a model would "translate"."""
         return self if self.text.strip() else Segmented(self.text, [], [], [])
 
     @property
@@ -349,15 +341,11 @@ class Tokenizer:
         return dict(model["vocab"]), [(left, right) for left, right in model["merges"]]
 
     def scores(self) -> dict[str, float]:
-        """Return the log-probability of each token name, in the order of the ids; for `unigram`
-        tokenizers only.
-        """
+        """Return the log-probability of each token name, in the order of the ids; for `unigram` tokenizers only."""
         return dict(json.loads(self._core.to_str())["model"]["vocab"])
 
     def names(self) -> list[str]:
-        """Return the library's name of each id, in the order of the ids: the token's text, or the
-        name of a byte.
-        """
+        """Return the library's name of each id, in the order of the ids: the token's text, or the name of a byte."""
         return list(self._names)
 
     @cached_property
@@ -485,9 +473,7 @@ def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) 
 
 
 def _is_space(character: str) -> bool:
-    """Return True for white space in the sense of the word pattern, which excludes U+001C to
-    U+001F.
-    """
+    """Return True for white space in the sense of the word pattern, which excludes U+001C to U+001F."""
     return character.isspace() and not "\x1c" <= character <= "\x1f"
 
 

@@ -1,5 +1,4 @@
-"""Unigram language model of subwords (Kudo, 2018): the most probable segmentation into independent
-tokens.
+"""Unigram language model of subwords (Kudo, 2018): the most probable segmentation into independent tokens.
 
 As in `subwords`, tokens do not cross words, and rare characters are represented by bytes. The
 tokens are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` visits words in
@@ -91,9 +90,7 @@ def _count_pieces(chunks: Counter[str], alphabet: list[str]) -> Counter[str]:
 
 
 def _learn(counts: Counter[str], size: int) -> dict[str, float]:
-    """Return the log-probabilities of at most `size` tokens, including all characters of the
-    pieces.
-    """
+    """Return the log-probabilities of at most `size` tokens, including all characters of the pieces."""
     if not counts:
         return {}
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer

@@ -28,17 +28,14 @@ PIECE_PATTERN = "|".join(
         "\\s",  # any other white space character
     )
 )
-"""Pattern of pieces: words and punctuation, each with the one space before it; its matches cover
-any text.
+"""Pattern of pieces: words and punctuation, each with the one space before it; its matches cover any text.
 
 A piece with `<` contains nothing else, so no piece equals a special token or a byte token.
 """
 
 
 SPACE_PATTERN = " [^ ]*"
-"""Pattern of the tokens of a text that is already tokenized: separated by spaces, each with the
-space before it.
-"""
+"""Pattern of the tokens of a text that is already tokenized: separated by spaces, each with the space before it."""
 
 _LINES_PER_UPDATE = 1000  # counting many lines at once is faster
 MAX_COUNTED_TEXTS = 2_000_000

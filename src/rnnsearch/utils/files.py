@@ -45,9 +45,7 @@ def _sync(path: Path) -> None:
 
 
 def require_writable_folder(path: Path) -> None:
-    """Raise RnnsearchError unless the folder exists and is writable, or can be created. Creates
-    nothing.
-    """
+    """Raise RnnsearchError unless the folder exists and is writable, or can be created. Creates nothing."""
     try:
         existing = path.resolve()
         while not existing.exists():
@@ -62,9 +60,7 @@ def require_writable_folder(path: Path) -> None:
 
 
 def require_writable_file(path: Path) -> None:
-    """Raise RnnsearchError unless the file can be written. Writes nothing; devices and pipes are
-    always accepted.
-    """
+    """Raise RnnsearchError unless the file can be written. Writes nothing; devices and pipes are always accepted."""
     try:
         is_device = path.exists() and not path.is_file() and not path.is_dir()
     except PermissionError:
@@ -86,8 +82,7 @@ def require_appendable(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, which is renamed to `path` when the block ends, or
-    removed if it fails.
+    """Yield a temporary path to write to, which is renamed to `path` when the block ends, or removed if it fails.
 
     Symbolic links are followed. An existing file keeps its mode; a new one has the mode of the
     umask. To a device or pipe, the content is copied when the block ends.
@@ -170,8 +165,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill, which replaces `path` when the block ends, or is removed if
-    it fails.
+    """Yield a temporary folder to fill, which replaces `path` when the block ends, or is removed if it fails.
 
     Symbolic links are followed. An unfinished replacement by a killed process is undone first.
 
@@ -250,8 +244,7 @@ def remove_temporaries(*folders: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which is created if necessary, so that only one process at a time
-    works in it.
+    """Hold a lock on a folder, which is created if necessary, so that only one process at a time works in it.
 
     The file `.lock` contains the process id and the machine. The lock of a process that has ended
     is taken over.

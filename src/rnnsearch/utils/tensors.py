@@ -52,9 +52,7 @@ def stack(trees: Sequence[Tree], dim: int) -> Tree:
 
 
 def select(tree: Tree, index: Tensor) -> Tree:
-    """Return a tree with the rows `index` [N] of every tensor; this is how states and memories are
-    reordered.
-    """
+    """Return a tree with the rows `index` [N] of every tensor; this is how states and memories are reordered."""
     return map_tree(lambda leaf: leaf.index_select(0, index), tree)
 
 

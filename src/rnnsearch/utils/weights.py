@@ -18,9 +18,7 @@ from rnnsearch.utils.files import atomic_file
 FORMAT = "rnnsearch-1"
 """Format name in the metadata of files that rnnsearch writes."""
 FLOAT_TYPES = frozenset({"F16", "BF16", "F32", "F64"})
-"""Allowed types of stored parameters. In other types the library may pack several values into one
-element.
-"""
+"""Allowed types of stored parameters. In other types the library may pack several values into one element."""
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -81,8 +79,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def require_shapes(path: Path, model: nn.Module) -> None:
-    """Raise ModelError if a file's tensors and the model's parameters differ in names, shapes or
-    number types.
+    """Raise ModelError if a file's tensors and the model's parameters differ in names, shapes or number types.
 
     No tensor is read.
     """

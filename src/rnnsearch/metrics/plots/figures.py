@@ -137,9 +137,7 @@ def stacked_axes(
 def draw_counts(
     axes: Axes, theme: Theme, positions: Sequence[float], counts: Sequence[int], widths: float | list[float]
 ) -> None:
-    """Draw bars of the number of items behind each point of the plot above; `positions` are the
-    left edges.
-    """
+    """Draw bars of the number of items behind each point of the plot above; `positions` are the left edges."""
     for bar in axes.bar(positions, counts, widths, align="edge", color=theme.muted, alpha=0.45):
         bar.set_edgecolor(theme.background)
     axes.yaxis.label.set_fontsize(9)
@@ -197,9 +195,7 @@ def save(figure: Figure, path: Path) -> None:
 def plot_bleu_by_length(
     systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: str | None = None
 ) -> Figure:
-    """Plot BLEU against source length, one line per system, above bars of the sentences in each
-    bucket.
-    """
+    """Plot BLEU against source length, one line per system, above bars of the sentences in each bucket."""
     figure, (above, below) = stacked_axes(theme, ("BLEU", "sentences"), (4, 1))
     for n, buckets in enumerate(systems.values()):
         lengths = [bucket.mean_length for bucket in buckets]
@@ -242,9 +238,7 @@ def write_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], folder: Path, 
 
 
 class SparsityPoint(NamedTuple):
-    """BLEU at a fraction of pruned weights, directly after pruning and after further training, if
-    there was any.
-    """
+    """BLEU at a fraction of pruned weights, directly after pruning and after further training, if there was any."""
 
     fraction: float
     before: float
@@ -252,9 +246,7 @@ class SparsityPoint(NamedTuple):
 
 
 def plot_bleu_by_sparsity(methods: Mapping[str, Sequence[SparsityPoint]], theme: Theme = LIGHT) -> Figure:
-    """Plot BLEU against the fraction of pruned weights, one line per method: as pruned above,
-    retrained below.
-    """
+    """Plot BLEU against the fraction of pruned weights, one line per method: as pruned above, retrained below."""
     figure, column = stacked_axes(theme, ("BLEU, as pruned", "BLEU, trained on"), (1, 1), 5.0)
     for axes, attribute in zip(column, ("before", "after"), strict=True):
         for n, points in enumerate(methods.values()):
@@ -274,9 +266,7 @@ _MAX_MARKERS = 40
 
 
 def log_series(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Return the updates and values of one quantity in a log; missing and non-finite values are
-    omitted.
-    """
+    """Return the updates and values of one quantity in a log; missing and non-finite values are omitted."""
     pairs = [(row.get("update"), row.get(key)) for row in log]
     finite = [(float(u), float(v)) for u, v in pairs if u is not None and v is not None and math.isfinite(v)]
     return [u for u, _ in finite], [v for _, v in finite]
@@ -321,8 +311,10 @@ def plot_rare_words(classes: Sequence[FrequencyClass], theme: Theme = LIGHT) -> 
     recall = [c.recall for c in classes]
     precision = [c.precision for c in classes]
     for n, values in enumerate((recall, precision)):
-        defined = [position for position in positions if values[position] is not None]
-        above.plot(defined, [values[position] for position in defined], markersize=5, **line_style(theme, n))
+        defined = [(position, value) for position, value in enumerate(values) if value is not None]
+        x = [position for position, _ in defined]
+        y = [value for _, value in defined]
+        above.plot(x, y, markersize=5, **line_style(theme, n))
     draw_counts(below, theme, [position - 0.4 for position in positions], [c.wanted for c in classes], 0.8)
     above.set_ylim(0, 1)
     above.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -1,5 +1,4 @@
-"""Attention of one sentence pair, as an image (Bahdanau et al., figure 3) or as text for a
-terminal.
+"""Attention of one sentence pair, as an image (Bahdanau et al., figure 3) or as text for a terminal.
 
 The text version fits 80 to 100 columns. Each source word is above its own column, so none is
 rotated; the darker a cell, the higher the weight:
@@ -74,8 +73,7 @@ def heatmap(
     source_words: Sequence[str],
     target_words: Sequence[str],
 ) -> Figure:
-    """Plot attention weights, 0 black and 1 white, with source words along the top and target words
-    on the left.
+    """Plot attention weights, 0 black and 1 white, with source words along the top and target words on the left.
 
     For a long sentence, cells and words shrink until the grid fits 12 inches, to at least a tenth
     of an inch.
@@ -208,9 +206,7 @@ def _cell(weight: float, pitch: int) -> str:
 def _list(
     attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], width: int, links: Collection[Link]
 ) -> list[str]:
-    """Return one line per target word, with the source word that it is linked to or attends to
-    most.
-    """
+    """Return one line per target word, with the source word that it is linked to or attends to most."""
     linked = np.zeros(attention.shape)
     for i, j in links:
         linked[j, i] = 1.0

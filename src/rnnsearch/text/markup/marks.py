@@ -21,9 +21,7 @@ from rnnsearch.text.markup.tags import protected_element_ends, tags
 __all__ = ["PROTECTED", "MarkedText", "Protected"]
 
 MAX_DEPTH = 100
-"""Maximum nesting depth; tags of deeper elements become points. The time to place marks grows with
-it.
-"""
+"""Maximum nesting depth; tags of deeper elements become points. The time to place marks grows with it."""
 
 
 class MarkedText:

@@ -1,5 +1,4 @@
-"""Text that must stay letter for letter: how it is detected, and what corresponds to it in a
-translation.
+"""Text that must stay letter for letter: how it is detected, and what corresponds to it in a translation.
 
 A model often changes placeholders or numbers: `{Name}` for `{name}`, 21.000 for 21,000.
 `Counterparts` finds the complete changed text, but none of the words and punctuation around it, so
@@ -41,9 +40,7 @@ TAKEN = -1
 
 
 def protected_pattern(names: Iterable[Protected]) -> re.Pattern[str]:
-    """Return a pattern that detects these types of text; the name of the matching group is the
-    type.
-    """
+    """Return a pattern that detects these types of text; the name of the matching group is the type."""
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PROTECTED.items() if name in names))
 
 
