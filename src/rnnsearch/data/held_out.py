@@ -1,4 +1,4 @@
-"""Rows of dev and test while a corpus is prepared: given as files, or split off."""
+"""Rows of the dev or test set while a corpus is prepared: read from files, or split off the corpus by `prepare.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rnnsearch.config import DataConfig
 from rnnsearch.data.corpus import read_rows
-from rnnsearch.data.preprocess import Cells, Sentences
+from rnnsearch.data.preprocess import Cells, SentenceSets
 from rnnsearch.data.split import Part
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import format_pharaoh
@@ -19,56 +19,73 @@ from rnnsearch.text.alignments import format_pharaoh
 
 @dataclass
 class HeldOut:
-    """Rows of dev or test. Those that were given are used as they are, but for rows with an empty side."""
+    """Rows of dev or test. Rows from files are used unchanged, except that rows with an empty text are dropped."""
 
     part: Part
     rows: list[Cells]
     documents: Sequence[int] | npt.NDArray[np.uint32]
-    """Which one each row is of."""
+    """Document number of each row."""
     dropped: int = 0
+    """Number of rows with an empty text."""
     shared: int = 0
-    """Training rows that have a sentence in common with it."""
+    """Number of training rows that share a sentence with these rows."""
 
     @property
     def aligned(self) -> bool:
-        """Whether its rows have links beside two texts."""
+        """True if the rows have links in addition to two texts."""
         return len(self.rows[0]) == 3
 
     @classmethod
     def read(cls, part: Part, spec: str, links: str | None, data: DataConfig, base: Path) -> HeldOut:
-        """Those of given files. Errors: DataError for a row that cannot be used, and where none is left."""
-        aligned = None if links is None else [links]
-        rows = list(read_rows([spec], base, len(data.languages), aligned, data.documents))
-        for row in rows:
-            if row.fault:
-                raise DataError(f"{row.where}: every {part} pair must be usable; got {row.fault}")
-        whole = [row for row in rows if all(map(str.strip, row.texts))]
-        if not whole:
-            raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
-        cells = [row.texts if row.links is None else (*row.texts, format_pharaoh(row.links)) for row in whole]
-        return cls(part, cells, [row.document for row in whole], len(rows) - len(whole))
+        """Read the rows of files.
 
-    def write(self, folder: Path, suffixes: Sequence[str], ends: bool) -> None:
-        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents'
-        rows.
+        Args:
+            part: Dev or test.
+            spec: Text files (see `corpus.read_rows`).
+            links: File of links.
+            data: `[data]`.
+            base: Folder that the files are relative to.
+
+        Raises:
+            DataError: A row is invalid, or no row is complete.
+        """
+        link_files = None if links is None else [links]
+        rows = list(read_rows([spec], base, len(data.languages), link_files, data.documents))
+        for row in rows:
+            if row.problem:
+                raise DataError(f"{row.location}: every {part} pair must be usable; got {row.problem}")
+        complete = [row for row in rows if all(map(str.strip, row.texts))]
+        if not complete:
+            raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
+        cells = [row.texts if row.links is None else (*row.texts, format_pharaoh(row.links)) for row in complete]
+        return cls(part, cells, [row.document for row in complete], dropped=len(rows) - len(complete))
+
+    def write(self, folder: Path, suffixes: Sequence[str], separate_documents: bool) -> None:
+        """Write a file per language and, if the rows have links, a file of links.
+
+        Args:
+            folder: Folder to write to.
+            suffixes: Suffix of each column's file.
+            separate_documents: Write an empty line between the rows of two documents.
         """
         changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
         for column, suffix in zip(zip(*self.rows, strict=True), suffixes, strict=False):
-            ended = ends and suffix != "align"  # which has a line a row
-            lines = np.insert(np.array(column, dtype=object), changes, "") if ended else column
+            lines: Sequence[str] | npt.NDArray[np.object_] = column
+            if separate_documents and suffix != "align":  # links have exactly a line per row
+                lines = np.insert(np.array(column, dtype=object), changes, "")
             path = folder / f"{self.part}.{suffix}"
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
-    def sentences(self, sides: int) -> Sentences:
-        """Its different sentences."""
-        return tuple(frozenset(row[side].strip() for row in self.rows) for side in range(sides))
+    def sentence_sets(self, num_languages: int) -> SentenceSets:
+        """Return the distinct sentences of each language."""
+        return tuple(frozenset(row[index].strip() for row in self.rows) for index in range(num_languages))
 
     def warnings(self) -> list[str]:
-        """What is to be said of them."""
+        """Return warnings about dropped rows and shared sentences."""
         warnings = []
         if self.dropped:
             warnings.append(f"{self.dropped} {self.part} pairs with an empty side were left out")
         if self.shared:
-            told = f"training pairs share a sentence with {self.part}, so scores on {self.part} are too good"
-            warnings.append(f"{self.shared} {told}")
+            problem = f"training pairs share a sentence with {self.part}, so scores on {self.part} are too good"
+            warnings.append(f"{self.shared} {problem}")
         return warnings

@@ -1,8 +1,9 @@
-"""Turning a corpus into a folder of ids: cleaned, split, segmented and written as a stream, on all cores.
+"""Preparation of a corpus: read, clean, split, learn tokenizers, segment, and write a folder of ids.
 
-The text passes through in chunks (`passes.py`), worked on in any number of processes and put down in order, so that
-the folder is the same to the byte whatever their number. Between the passes the cleaned text lies on disk, and so do
-the hashes that tell duplicates; besides dev, test and the counts of different words, memory holds some bytes a pair.
+`rnnsearch prepare` and `train` call `prepare`; `prepared.Prepared` opens its result. The text passes through in
+chunks (`preprocess.py`) that any number of processes work on. Chunks are written in order, so the folder is byte for
+byte the same for any number of processes. Between the passes, cleaned text and the hashes of rows are on disk; memory
+holds dev, test, the counts of distinct words and a few bytes per pair.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
-from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
+from rnnsearch.data.cleaning import DUPLICATE, MAX_EXAMPLES, Tally, first_occurrences
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.corpora.download import Progress
 from rnnsearch.data.corpus import check_files
 from rnnsearch.data.held_out import HeldOut
 from rnnsearch.data.prepared import (
-    COUNTS,
-    DOCUMENT_TYPE,
-    DOCUMENTS,
-    FACTS,
+    DOCUMENTS_DTYPE,
+    DOCUMENTS_FILE,
+    FACTS_FILE,
     FORMAT,
-    REPORT,
+    REPORT_FILE,
+    WORD_COUNTS_FILE,
     Prepared,
-    prepared_tokenizer,
-    settings_of,
-    unknown_words,
-    write_counts,
+    data_settings,
+    prepared_tokenizer_file,
+    unknown_words_file,
+    write_word_counts,
 )
-from rnnsearch.data.preprocess import Cells, CleanedText, KeyTable, Linking, Rules, count, encode, id_type
+from rnnsearch.data.preprocess import Cells, CleanedText, CleaningRules, KeyTable, LinkOptions, count, encode, id_dtype
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.split import (
     HELD_OUT,
     LEFT_OUT,
     PARTS,
     TRAIN,
-    Keys,
     Part,
     Parts,
+    SplitKeys,
     document_keys,
     split,
     split_documents,
@@ -57,24 +58,30 @@ from rnnsearch.data.split import (
 from rnnsearch.data.workers import Pool, Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.text.alignments import parse_pharaoh
-from rnnsearch.text.annotation import annotated_symbols
-from rnnsearch.text.languages import require_identified
-from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
+from rnnsearch.text.annotation import annotation_tokens
+from rnnsearch.text.languages import require_identifiable
+from rnnsearch.text.subwords import (
+    DEFAULT_VOCABULARY,
+    bpe_from_counts,
+    characters_from_counts,
+    default_vocabulary_size,
+    without_rare,
+)
 from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
-from rnnsearch.text.unigram import require_learner, unigram_from_counts
-from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
+from rnnsearch.text.unigram import require_sentencepiece, unigram_from_counts
+from rnnsearch.text.words import prune_counts, words_from_counts, words_in_chunks
 from rnnsearch.utils.files import atomic_folder, write_json
 
-SMALL = 20
-"""Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
+SMALL_CORPUS_PAIRS_PER_HELD_OUT_PAIR = 20
+"""Pairs per dev pair, and per test pair, in a corpus too small for the default sizes."""
 
-MAKE = {
+TOKENIZERS_FROM_COUNTS = {
     "words": words_from_counts,
     "bpe": bpe_from_counts,
     "unigram": unigram_from_counts,
     "characters": characters_from_counts,
 }
-"""From the stretches between spaces to a tokenizer, of `[text] type`."""
+"""For each `[text] type`, the function that learns a tokenizer from the counts of text chunks between spaces."""
 
 
 def prepare(
@@ -85,56 +92,75 @@ def prepare(
     processes: int | None = None,
     workers: Workers | None = None,
 ) -> Prepared:
-    """Prepare the config's corpus into `folder`, replacing what was prepared there before, and open it.
+    """Prepare the config's corpus in `folder`, which replaces earlier prepared data there, and open it.
 
-    A listed corpus is fetched first where it is not in the cache (`progress` then hears of the bytes).
-    The work is shared out among `processes`, as many as there are cores if not given; a small corpus takes one. Or
-    `workers` do it.
-    Nothing changes in `folder` until all is written.
-    Errors: ConfigError for an unfit `[data]` or `[text]`; DataError for missing files, different line
-    counts, no pair left, too few sentences to split, a folder that holds something else;
-    RnnsearchError for a full disk.
+    `folder` does not change until everything is written.
+
+    Args:
+        config: Run file.
+        folder: New folder, or one of prepared data.
+        cache: Folder of downloaded corpora. A listed corpus that it does not have is downloaded.
+        progress: Called with the bytes that were downloaded.
+        processes: Number of processes; by default one per core. A small corpus takes one.
+        workers: Run the tasks instead of new processes.
+
+    Raises:
+        ConfigError: `[data]` or `[text]` is invalid.
+        DataError: A file is missing, line counts differ, no pair is left, there are too few sentences to split, or
+            the folder holds something else.
+        RnnsearchError: The disk is full.
     """
     if config.text.joint and "words" in config.text.types:
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
     if "unigram" in config.text.types:
-        require_learner()
+        require_sentencepiece()
     if config.data.cleaning.language_id:
-        require_identified(config.data.languages)
+        require_identifiable(config.data.languages)
     if config.data.alignments is not None and len(config.data.languages) != 2:
-        raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.languages)}"])
-    if config.data.train == []:  # as an imported model has it
+        raise ConfigError([f"data.alignments: must be used with two languages; got {len(config.data.languages)}"])
+    if config.data.train == []:  # imported models have no corpus
         raise ConfigError(["data.train: must name at least one file; got none"])
-    if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
+    if folder.exists() and not (folder / FACTS_FILE).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
-    source = _source(config, cache, progress)
-    check_files([source.base / name for name in files_of(source.data)])
+    corpus = _corpus_files(config, cache, progress)
+    check_files([corpus.base / name for name in data_files(corpus.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
-        facts = _write(config, source, temporary, workers or pool)
-        every = sorted(file for file in temporary.rglob("*") if file.is_file())
-        files = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in every}
-        write_json(temporary / FACTS, facts | {"files": files})
+        facts = _write(config, corpus, temporary, workers or pool)
+        paths = sorted(path for path in temporary.rglob("*") if path.is_file())
+        files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
+        write_json(temporary / FACTS_FILE, facts | {"files": files})
     return Prepared.open(folder)
 
 
-class _Source(NamedTuple):
-    """`[data]` with the files that the text comes from, the folder that they are in, and the facts about them."""
+def data_files(data: DataConfig) -> list[str]:
+    """Return the names of all files that `[data]` refers to."""
+    held_out = (data.dev, data.test, data.dev_alignments, data.test_alignments)
+    specs = [*(data.train or []), *(data.alignment_files or []), *(spec for spec in held_out if spec)]
+    return [name for spec in specs for part in spec.split("|") if (name := part.strip())]
+
+
+class _CorpusFiles(NamedTuple):
+    """Files that the text comes from."""
 
     data: DataConfig
+    """`[data]`, with the names of the files."""
     base: Path
+    """Folder that the names are relative to."""
     facts: dict[str, Any]
+    """Name, licence and attribution, for prepared.json."""
 
 
-def _source(config: RunConfig, cache: Path | None, progress: Progress | None) -> _Source:
+def _corpus_files(config: RunConfig, cache: Path | None, progress: Progress | None) -> _CorpusFiles:
+    """Return the files of the config's corpus; download a listed corpus if it is not in the cache."""
     data = config.data
     if data.corpus is None:
-        return _Source(data, config.base, {"corpus": ", ".join(data.train or [])})
+        return _CorpusFiles(data, config.base, {"corpus": ", ".join(data.train or [])})
     corpus = catalog.find(data.corpus)
     if data.languages != (corpus.source, corpus.target):
         wanted = f'must be "{corpus.source}" and "{corpus.target}", the languages of {corpus.name}'
         mirrored = "-".join((corpus.name.partition("-")[0], *data.languages))
         hint = did_you_mean(mirrored, [mirrored]) if mirrored in catalog.CORPORA else ""
-        got = " and ".join(f'"{side}"' for side in data.languages)
+        got = " and ".join(f'"{language}"' for language in data.languages)
         raise ConfigError([f"data.source, data.target: {wanted}; got {got}{hint}"])
     files: dict[str, Any] = {part: f"{part}.{corpus.source}|{part}.{corpus.target}" for part in HELD_OUT}
     files["train"] = [f"train.{corpus.source}|train.{corpus.target}"]
@@ -142,236 +168,295 @@ def _source(config: RunConfig, cache: Path | None, progress: Progress | None) ->
         files |= {f"{part}_alignments": f"{part}.align" for part in HELD_OUT}
         files["alignments"] = data.alignments or ["train.align"]
     facts = {"corpus": corpus.name, "licence": corpus.licence, "attribution": corpus.attribution}
-    return _Source(data.model_copy(update=files), catalog.get(corpus.name, cache, progress), facts)
+    return _CorpusFiles(data.model_copy(update=files), catalog.get(corpus.name, cache, progress), facts)
 
 
-def _given(source: _Source) -> dict[Part, HeldOut]:
-    data = source.data
-    files = {"dev": (data.dev, data.dev_alignments), "test": (data.test, data.test_alignments)}
-    return {part: HeldOut.read(part, spec, links, data, source.base) for part, (spec, links) in files.items() if spec}
-
-
-def files_of(data: DataConfig) -> list[str]:
-    """All files that `[data]` names."""
-    single = (data.dev, data.test, data.dev_alignments, data.test_alignments)
-    specs = [*(data.train or []), *(data.alignment_files or []), *(spec for spec in single if spec)]
-    return [name for spec in specs for part in spec.split("|") if (name := part.strip())]
-
-
-def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -> dict[str, Any]:
-    """Write all files but prepared.json, and return what it is to say."""
-    data, documents = source.data, source.data.documents
-    given = _given(source)
-    wanted = dict(zip(HELD_OUT, (data.dev_size, data.test_size), strict=True))
-    splits = any(size for part, size in wanted.items() if part not in given)
-    rules = Rules(data.languages, data.cleaning, splits, documents)
+def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Workers) -> dict[str, Any]:
+    """Write all files except prepared.json and return the content of that."""
+    data = corpus.data
+    from_files = _read_held_out(corpus)
+    sizes = {"dev": data.dev_size, "test": data.test_size}
+    for part in from_files:
+        sizes[part] = 0
+    rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
-        tally = cleaned.read(data.train or [], source.base, data.alignment_files, workers)
+        tally = cleaned.read(data.train or [], corpus.base, data.alignment_files, workers)
         keys = cleaned.keys()
-        kept = _without_duplicates(data, cleaned, keys, tally)
-        if not kept.any():
-            raise DataError(f"no sentence pair is left for training in {source.facts['corpus']}: {tally.summary()}")
-        whole = ~cleaned.of_files(data.files_without_source)
-        sizes = _sizes(data, {part: 0 if part in given else size for part, size in wanted.items()}, kept & whole)
-        parts, shared = _parts(keys, kept, sizes, documents)
-        stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, workers)
-        rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
-        if not rows:
-            raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
-        tokenizers = _tokenizers(config.text, dict(zip(data.languages, stretches, strict=True)), config.base, folder)
-        write_counts(folder / COUNTS, count_words_in(stretches[-1]))
+        is_unique = _find_unique(data, cleaned, keys, tally)
+        if not is_unique.any():
+            raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
+        has_source = ~cleaned.rows_in_files(data.files_without_source)
+        parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
+        text_chunks, split_off, digest = _count(cleaned, parts, keys["document"], from_files, workers)
+        held_out = from_files | split_off
+        is_train = parts == TRAIN
+        num_pairs = int(is_train.sum())
+        pairs_per_file = cleaned.count_rows_per_file(is_train)
+        if not num_pairs:
+            wanted = "no training pair is left after dev and test are split off"
+            raise DataError(f"{wanted} (lower data.dev_size and data.test_size)")
+        chunks_by_language = dict(zip(data.languages, text_chunks, strict=True))
+        tokenizers = _learn_tokenizers(config.text, chunks_by_language, config.base, folder)
+        write_word_counts(folder / WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and len(data.languages) == 2:
-            learned = _learn_aligner(cleaned, np.where(whole, parts, LEFT_OUT), (given | split_off).get("dev"), workers)
+            learned = _learn_aligner(cleaned, np.where(has_source, parts, LEFT_OUT), held_out.get("dev"), workers)
             learned.save(folder / aligner.FOLDER)
-        aligned = cleaned.aligned or data.alignments == "aligner"
-        wanted_links = not cleaned.aligned and (aligned or config.text.annotation is not None)
-        finder = Aligner.load(folder / aligner.FOLDER) if wanted_links else None
-        linking = Linking(finder, aligned, config.text, copied=data.target_only == "copied")
+        store_links = cleaned.aligned or data.alignments == "aligner"
+        needs_aligner = not cleaned.aligned and (store_links or config.text.annotation is not None)
+        linking = LinkOptions(
+            aligner=Aligner.load(folder / aligner.FOLDER) if needs_aligner else None,
+            store_links=store_links,
+            text=config.text,
+            copy_missing_source=data.target_only == "copied",
+        )
         facts = _write_ids(cleaned, parts, tokenizers, linking, folder, workers)
         if data.target_only == "null":
-            facts["lacking"][data.single_source] = 0  # which is there, with nothing in it but its end
-        if documents:
-            _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
-    write_json(folder / REPORT, tally.report())
-    held_out = given | split_off
-    for held in held_out.values():
-        held.write(folder, (*data.languages, "align"), documents)
+            facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
+        if data.documents:
+            _write_documents(keys[["document", "position"]][is_train], folder / DOCUMENTS_FILE)
+    write_json(folder / REPORT_FILE, tally.report())
+    for part_rows in held_out.values():
+        part_rows.write(folder, (*data.languages, "align"), data.documents)
     warnings = tally.warnings()
     if shared:
-        told = "training pairs share a sentence with the documents split off, so scores on those are too good"
-        warnings.append(f"{shared} {told}")
+        problem = "training pairs share a sentence with the documents split off, so scores on those are too good"
+        warnings.append(f"{shared} {problem}")
+    for part_rows in from_files.values():
+        warnings += part_rows.warnings()
     return {
         "format": FORMAT,
         "sides": list(data.languages),
-        **source.facts,
+        **corpus.facts,
         "sha256": digest,
-        "aligned": aligned,
-        "documents": documents,
-        "pairs": rows,
-        "pairs_of_files": pairs_of_files,
+        "aligned": store_links,
+        "documents": data.documents,
+        "pairs": num_pairs,
+        "pairs_of_files": pairs_per_file,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
         **facts,
-        "vocabulary": {side: len(tokenizer) for side, tokenizer in tokenizers.items()},
+        "vocabulary": {language: len(tokenizer) for language, tokenizer in tokenizers.items()},
         "cleaning": tally.report(examples=False),
-        "left_out_by_split": int((kept & (parts == LEFT_OUT)).sum()),
-        "warnings": warnings + [warning for held in given.values() for warning in held.warnings()],
-        "settings": settings_of(config),
-        "inputs": {name: (config.base / name).stat().st_size for name in files_of(config.data)},
+        "left_out_by_split": int((is_unique & (parts == LEFT_OUT)).sum()),
+        "warnings": warnings,
+        "settings": data_settings(config),
+        "inputs": {name: (config.base / name).stat().st_size for name in data_files(config.data)},
     }
 
 
-def _without_duplicates(data: DataConfig, cleaned: CleanedText, keys: KeyTable, tally: Tally) -> npt.NDArray[np.bool_]:
-    """Which cleaned rows are the first of their like, or in documents that are; the others are counted."""
+def _read_held_out(corpus: _CorpusFiles) -> dict[Part, HeldOut]:
+    """Return the parts that are given as files."""
+    data = corpus.data
+    files = {"dev": (data.dev, data.dev_alignments), "test": (data.test, data.test_alignments)}
+    return {part: HeldOut.read(part, spec, links, data, corpus.base) for part, (spec, links) in files.items() if spec}
+
+
+def _find_unique(data: DataConfig, cleaned: CleanedText, keys: KeyTable, tally: Tally) -> npt.NDArray[np.bool_]:
+    """Return the mask of cleaned rows without duplicates (of rows or whole documents), which are added to the
+    tally.
+    """
     if not data.cleaning.drop_duplicates:
         return np.ones(len(keys), dtype=bool)
     if data.documents:
-        of_documents, begins = document_keys(keys["row"], keys["document"])
-        kept = np.repeat(first_of_each(of_documents), np.diff(begins, append=len(keys)))
+        hashes, starts = document_keys(keys["row"], keys["document"])
+        is_unique = np.repeat(first_occurrences(hashes), np.diff(starts, append=len(keys)))
     else:
-        kept = first_of_each(keys["row"])
-    repeated = np.flatnonzero(~kept)
-    for place in repeated[:EXAMPLES].tolist():
-        tally.reject(DUPLICATE, cleaned.row(place, int(keys["line"][place])))
-    if len(repeated) > EXAMPLES:
-        tally.rejected[DUPLICATE] = len(repeated)
-    return kept
+        is_unique = first_occurrences(keys["row"])
+    duplicates = np.flatnonzero(~is_unique)
+    for position in duplicates[:MAX_EXAMPLES].tolist():
+        tally.reject(DUPLICATE, cleaned.row(position, int(keys["line"][position])))
+    if len(duplicates) > MAX_EXAMPLES:
+        tally.rejected[DUPLICATE] = len(duplicates)
+    return is_unique
 
 
-def _sizes(data: DataConfig, wanted: Mapping[Part, int], usable: npt.NDArray[np.bool_]) -> list[int]:
-    """How many rows are split off for each part; of a small corpus fewer than usual, where the run file says none."""
-    fewest = max(1, int(usable.sum()) // SMALL)
-    told = data.model_fields_set
-    return [size if f"{part}_size" in told else min(size, fewest) for part, size in wanted.items()]
+def _split_sizes(data: DataConfig, sizes: Mapping[Part, int], usable: npt.NDArray[np.bool_]) -> list[int]:
+    """Return how many rows to split off for each part; default sizes are smaller for a small corpus."""
+    max_default = max(1, int(usable.sum()) // SMALL_CORPUS_PAIRS_PER_HELD_OUT_PAIR)
+    result = []
+    for part, size in sizes.items():
+        is_default = f"{part}_size" not in data.model_fields_set
+        result.append(min(size, max_default) if is_default else size)
+    return result
 
 
-def _parts(keys: KeyTable, kept: npt.NDArray[np.bool_], sizes: Sequence[int], documents: bool) -> tuple[Parts, int]:
-    """The part of each cleaned row, duplicates having none; and how many training rows of documents share a sentence
-    with what is held out."""
-    parts = np.where(kept, TRAIN, LEFT_OUT).astype(np.uint8)
+def _parts(
+    keys: KeyTable, is_unique: npt.NDArray[np.bool_], sizes: Sequence[int], documents: bool
+) -> tuple[Parts, int]:
+    """Return the part of each cleaned row, and how many training rows of documents share a sentence with dev or test.
+
+    Duplicates are left out.
+    """
+    parts = np.where(is_unique, TRAIN, LEFT_OUT).astype(np.uint8)
     if not any(sizes):
         return parts, 0
-    own = Keys(keys["sentences"][kept].astype(np.uint64), keys["rank"][kept].astype(np.uint64))
+    sentences = keys["sentences"][is_unique].astype(np.uint64)
+    unique_keys = SplitKeys(sentences, keys["rank"][is_unique].astype(np.uint64))
     if not documents:
-        parts[kept] = split(own, sizes[0], sizes[1])
+        parts[is_unique] = split(unique_keys, sizes[0], sizes[1])
         return parts, 0
-    parts[kept] = found = split_documents(own, keys["document"][kept], sizes[0], sizes[1])
-    return parts, int((own.shared(own.sentences[found > TRAIN]) & (found == TRAIN)).sum())
+    unique_parts = split_documents(unique_keys, keys["document"][is_unique], sizes[0], sizes[1])
+    parts[is_unique] = unique_parts
+    shares_sentence = unique_keys.share_sentence(unique_keys.sentences[unique_parts > TRAIN])
+    return parts, int((shares_sentence & (unique_parts == TRAIN)).sum())
 
 
 def _count(
     cleaned: CleanedText,
     parts: Parts,
     documents: npt.NDArray[np.uint32],
-    given: dict[Part, HeldOut],
+    from_files: dict[Part, HeldOut],
     workers: Workers,
 ) -> tuple[list[Counter[str]], dict[Part, HeldOut], str]:
-    """The stretches of each side of the training text, what the split holds out, and the corpus's digest."""
-    sides = len(cleaned.rules.languages)
-    digest, stretches, held = sha256(), [Counter[str]() for _ in range(sides)], dict[Part, list[Cells]]()
-    sets = [held_out.sentences(sides) for held_out in given.values()]
-    for found in workers.map(count, cleaned.chunks(parts), (sets, sides)):
-        digest.update(found.text)
-        for counts, more in zip(stretches, found.stretches, strict=True):
-            counts.update(more)
-            forget_rare(counts)
-        for part, rows in found.held.items():
-            held.setdefault(part, []).extend(rows)
-        for held_out, shared in zip(given.values(), found.shared, strict=True):
+    """Run the second pass.
+
+    Returns:
+        The counts of text chunks of each language, over the training rows; the parts that are split off; and the
+        digest of the corpus.
+    """
+    num_languages = len(cleaned.rules.languages)
+    digest = sha256()
+    text_chunks = [Counter[str]() for _ in range(num_languages)]
+    held_out_rows: dict[Part, list[Cells]] = {}
+    sentence_sets = [held_out.sentence_sets(num_languages) for held_out in from_files.values()]
+    for result in workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages)):
+        digest.update(result.text)
+        for counts, chunk_counts in zip(text_chunks, result.text_chunks, strict=True):
+            counts.update(chunk_counts)
+            prune_counts(counts)
+        for part, rows in result.held_out.items():
+            held_out_rows.setdefault(part, []).extend(rows)
+        for held_out, shared in zip(from_files.values(), result.shared, strict=True):
             held_out.shared += shared
-    numbers = {part: documents[parts == PARTS.index(part)] for part in held}
-    split_off = {part: HeldOut(part, rows, numbers[part]) for part, rows in held.items() if rows}
-    return stretches, split_off, digest.hexdigest()
+    split_off = {}
+    for part, rows in held_out_rows.items():
+        if rows:
+            split_off[part] = HeldOut(part, rows, documents[parts == PARTS.index(part)])
+    return text_chunks, split_off, digest.hexdigest()
 
 
-def _tokenizers(
-    config: TextConfig, stretches: dict[str, Counter[str]], base: Path, folder: Path
+def _learn_tokenizers(
+    config: TextConfig, text_chunks: dict[str, Counter[str]], base: Path, folder: Path
 ) -> dict[str, Tokenizer]:
-    """The sides' tokenizers, saved; the last is the target's."""
-    fitting, (*sources, target) = fitting_size([*stretches.values()]), stretches
+    """Learn or load the tokenizer of each language, the target's last, and save them.
 
-    def made(kind: TextType, counts: Counter[str], given: int | None) -> Tokenizer:
-        usual = fitting if kind in ("bpe", "unigram") else LARGEST
-        return MAKE[kind](counts, usual if given is None else given, config.min_count)
+    Args:
+        config: `[text]`.
+        text_chunks: Counts of text chunks, by language.
+        base: Folder that `text.tokenizers` is relative to.
+        folder: Folder to save them in.
+    """
+    *sources, target = text_chunks
+    source_type, target_type = config.types
+    subword_vocabulary = default_vocabulary_size([*text_chunks.values()])
 
-    of_sources, of_target = config.types
+    def learn(type: TextType, counts: Counter[str], size: int | None) -> Tokenizer:
+        if size is None:
+            size = subword_vocabulary if type in ("bpe", "unigram") else DEFAULT_VOCABULARY
+        return TOKENIZERS_FROM_COUNTS[type](counts, size, config.min_count)
+
     if config.tokenizers is not None:
-        tokenizers = _as_in(base / config.tokenizers, dict.fromkeys(sources, of_sources) | {target: of_target})
+        tokenizers = _load_tokenizers(
+            base / config.tokenizers, dict.fromkeys(sources, source_type) | {target: target_type}
+        )
     elif config.joint:
-        joint = made(of_target, sum(stretches.values(), Counter()), config.vocabulary)
-        tokenizers = dict.fromkeys(stretches, joint)
-        if least := config.side_min_count:
-            tokenizers = {side: without_rare(joint, counts, least) for side, counts in stretches.items()}
+        joint = learn(target_type, sum(text_chunks.values(), Counter()), config.vocabulary)
+        tokenizers = dict.fromkeys(text_chunks, joint)
+        if config.side_min_count:
+            for language, counts in text_chunks.items():
+                tokenizers[language] = without_rare(joint, counts, config.side_min_count)
     else:
-        tokenizers = {side: made(of_sources, stretches[side], config.vocabulary) for side in sources}
-        tokenizers[target] = made(of_target, stretches[target], config.target_vocabulary or config.vocabulary)
-    for sides, added in zip((sources, [target]), annotated_symbols(config), strict=True):
-        tokenizers |= {side: tokenizers[side].with_marks(added) for side in sides if added}
-    for side, tokenizer in tokenizers.items():
-        tokenizer.save(folder / prepared_tokenizer(side))
+        tokenizers = {source: learn(source_type, text_chunks[source], config.vocabulary) for source in sources}
+        target_size = config.target_vocabulary or config.vocabulary
+        tokenizers[target] = learn(target_type, text_chunks[target], target_size)
+    for languages, new_tokens in zip((sources, [target]), annotation_tokens(config), strict=True):
+        if new_tokens:
+            for language in languages:
+                tokenizers[language] = tokenizers[language].with_annotation_tokens(new_tokens)
+    for language, tokenizer in tokenizers.items():
+        tokenizer.save(folder / prepared_tokenizer_file(language))
     return tokenizers
 
 
-def _as_in(folder: Path, kinds: Mapping[str, TextType]) -> dict[str, Tokenizer]:
-    """The tokenizers of a model folder, by side. Errors: DataError where it lacks one; ConfigError for another
-    type.
+def _load_tokenizers(folder: Path, types: Mapping[str, TextType]) -> dict[str, Tokenizer]:
+    """Load the tokenizers of a model folder.
+
+    Args:
+        folder: Model folder.
+        types: Required type of each language's tokenizer.
+
+    Raises:
+        DataError: The folder has no tokenizer for a language.
+        ConfigError: A tokenizer has another type.
     """
-    found = {}
-    for side, kind in kinds.items():
-        path = folder / tokenizer_file(side)
+    tokenizers = {}
+    for language, type in types.items():
+        path = folder / tokenizer_file(language)
         if not path.is_file():
-            raise DataError(f"{folder}: must be a model folder with a tokenizer of {side} (text.tokenizers); got none")
-        found[side] = Tokenizer.load(path)
-        if found[side].type != kind:
-            raise ConfigError([f'text.type: must be "{found[side].type}", as {side} is in {folder}; got "{kind}"'])
-    return found
+            wanted = f"must be a model folder with a tokenizer for {language} (text.tokenizers)"
+            raise DataError(f"{folder}: {wanted}; got none")
+        tokenizer = Tokenizer.load(path)
+        if tokenizer.type != type:
+            wanted = f'must be "{tokenizer.type}", the type of the tokenizer for {language} in {folder}'
+            raise ConfigError([f'text.type: {wanted}; got "{type}"'])
+        tokenizers[language] = tokenizer
+    return tokenizers
 
 
 def _write_ids(
     cleaned: CleanedText,
     parts: Parts,
     tokenizers: dict[str, Tokenizer],
-    linking: Linking,
+    linking: LinkOptions,
     folder: Path,
     workers: Workers,
 ) -> dict[str, Any]:
-    """Segment the training text into the files of ids and links; returns the facts about them."""
-    saved = tuple(Tokenizer.load(folder / prepared_tokenizer(side)) for side in tokenizers)
-    spelled = [side for side, tokenizer in tokenizers.items() if tokenizer.type == "words"]
-    names = [
-        *(f"train.{side}.ids" for side in tokenizers),
-        *map(unknown_words, spelled),
-        *["train.links"] * linking.kept,
-    ]
-    unknown, lacking = np.zeros((len(tokenizers), 2), dtype=np.int64), np.zeros(len(tokenizers), dtype=np.int64)
+    """Run the third pass: write the ids, unknown words and links of the training text, and return their facts."""
+    saved = tuple(Tokenizer.load(folder / prepared_tokenizer_file(language)) for language in tokenizers)
+    word_level = [language for language, tokenizer in tokenizers.items() if tokenizer.type == "words"]
+    names = [f"train.{language}.ids" for language in tokenizers]
+    names += map(unknown_words_file, word_level)
+    if linking.store_links:
+        names.append("train.links")
+    token_counts = np.zeros((len(tokenizers), 2), dtype=np.int64)  # unknown tokens, all tokens
+    missing = np.zeros(len(tokenizers), dtype=np.int64)  # rows without text
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        for columns, more in workers.map(encode, cleaned.chunks(parts), (saved, linking)):
+        for columns, chunk_token_counts in workers.map(encode, cleaned.chunks(parts), (saved, linking)):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
-            unknown += more
-            lacking += [np.count_nonzero(lengths == 0) for _, lengths in columns[: len(tokenizers)]]
+            token_counts += chunk_token_counts
+            missing += [np.count_nonzero(lengths == 0) for _, lengths in columns[: len(tokenizers)]]
     facts: dict[str, Any] = {
-        "dtypes": {side: id_type(tokenizer).str for side, tokenizer in tokenizers.items()},
-        "symbols": {side: file.total for side, file in zip(tokenizers, files, strict=False)},
-        "unknown": {side: n / max(total, 1) for side, (n, total) in zip(tokenizers, unknown.tolist(), strict=True)},
-        "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
-        "spelled": spelled,
+        "dtypes": {language: id_dtype(tokenizer).str for language, tokenizer in tokenizers.items()},
+        "symbols": {language: file.total for language, file in zip(tokenizers, files, strict=False)},
+        "unknown": {
+            language: unknown / max(total, 1)
+            for language, (unknown, total) in zip(tokenizers, token_counts.tolist(), strict=True)
+        },
+        "lacking": dict(zip(tokenizers, missing.tolist(), strict=True)),
+        "spelled": word_level,
     }
-    return facts | ({"links": files[-1].total} if linking.kept else {})
+    if linking.store_links:
+        facts["links"] = files[-1].total
+    return facts
 
 
 def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers) -> Aligner:
-    """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has
-    any, its threshold is chosen."""
-    step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.MAX_PAIRS)), 0
+    """Learn an aligner from at most `aligner.MAX_PAIRS` training rows, evenly spaced.
+
+    If the dev set has links, they determine the threshold.
+    """
+    step = max(1, -(-int((parts == TRAIN).sum()) // aligner.MAX_PAIRS))
+    num_before = 0  # training rows of earlier chunks
     texts: tuple[list[str], list[str]] = ([], [])
-    for lines, own in cleaned.chunks(parts):
-        wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]
-        before += int((own == TRAIN).sum())
-        for side, kept in enumerate(texts):
-            column = lines.column(side)
-            kept.extend(column[n] for n in wanted)
-    learned = learn_aligner(*texts, partial(workers.map, alone=True))
+    for lines, chunk_parts in cleaned.chunks(parts):
+        train_rows = np.flatnonzero(chunk_parts == TRAIN)
+        selected = train_rows[-num_before % step :: step]
+        num_before += len(train_rows)
+        for index, sentences in enumerate(texts):
+            column = lines.column(index)
+            sentences.extend(column[row] for row in selected)
+    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True))
     if dev is None or not dev.aligned:
         return learned
     pairs = [Pair.from_words(source, target) for source, target, _ in dev.rows]
@@ -379,6 +464,6 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
 
 
 def _write_documents(table: npt.NDArray[Any], path: Path) -> None:
-    """The number of each training row's document, without gaps, and its place there."""
+    """Write the document number of each training row, without gaps, and the row's position in its document."""
     numbers = np.cumsum(np.diff(table["document"], prepend=table["document"][:1]) > 0)
-    np.stack([numbers, table["place"]], axis=1).astype(DOCUMENT_TYPE).tofile(path)
+    np.stack([numbers, table["position"]], axis=1).astype(DOCUMENTS_DTYPE).tofile(path)

@@ -1,8 +1,11 @@
-"""What is done to a corpus chunk by chunk, in any process: cleaning, counting, segmentation.
+"""The three passes over a corpus, chunk by chunk and in any process: `clean`, `count` and `encode`.
 
-The cleaned text lies on disk between the passes, as columns (a side each and, if they are aligned, links). A task
-carries its lines: it may be done on a machine that does not see these files.
+`prepare.py` runs them, in the processes of `workers.py` or on other machines (`rnnsearch.bulk`). Between the passes
+the cleaned text is on disk (`CleanedText`): a column of lines per language and, if the corpus is aligned, a column of
+links. A task carries its lines, because another machine may not see these files.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -19,332 +22,399 @@ import numpy.typing as npt
 from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import CleaningConfig, TextConfig
 from rnnsearch.data.characters import codes
-from rnnsearch.data.cleaning import Tally, fault, row_key
+from rnnsearch.data.cleaning import Tally, rejection_reason, row_key
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
 from rnnsearch.data.links import LINK_TYPE, links_of_rows, ragged_links, strip_links
 from rnnsearch.data.split import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
 from rnnsearch.data.workers import Workers
 from rnnsearch.text.alignments import Link, format_pharaoh
-from rnnsearch.text.annotation import annotation
-from rnnsearch.text.stretches import StretchIds
+from rnnsearch.text.annotation import build_annotation
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.tokenizer_cache import CachedTokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
 
-CHUNK = 20_000
-"""Rows worked on at a time by one process."""
+CHUNK_ROWS = 20_000
+"""Rows that one process works on at a time."""
 
 KeyTable = npt.NDArray[Any]
-"""Of `key_type`, [rows]; documents are numbered through the corpus."""
+"""Array [rows] of `key_dtype`; documents are numbered through the whole corpus."""
 Cells = tuple[str, ...]
-"""The text of each side and, of an aligned corpus, links in the Pharaoh format."""
+"""The text of each language and, if the corpus is aligned, the links in the Pharaoh format."""
+SentenceSets = tuple[frozenset[str], ...]
+"""The distinct sentences of each language."""
+Column = tuple[bytes, npt.NDArray[np.uint64]]
+"""The values of some rows as bytes, and the number of values of each row."""
 
 
-def key_type(sides: int) -> np.dtype[Any]:
-    """Of a cleaned row: what duplicates and a split are told by, its line, and its document and place there."""
-    return np.dtype([("row", "<u8"), *key_fields(sides), ("line", "<u8"), ("document", "<u4"), ("place", "<u4")])
+def key_dtype(num_languages: int) -> np.dtype[Any]:
+    """Return the type of a row's keys: hashes to find duplicates and to split by, its line, document and position."""
+    return np.dtype(
+        [("row", "<u8"), *key_fields(num_languages), ("line", "<u8"), ("document", "<u4"), ("position", "<u4")]
+    )
 
 
-class Rules(NamedTuple):
-    """How a corpus is cleaned."""
+# First pass: cleaning.
+
+
+class CleaningRules(NamedTuple):
+    """How to clean a corpus."""
 
     languages: tuple[str, ...]
     config: CleaningConfig
-    to_split: bool
-    """Without it the keys of sentences are 0."""
+    needs_split_keys: bool
+    """True if dev or test is split off; otherwise the keys of sentences are 0."""
     documents: bool
+    """True if empty lines end documents."""
 
 
-class Cleaned(NamedTuple):
-    """The rows of a chunk that are fit for training by themselves."""
+class CleanedChunk(NamedTuple):
+    """The rows of a chunk that pass the filters."""
 
     columns: list[bytes]
-    keys: npt.NDArray[Any]
-    """Of `key_type`; documents are counted from the chunk's beginning."""
+    keys: KeyTable
+    """Keys of the rows; documents are counted from the start of the chunk."""
     tally: Tally
-    origin: Path
-    begins_file: bool
-    ended: int
-    """Documents that end in it."""
-    place: int
-    """Rows since the last end of a document, those left out among them."""
+    path: Path
+    """File of the chunk."""
+    starts_file: bool
+    documents_ended: int
+    """Number of documents that end in the chunk."""
+    position: int
+    """Number of rows after the last end of a document, including rejected rows."""
 
 
-def clean(rules: Rules, chunk: Chunk) -> Cleaned:
-    """Clean a chunk."""
-    tally, rows, keys = Tally(), list[Cells](), bytearray()
-    needed, document, place = min(2, chunk.given), 0, 0
-    no_row, no_split = bytes(8), bytes(8 * len(rules.languages) + 8)
+def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
+    """Return the rows of a chunk that pass the filters, with their keys."""
+    tally = Tally()
+    rows: list[Cells] = []
+    keys = bytearray()
+    num_languages = len(rules.languages)
+    no_row_key = bytes(8)
+    no_split_key = bytes(8 * num_languages + 8)
+    min_texts = min(2, chunk.num_present)
+    document = 0
+    position = 0
     for row in chunk.rows():
         if rules.documents and row.ends_document:
-            document, place = document + 1, 0
+            document += 1
+            position = 0
             continue
         tally.read += 1
-        place += 1
-        reason = fault(row, rules.config, rules.languages, needed)
+        position += 1
+        reason = rejection_reason(row, rules.config, rules.languages, min_texts)
         if reason is not None:
             tally.reject(reason, row)
             continue
-        cells = cells_of(row)
-        texts = cells[: len(rules.languages)]
+        cells = cleaned_cells(row)
+        texts = cells[:num_languages]
         rows.append(cells)
-        keys += row_key(texts) if rules.config.drop_duplicates else no_row
-        keys += split_key(texts) if rules.to_split else no_split
-        keys += pack("<QII", row.line, document, place - 1)
-    table = np.frombuffer(keys, dtype=key_type(len(rules.languages)))
-    columns = zip(*rows, strict=True) if rows else [()] * (len(rules.languages) + (chunk.links is not None))
-    texts_of_columns = ["".join(f"{line}\n" for line in column).encode() for column in columns]
-    return Cleaned(texts_of_columns, table, tally, chunk.path, chunk.first == 1, document, place)
+        keys += row_key(texts) if rules.config.drop_duplicates else no_row_key
+        keys += split_key(texts) if rules.needs_split_keys else no_split_key
+        keys += pack("<QII", row.line, document, position - 1)
+    num_columns = num_languages + (chunk.links is not None)
+    columns = zip(*rows, strict=True) if rows else [()] * num_columns
+    return CleanedChunk(
+        columns=["".join(f"{line}\n" for line in column).encode() for column in columns],
+        keys=np.frombuffer(keys, dtype=key_dtype(num_languages)),
+        tally=tally,
+        path=chunk.path,
+        starts_file=chunk.first_line == 1,
+        documents_ended=document,
+        position=position,
+    )
 
 
-def cells_of(row: Row) -> Cells:
-    """A row as it is kept."""
+def cleaned_cells(row: Row) -> Cells:
+    """Return the stripped texts of a row and its links, as they are stored."""
     texts = tuple([text.strip() for text in row.texts])
-    return texts if row.links is None else (*texts, format_pharaoh(strip_links(row.links, row.source, row.target)))
+    if row.links is None:
+        return texts
+    return (*texts, format_pharaoh(strip_links(row.links, row.source, row.target)))
 
 
-class Lines(NamedTuple):
-    """Cleaned rows as they are kept, a column a side: lines with their ends."""
+# The cleaned text on disk.
+
+
+class CleanedLines(NamedTuple):
+    """Cleaned rows as they are stored: for each column, its lines with line ends."""
 
     columns: tuple[bytes, ...]
 
     def rows(self) -> list[Cells]:
-        """The rows."""
+        """Return the cells of each row."""
         return list(zip(*map(self.column, range(len(self.columns))), strict=True))
 
-    def column(self, number: int) -> list[str]:
-        """One side of the rows."""
-        return self.columns[number].decode().split("\n")[:-1]
+    def column(self, index: int) -> list[str]:
+        """Return the lines of one column."""
+        return self.columns[index].decode().split("\n")[:-1]
 
 
-class Span(NamedTuple):
-    """Where a chunk of cleaned pairs lies in the files of its columns, and which file it came from."""
+class ChunkSpan(NamedTuple):
+    """Location of a cleaned chunk in the files of the columns."""
 
     origin: Path
+    """Corpus file that the chunk was read from."""
     paths: tuple[Path, ...]
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def read(self) -> Lines:
-        """What lies there."""
-        return Lines(tuple(map(_read, self.paths, self.starts, self.sizes)))
+    def read(self) -> CleanedLines:
+        """Read the chunk."""
+        return CleanedLines(tuple(map(_read_span, self.paths, self.starts, self.sizes)))
 
 
-def _read(path: Path, start: int, size: int) -> bytes:
+def _read_span(path: Path, start: int, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(start)
         return file.read(size)
 
 
 class CleanedText:
-    """The cleaned text of a corpus between the passes: files in `folder`, columns of lines and a table of keys,
-    removed at the end; `aligned`: with a column of links."""
+    """The cleaned text of a corpus between the passes: files of lines and a table of keys.
 
-    def __init__(self, folder: Path, rules: Rules, aligned: bool) -> None:
+    The files are in `folder` and are removed when the context ends.
+    """
+
+    def __init__(self, folder: Path, rules: CleaningRules, aligned: bool) -> None:
+        """Choose the paths of the files; if `aligned`, there is a column of links."""
         self.rules = rules
         self.aligned = aligned
-        columns = (*rules.languages, *(["links"] * aligned))
+        columns = (*rules.languages, "links") if aligned else rules.languages
         self._paths = tuple(folder / f"cleaned.{column}" for column in columns)
-        self._keys = folder / "cleaned.keys"
-        self._spans: list[tuple[Span, int]] = []
-        self._files: list[int] = []
-        """Of each span, which file of the corpus it is of."""
-        self._count = 0
+        self._keys_path = folder / "cleaned.keys"
+        self._spans: list[tuple[ChunkSpan, int]] = []  # with the number of rows
+        self._span_files: list[int] = []  # for each span, the index of its corpus file
+        self._num_files = 0
 
-    def __enter__(self) -> "CleanedText":
+    def __enter__(self) -> CleanedText:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for path in (*self._paths, self._keys):
+        for path in (*self._paths, self._keys_path):
             path.unlink(missing_ok=True)
 
     def read(self, specs: Sequence[str], base: Path, alignments: Sequence[str] | None, workers: Workers) -> Tally:
-        """Clean a corpus into the files; returns what was read and rejected."""
-        tally, starts = Tally(), [0] * len(self._paths)
-        document = place = 0
-        self._count, number = len(specs), -1
-        firsts = [base / next((part.strip() for part in spec.split("|") if part.strip()), "") for spec in specs]
-        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK)
+        """Clean a corpus into the files and return the counts of rows that were read and rejected."""
+        tally = Tally()
+        document = 0
+        position = 0
+        starts = [0] * len(self._paths)
+        self._num_files = len(specs)
+        file_index = -1
+        first_paths = [base / next((name.strip() for name in spec.split("|") if name.strip()), "") for spec in specs]
+        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK_ROWS)
         with ExitStack() as stack:
-            files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys)]
-            for found in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):
-                tally.add(found.tally)
-                if found.begins_file:
-                    number = firsts.index(found.origin, number + 1)  # a file without lines has no chunk
-                    document, place = document + 1, 0
-                found.keys["place"] += np.where(found.keys["document"] == 0, np.uint32(place), np.uint32(0))
-                found.keys["document"] += np.uint32(document)
-                document += found.ended
-                place = found.place + (0 if found.ended else place)
-                sizes = tuple(len(column) for column in found.columns)
-                for file, block in zip(files, (*found.columns, found.keys.tobytes()), strict=True):
+            files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys_path)]
+            for cleaned in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):
+                tally.add(cleaned.tally)
+                if cleaned.starts_file:
+                    file_index = first_paths.index(cleaned.path, file_index + 1)  # an empty file has no chunk
+                    document += 1
+                    position = 0
+                # The chunk's first document may have started in an earlier chunk.
+                cleaned.keys["position"] += np.where(cleaned.keys["document"] == 0, np.uint32(position), np.uint32(0))
+                cleaned.keys["document"] += np.uint32(document)
+                document += cleaned.documents_ended
+                position = cleaned.position + (0 if cleaned.documents_ended else position)
+                sizes = tuple(len(column) for column in cleaned.columns)
+                for file, block in zip(files, (*cleaned.columns, cleaned.keys.tobytes()), strict=True):
                     file.write(block)
-                if len(found.keys):
-                    self._spans.append((Span(found.origin, self._paths, tuple(starts), sizes), len(found.keys)))
-                    self._files.append(number)
+                if len(cleaned.keys):
+                    self._spans.append((ChunkSpan(cleaned.path, self._paths, tuple(starts), sizes), len(cleaned.keys)))
+                    self._span_files.append(file_index)
                 starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tally
 
     def keys(self) -> KeyTable:
-        """The keys of all rows, memory-mapped."""
-        kind = key_type(len(self.rules.languages))
-        return np.memmap(self._keys, dtype=kind, mode="r") if self._spans else np.zeros(0, dtype=kind)
+        """Return the keys of all rows, memory-mapped."""
+        dtype = key_dtype(len(self.rules.languages))
+        if not self._spans:
+            return np.zeros(0, dtype=dtype)
+        return np.memmap(self._keys_path, dtype=dtype, mode="r")
 
-    def rows_of_files(self, wanted: npt.NDArray[np.bool_]) -> list[int]:
-        """Of each file of the corpus, how many of its rows are `wanted` [rows]."""
-        counts, begin = [0] * self._count, 0
-        for (_, rows), number in zip(self._spans, self._files, strict=True):
-            counts[number] += int(wanted[begin : begin + rows].sum())
-            begin += rows
+    def count_rows_per_file(self, selected: npt.NDArray[np.bool_]) -> list[int]:
+        """Return the number of selected rows of each corpus file; `selected` is a mask [rows]."""
+        counts = [0] * self._num_files
+        start = 0
+        for (_, num_rows), file_index in zip(self._spans, self._span_files, strict=True):
+            counts[file_index] += int(selected[start : start + num_rows].sum())
+            start += num_rows
         return counts
 
-    def of_files(self, numbers: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Which rows [rows] are of these files of the corpus."""
-        spans = zip(self._spans, self._files, strict=True)
-        return np.concatenate([np.zeros(0, dtype=bool), *(np.full(rows, n in numbers) for (_, rows), n in spans)])
+    def rows_in_files(self, file_indices: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Return the mask [rows] of the rows of some corpus files."""
+        masks = [np.zeros(0, dtype=bool)]
+        for (_, num_rows), file_index in zip(self._spans, self._span_files, strict=True):
+            masks.append(np.full(num_rows, file_index in file_indices))
+        return np.concatenate(masks)
 
-    def chunks(self, parts: Parts) -> Iterator[tuple[Lines, Parts]]:
-        """The chunks, each with its piece of `parts`."""
-        begin = 0
-        for span, rows in self._spans:
-            yield span.read(), parts[begin : begin + rows]
-            begin += rows
+    def chunks(self, parts: Parts) -> Iterator[tuple[CleanedLines, Parts]]:
+        """Yield the chunks, each with its slice of `parts` [rows]."""
+        start = 0
+        for span, num_rows in self._spans:
+            yield span.read(), parts[start : start + num_rows]
+            start += num_rows
 
-    def row(self, place: int, line: int) -> Row:
-        """One row, which stood in that line of some file."""
-        for span, rows in self._spans:
-            if place < rows:
-                return Row(span.read().rows()[place][: len(self.rules.languages)], span.origin, line)
-            place -= rows
-        raise AssertionError("a place in the text")
+    def row(self, position: int, line: int) -> Row:
+        """Return the cleaned row at a position, which was read from this line of its file."""
+        for span, num_rows in self._spans:
+            if position < num_rows:
+                return Row(span.read().rows()[position][: len(self.rules.languages)], span.origin, line)
+            position -= num_rows
+        raise AssertionError("the position must be in the text")
 
 
-class Counted(NamedTuple):
-    """What is to be known of a chunk before its symbols are."""
+# Second pass: counting.
 
-    stretches: list[Counter[str]]
-    """Of each side of the training rows, see `words.count_chunks`."""
+
+class ChunkCounts(NamedTuple):
+    """What must be known of a chunk before tokenizers are learned."""
+
+    text_chunks: list[Counter[str]]
+    """For each language, the counts of `words.count_chunks` over the training rows."""
     text: bytes
-    """The training rows as lines with tabs, of which the corpus's digest is made."""
-    held: dict[Part, list[Cells]]
-    """The rows of other parts than training."""
+    """The training rows as tab-separated lines, for the digest of the corpus."""
+    held_out: dict[Part, list[Cells]]
+    """The rows of dev and test."""
     shared: list[int]
-    """For each set of given sentences: training rows with a sentence in it."""
+    """For each of `sentence_sets`, the number of training rows that contain one of its sentences."""
 
 
-Sentences = tuple[frozenset[str], ...]
-"""Different sentences of each side."""
+def count(sentence_sets: list[SentenceSets], num_languages: int, lines: CleanedLines, parts: Parts) -> ChunkCounts:
+    """Count the text chunks between spaces of a chunk's training rows, and the rows that share sentences.
 
-
-def count(given: list[Sentences], sides: int, lines: Lines, parts: Parts) -> Counted:
-    """Count the stretches of a chunk's training rows, and those that share a sentence with `given` text."""
+    Args:
+        sentence_sets: The sentences of the dev and test sets that are given as files.
+        num_languages: Number of columns that are text.
+        lines: The rows.
+        parts: Part of each row.
+    """
     rows = lines.rows()
     train = list(compress(rows, parts == TRAIN))
-    held = {part: list(compress(rows, parts == PARTS.index(part))) for part in HELD_OUT}
-    columns = [[row[side] for row in train] for side in range(sides)]
-    shared = [_rows_among(columns, sets) for sets in given]
-    text = "".join("\t".join(row) + "\n" for row in train).encode()
-    return Counted([count_chunks(column) for column in columns], text, held, shared)
+    columns = [[row[index] for row in train] for index in range(num_languages)]
+    return ChunkCounts(
+        text_chunks=[count_chunks(column) for column in columns],
+        text="".join("\t".join(row) + "\n" for row in train).encode(),
+        held_out={part: list(compress(rows, parts == PARTS.index(part))) for part in HELD_OUT},
+        shared=[_count_rows_with(sentences, columns) for sentences in sentence_sets],
+    )
 
 
-def _rows_among(columns: list[list[str]], sentences: Sentences) -> int:
-    """How many rows have a sentence among these."""
-    found = [map(own.__contains__, column) for own, column in zip(sentences, columns, strict=True)]
-    return sum(map(any, zip(*found, strict=True)))
+def _count_rows_with(sentences: SentenceSets, columns: list[list[str]]) -> int:
+    """Return the number of rows that contain one of the sentences."""
+    matches = [map(known.__contains__, column) for known, column in zip(sentences, columns, strict=True)]
+    return sum(map(any, zip(*matches, strict=True)))
 
 
-class Linking(NamedTuple):
-    """What links between the two sides are for."""
+# Third pass: segmentation into ids.
+
+
+class LinkOptions(NamedTuple):
+    """Where links between two languages come from and what they are used for."""
 
     aligner: Aligner | None
-    """What finds them where the text has none and they are wanted."""
-    kept: bool
-    """Whether they are kept beside the ids."""
+    """Aligner that computes links, if the text has none and they are needed."""
+    store_links: bool
+    """True if links are stored next to the ids."""
     text: TextConfig
-    """Whether and how rows are annotated by them."""
-    copied: bool
-    """Whether rows that lack a source get a copy of their target as one."""
+    """Settings of annotations, which follow links."""
+    copy_missing_source: bool
+    """True if the target is copied to the source of rows without source text."""
 
 
 def encode(
-    tokenizers: tuple[Tokenizer, ...], linking: Linking, lines: Lines, parts: Parts
-) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[tuple[int, int]]]:
-    """Segment a chunk's training rows by the sides' tokenizers: the symbols of each side, then links, where they
-    are kept, as the values and how many each row has; and of each side's text the unknown symbols, and all of them.
-    Between symbols and links stand the unknown words of sides that have words, see `spelling.codes`."""
-    texts = [list(compress(lines.column(number), parts == TRAIN)) for number in range(len(lines.columns))]
-    if linking.copied:
+    tokenizers: tuple[Tokenizer, ...], linking: LinkOptions, lines: CleanedLines, parts: Parts
+) -> tuple[list[Column], list[tuple[int, int]]]:
+    """Segment the training rows of a chunk.
+
+    Returns:
+        The columns to store: the ids of each language, the unknown words of each language whose tokens are words (see
+        `characters.codes`) and, if they are stored, the links. Then, for each language, the number of unknown tokens
+        of its text and the number of all tokens.
+    """
+    texts = [list(compress(lines.column(index), parts == TRAIN)) for index in range(len(lines.columns))]
+    if linking.copy_missing_source:
         texts[0] = [source or target for source, target in zip(*texts, strict=True)]
-    columns, spelled, unknown = [], [], []
+    ids: list[Column] = []
+    unknown_words: list[Column] = []
+    unknown_counts: list[tuple[int, int]] = []
     for column, tokenizer in zip(texts, tokenizers, strict=False):
-        flat, sizes = _stretches(tokenizer).ids(column)
-        columns.append((flat.astype(id_type(tokenizer)).tobytes(), sizes.astype(np.uint64)))
-        unknown.append((int(np.count_nonzero(flat == UNK)), len(flat)))
+        flat, sizes = _cached_tokenizer(tokenizer).ids(column)
+        is_unknown = flat == UNK
+        ids.append((flat.astype(id_dtype(tokenizer)).tobytes(), sizes.astype(np.uint64)))
+        unknown_counts.append((int(np.count_nonzero(is_unknown)), len(flat)))
         if tokenizer.type == "words":
-            having = np.repeat(np.arange(len(sizes)), sizes)[flat == UNK]
-            values, lengths = codes(_unknown_words(tokenizer, column, set(having.tolist())))
-            spelled.append((values.tobytes(), lengths))
-    columns += spelled
-    if linking.kept or linking.text.annotation is not None:
-        rows = _linked(texts, tokenizers, linking)
+            rows_with_unknown = np.repeat(np.arange(len(sizes)), sizes)[is_unknown]
+            words = _unknown_words(tokenizer, column, set(rows_with_unknown.tolist()))
+            values, lengths = codes(words)
+            unknown_words.append((values.tobytes(), lengths))
+    links: list[Column] = []
+    if linking.store_links or linking.text.annotation is not None:
+        linked = _link_rows(texts, tokenizers, linking)
         if linking.text.annotation is not None:
-            columns[:2] = map(_ids, (rows.sources, rows.targets), tokenizers)
-        if linking.kept:
-            links = ragged_links(rows.links)
-            counts = links.lengths(np.arange(len(links))).astype(np.uint64)
-            columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
-    return columns, unknown
+            ids[:2] = map(_id_column, (linked.sources, linked.targets), tokenizers)
+        if linking.store_links:
+            stored = ragged_links(linked.links)
+            lengths = stored.lengths(np.arange(len(stored))).astype(np.uint64)
+            links.append((stored.flat.astype(LINK_TYPE).tobytes(), lengths))
+    return ids + unknown_words + links, unknown_counts
 
 
-def _ids(rows: list[Segmented], tokenizer: Tokenizer) -> tuple[bytes, npt.NDArray[np.uint64]]:
-    flat = np.fromiter((id for row in rows for id in row.ids), dtype=id_type(tokenizer))
+def id_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    """Return the type that a tokenizer's ids are stored as."""
+    return np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
+
+
+def _id_column(rows: list[Segmented], tokenizer: Tokenizer) -> Column:
+    flat = np.fromiter((id for row in rows for id in row.ids), dtype=id_dtype(tokenizer))
     return flat.tobytes(), np.fromiter((len(row.ids) for row in rows), dtype=np.uint64)
 
 
-class _Linked(NamedTuple):
-    """Rows as a model reads and writes them, and the links of their symbols."""
+class _LinkedRows(NamedTuple):
+    """Rows as a model reads and writes them, and the links between their tokens."""
 
     sources: list[Segmented]
     targets: list[Segmented]
     links: list[set[Link]]
 
 
-def _linked(texts: list[list[str]], tokenizers: tuple[Tokenizer, ...], linking: Linking) -> _Linked:
-    """The rows of a source and a target, annotated where that is asked for."""
-    sources, targets = (side.segment(column) for side, column in zip(tokenizers, texts, strict=False))
-    if len(texts) > len(tokenizers):
+def _link_rows(texts: list[list[str]], tokenizers: tuple[Tokenizer, ...], linking: LinkOptions) -> _LinkedRows:
+    """Return the rows of a source and a target with their links, annotated if the config says so."""
+    sources, targets = (tokenizer.segment(column) for tokenizer, column in zip(tokenizers, texts, strict=False))
+    if len(texts) > len(tokenizers):  # the last column holds links
         links = links_of_rows(sources, targets, texts[-1])
     else:
         assert linking.aligner is not None
-        if linking.kept:
-            links = links_of_rows(sources, targets, _aligned(linking.aligner, *texts))
+        if linking.store_links:
+            links = links_of_rows(sources, targets, _align_rows(linking.aligner, *texts))
         else:
             links = linking.aligner.links(list(map(Pair.from_tokens, sources, targets)))
-    annotated = annotation(linking.text, *tokenizers)
-    if annotated is None:
-        return _Linked(sources, targets, links)
-    sources = [annotated.source(text) for text in sources]
-    targets = [annotated.target(*row) for row in zip(targets, links, sources, strict=True)]
-    return _Linked(sources, targets, [{(j, annotated.symbols_a_word * i) for j, i in own} for own in links])
+    annotation = build_annotation(linking.text, *tokenizers)
+    if annotation is None:
+        return _LinkedRows(sources, targets, links)
+    sources = [annotation.annotate_source(text) for text in sources]
+    targets = [annotation.annotate_target(*row) for row in zip(targets, links, sources, strict=True)]
+    # An annotated target has several tokens per word, the first of which keeps the links.
+    step = annotation.tokens_per_word
+    return _LinkedRows(sources, targets, [{(j, step * i) for j, i in row_links} for row_links in links])
 
 
-def _unknown_words(tokenizer: Tokenizer, texts: list[str], having: set[int]) -> list[list[str]]:
-    """The unknown words of each text, of which only these have any."""
-    found = iter(tokenizer.segment([texts[number] for number in sorted(having)]))
-    return [next(found).spelled.unknown if number in having else [] for number in range(len(texts))]
+def _unknown_words(tokenizer: Tokenizer, texts: list[str], rows: set[int]) -> list[list[str]]:
+    """Return the unknown words of each text; only the texts of these rows have any."""
+    words: list[list[str]] = [[] for _ in texts]
+    indices = sorted(rows)
+    for index, segmented in zip(indices, tokenizer.segment([texts[index] for index in indices]), strict=True):
+        words[index] = segmented.spelled_ids.unknown
+    return words
 
 
-def _aligned(guide: Aligner, sources: list[str], targets: list[str]) -> list[str]:
-    """The links of rows by an aligner, in the Pharaoh format; a row that lacks a side has none."""
+def _align_rows(aligner: Aligner, sources: list[str], targets: list[str]) -> list[str]:
+    """Return an aligner's links in the Pharaoh format; a row without source or target text has none."""
     pairs = list(map(Pair.from_words, sources, targets))
-    return [format_pharaoh(links) for links in guide.links(pairs)]
-
-
-def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """What ids are stored as."""
-    return np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
+    return [format_pharaoh(links) for links in aligner.links(pairs)]
 
 
 @lru_cache(maxsize=16)
-def _stretches(tokenizer: Tokenizer) -> StretchIds:
-    return StretchIds(tokenizer)
+def _cached_tokenizer(tokenizer: Tokenizer) -> CachedTokenizer:
+    return CachedTokenizer(tokenizer)

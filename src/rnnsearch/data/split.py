@@ -1,15 +1,17 @@
-"""A deterministic train / dev / test split that shares no sentence between its parts.
+"""Deterministic train / dev / test split in which no sentence is in two parts.
 
-Which rows are held out depends on hashes of their text alone: the split is the same on every machine, and a corpus
-that grows keeps nearly all of it (no row ever moves between dev and test). Held-out sentences are all different, and
-a training row that has a sentence of any side in common with dev or test is left out. Sentences are compared by their
-letters and digits alone, so that "Tom left!" does not stand in train where "Tom left." is tested.
+`prepare.py` and the corpora catalog use it. The rows that are held out depend only on hashes of their text: the split
+is the same on every machine, and a corpus that grows keeps nearly all of it (no row ever moves between dev and test).
+Held-out sentences are distinct, and a training row is left out if it shares a sentence of any language with dev or
+test. Only letters and digits of sentences are compared, so "Tom left!" is not in train if "Tom left." is in test.
 
-A corpus of documents is split by whole documents, and training documents stay whole: sentences that also stand in dev
-or test are counted, not left out.
+A corpus of documents is split by whole documents, and training documents stay whole: their sentences that are also in
+dev or test are counted, not left out.
 
-The choice is made by arrays of hashes, eight bytes a sentence and as many a row, which may be memory-mapped.
+The input are arrays of hashes, eight bytes per sentence and eight per row, which may be memory-mapped.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Sequence
@@ -27,16 +29,16 @@ PARTS: tuple[Part | None, ...] = (None, "train", "dev", "test")
 LEFT_OUT, TRAIN, DEV, TEST = range(len(PARTS))
 HELD_OUT = ("dev", "test")
 Parts = npt.NDArray[np.uint8]
-"""The part of each row, as its place in `PARTS`."""
-Numbers = npt.NDArray[np.uint64]
+"""Part of each row, as an index of `PARTS`."""
+Hashes = npt.NDArray[np.uint64]
 
 _NOT_WORD = re.compile(r"[\W_]+")
 _NOT_ASCII_WORD = bytes(code for code in range(128) if not chr(code).isalnum())
 
 
 def sentence_key(text: str) -> bytes:
-    """8 bytes, equal for sentences with the same letters and digits, whatever their case and punctuation."""
-    if text.isascii():  # the same, several times as fast
+    """Return an 8-byte hash of a sentence that ignores case and everything but letters and digits."""
+    if text.isascii():  # same result, several times as fast
         core = text.encode().lower().translate(None, _NOT_ASCII_WORD)
     else:
         core = _NOT_WORD.sub("", text.casefold()).encode()
@@ -44,49 +46,50 @@ def sentence_key(text: str) -> bytes:
 
 
 def split_key(texts: Sequence[str]) -> bytes:
-    """What a row is split by, a row of `key_fields`: the keys of its sentences (0 for a side it lacks), and the hash
-    of them all, by which rows are chosen."""
+    """Return the key of a row, a record of `key_fields`.
+
+    It consists of the keys of its sentences (0 for a missing text) and the hash of these, by which rows are chosen.
+    """
     keys = b"".join([sentence_key(text) if text else bytes(8) for text in texts])
     return keys + blake2b(keys, digest_size=8).digest()
 
 
-def key_fields(sides: int) -> list[tuple[Any, ...]]:
-    """The fields of a table of keys; as numbers they have the order of their bytes."""
-    return [("sentences", ">u8", (sides,)), ("rank", ">u8")]
+def key_fields(num_languages: int) -> list[tuple[Any, ...]]:
+    """Return the fields of a key; big-endian, so that numbers are ordered like their bytes."""
+    return [("sentences", ">u8", (num_languages,)), ("rank", ">u8")]
 
 
-class Keys(NamedTuple):
-    """The keys of rows: of their sentences [rows, sides], and their ranks [rows]."""
+class SplitKeys(NamedTuple):
+    """The keys of R rows in L languages."""
 
-    sentences: Numbers
-    rank: Numbers
+    sentences: Hashes
+    """Keys of the sentences [R, L]."""
+    rank: Hashes
+    """Hashes of whole rows [R]."""
 
     @classmethod
-    def of(cls, table: npt.NDArray[Any]) -> "Keys":
-        """From a table with `key_fields`."""
+    def from_table(cls, table: npt.NDArray[Any]) -> SplitKeys:
+        """Return the keys in an array with `key_fields`."""
         return cls(table["sentences"].astype(np.uint64), table["rank"].astype(np.uint64))
 
     @classmethod
-    def of_texts(cls, rows: Sequence[Sequence[str]]) -> "Keys":
-        """Of rows in memory."""
-        sides = len(rows[0]) if rows else 1
-        return cls.of(np.frombuffer(b"".join(map(split_key, rows)), dtype=key_fields(sides)))
+    def from_texts(cls, rows: Sequence[Sequence[str]]) -> SplitKeys:
+        """Return the keys of rows in memory."""
+        num_languages = len(rows[0]) if rows else 1
+        return cls.from_table(np.frombuffer(b"".join(map(split_key, rows)), dtype=key_fields(num_languages)))
 
-    def shared(self, held: Numbers) -> npt.NDArray[np.bool_]:
-        """Which rows have a sentence in common with those of these keys [held rows, sides]."""
-        columns = zip(self.sentences.T, held.T, strict=True)
-        found = np.zeros(len(self.rank), dtype=bool)
-        for own, others in columns:
-            found |= np.isin(own, others[others > 0])
-        return found
+    def share_sentence(self, others: Hashes) -> npt.NDArray[np.bool_]:
+        """Return the mask [R] of rows that share a sentence with other rows, given their sentence keys [., L]."""
+        result = np.zeros(len(self.rank), dtype=bool)
+        for column, other_column in zip(self.sentences.T, others.T, strict=True):
+            result |= np.isin(column, other_column[other_column > 0])
+        return result
 
 
-def split(keys: Keys, dev_size: int, test_size: int) -> Parts:
-    """The part of each row.
-
-    Errors: DataError where the corpus has too few distinct sentences.
-    """
-    capacity, total = 2 * max(dev_size, test_size) + 64, len(keys.rank)
+def split(keys: SplitKeys, dev_size: int, test_size: int) -> Parts:
+    """Return the part of each row; raise DataError if the corpus has too few distinct sentences."""
+    capacity = 2 * max(dev_size, test_size) + 64
+    total = len(keys.rank)
     while True:
         chosen = _choose(_candidates(keys, capacity), dev_size, test_size)
         if len(chosen) == dev_size + test_size < total:
@@ -96,75 +99,88 @@ def split(keys: Keys, dev_size: int, test_size: int) -> Parts:
             advice = "lower data.dev_size and data.test_size, or give data.dev and data.test"
             raise DataError(f"the corpus must have {wanted}; got {total} pairs ({advice})")
         capacity *= 8
-    held = np.array([candidate.number for candidate in chosen], dtype=np.int64)
-    parts = np.where(keys.shared(keys.sentences[held]), LEFT_OUT, TRAIN).astype(np.uint8)
-    parts[held] = [TEST if candidate.is_test else DEV for candidate in chosen]
+    chosen_rows = np.array([candidate.row for candidate in chosen], dtype=np.int64)
+    parts = np.where(keys.share_sentence(keys.sentences[chosen_rows]), LEFT_OUT, TRAIN).astype(np.uint8)
+    parts[chosen_rows] = [TEST if candidate.is_test else DEV for candidate in chosen]
     return parts
 
 
 class _Candidate(NamedTuple):
+    """A row that may be held out; candidates are sorted by rank."""
+
     rank: int
-    number: int
+    row: int
     sentences: tuple[int, ...]
 
     @property
     def is_test(self) -> bool:
+        """True if the row may be in test, False if it may be in dev."""
         return bool(self.rank & 1)
 
 
-def _candidates(keys: Keys, capacity: int) -> list[_Candidate]:
-    """The `capacity` whole rows of lowest hash for dev and as many for test, sorted."""
-    found: list[_Candidate] = []
+def _candidates(keys: SplitKeys, capacity: int) -> list[_Candidate]:
+    """Return the complete rows of lowest rank, sorted: up to `capacity` for dev and as many for test."""
+    candidates: list[_Candidate] = []
     for is_test in (0, 1):
-        places = np.flatnonzero(((keys.rank & np.uint64(1)) == is_test) & keys.sentences.all(1))
-        ranks = keys.rank[places]
-        if len(places) > capacity:
-            places = places[ranks <= np.partition(ranks, capacity - 1)[capacity - 1]]
-        by_rank = places[np.argsort(keys.rank[places], kind="stable")][:capacity]
-        sentences = map(tuple, keys.sentences[by_rank].tolist())
-        found += map(_Candidate, keys.rank[by_rank].tolist(), by_rank.tolist(), sentences)
-    return sorted(found)
+        rows = np.flatnonzero(((keys.rank & np.uint64(1)) == is_test) & keys.sentences.all(1))
+        ranks = keys.rank[rows]
+        if len(rows) > capacity:  # avoid sorting all rows
+            rows = rows[ranks <= np.partition(ranks, capacity - 1)[capacity - 1]]
+        rows = rows[np.argsort(keys.rank[rows], kind="stable")][:capacity]
+        sentences = map(tuple, keys.sentences[rows].tolist())
+        candidates += map(_Candidate, keys.rank[rows].tolist(), rows.tolist(), sentences)
+    return sorted(candidates)
 
 
 def _choose(candidates: list[_Candidate], dev_size: int, test_size: int) -> list[_Candidate]:
-    """In the order of hashes, every row whose sentences are all new, until both parts are full."""
+    """Return, by rank, the rows whose sentences are all new, until dev and test are full."""
     chosen: list[_Candidate] = []
-    room = [dev_size, test_size]
-    seen: set[tuple[int, int]] = set()
+    remaining = [dev_size, test_size]
+    seen: set[tuple[int, int]] = set()  # (language index, sentence key)
     for candidate in candidates:
         sentences = set(enumerate(candidate.sentences))
-        if room[candidate.is_test] and not sentences & seen:
-            room[candidate.is_test] -= 1
+        if remaining[candidate.is_test] and not sentences & seen:
+            remaining[candidate.is_test] -= 1
             seen |= sentences
             chosen.append(candidate)
     return chosen
 
 
-def document_keys(keys: Numbers, documents: npt.NDArray[np.uint32]) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """A key for each document, of those of its rows, and where each document begins; `documents`: each row's
-    number.
+def split_documents(keys: SplitKeys, documents: npt.NDArray[np.uint32], dev_size: int, test_size: int) -> Parts:
+    """Return the part of each row, whole documents in the order of their hashes until dev and test are full.
+
+    Args:
+        keys: Keys of the rows.
+        documents: Document number of each row.
+        dev_size: Minimum number of dev rows.
+        test_size: Minimum number of test rows.
+
+    Raises:
+        DataError: There are too few documents.
     """
-    begins = np.flatnonzero(np.diff(documents, prepend=documents[:1] + 1))
-    pieces = np.split(keys.astype("<u8"), begins[1:])
-    digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces if len(piece))
-    return np.frombuffer(digests, dtype=">u8").astype(np.uint64), begins
-
-
-def split_documents(keys: Keys, documents: npt.NDArray[np.uint32], dev_size: int, test_size: int) -> Parts:
-    """The part of each row, by whole documents: in the order of their hashes, until dev and test have rows enough.
-
-    Errors: DataError where there are too few documents.
-    """
-    ranks, begins = document_keys(keys.rank, documents)
-    ends = np.append(begins[1:], len(documents))
+    ranks, starts = document_keys(keys.rank, documents)
+    ends = np.append(starts[1:], len(documents))
     parts = np.full(len(documents), TRAIN, dtype=np.uint8)
-    room = [dev_size, test_size]
-    for number in np.argsort(ranks, kind="stable").tolist():
-        is_test = int(ranks[number]) & 1
-        if room[is_test] > 0:
-            parts[begins[number] : ends[number]] = TEST if is_test else DEV
-            room[is_test] -= int(ends[number] - begins[number])
-    if max(room) > 0 or not (parts == TRAIN).any():
+    remaining = [dev_size, test_size]
+    for index in np.argsort(ranks, kind="stable").tolist():
+        is_test = int(ranks[index]) & 1
+        if remaining[is_test] > 0:
+            parts[starts[index] : ends[index]] = TEST if is_test else DEV
+            remaining[is_test] -= int(ends[index] - starts[index])
+    if max(remaining) > 0 or not (parts == TRAIN).any():
         wanted = f"enough documents for {dev_size} dev, {test_size} test and some training pairs"
-        raise DataError(f"the corpus must have {wanted}; got {len(begins)} documents of {len(documents)} pairs")
+        raise DataError(f"the corpus must have {wanted}; got {len(starts)} documents of {len(documents)} pairs")
     return parts
+
+
+def document_keys(keys: Hashes, documents: npt.NDArray[np.uint32]) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """Return a key for each document, which hashes the keys of its rows, and the index of its first row.
+
+    Args:
+        keys: Key of each row.
+        documents: Document number of each row.
+    """
+    starts = np.flatnonzero(np.diff(documents, prepend=documents[:1] + 1))
+    keys_by_document = np.split(keys.astype("<u8"), starts[1:])
+    digests = b"".join(blake2b(rows.tobytes(), digest_size=8).digest() for rows in keys_by_document if len(rows))
+    return np.frombuffer(digests, dtype=">u8").astype(np.uint64), starts
