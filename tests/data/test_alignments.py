@@ -11,7 +11,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.corpus import read_rows
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.links import links_matrix, strip_links, ragged_links, token_links
+from rnnsearch.data.links import links_matrix, ragged_links, strip_links, token_links
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError
@@ -31,7 +31,7 @@ def words_of(prepared: Prepared, index: int) -> list[tuple[str, str]]:
     """The linked symbols of a training pair."""
     source, target = prepared.train.row(index)
     return [
-        (prepared.source.symbol(int(source[s])), prepared.target.symbol(int(target[t])))
+        (prepared.source.token(int(source[s])), prepared.target.token(int(target[t])))
         for s, t in prepared.train.links.row(index)
     ]
 
@@ -81,7 +81,7 @@ def test_given_dev_alignments_lose_the_empty_lines_of_dev(tmp_path):
     [
         ("0-2\n0-0\n", r"train\.en and .*train\.align must have the same number of lines; got 3 and 2"),
         ("0-2\n0-0\n\n1-1\n", r"train\.en and .*train\.align must have the same number of lines; got 3 and 4"),
-        ("0-2\n0=0\n\n", r'train\.align:2: a link must be i-j, or ipj or i\?j where merely possible; got "0=0"'),
+        ("0-2\n0=0\n\n", r'train\.align:2: a link must be i-j, or ipj or i\?j if it is only possible; got "0=0"'),
         ("0-2\n\n0-0 1-3\n", r"train\.align:3: links must lie within 3 source and 3 target words, .*; got 1-3"),
     ],
 )  # fmt: skip
@@ -167,4 +167,4 @@ def test_pairs_with_a_fault_need_no_fitting_links(tmp_path):
     (tmp_path / "a.align").write_text("1-0\n7-7\n")
     first, second = read_rows(["a.tsv"], tmp_path, alignments=["a.align"])
     assert first.links == Links(frozenset({(1, 0)}), frozenset({(1, 0)}))
-    assert second.links is None and second.fault == "invalid UTF-8"
+    assert second.links is None and second.problem == "invalid UTF-8"

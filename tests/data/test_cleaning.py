@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import CleaningConfig
-from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, row_key
+from rnnsearch.data.cleaning import DUPLICATE, Tally, first_occurrences, rejection_reason, row_key
 from rnnsearch.data.corpus import Row
-from rnnsearch.text.languages import require_identified
+from rnnsearch.text.languages import require_identifiable
 
 FILE = Path("corpus.tsv")
 EN_DE = ("en", "de")
@@ -37,13 +37,13 @@ def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> R
     ],
 )
 def test_reasons(source, target, reason):
-    assert fault(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0), EN_DE) == reason
+    assert rejection_reason(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0), EN_DE) == reason
 
 
 def test_the_limits_are_the_configs():
     config = CleaningConfig(min_words=2, drop_identical=False)
-    assert fault(pair("one", "two words"), config, EN_DE) == "too short"
-    assert fault(pair("the same", "the same"), config, EN_DE) is None
+    assert rejection_reason(pair("one", "two words"), config, EN_DE) == "too short"
+    assert rejection_reason(pair("the same", "the same"), config, EN_DE) is None
 
 
 FRENCH = "La maison est grande et le jardin est petit."
@@ -64,26 +64,26 @@ FRENCH = "La maison est grande et le jardin est petit."
 )
 def test_other_languages(source, target, reason):
     config = CleaningConfig(language_id=True)
-    assert fault(pair(source, target), config, EN_DE, needed=1) == reason
-    assert fault(pair(source, target), CleaningConfig(), EN_DE, needed=1) is None
+    assert rejection_reason(pair(source, target), config, EN_DE, min_texts=1) == reason
+    assert rejection_reason(pair(source, target), CleaningConfig(), EN_DE, min_texts=1) is None
 
 
 def test_relatives_and_variants_are_their_language():
     config = CleaningConfig(language_id=True)
     danish = pair("The dog saw a red ball.", "Hunden så en rød bold.")
-    assert fault(danish, config, ("en-GB", "nb")) is None
-    assert fault(danish, config, ("en-GB", "fr")) == "other language"
-    require_identified(("en-GB", "nb", "zh-TW", "grc"))
+    assert rejection_reason(danish, config, ("en-GB", "nb")) is None
+    assert rejection_reason(danish, config, ("en-GB", "fr")) == "other language"
+    require_identifiable(("en-GB", "nb", "zh-TW", "grc"))
 
 
 def test_faults_of_reading_are_reasons():
-    assert fault(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig(), EN_DE) == "invalid UTF-8"
+    assert rejection_reason(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig(), EN_DE) == "invalid UTF-8"
 
 
 def test_a_duplicate_is_the_same_pair_and_the_first_one_stays():
     texts = [("a", "b"), ("a", "c"), ("d", "b"), ("a ", "b"), ("a\tb", "c"), ("a", "b\tc"), ("a", "c")]
     keys = np.frombuffer(b"".join(row_key(text) for text in texts), dtype="<u8")
-    assert first_of_each(keys).tolist() == [True, True, True, False, True, True, False]
+    assert first_occurrences(keys).tolist() == [True, True, True, False, True, True, False]
 
 
 def test_the_first_of_many_keys():
@@ -91,8 +91,8 @@ def test_the_first_of_many_keys():
     keys = keys[np.random.default_rng(2).integers(0, 500, 2000)] * np.uint64(2)
     seen: set[int] = set()
     expected = [key not in seen and not seen.add(key) for key in keys.tolist()]
-    assert first_of_each(keys).tolist() == expected
-    assert first_of_each(keys[:0]).tolist() == []
+    assert first_occurrences(keys).tolist() == expected
+    assert first_occurrences(keys[:0]).tolist() == []
 
 
 def test_chunks_are_tallied_one_after_the_other_and_the_first_three_shown():
@@ -145,19 +145,19 @@ def test_text_without_spaces_is_measured_by_its_characters(language):
     """With a ratio that leaves no room for chance; a translation cut short, or doubled, is still found."""
     config, languages = CleaningConfig(max_ratio=1.5), ("en", language)
     for english, foreign in TRANSLATIONS[language]:
-        assert fault(pair(english, foreign), config, languages) is None
-        assert fault(pair(english, foreign * 8), config, languages) == "ratio"
+        assert rejection_reason(pair(english, foreign), config, languages) is None
+        assert rejection_reason(pair(english, foreign * 8), config, languages) == "ratio"
     english, foreign = TRANSLATIONS[language][0]
-    assert fault(pair(english * 4, foreign[:2]), config, languages) == "ratio"
-    assert fault(pair(english, foreign * 30), CleaningConfig(), languages) == "too long"
-    assert fault(pair(english, "\u3000"), config, languages) == "empty"
+    assert rejection_reason(pair(english * 4, foreign[:2]), config, languages) == "ratio"
+    assert rejection_reason(pair(english, foreign * 30), CleaningConfig(), languages) == "too long"
+    assert rejection_reason(pair(english, "\u3000"), config, languages) == "empty"
 
 
 def test_rows_of_several_sides():
     languages, config = ("en", "fr", "de"), CleaningConfig(max_ratio=1.0)
 
     def reason(*texts: str, needed: int = 2) -> str | None:
-        return fault(Row(texts, FILE, 1), config, languages, needed)
+        return rejection_reason(Row(texts, FILE, 1), config, languages, needed)
 
     assert reason("a b", "", "c") is None
     assert reason("a b", "", "") == "empty"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rnnsearch.data.corpus import LONGEST, Row, read_chunks, read_lines, read_rows
+from rnnsearch.data.corpus import MAX_LINE_BYTES, Row, read_chunks, read_lines, read_rows
 from rnnsearch.errors import DataError
 
 
@@ -60,8 +60,8 @@ def test_pairs_come_from_text_files_and_tsv_compressed_or_not_one_after_the_othe
         ("", ""),
         ("six", ""),
     ]
-    assert [pair.where for pair in pairs[-2:]] == [f"{tmp_path / 'c.tsv'}:{line}" for line in (2, 3)]
-    assert all(pair.fault is None for pair in pairs)
+    assert [pair.location for pair in pairs[-2:]] == [f"{tmp_path / 'c.tsv'}:{line}" for line in (2, 3)]
+    assert all(pair.problem is None for pair in pairs)
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (0, 2)])
@@ -76,7 +76,7 @@ def test_different_line_counts_are_refused_with_both(tmp_path, sources, targets)
 
 def test_pairs_with_faults_come_with_their_reason(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"good\tgut\nonly one\nbad \xff\tschlecht\n")
-    assert [pair.fault for pair in read_rows(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
+    assert [pair.problem for pair in read_rows(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
     last = list(read_rows(["a.tsv"], tmp_path))[-1]
     assert last == Row(("bad \ufffd", "schlecht"), tmp_path / "a.tsv", 3, "invalid UTF-8")
 
@@ -113,10 +113,10 @@ def test_damaged_compressed_files_are_refused(tmp_path, suffix, damage):
 
 def test_a_line_has_a_most(tmp_path):
     path = tmp_path / "text"
-    for size, end in ((LONGEST, b""), (LONGEST, b"\n"), (LONGEST - 1, b"\r\n")):
+    for size, end in ((MAX_LINE_BYTES, b""), (MAX_LINE_BYTES, b"\n"), (MAX_LINE_BYTES - 1, b"\r\n")):
         path.write_bytes(b"\n" + b"a" * size + end)
         assert list(map(len, read_lines(path))) == [0, size]
-    path.write_bytes(b"\n" + b"a" * (LONGEST + 1) + b"\n")
+    path.write_bytes(b"\n" + b"a" * (MAX_LINE_BYTES + 1) + b"\n")
     with pytest.raises(
         DataError, match=r"text:2: a line must have at most 1,048,576 bytes; it has more \(must be text"
     ):
@@ -124,7 +124,7 @@ def test_a_line_has_a_most(tmp_path):
 
 
 def test_of_long_lines_fewer_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.data.corpus.HELD", 500)
+    monkeypatch.setattr("rnnsearch.data.corpus.MAX_BUFFERED_BYTES", 500)
     (tmp_path / "a.en").write_bytes(b"".join(b"%d\n" % n for n in range(300)))
     (tmp_path / "a.de").write_bytes(b"".join(b"%100d\n" % n for n in range(300)))
     chunks = list(read_chunks(["a.en|a.de"], tmp_path))
@@ -137,12 +137,12 @@ def test_rows_of_any_number_of_sides_may_lack_some(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
     (tmp_path / "a.de").write_text("eins\nzwei\n", encoding="utf-8")
     (tmp_path / "b.tsv").write_text("three\ttrois\tdrei\n\t quatre\n", encoding="utf-8")
-    rows = list(read_rows(["a.en||a.de", "b.tsv"], tmp_path, sides=3))
+    rows = list(read_rows(["a.en||a.de", "b.tsv"], tmp_path, num_texts=3))
     texts = [("one", "", "eins"), ("two", "", "zwei"), ("three", "trois", "drei"), ("", " quatre", "")]
-    assert [row.texts for row in rows] == texts and not any(row.fault for row in rows)
-    assert [row.texts for row in read_rows(["b.tsv"], tmp_path, sides=1)][1] == ("\t quatre",)
+    assert [row.texts for row in rows] == texts and not any(row.problem for row in rows)
+    assert [row.texts for row in read_rows(["b.tsv"], tmp_path, num_texts=1)][1] == ("\t quatre",)
     with pytest.raises(DataError, match=r'must be written file\|file\|file; got "a.en\|a.de"'):
-        list(read_rows(["a.en|a.de"], tmp_path, sides=3))
+        list(read_rows(["a.en|a.de"], tmp_path, num_texts=3))
 
 
 def test_an_empty_line_or_the_end_of_a_file_ends_a_document(tmp_path):

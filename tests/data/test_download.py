@@ -150,7 +150,7 @@ def test_an_index_that_states_another_hash_is_passed_over(tmp_path):
     wrong = index(tmp_path / "wrong", stated="0" * 64)
     right = index(tmp_path / "right", stated=ARCHIVE.sha256)
     assert fetch(ARCHIVE, tmp_path / "cache", settings(wrong, right)).read_bytes() == CONTENT
-    with pytest.raises(DataError, match=f"has another content under {NAME}"):
+    with pytest.raises(DataError, match=f"has different content under {NAME}"):
         fetch(ARCHIVE, tmp_path / "other", settings(wrong))
 
 
@@ -188,9 +188,9 @@ def test_both_kinds_of_index_page_are_read(tmp_path, server, as_json):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[" * 100_000, "it is no page of an index"),
-        (b"{}", "it is no page of an index"),
-        (b'{"files": [0]}', "it is no page of an index"),
+        (b"[" * 100_000, "it is not a page of an index"),
+        (b"{}", "it is not a page of an index"),
+        (b'{"files": [0]}', "it is not a page of an index"),
         (b" " * (8 << 20) + b"{}", "it has more than 8,388,608 bytes"),
     ],
     ids=["deep", "empty", "numbers", "long"],
@@ -217,7 +217,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path, server):
 
 def test_what_was_fetched_is_kept_for_the_next_call(tmp_path, server):
     server.cut_after = 100
-    with pytest.raises(DataError, match=r"ended after 400 of 10240 bytes \(what was fetched is kept"):
+    with pytest.raises(DataError, match=r"ended after 400 of 10240 bytes \(the part that was downloaded is kept"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
     assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [(f"{NAME}.part", 400)]
     server.cut_after = None

@@ -6,13 +6,13 @@ import polib
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.text.documents import FORMATS, MOST_LINES, read_document
+from rnnsearch.text.documents import FORMATS, MAX_ENTRY_LINES, read_document
 
 
 def upper(name: str, content: bytes) -> bytes:
     """The file with each segment in capitals for a translation."""
     document = read_document(name, content, "en", "de")
-    return document.filled([segment.upper() for segment in document.segments])
+    return document.fill([segment.upper() for segment in document.segments])
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_plain_text_keeps_its_lines(text, expected):
 def test_no_line_end_is_translated():
     document = read_document("a.txt", "one\f\ntwo\u2028three\r\n".encode(), "en", "de")
     assert document.segments == ["one", "two", "three"]
-    assert document.filled(["1", "2", "3"]).decode() == "1\f\n2\u20283\r\n"
+    assert document.fill(["1", "2", "3"]).decode() == "1\f\n2\u20283\r\n"
 
 
 def test_tsv_fills_the_second_column_where_it_is_empty():
     content = "one\nzwei\tzwo\nthree\t\tnote\r\n\tx\n\nfour\t "
     assert upper("a.TSV", content.encode()).decode() == "one\tONE\nzwei\tzwo\nthree\tTHREE\tnote\r\n\tx\n\nfour\tFOUR"
     document = read_document("a.tsv", b"one", "en", "de")
-    assert document.filled(["a\tb"]) == b"one\ta b"
+    assert document.fill(["a\tb"]) == b"one\ta b"
 
 
 TMX = """<?xml version="1.0"?>
@@ -56,7 +56,7 @@ TMX = """<?xml version="1.0"?>
 def test_tmx_gains_the_variants_it_lacks():
     document = read_document("a.tmx", TMX.encode("utf-16"), "en", "de")
     assert document.segments == ["one & two three", "four"]
-    filled = document.filled(["eins <\x07>", "vier"]).decode()
+    filled = document.fill(["eins <\x07>", "vier"]).decode()
     assert '<!DOCTYPE tmx SYSTEM "tmx14.dtd">' in filled
     assert '<tuv xml:lang="de"><seg>eins &lt;&gt;</seg></tuv></tu>' in filled
     assert filled.count('xml:lang="de"') == 2
@@ -118,15 +118,15 @@ def test_tmx_keeps_its_prefixes():
 def test_a_document_is_filled_anew():
     for name, content in (("a.tsv", b"one"), ("a.tmx", TMX.encode()), ("a.po", PO.encode())):
         document = read_document(name, content, "en", "de")
-        first = document.filled(document.segments)
-        document.filled(["x"] * len(document.segments))
-        assert document.filled(document.segments) == first
+        first = document.fill(document.segments)
+        document.fill(["x"] * len(document.segments))
+        assert document.fill(document.segments) == first
 
 
 def test_an_entry_of_a_po_file_may_have_many_lines():
-    text = '"x\\n"\n' * (MOST_LINES // 4)
+    text = '"x\\n"\n' * (MAX_ENTRY_LINES // 4)
     entry = f'\nmsgid ""\n{text}msgstr ""\n'
-    content = PO + entry * 3 + "#: a:1\n" * 2 * MOST_LINES + entry
+    content = PO + entry * 3 + "#: a:1\n" * 2 * MAX_ENTRY_LINES + entry
     assert len(read_document("a.po", content.encode(), "en", "de").segments) == 3 + 4
 
 
@@ -141,17 +141,17 @@ LINES = b'msgid ""\n' + b'"x"\n' * 2000 + b'msgstr ""\n'
     ("name", "content", "said"),
     [
         ("a.docx", b"", 'the file\'s name must end in .txt, .tsv, .tmx, .po; got "a.docx"'),
-        ("", b"", "the file's name must end in"),
+        ("", b"", "the file name must end in"),
         ("a.txt", b"one\nca\xe9\n", "a.txt:2: must be UTF-8; got byte 0xe9"),
         ("a.tsv", b"\xff", "a.tsv:1: must be UTF-8"),
         ("a.po", b"\xff", "a.po:1: must be UTF-8"),
         ("a.po", b"no catalogue", "a.po: must be a PO file; got"),
         ("a.tmx", b"<tmx>", "a.tmx: must be TMX; got no element found"),
-        ("a.tmx", b"<x/>", "a.tmx: must be TMX; got XML whose root is <x>"),
-        ("a.tmx", BOMB, "a.tmx: must declare no entities or attributes of its own"),
-        ("a.tmx", b"<tmx>" + b"<a>" * 2000 + b"</a>" * 2000 + b"</tmx>", "a.tmx: must have at most 50 elements inside"),
+        ("a.tmx", b"<x/>", "a.tmx: must be TMX; got XML with the root <x>"),
+        ("a.tmx", BOMB, "a.tmx: must not declare entities or attributes"),
+        ("a.tmx", b"<tmx>" + b"<a>" * 2000 + b"</a>" * 2000 + b"</tmx>", "a.tmx: must nest elements at most 50 deep"),
         ("a.tmx", b"", "a.tmx: must be TMX"),
-        ("a.tmx", ATTRIBUTES, "a.tmx: must declare no entities or attributes of its own; it does"),
+        ("a.tmx", ATTRIBUTES, "a.tmx: must not declare entities or attributes; it does"),
         ("a.po", LINES, "a.po:2001: an entry must have at most 2,000 lines; it has more"),
         ("a.po", LINES.replace(b'"x"', b'#~ "x"'), "a.po:2001: an entry must have"),
         ("a.po", b'msgid ""\nmsgstr "a: b' + b"\\nx" * 2000 + b'"\n', "a.po:2: an entry must have at most 2,000 lines"),
@@ -179,4 +179,4 @@ def test_garbage_is_refused_or_kept():
             except DataError as error:
                 assert str(error).startswith(f"a{suffix}")
             else:
-                assert isinstance(document.filled(["x"] * len(document.segments)), bytes)
+                assert isinstance(document.fill(["x"] * len(document.segments)), bytes)

@@ -8,7 +8,7 @@ from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
 from rnnsearch.data import prepare as module
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.data.preprocess import _aligned
+from rnnsearch.data.preprocess import _align_rows
 from rnnsearch.text.alignments import Links
 from tests.data.toys import config, contents, write
 
@@ -40,8 +40,8 @@ def test_a_corpus_without_links_has_an_aligner(tmp_path):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, processes):
-    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK", 17)
-    monkeypatch.setattr("rnnsearch.align.aligner.AT_ONCE", 40)
+    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", 17)
+    monkeypatch.setattr("rnnsearch.align.aligner.MAX_BATCH_SIZE", 40)
     write(tmp_path, "train", rows())
     files = {"train": ["train.en|train.de"], "dev_size": 2, "test_size": 2}
     guided = config(tmp_path, **files, alignments="aligner")
@@ -57,7 +57,7 @@ def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, 
 def test_a_row_that_lacks_a_side_has_no_link(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     aligner = prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data").folder / "aligner"
-    assert _aligned(Aligner.load(aligner), ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
+    assert _align_rows(Aligner.load(aligner), ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
 
 
 def test_it_can_be_left_out(tmp_path):
@@ -94,8 +94,8 @@ def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk):
     learned = []
-    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK", chunk)
-    monkeypatch.setattr("rnnsearch.align.aligner.ROWS", 20)
+    monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", chunk)
+    monkeypatch.setattr("rnnsearch.align.aligner.MAX_PAIRS", 20)
     original = module.learn_aligner
     monkeypatch.setattr(module, "learn_aligner", lambda s, t, each: learned.append((s, t)) or original(s, t, each))
     pairs = [(f"word{n} a", f"wort{n} b") for n in range(58)]
@@ -106,7 +106,7 @@ def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk)
 
 
 def test_any_number_of_processes_learns_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.align.aligner.ALONE", 0)
+    monkeypatch.setattr("rnnsearch.align.aligner.MIN_PARALLEL_CHARACTERS", 0)
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     given = config(tmp_path, train=[spec], dev_size=2, test_size=2)
     one, two = (contents(prepare(given, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))

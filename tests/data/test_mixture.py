@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig, resolve
-from rnnsearch.data.epochs import Mixture, BatchWidths, plan_epoch
+from rnnsearch.data.epochs import BatchWidths, Mixture, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from rnnsearch.data.split import PARTS, Keys, Part, split, split_documents
+from rnnsearch.data.split import PARTS, Part, SplitKeys, split, split_documents
 from rnnsearch.errors import DataError
 
 Texts = tuple[str, str]
@@ -20,7 +20,7 @@ def corpus(seed: int, pairs: int = 400, sentences: int = 300) -> list[Texts]:
 def parts(pairs: list[Texts], dev: int, test: int) -> dict[Part | None, list[Texts]]:
     """The pairs dealt out to dev, test and train; None: left out."""
     dealt: dict[Part | None, list[Texts]] = {"train": [], "dev": [], "test": [], None: []}
-    for pair, part in zip(pairs, split(Keys.of_texts(pairs), dev, test).tolist(), strict=True):
+    for pair, part in zip(pairs, split(SplitKeys.from_texts(pairs), dev, test).tolist(), strict=True):
         dealt[PARTS[part]].append(pair)
     return dealt
 
@@ -86,7 +86,7 @@ def test_a_part_may_be_empty():
 def test_a_corpus_too_small_to_split_is_refused(pairs, sizes):
     text = [(f"s {n}", f"t {n}") for n in range(pairs)]
     with pytest.raises(DataError) as error:
-        split(Keys.of_texts(text), *sizes)
+        split(SplitKeys.from_texts(text), *sizes)
     wanted = f"enough distinct sentences for {sizes[0]} dev, {sizes[1]} test and some training pairs"
     assert f"must have {wanted}; got {pairs} pairs (lower data.dev_size" in str(error.value)
 
@@ -94,7 +94,7 @@ def test_a_corpus_too_small_to_split_is_refused(pairs, sizes):
 def test_rows_that_lack_a_side_are_never_held_out_and_share_the_others():
     pairs = [(f"s {n}", f"t {n}", "") for n in range(40)] + [(f"s {n % 40}", "", f"u {n}") for n in range(80)]
     pairs += [(f"s {n}", f"t {n}", f"u {n}") for n in range(100, 130)]
-    found = split(Keys.of_texts(pairs), 4, 3)
+    found = split(SplitKeys.from_texts(pairs), 4, 3)
     assert all(number >= 120 for number in np.flatnonzero(found > 1))
     assert (found == 0).sum() == 0, "an empty text is no sentence in common"
 
@@ -103,13 +103,13 @@ def test_documents_are_dealt_out_whole_whatever_their_order():
     lengths = [3, 1, 5, 2, 4, 2, 6, 1, 3, 3, 2, 5]
     numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
     rows = [(f"s {n} {place}", f"t {n}") for place, n in enumerate(numbers.tolist())]
-    found = split_documents(Keys.of_texts(rows), numbers, 4, 3)
+    found = split_documents(SplitKeys.from_texts(rows), numbers, 4, 3)
     for part, size in (("dev", 4), ("test", 3)):
         held = np.unique(numbers[found == PARTS.index(part)])
         sizes = [lengths[n] for n in held]
         assert sum(sizes) >= size > sum(sizes) - max(sizes)
         assert (found == PARTS.index(part)).sum() == sum(sizes), "no document is broken"
-    turned = split_documents(Keys.of_texts(rows[21:] + rows[:21]), np.roll(numbers, -21), 4, 3)
+    turned = split_documents(SplitKeys.from_texts(rows[21:] + rows[:21]), np.roll(numbers, -21), 4, 3)
     assert np.array_equal(np.roll(turned, 21), found)
     with pytest.raises(DataError, match="enough documents for 30 dev, 3 test"):
-        split_documents(Keys.of_texts(rows), numbers, 30, 3)
+        split_documents(SplitKeys.from_texts(rows), numbers, 30, 3)

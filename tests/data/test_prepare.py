@@ -9,7 +9,7 @@ from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import COUNTS, read_counts
+from rnnsearch.data.prepared import WORD_COUNTS_FILE, read_word_counts
 from rnnsearch.text.vocabulary import PAD, UNK
 from rnnsearch.text.words import count_words
 from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, texts, write
@@ -26,7 +26,7 @@ from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, te
 )
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
-    monkeypatch.setattr(preprocess, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, text, train=[write(tmp_path, "train", PAIRS)], dev_size=10, test_size=12)
     prepared = prepare(run, tmp_path / "prepared")
     held = [(pair.source, pair.target) for part in (prepared.dev, prepared.test) for pair in part]
@@ -41,13 +41,13 @@ def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
     assert (english == german) is bool(text.get("joint"))
     assert prepared.train.lengths(np.arange(78))[0].tolist() == [len(prepared.train.row(i)[0]) + 1 for i in range(78)]
     targets = [target for _, target in texts(prepared)]
-    assert read_counts(prepared.folder / COUNTS) == count_words(targets)
+    assert read_word_counts(prepared.folder / WORD_COUNTS_FILE) == count_words(targets)
     assert beside(prepared.folder) == []
 
 
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(preprocess, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, {"type": "words", "vocabulary": 9}, train=[write(tmp_path, "train", PAIRS)], dev_size=0)
     prepared = prepare(run, tmp_path / "prepared")
     found, numbers = [], np.arange(len(prepared.train))
@@ -58,7 +58,7 @@ def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
         column = []
         for ids, words in each:
             known = dict(zip(np.flatnonzero(ids == UNK).tolist(), words, strict=True))
-            column.append(tokenizer.joined(ids[ids != PAD].tolist()[:-1], known).text)
+            column.append(tokenizer.join_with_offsets(ids[ids != PAD].tolist()[:-1], known).text)
         found.append(column)
     held = [(pair.source, pair.target) for pair in prepared.test]
     assert sorted([*zip(*found, strict=True), *held]) == sorted(PAIRS)
@@ -84,7 +84,7 @@ def test_preparing_twice_gives_the_same_folder(tmp_path, given):
 @pytest.mark.parametrize("aligned", [False, True])
 def test_any_number_of_processes_makes_the_same_folder(tmp_path, monkeypatch, aligned):
     """Duplicates within a chunk and over chunks, rejected pairs, a split, a chunk of which nothing is kept."""
-    monkeypatch.setattr(preprocess, "CHUNK", 9)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", 9)
     pairs = [*PAIRS[:40], *PAIRS[30:35], *[("", "leer")] * 20, *PAIRS, ("a\tb", "c"), ("bell \x07", "x")]
     spec = write(tmp_path, "train", pairs)
     links = {}
@@ -188,7 +188,7 @@ DOCUMENTS = [[(f"The {a} in {n}.", f"Die {b} in {n}.") for a, b in zip(NUMBERS, 
 @pytest.mark.parametrize("chunk", [3, 1000])
 def test_documents_stay_whole_and_every_row_knows_its_own(tmp_path, monkeypatch, chunk):
     """A repeated sentence stays in another document, a repeated document goes, a rejected row leaves a gap."""
-    monkeypatch.setattr(preprocess, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     long = ("w " * 200, "v")
     documents = [*DOCUMENTS, DOCUMENTS[7], [DOCUMENTS[0][0], long, ("new", "neu")]]
     rows = [row for document in documents for row in [*document, ("", "")]]
@@ -234,8 +234,8 @@ def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path):
         test_size=0,
     )
     prepared = prepare(run, tmp_path / "prepared")
-    assert "one" in " ".join(prepared.source.symbols())
-    assert not {"rejected", "unseen"} & {symbol.strip("▁") for symbol in prepared.source.symbols()}
+    assert "one" in " ".join(prepared.source.tokens())
+    assert not {"rejected", "unseen"} & {symbol.strip("▁") for symbol in prepared.source.tokens()}
     assert prepared.report["rejected"]["too long"]["count"] == 1
     assert "abgelehnt" in prepared.report["rejected"]["too long"]["examples"][0]
     assert prepared.facts["cleaning"]["rejected"] == {"too long": {"count": 1}}
@@ -275,5 +275,5 @@ def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path, monkeypat
 
 def test_ids_are_read_from_disk_not_held(tmp_path, given):
     prepared = prepare(given, tmp_path / "prepared")
-    assert isinstance(prepared.train._sides["en"].flat, np.memmap)
+    assert isinstance(prepared.train._streams["en"].flat, np.memmap)
     assert prepared.facts["dtypes"] == {"en": "<u2", "de": "<u2"}

@@ -40,7 +40,7 @@ def test_text_that_cannot_be_prepared_is_refused(tmp_path, data, message):
 
 
 def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(preprocess, "CHUNK", 9)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", 9)
     spec = write(tmp_path, "train", PAIRS)
     (tmp_path / "train.align").write_text("0-0\n" * 98 + "0-99\n0-0\n")
     run = config(tmp_path, train=[spec], alignments=["train.align"], dev_size=0, test_size=0)
@@ -52,7 +52,7 @@ def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypa
 
 def test_languages_that_cannot_be_told_are_named(tmp_path):
     run = config(tmp_path, target="tlh", train=["no.en|no.tlh"], cleaning={"language_id": True})
-    with pytest.raises(ConfigError, match=r'must be of languages that it can tell; got "tlh"$'):
+    with pytest.raises(ConfigError, match=r'must be for languages that can be identified; got "tlh"$'):
         prepare(run, tmp_path / "prepared")
 
 

@@ -28,7 +28,7 @@ def corpus(tmp_path):
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_copied(tmp_path, corpus, monkeypatch, chunk):
     """Every line is there once, as its own source; dev and test are of pairs alone, and no copy counts as identical."""
-    monkeypatch.setattr(preprocess, "CHUNK", chunk)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, JOINT, train=corpus, target_only="copied", dev_size=10, test_size=5, weights=[1, 0.5, 2])
     assert check(run) == []
     prepared = prepare(run, tmp_path / "prepared", processes=1 if chunk > 7 else 2)

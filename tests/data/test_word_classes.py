@@ -4,15 +4,15 @@ import numpy as np
 
 from rnnsearch.data import word_classes
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.word_classes import by_frequency, by_neighbours
+from rnnsearch.data.word_classes import exchange_classes, frequency_classes
 from rnnsearch.text.vocabulary import EOS
 
 
 def test_classes_have_equal_shares_of_the_square_roots():
     counts = np.array([0, 3, 99, 8, 8, 0, 24])
     # square roots of counts + 1: 10 of symbol 2, 5 of 6, 3 and 3 of 3 and 4, 2 of 1, 1 and 1 of 0 and 5: 25 together
-    assert by_frequency(counts, 5).tolist() == [4, 4, 2, 3, 4, 4, 3]
-    assert by_frequency(counts, 1).tolist() == [0] * 7
+    assert frequency_classes(counts, 5).tolist() == [4, 4, 2, 3, 4, 4, 3]
+    assert frequency_classes(counts, 1).tolist() == [0] * 7
 
 
 def likelihood(rows, classes):
@@ -35,10 +35,10 @@ def planted(size):
 
 def test_words_that_follow_the_same_words_are_of_one_class():
     rows, kinds = planted(300)
-    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
+    classes = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert all(len({int(classes[word]) for word in kind}) == 1 for kind in kinds)
     assert len({int(classes[kind[0]]) for kind in kinds}) == 3
-    again = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
+    again = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert np.array_equal(classes, again)
 
 
@@ -47,9 +47,9 @@ def test_no_exchange_of_one_word_would_make_the_text_likelier():
     rows = [draw.integers(4, 12, 5).tolist() for _ in range(12)]
     counts = np.bincount(np.concatenate(rows), minlength=12)
     counts[EOS] = len(rows)
-    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 12, 3)
+    classes = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 12, 3)
     reached = likelihood(rows, classes)
-    assert reached >= likelihood(rows, by_frequency(counts, 3))
+    assert reached >= likelihood(rows, frequency_classes(counts, 3))
     for word in range(4, 12):
         for other in range(3):
             moved = classes.copy()
@@ -59,16 +59,16 @@ def test_no_exchange_of_one_word_would_make_the_text_likelier():
 
 def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch):
     rows, _ = planted(50)
-    monkeypatch.setattr(word_classes, "CELLS", 4 * 6)
+    monkeypatch.setattr(word_classes, "MAX_TABLE_CELLS", 4 * 6)
     counts = ParallelIds.from_rows({"de": rows}).counts("de", 19)
-    before = by_frequency(counts, 4)
-    classes = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
+    before = frequency_classes(counts, 4)
+    classes = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     rare = np.argsort(-counts, kind="stable")[6:]
     assert np.array_equal(classes[rare], before[rare])
 
 
 def test_a_text_may_be_too_long_to_be_counted_whole(monkeypatch):
     rows, _ = planted(50)
-    monkeypatch.setattr(word_classes, "PAIRS", 60)
-    some = by_neighbours(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
-    assert np.array_equal(some, by_neighbours(ParallelIds.from_rows({"de": rows[:10]}), "de", 19, 4))
+    monkeypatch.setattr(word_classes, "MAX_BIGRAMS", 60)
+    some = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
+    assert np.array_equal(some, exchange_classes(ParallelIds.from_rows({"de": rows[:10]}), "de", 19, 4))

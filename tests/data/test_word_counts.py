@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.data.prepared import read_counts, write_counts
+from rnnsearch.data.prepared import read_word_counts, write_word_counts
 from rnnsearch.errors import DataError
 from rnnsearch.text.words import count_words
 
@@ -15,9 +15,9 @@ def test_words_are_counted_without_punctuation_and_spaces():
 def test_written_counts_are_read_back(tmp_path):
     path = tmp_path / "words.tsv"
     counts = {"b": 1, "a": 1, "Größe": 70_000}
-    write_counts(path, counts)
+    write_word_counts(path, counts)
     assert path.read_text(encoding="utf-8") == "Größe\t70000\na\t1\nb\t1\n"
-    assert read_counts(path) == counts
+    assert read_word_counts(path) == counts
 
 
 @pytest.mark.parametrize("line", ["word", "word\tmany", "word\t-1"])
@@ -25,4 +25,4 @@ def test_other_files_are_refused(tmp_path, line):
     path = tmp_path / "words.tsv"
     path.write_text(f"a\t1\n{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"words\.tsv:2: must be a word, a tab and a count; got"):
-        read_counts(path)
+        read_word_counts(path)

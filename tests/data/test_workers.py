@@ -74,7 +74,7 @@ def test_what_the_work_raises_is_raised_here():
 def test_a_process_that_ends_before_its_time_is_told():
     with (
         Pool(2) as workers,
-        pytest.raises(RnnsearchError, match="a process that works on the corpus has ended before its time"),
+        pytest.raises(RnnsearchError, match="a process that works on the corpus has ended unexpectedly"),
     ):
         list(workers.map(os._exit, [(1,), (1,)]))
 

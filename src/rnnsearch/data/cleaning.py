@@ -1,4 +1,9 @@
-"""Which rows of a corpus are left out of training, with a count and examples a reason."""
+"""Filters that leave rows of a corpus out of training, and a tally of the rejected rows with examples per reason.
+
+`preprocess.clean` applies them. Thresholds come from `[data.cleaning]`.
+"""
+
+from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
@@ -12,77 +17,87 @@ import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.corpus import Row
-from rnnsearch.text.languages import in_another_language, length
+from rnnsearch.text.languages import is_other_language, length_in_words
 
-EXAMPLES = 3
+MAX_EXAMPLES = 3
 DUPLICATE = "duplicate"
-MOST = 0.2
-"""The share of a corpus that one reason may take without a warning."""
-_SHOWN = 60
-_SLACK = 5
-"""Words that the longer side may have beyond the ratio, so that short sentences are not judged by it."""
+MAX_REJECTED_FRACTION = 0.2
+"""Fraction of a corpus that may be rejected for one reason without a warning."""
+_MAX_EXAMPLE_CHARACTERS = 60
+_RATIO_SLACK_WORDS = 5
+"""Words that a text may have beyond the ratio, so that it does not apply to short sentences."""
+_NUM_SHARDS = 16
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-_SHARDS = 16
 
 
-def fault(row: Row, config: CleaningConfig, languages: Sequence[str], needed: int = 2) -> str | None:
-    """Why a row is unfit for training by itself, or None. Lengths are words (see `languages.length`); sides that the
-    row lacks do not count, as long as it has as many as are `needed`.
+def rejection_reason(row: Row, config: CleaningConfig, languages: Sequence[str], min_texts: int = 2) -> str | None:
+    """Return why a row is unfit for training, or None if it is fit.
 
-    Reasons, in the order they are looked for: invalid UTF-8, one column, control characters, empty, too short, too
-    long, ratio, identical, other language.
+    The reasons, in the order of the checks: invalid UTF-8, one column, control characters, empty, too short, too long,
+    ratio, identical, other language. Duplicates are found elsewhere. Lengths are in words (see
+    `languages.length_in_words`); empty texts do not count.
+
+    Args:
+        row: The row.
+        config: Thresholds.
+        languages: Language of each text.
+        min_texts: Minimum number of texts that are not empty.
     """
-    if row.fault:
-        return row.fault
+    if row.problem:
+        return row.problem
     if any(map(_CONTROL.search, row.texts)):
         return "control characters"
-    lengths = [n for n in map(length, row.texts, languages) if n]
-    if len(lengths) < needed:
+    lengths = [length for length in map(length_in_words, row.texts, languages) if length]
+    if len(lengths) < min_texts:
         return "empty"
-    shorter, longer = min(lengths), max(lengths)
-    if shorter < config.min_words:
+    shortest = min(lengths)
+    longest = max(lengths)
+    if shortest < config.min_words:
         return "too short"
-    if longer > config.max_words:
+    if longest > config.max_words:
         return "too long"
-    if longer > config.max_ratio * shorter + _SLACK:
+    if longest > config.max_ratio * shortest + _RATIO_SLACK_WORDS:
         return "ratio"
-    if config.drop_identical and shorter > 1 and _identical(row.texts):
+    if config.drop_identical and shortest > 1 and _has_identical_texts(row.texts):
         return "identical"
-    if config.language_id and any(map(in_another_language, row.texts, languages)):
+    if config.language_id and any(map(is_other_language, row.texts, languages)):
         return "other language"
     return None
 
 
-def _identical(texts: Sequence[str]) -> bool:
-    """Whether two sides have the same words."""
-    first = [text.lstrip()[:1] for text in texts if text]
-    if len(set(first)) == len(first):
+def _has_identical_texts(texts: Sequence[str]) -> bool:
+    """Return True if two texts have the same words."""
+    first_characters = [text.lstrip()[:1] for text in texts if text]
+    if len(set(first_characters)) == len(first_characters):  # cheap check for the common case
         return False
     words = [text.split() for text in texts if text]
     return any(one == other for one, other in combinations(words, 2))
 
 
 def row_key(texts: Sequence[str]) -> bytes:
-    """8 bytes, equal for rows with the same words on every side, spacing aside.
+    """Return an 8-byte hash of the words of a row, which ignores spacing.
 
-    Among ten million rows the chance that even two others are given the same is about one in 400,000.
+    In a corpus of ten million rows, the probability that any two different rows have the same hash is about 1 in
+    400,000.
     """
     return blake2b("\t".join([" ".join(text.split()) for text in texts]).encode(), digest_size=8).digest()
 
 
-def first_of_each(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Where a key stands that did not stand before. Looks at a sixteenth of the keys at a time, to hold little."""
-    first = np.zeros(len(keys), dtype=bool)
+def first_occurrences(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Return the mask of keys that did not occur before."""
+    is_first = np.zeros(len(keys), dtype=bool)
+    # One sixteenth of the keys at a time, by their top four bits, to save memory.
     shards = (np.asarray(keys) >> np.uint64(60)).astype(np.uint8)
-    for shard in range(_SHARDS):
-        places = np.flatnonzero(shards == shard)
-        first[places[np.unique(keys[places], return_index=True)[1]]] = True
-    return first
+    for shard in range(_NUM_SHARDS):
+        indices = np.flatnonzero(shards == shard)
+        _, first = np.unique(keys[indices], return_index=True)
+        is_first[indices[first]] = True
+    return is_first
 
 
 class Tally:
-    """How many pairs were read, and how many of them rejected for which reason, with the first examples."""
+    """Numbers of rows that were read, and rejected for each reason, with the first examples."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -92,40 +107,42 @@ class Tally:
     def reject(self, reason: str, row: Row) -> None:
         """Count a rejected row."""
         self.rejected[reason] += 1
-        if self.rejected[reason] <= EXAMPLES:
-            self._examples[reason].append(f"{row.where}: {' | '.join(map(_shown, row.texts))}")
+        if self.rejected[reason] <= MAX_EXAMPLES:
+            self._examples[reason].append(f"{row.location}: {' | '.join(map(_excerpt, row.texts))}")
 
-    def add(self, other: "Tally") -> None:
-        """Take in what was counted of the pairs after these."""
+    def add(self, other: Tally) -> None:
+        """Add the tally of later rows."""
         self.read += other.read
         self.rejected += other.rejected
         for reason, examples in other._examples.items():
-            self._examples[reason] = (self._examples[reason] + examples)[:EXAMPLES]
+            self._examples[reason] = (self._examples[reason] + examples)[:MAX_EXAMPLES]
 
     def report(self, examples: bool = True) -> dict[str, Any]:
-        """`read`, `kept`, and `rejected`: for each reason its `count` and, if asked, first `examples`."""
-        rejected = {
-            reason: {"count": count} | ({"examples": self._examples[reason]} if examples else {})
-            for reason, count in sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
-        }
+        """Return `read`, `kept`, and `rejected`: by reason, its `count` and, on request, the first `examples`."""
+        rejected: dict[str, Any] = {}
+        for reason, count in sorted(self.rejected.items(), key=lambda item: (-item[1], item[0])):
+            rejected[reason] = {"count": count}
+            if examples:
+                rejected[reason]["examples"] = self._examples[reason]
         return {"read": self.read, "kept": self.read - self.rejected.total(), "rejected": rejected}
 
     def warnings(self) -> list[str]:
-        """A sentence for each reason that takes more than `MOST` of the corpus."""
-        many = [(count, reason) for reason, count in self.rejected.items() if count > MOST * self.read]
+        """Return a warning for each reason that rejects more than `MAX_REJECTED_FRACTION` of the corpus."""
+        limit = MAX_REJECTED_FRACTION * self.read
+        frequent = [(count, reason) for reason, count in self.rejected.items() if count > limit]
         return [
             f'{count / self.read:.0%} of the corpus ({count:,} pairs) is left out for one reason: "{reason}"'
-            for count, reason in sorted(many, reverse=True)
+            for count, reason in sorted(frequent, reverse=True)
         ]
 
     def summary(self) -> str:
-        """One line: how many pairs were left out, and for which reasons."""
+        """Return one line: how many pairs were left out, and for which reasons."""
         rejected = self.report(examples=False)["rejected"].items()
         reasons = ", ".join(f"{entry['count']} {reason}" for reason, entry in rejected)
         return f"{self.rejected.total()} of {self.read} pairs left out" + (f": {reasons}" if reasons else "")
 
 
-def _shown(text: str) -> str:
-    """The beginning of a text, with control characters written out."""
-    short = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+def _excerpt(text: str) -> str:
+    """Return the start of a text, with control characters escaped."""
+    short = text if len(text) <= _MAX_EXAMPLE_CHARACTERS else text[: _MAX_EXAMPLE_CHARACTERS - 1] + "…"
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", short)

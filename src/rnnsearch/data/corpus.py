@@ -1,8 +1,11 @@
-"""Reading text: lines, and rows of sentences with their translations, as streams, from plain, .gz and .zst files.
+"""Readers of text files: lines, and rows of sentences with their translations, from plain, .gz and .zst files.
 
-Only "\\n" ends a line (one sentence a line, always); a "\\r" before it belongs to the line end. Other
-characters that Python would break lines at (U+2028, U+0085, form feed) stay inside the sentence.
+All commands read text through this module. Only "\\n" ends a line, and a "\\r" before it belongs to the line end, so
+that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
+the sentence. Files are streamed; memory is bounded even for files without line ends.
 """
+
+from __future__ import annotations
 
 import gzip
 import io
@@ -21,144 +24,107 @@ from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
 
-INVALID = "invalid UTF-8"
+INVALID_UTF8 = "invalid UTF-8"
 ONE_COLUMN = "one column"
-LONGEST = 1 << 20
-"""Bytes of a line. A sentence has some hundreds; a file whose lines do not end would fill the memory."""
-CUT = LONGEST + 8
-"""Bytes of a longer one that are still looked at, to tell that it is: more than that with its last character gone."""
-HELD = 1 << 24
-"""Bytes of lines that are held at a time, give or take `_STEP` lines: of long lines, fewer than asked for."""
-_STEP = 16
-_BLOCK = 1 << 11
-"""Bytes of a .zst file decompressed at a time: they may become 32,768 times as many."""
+MAX_LINE_BYTES = 1 << 20
+"""Limit for a line. Sentences have some hundred bytes; a file without line ends would fill the memory."""
+MAX_READ_BYTES = MAX_LINE_BYTES + 8
+"""Bytes read of a longer line: after an incomplete last character is dropped, they are still above the limit."""
+MAX_BUFFERED_BYTES = 1 << 24
+"""Bytes after which a chunk ends early, give or take `_LINES_PER_READ` lines."""
+_LINES_PER_READ = 16
+_ZSTD_BLOCK_BYTES = 1 << 11
+"""Bytes of a .zst file that are decompressed at a time; they can expand 32,768-fold."""
 
 
 class Row(NamedTuple):
-    """A sentence and its translations, with where they stand; an empty text where the row lacks a side."""
+    """A sentence and its translations, with their location; a missing text is empty."""
 
     texts: tuple[str, ...]
     path: Path
     line: int
-    fault: str | None = None
-    """Why it cannot be used, if so."""
+    problem: str | None = None
+    """Reason why the row cannot be used, if there is one."""
     links: Links | None = None
-    """The word alignment, where the corpus has one."""
+    """Word alignment, if the corpus has one."""
     document: int = 0
-    """Of a corpus that says where documents end: which one it is of."""
+    """Number of its document, if the corpus marks the ends of documents."""
 
     @property
     def source(self) -> str:
-        """The first side."""
+        """The first text."""
         return self.texts[0]
 
     @property
     def target(self) -> str:
-        """The last side."""
+        """The last text."""
         return self.texts[-1]
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """`file:line`, counted from 1."""
         return f"{self.path}:{self.line}"
 
     @property
     def ends_document(self) -> bool:
-        """Whether it is an empty line on all sides."""
+        """True if all texts are empty."""
         return not any(map(str.strip, self.texts))
 
 
-def read_lines(path: Path, cut: bool = False) -> Iterator[str]:
-    """The lines of a UTF-8 file, empty ones included. With `cut`, of a line of more than `LONGEST` bytes the first
-    ones, still more than that.
+def read_lines(path: Path, truncate: bool = False) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, including empty ones.
 
-    Errors: DataError for a missing or damaged file, and for a line that is too long or no UTF-8.
+    Args:
+        path: File, which may be a pipe.
+        truncate: Truncate lines of more than `MAX_LINE_BYTES` bytes, to a length that is still above the limit.
+
+    Raises:
+        DataError: The file is missing or damaged, or a line is too long or not UTF-8.
     """
-    for number, line in enumerate(_raw_lines(path, cut), 1):
+    for number, line in enumerate(_raw_lines(path, truncate), 1):
         try:
-            yield decoded(line)
+            yield decode_line(line)
         except UnicodeDecodeError as error:
             wrong = f"byte 0x{line[error.start]:02x} at position {error.start}"
             raise DataError(f"{path}:{number}: must be UTF-8; got {wrong}") from None
 
 
-class Chunk(NamedTuple):
-    """Lines of a corpus as they stand in its files, without their ends, one below the other."""
+def decode_line(line: bytes) -> str:
+    """Return the text of a line, without the incomplete last character of a truncated one.
 
-    texts: tuple[bytes | None, ...]
-    """Of each side, None where these lines lack it; of a TSV file, whole lines."""
-    sides: int
-    links: bytes | None
-    path: Path
-    """The first file."""
-    links_path: Path | None
-    first: int
-    """The number of the first line, from 1."""
-
-    @property
-    def given(self) -> int:
-        """How many sides there are files of."""
-        return self.sides if self._is_table else sum(text is not None for text in self.texts)
-
-    @property
-    def _is_table(self) -> bool:
-        return len(self.texts) < self.sides
-
-    def rows(self) -> Iterator[Row]:
-        """Errors: DataError for a file that is no TSV, a link that is none or points past its sentences."""
-        rows = self._of_table() if self._is_table else self._of_files()
-        return rows if self.links is None else map(self._aligned, rows, self.links.split(b"\n"))
-
-    def _of_files(self) -> Iterator[Row]:
-        try:
-            sides = [repeat("") if text is None else text.decode("utf-8").split("\n") for text in self.texts]
-        except UnicodeDecodeError:
-            raw = zip(*(repeat(b"") if text is None else text.split(b"\n") for text in self.texts), strict=False)
-            return (_row(cells, self.path, number) for number, cells in enumerate(raw, self.first))
-        return map(Row, zip(*sides, strict=False), repeat(self.path), count(self.first))
-
-    def _of_table(self) -> Iterator[Row]:
-        assert self.texts[0] is not None
-        for number, line in enumerate(self.texts[0].split(b"\n"), self.first):
-            cells = line.split(b"\t", self.sides)[: self.sides]
-            if number == 1 and line and len(cells) == 1:
-                what, wanted = "two text files", "a source and a target with a tab between"
-                if self.sides != 2:
-                    what, wanted = "text files", f"{self.sides} columns with tabs between"
-                advice = f"{what} are written {written(self.sides)}"
-                raise DataError(f"{self.path}:1: must have {wanted} ({advice}); got no tab")
-            row = _row((*cells, *[b""] * (self.sides - len(cells))), self.path, number)
-            yield row._replace(fault=row.fault or ONE_COLUMN) if line and len(cells) == 1 else row
-
-    def _aligned(self, row: Row, line: bytes) -> Row:
-        where = f"{self.links_path}:{row.line}"
-        links = parse_pharaoh(line.decode("utf-8", errors="replace"), where)
-        if row.fault is not None:
-            return row
-        check_range(links.possible, len(words(row.source)), len(words(row.target)), where)
-        return row._replace(links=links)
-
-
-def written(sides: int) -> str:
-    """How files of so many sides are written."""
-    return "source_file|target_file" if sides == 2 else "|".join(["file"] * sides)
+    Raises:
+        UnicodeDecodeError: The line is not UTF-8.
+    """
+    return line.decode("utf-8", errors="ignore" if len(line) > MAX_LINE_BYTES else "strict")
 
 
 def read_rows(
-    specs: Sequence[str], base: Path, sides: int = 2, alignments: Sequence[str] | None = None, documents: bool = False
+    specs: Sequence[str],
+    base: Path,
+    num_texts: int = 2,
+    alignments: Sequence[str] | None = None,
+    documents: bool = False,
 ) -> Iterator[Row]:
-    """The rows of several files one after the other; paths are relative to `base`.
+    """Yield the rows of several files, one after the other.
 
-    A spec is a text file a side, `source_file|target_file`, or one TSV file, whose first columns count. An empty part
-    (of two sides, of the source alone) means that these rows lack that side; so does, of three sides and more, an
-    empty cell. Rows with invalid UTF-8 or a missing column come too, with their fault. `alignments` are files in the
-    Pharaoh format, one for each spec. With `documents`, lines that are empty on all sides end a document and are no
-    rows; a file ends one, too. Errors: DataError for a missing or damaged file, different line counts, a file that is
-    no TSV, a link that is none or points past its sentences.
+    Rows with invalid UTF-8 or a missing column are included, with their `problem`.
+
+    Args:
+        specs: For each part of the corpus, a text file per language, separated by "|" (`source_file|target_file`), or
+            a TSV file, whose first columns count. An empty file name means that these rows do not have that text (of
+            two languages, only the source may be missing); with three languages or more, so does an empty cell.
+        base: Folder that paths are relative to.
+        num_texts: Number of languages.
+        alignments: Files of links in the Pharaoh format, one for each spec.
+        documents: Skip lines that are empty in all languages: they end a document, like the end of a file.
+
+    Raises:
+        DataError: A file is missing, damaged or not TSV, files differ in their number of lines, or a link is invalid
+            or points outside its sentences.
     """
     document = 0
-    for chunk in read_chunks(specs, base, sides, alignments):
-        document += chunk.first == 1
+    for chunk in read_chunks(specs, base, num_texts, alignments):
+        document += chunk.first_line == 1
         for row in chunk.rows():
             if documents and row.ends_document:
                 document += 1
@@ -167,95 +133,189 @@ def read_rows(
 
 
 def read_chunks(
-    specs: Sequence[str], base: Path, sides: int = 2, alignments: Sequence[str] | None = None, size: int = 1000
+    specs: Sequence[str],
+    base: Path,
+    num_texts: int = 2,
+    alignments: Sequence[str] | None = None,
+    chunk_rows: int = 1000,
 ) -> Iterator[Chunk]:
-    """The lines of `read_rows`, `size` at a time, not yet looked at. Errors: as there, but for faults of lines."""
-    for number, spec in enumerate(specs):
-        parts = [part.strip() for part in spec.split("|")]
-        wrong = len(parts) not in (1, sides) or not any(parts) or (sides == 2 and not parts[-1])
-        if wrong:
-            what = "a pair of text files" if sides == 2 else f"text files of {sides} sides"
-            raise DataError(f'{what} must be written {written(sides)}; got "{spec}"')
-        links = None if alignments is None else base / alignments[number]
-        yield from _chunks([base / part if part else None for part in parts], sides, links, size)
+    """Yield the lines of `read_rows` in chunks that are not parsed yet.
+
+    Args:
+        specs: See `read_rows`.
+        base: See `read_rows`.
+        num_texts: See `read_rows`.
+        alignments: See `read_rows`.
+        chunk_rows: Maximum number of lines per chunk.
+
+    Raises:
+        DataError: A file is missing or damaged, or files differ in their number of lines.
+    """
+    for index, spec in enumerate(specs):
+        names = [name.strip() for name in spec.split("|")]
+        is_target_missing = num_texts == 2 and not names[-1]
+        if len(names) not in (1, num_texts) or not any(names) or is_target_missing:
+            what = "a pair of text files" if num_texts == 2 else f"text files in {num_texts} languages"
+            raise DataError(f'{what} must be written {spec_format(num_texts)}; got "{spec}"')
+        paths = [base / name if name else None for name in names]
+        links_path = None if alignments is None else base / alignments[index]
+        yield from _read_chunks(paths, num_texts, links_path, chunk_rows)
 
 
-def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int) -> Iterator[Chunk]:
-    paths = [path for path in (*sides, links) if path is not None]
-    check_files(paths)
-    with ExitStack() as stack:
-        files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
-        first = 1
-        while True:
-            columns = _columns(files, size)
-            for path, file, column in zip(paths, files, columns, strict=True):
-                if len(column) != len(columns[0]):
-                    here = first - 1 + len(columns[0]) + sum(1 for _ in files[0])
-                    there = first - 1 + len(column) + sum(1 for _ in file)
-                    wanted = f"{paths[0]} and {path} must have the same number of lines"
-                    raise DataError(f"{wanted}; got {here} and {there}")
-            if not columns[0]:
-                return
-            below = iter([b"\n".join(column) for column in columns])
-            texts = tuple(None if path is None else next(below) for path in sides)
-            yield Chunk(texts, count, next(below, None), paths[0], links, first)
-            first += len(columns[0])
-
-
-def _columns(files: Sequence[Iterator[bytes]], size: int) -> list[list[bytes]]:
-    """The next lines of each file: `size`, or as many as are held at a time."""
-    columns, taken, held = [list[bytes]() for _ in files], 0, 0
-    while taken < size and held < HELD and all(len(column) == taken for column in columns):
-        step = min(_STEP, size - taken)
-        for file, column in zip(files, columns, strict=True):
-            column.extend(islice(file, step))
-            held += sum(map(len, column[taken:]))
-        taken += step
-    return columns
-
-
-def decoded(line: bytes) -> str:
-    """A line as text; the end of one that was cut may be part of a character. Errors: UnicodeDecodeError."""
-    return line.decode("utf-8", errors="ignore" if len(line) > LONGEST else "strict")
+def spec_format(num_texts: int) -> str:
+    """Return how the files of a corpus in so many languages are written in a run file."""
+    return "source_file|target_file" if num_texts == 2 else "|".join(["file"] * num_texts)
 
 
 def check_files(paths: Sequence[Path]) -> None:
-    """Errors: DataError for the first path that is not a file."""
+    """Raise DataError for the first path that is not a file."""
     for path in paths:
         if not path.is_file():
             raise DataError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
 
 
-def _row(cells: Sequence[bytes], path: Path, line: int) -> Row:
+class Chunk(NamedTuple):
+    """Consecutive lines of a corpus as they are in its files, without the last line end."""
+
+    texts: tuple[bytes | None, ...]
+    """Lines in each language, None if these are missing; or the lines of one TSV file."""
+    num_texts: int
+    """Number of languages."""
+    links: bytes | None
+    path: Path
+    """First file."""
+    links_path: Path | None
+    first_line: int
+    """Number of the first line, counted from 1."""
+
+    @property
+    def num_present(self) -> int:
+        """Number of languages that have a file."""
+        return self.num_texts if self._is_tsv else sum(text is not None for text in self.texts)
+
+    @property
+    def _is_tsv(self) -> bool:
+        return len(self.texts) < self.num_texts
+
+    def rows(self) -> Iterator[Row]:
+        """Parse the lines.
+
+        Raises:
+            DataError: The file is not TSV, or a link is invalid or points outside its sentences.
+        """
+        rows = self._tsv_rows() if self._is_tsv else self._text_rows()
+        return rows if self.links is None else map(self._add_links, rows, self.links.split(b"\n"))
+
+    def _text_rows(self) -> Iterator[Row]:
+        """Yield the rows of text files; decoding whole files at once is fast, but fails if one line is invalid."""
+        try:
+            columns = [repeat("") if text is None else text.decode("utf-8").split("\n") for text in self.texts]
+        except UnicodeDecodeError:
+            raw_columns = [repeat(b"") if text is None else text.split(b"\n") for text in self.texts]
+            raw_rows = enumerate(zip(*raw_columns, strict=False), self.first_line)
+            return (_decode_row(cells, self.path, number) for number, cells in raw_rows)
+        return map(Row, zip(*columns, strict=False), repeat(self.path), count(self.first_line))
+
+    def _tsv_rows(self) -> Iterator[Row]:
+        """Yield the rows of a TSV file."""
+        assert self.texts[0] is not None
+        for number, line in enumerate(self.texts[0].split(b"\n"), self.first_line):
+            cells = line.split(b"\t", self.num_texts)[: self.num_texts]
+            has_one_column = bool(line) and len(cells) == 1
+            if number == 1 and has_one_column:  # probably a text file
+                what = "two text files"
+                wanted = "a source and a target with a tab between"
+                if self.num_texts != 2:
+                    what = "text files"
+                    wanted = f"{self.num_texts} columns with tabs between"
+                advice = f"{what} are written {spec_format(self.num_texts)}"
+                raise DataError(f"{self.path}:1: must have {wanted} ({advice}); got no tab")
+            padding = [b""] * (self.num_texts - len(cells))
+            row = _decode_row((*cells, *padding), self.path, number)
+            yield row._replace(problem=row.problem or ONE_COLUMN) if has_one_column else row
+
+    def _add_links(self, row: Row, line: bytes) -> Row:
+        location = f"{self.links_path}:{row.line}"
+        links = parse_pharaoh(line.decode("utf-8", errors="replace"), location)
+        if row.problem is not None:
+            return row
+        check_range(links.possible, len(words(row.source)), len(words(row.target)), location)
+        return row._replace(links=links)
+
+
+def _decode_row(cells: Sequence[bytes], path: Path, line: int) -> Row:
+    """Return a row; if it is not UTF-8, with replacement characters and a problem."""
     try:
         return Row(tuple(cell.decode("utf-8") for cell in cells), path, line)
     except UnicodeDecodeError:
-        return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID)
+        return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID_UTF8)
 
 
-def _raw_lines(path: Path, cut: bool = False) -> Generator[bytes, None, None]:
-    """The lines without their ends, nor a byte order mark at the beginning of the file, which may be a pipe."""
+def _read_chunks(
+    text_paths: list[Path | None], num_texts: int, links_path: Path | None, chunk_rows: int
+) -> Iterator[Chunk]:
+    """Yield the chunks of one part of a corpus."""
+    paths = [path for path in (*text_paths, links_path) if path is not None]
+    check_files(paths)
+    with ExitStack() as stack:
+        files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
+        first_line = 1
+        while True:
+            columns = _next_lines(files, chunk_rows)
+            num_rows = len(columns[0])
+            for path, file, column in zip(paths, files, columns, strict=True):
+                if len(column) != num_rows:
+                    # Count the remaining lines, for the message.
+                    first_total = first_line - 1 + num_rows + sum(1 for _ in files[0])
+                    total = first_line - 1 + len(column) + sum(1 for _ in file)
+                    wanted = f"{paths[0]} and {path} must have the same number of lines"
+                    raise DataError(f"{wanted}; got {first_total} and {total}")
+            if not num_rows:
+                return
+            blocks = iter([b"\n".join(column) for column in columns])
+            texts = tuple(None if path is None else next(blocks) for path in text_paths)
+            yield Chunk(texts, num_texts, next(blocks, None), paths[0], links_path, first_line)
+            first_line += num_rows
+
+
+def _next_lines(files: Sequence[Iterator[bytes]], max_lines: int) -> list[list[bytes]]:
+    """Return the next lines of each file: `max_lines`, or fewer if they reach `MAX_BUFFERED_BYTES`."""
+    columns: list[list[bytes]] = [[] for _ in files]
+    num_lines = 0
+    num_bytes = 0
+    while (
+        num_lines < max_lines
+        and num_bytes < MAX_BUFFERED_BYTES
+        and all(len(column) == num_lines for column in columns)  # no file has ended
+    ):
+        step = min(_LINES_PER_READ, max_lines - num_lines)
+        for file, column in zip(files, columns, strict=True):
+            column.extend(islice(file, step))
+            num_bytes += sum(map(len, column[num_lines:]))
+        num_lines += step
+    return columns
+
+
+def _raw_lines(path: Path, truncate: bool = False) -> Generator[bytes, None, None]:
+    """Yield the lines of a file, without line ends and without a byte order mark at its start."""
     if path.is_dir() or not path.exists():
-        check_files([path])
+        check_files([path])  # raises; a pipe exists but is not a file
     number = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(iter(partial(file.readline, CUT), b""), 1):
-                if len(line) > LONGEST + line.endswith(b"\n"):
-                    if not cut:
-                        what = (
-                            f"a line must have at most {LONGEST:,} bytes; it has more (must be text, a sentence a line)"
-                        )
-                        raise DataError(f"{path}:{number}: {what}")
-                    rest = line
-                    while rest and not rest.endswith(b"\n"):
-                        rest = file.readline(CUT)
+            for number, line in enumerate(iter(partial(file.readline, MAX_READ_BYTES), b""), 1):
+                if len(line) > MAX_LINE_BYTES + line.endswith(b"\n"):
+                    if not truncate:
+                        wanted = f"a line must have at most {MAX_LINE_BYTES:,} bytes"
+                        raise DataError(f"{path}:{number}: {wanted}; it has more (must be text, a sentence a line)")
+                    block = line
+                    while block and not block.endswith(b"\n"):  # skip the rest of the line
+                        block = file.readline(MAX_READ_BYTES)
                 text = line.removeprefix(BOM_UTF8) if number == 1 else line
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise DataError(
-            f"{path}:{number + 1}: the compressed file is damaged here or a little before: {error}"
-        ) from None
+        problem = f"the compressed file is damaged here or a little before: {error}"
+        raise DataError(f"{path}:{number + 1}: {problem}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -269,14 +329,16 @@ def _open(path: Path) -> io.BufferedIOBase:
 
 
 class _ZstdFrames(io.RawIOBase):
-    """The content of a .zst file of any number of frames. The library's own reader takes a file that was
-    cut short for a whole one; this raises ZstdError there."""
+    """The content of a .zst file with any number of frames.
+
+    Raises ZstdError at the end of a truncated file, which the library's own reader does not notice.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._file = path.open("rb")
         self._frame: Any = None
-        self._rest = b""
+        self._unused = b""  # compressed bytes after the end of a frame
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -284,7 +346,7 @@ class _ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._ready:
-            block = self._rest or self._file.read(_BLOCK)
+            block = self._unused or self._file.read(_ZSTD_BLOCK_BYTES)
             if not block:
                 if self._frame is not None and not self._frame.eof:
                     raise zstandard.ZstdError("its last frame is not whole")
@@ -292,7 +354,7 @@ class _ZstdFrames(io.RawIOBase):
             if self._frame is None or self._frame.eof:
                 self._frame = zstandard.ZstdDecompressor().decompressobj()
             self._ready = memoryview(self._frame.decompress(block))
-            self._rest = self._frame.unused_data
+            self._unused = self._frame.unused_data
         size = min(len(buffer), len(self._ready))
         buffer[:size] = self._ready[:size]
         self._ready = self._ready[size:]

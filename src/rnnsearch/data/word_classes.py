@@ -1,4 +1,7 @@
-"""Classes of target symbols, counted in the training text, for the hierarchical output."""
+"""Classes of target tokens for the hierarchical output (`models/class_outputs.py`), computed from the training text.
+
+V is the size of the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -9,94 +12,116 @@ from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.text.vocabulary import EOS
 
 Classes = NDArray[np.int64]
+"""Class of each token [V]."""
 
-SWEEPS = 10
-"""Of the exchange over all symbols, at most."""
-PAIRS = 20_000_000
-"""Of neighbouring symbols that classes are learned from."""
-CELLS = 50_000_000
-"""Numbers of the table of symbols and classes: what is not among the most frequent has its class by frequency."""
+MAX_SWEEPS = 10
+"""Sweeps of the exchange algorithm over all tokens."""
+MAX_BIGRAMS = 20_000_000
+"""Neighbouring tokens of the training text that classes are computed from."""
+MAX_TABLE_CELLS = 50_000_000
+"""Size of the table of tokens and classes; tokens too rare for it get their class by frequency."""
 
 
-def by_frequency(counts: NDArray[np.int64], number: int) -> Classes:
-    """[V] classes 0, 1, ..., of the most frequent symbols first, each with an equal share of the sum of the square
-    roots of counts (Mikolov et al. 2011, as their toolkit bins words)."""
+def frequency_classes(counts: NDArray[np.int64], num_classes: int) -> Classes:
+    """Return classes 0, 1, ... of tokens by falling frequency.
+
+    The sum of the square roots of counts is about the same for every class (the toolkit of Mikolov et al. 2011).
+    """
     order = np.argsort(-counts, kind="stable")
-    share = np.cumsum(np.sqrt(counts[order] + 1.0))
+    cumulative = np.cumsum(np.sqrt(counts[order] + 1.0))
     classes = np.empty(len(counts), dtype=np.int64)
-    classes[order] = np.minimum(share / share[-1] * number, number - 1).astype(np.int64)
+    classes[order] = np.minimum(cumulative / cumulative[-1] * num_classes, num_classes - 1).astype(np.int64)
     return classes
 
 
-def by_neighbours(ids: ParallelIds, side: str, vocabulary: int, number: int) -> Classes:
-    """[V] classes of symbols that follow the same symbols: the exchange algorithm (Kneser & Ney 1993) with the
-    one-sided criterion of Uszkoreit & Brants (2008), p(w_i | w_{i-1}) = p(w_i | c(w_i)) p(c(w_i) | w_{i-1}).
+def exchange_classes(ids: ParallelIds, stream: str, vocabulary: int, num_classes: int) -> Classes:
+    """Return classes of tokens that follow the same tokens.
 
-    It begins with `by_frequency`; symbols in order of frequency go, each, to the class that makes the text likeliest,
-    until none wants to go or for `SWEEPS` sweeps. The same text gives the same classes.
+    The exchange algorithm (Kneser & Ney 1993) with the one-sided criterion of Uszkoreit & Brants (2008),
+    p(w_i | w_{i-1}) = p(w_i | c(w_i)) p(c(w_i) | w_{i-1}). It starts from `frequency_classes` and moves each token,
+    most frequent first, to the class that maximises the likelihood of the text, until few tokens move or for
+    `MAX_SWEEPS` sweeps. It is deterministic.
     """
-    before, after, times = _pairs(ids, side, vocabulary)
-    counts = np.bincount(after, times, vocabulary).astype(np.int64)
-    classes = by_frequency(counts, number)
-    frequent = np.argsort(-counts, kind="stable")[: max(CELLS // number, 1)]
-    moved = frequent[counts[frequent] > 0]
-    known = np.zeros(vocabulary, dtype=bool)
-    known[moved] = True
-    kept = known[after] & known[before]
-    before, after, times = before[kept], after[kept], times[kept]
-    row = np.cumsum(known) - 1
-    table = np.zeros((len(moved), number))
-    np.add.at(table, (row[before], classes[after]), times)
-    of_class = np.bincount(classes[after], times, number).astype(np.float64)
-    begins = np.searchsorted(after, np.arange(vocabulary + 1))
-    for _ in range(SWEEPS):
-        changed = 0
-        for word in moved.tolist():
-            own = slice(begins[word], begins[word + 1])
-            changed += _exchange(word, row[before[own]], times[own], classes, table, of_class)
-        if changed <= len(moved) // 1000:
+    before, after, counts = _bigrams(ids, stream, vocabulary)
+    token_counts = np.bincount(after, counts, vocabulary).astype(np.int64)
+    classes = frequency_classes(token_counts, num_classes)
+    by_frequency = np.argsort(-token_counts, kind="stable")[: max(MAX_TABLE_CELLS // num_classes, 1)]
+    movable = by_frequency[token_counts[by_frequency] > 0]
+    is_movable = np.zeros(vocabulary, dtype=bool)
+    is_movable[movable] = True
+    selected = is_movable[after] & is_movable[before]
+    before, after, counts = before[selected], after[selected], counts[selected]
+    row = np.cumsum(is_movable) - 1  # row of `table` of each token
+    table = np.zeros((len(movable), num_classes))  # N(v, c): how often a token of class c follows v
+    np.add.at(table, (row[before], classes[after]), counts)
+    class_counts = np.bincount(classes[after], counts, num_classes).astype(np.float64)
+    starts = np.searchsorted(after, np.arange(vocabulary + 1))  # bigrams are sorted by their second token
+    for _ in range(MAX_SWEEPS):
+        num_moved = 0
+        for token in movable.tolist():
+            bigrams = slice(starts[token], starts[token + 1])
+            num_moved += _exchange(token, row[before[bigrams]], counts[bigrams], classes, table, class_counts)
+        if num_moved <= len(movable) // 1000:
             break
     return classes
 
 
 def _exchange(
-    word: int,
+    token: int,
     rows: NDArray[np.int64],
-    times: NDArray[np.float64],
+    counts: NDArray[np.float64],
     classes: Classes,
     table: NDArray[np.float64],
-    of_class: NDArray[np.float64],
+    class_counts: NDArray[np.float64],
 ) -> bool:
-    """Move a word to its best class; `rows`: of `table` [before, class], where it follows so many `times`.
+    """Move a token to its best class and return True if that is another one.
 
-    The log-likelihood is the sum of N(v, c) log N(v, c) over pairs less that of N(c) log N(c) over classes, but for
-    what no exchange changes.
+    Up to a constant, the log-likelihood is the sum of N(v, c) log N(v, c) over tokens v and classes c, minus the sum of
+    N(c) log N(c) over classes.
+
+    Args:
+        token: The token.
+        rows: Rows of `table` of the tokens that it follows.
+        counts: How often it follows each of these.
+        classes: Class of each token.
+        table: N(v, c).
+        class_counts: N(c).
     """
-    old, n = int(classes[word]), times.sum()
-    table[rows, old] -= times
-    of_class[old] -= n
-    with_word = table[rows]
-    gain = (_plogp(with_word + times[:, None]) - _plogp(with_word)).sum(0) - _plogp(of_class + n) + _plogp(of_class)
+    old = int(classes[token])
+    total = counts.sum()
+    table[rows, old] -= counts
+    class_counts[old] -= total
+    without = table[rows]
+    gain = (
+        (_x_log_x(without + counts[:, None]) - _x_log_x(without)).sum(0)
+        - _x_log_x(class_counts + total)
+        + _x_log_x(class_counts)
+    )
     best = int(gain.argmax())
-    if gain[best] <= gain[old] + 1e-9 * abs(gain[old]):
+    if gain[best] <= gain[old] + 1e-9 * abs(gain[old]):  # do not move for rounding errors
         best = old
-    table[rows, best] += times
-    of_class[best] += n
-    classes[word] = best
+    table[rows, best] += counts
+    class_counts[best] += total
+    classes[token] = best
     return best != old
 
 
-def _plogp(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _x_log_x(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x * np.log(np.maximum(x, 1.0))
 
 
-def _pairs(
-    ids: ParallelIds, side: str, vocabulary: int
+def _bigrams(
+    ids: ParallelIds, stream: str, vocabulary: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Each different pair of neighbouring symbols of the first `PAIRS`, by what comes after, and how often it occurs.
-    A sentence stands between two EOS."""
-    flat, ends = ids.first(side, PAIRS)
-    whole = np.insert(flat, ends, EOS)
-    before = np.concatenate([[EOS], whole[:-1]])
-    pairs, times = np.unique(whole * vocabulary + before, return_counts=True)
-    return pairs % vocabulary, pairs // vocabulary, times.astype(np.float64)
+    """Return the distinct bigrams among the first `MAX_BIGRAMS`, sorted by their second token.
+
+    Every sentence is preceded and followed by EOS.
+
+    Returns:
+        The first token, the second token and the count of each bigram.
+    """
+    flat, ends = ids.first(stream, MAX_BIGRAMS)
+    text = np.insert(flat, ends, EOS)
+    previous = np.concatenate([[EOS], text[:-1]])
+    pairs, counts = np.unique(text * vocabulary + previous, return_counts=True)
+    return pairs % vocabulary, pairs // vocabulary, counts.astype(np.float64)

@@ -1,9 +1,11 @@
-"""Functions called in other processes, their results in the order of the tasks, so that the number of processes
-changes nothing but the time.
+"""Process pool for the passes over a corpus, and a thread that prefetches batches.
 
-The processes are started by name (`python -m rnnsearch.data.workers`), neither forked, which is unsafe beside the
-threads of torch and of the tokenizer, nor spawned, which would run a caller's script again.
+`Pool.map` yields results in the order of the tasks, so the number of processes affects only the time. Processes are
+started by name (`python -m rnnsearch.data.workers`): forking is unsafe next to the threads of torch and the tokenizer,
+and spawning would run the caller's script again.
 """
+
+from __future__ import annotations
 
 import os
 import pickle
@@ -21,54 +23,60 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from rnnsearch.errors import RnnsearchError
 
-ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-"""A process has one core: what it multiplies by must not start threads of its own."""
+SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""Environment of worker processes: each has one core, so numeric libraries must not start threads."""
+_POLL_SECONDS = 0.05
+
 Result = TypeVar("Result")
-Worker = subprocess.Popen[bytes]
-Shared = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and what it is given of every task."""
+Item = TypeVar("Item")
+WorkerProcess = subprocess.Popen[bytes]
+SharedCall = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and the arguments that all its tasks share."""
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @runtime_checkable
 class Workers(Protocol):
-    """Whatever does the tasks of a pass."""
+    """Anything that runs the tasks of a pass."""
 
     def map(
         self,
         function: Callable[..., Result],
         tasks: Iterable[tuple[Any, ...]],
         common: tuple[Any, ...] = (),
-        alone: bool = False,
+        large_tasks: bool = False,
     ) -> Iterator[Result]:
-        """`function(*common, *task)` of each task, in order. The function must be one of a module, and nothing that
-        it is given may name what this machine alone has. `alone`: a task is much work, and is not put together with
-        others.
+        """Yield `function(*common, *task)` for each task, in order.
+
+        Args:
+            function: A function of a module.
+            tasks: Arguments of each call. They must not refer to anything that only this machine has.
+            common: First arguments of all calls, with the same restriction.
+            large_tasks: True if a task takes long, so that tasks should not be grouped.
         """
 
 
 class Pool:
-    """Processes that wait for work; none is started before there are two tasks, nor where `processes` is 1."""
+    """Worker processes. None is started before there are two tasks, or if the pool has one process."""
 
     def __init__(self, processes: int) -> None:
-        self._processes = processes
-        self._all: list[Worker] = []
-        self._idle: SimpleQueue[Worker] = SimpleQueue()
-        self._shared: dict[Worker, Shared] = {}
-        """What each has been sent last."""
+        self._num_processes = processes
+        self._processes: list[WorkerProcess] = []
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        self._last_sent: dict[WorkerProcess, SharedCall] = {}
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for worker in self._all:
+    def __exit__(self, type: object, error: BaseException | None, trace: object) -> None:
+        for process in self._processes:
             if error is not None:
-                worker.kill()
-            with worker:  # which closes its pipes and waits for it
+                process.kill()
+            with process:  # closes its pipes and waits for it
                 pass
 
     def map(
@@ -76,73 +84,134 @@ class Pool:
         function: Callable[..., Result],
         tasks: Iterable[tuple[Any, ...]],
         common: tuple[Any, ...] = (),
-        alone: bool = False,
+        large_tasks: bool = False,
     ) -> Iterator[Result]:
-        """As `Workers.map`, a few ahead of the caller; here every task is alone. What is common is sent to each
-        process once.
+        """Yield results like `Workers.map`, computed a few tasks ahead of the caller.
 
-        Errors: what the function raises; RnnsearchError where a process ends before its time.
+        `common` is sent to each process once. Tasks are never grouped, so `large_tasks` has no effect.
+
+        Raises:
+            RnnsearchError: A process ended unexpectedly. Exceptions of the function are raised, too.
         """
-        rest = iter(tasks)
-        first = list(islice(rest, 2))
-        if self._processes == 1 or len(first) < 2:
-            yield from (function(*common, *task) for task in chain(first, rest))
+        remaining = iter(tasks)
+        first_two = list(islice(remaining, 2))
+        if self._num_processes == 1 or len(first_two) < 2:
+            yield from (function(*common, *task) for task in chain(first_two, remaining))
             return
         self._start()
         shared = (function, common)
-        with ThreadPoolExecutor(self._processes) as pool:
-            waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(self._num_processes) as threads:  # each thread waits for one process
+            pending: deque[Future[Result]] = deque()
             try:
-                for task in chain(first, rest):
-                    waiting.append(pool.submit(self._call, shared, task))
-                    if len(waiting) > 2 * self._processes:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
+                for task in chain(first_two, remaining):
+                    pending.append(threads.submit(self._call, shared, task))
+                    if len(pending) > 2 * self._num_processes:
+                        yield pending.popleft().result()
+                while pending:
+                    yield pending.popleft().result()
             finally:
-                for future in waiting:
+                for future in pending:
                     future.cancel()
 
     def _start(self) -> None:
+        """Start the processes that are not running yet."""
         paths = os.pathsep.join(path for path in sys.path if path)
-        environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | ALONE
-        while len(self._all) < self._processes:
-            command = [sys.executable, "-m", "rnnsearch.data.workers"]
-            worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            self._all.append(worker)
-            self._idle.put(worker)
+        environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | SINGLE_THREADED
+        command = [sys.executable, "-m", "rnnsearch.data.workers"]
+        while len(self._processes) < self._num_processes:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            self._processes.append(process)
+            self._idle.put(process)
 
-    def _call(self, shared: Shared, task: tuple[Any, ...]) -> Any:
-        worker = self._idle.get()
-        assert worker.stdin is not None and worker.stdout is not None
+    def _call(self, shared: SharedCall, task: tuple[Any, ...]) -> Any:
+        """Run a task in an idle process and return its result."""
+        process = self._idle.get()
+        assert process.stdin is not None and process.stdout is not None
         try:
-            news = None if self._shared.get(worker) is shared else shared
-            pickle.dump((news, task), worker.stdin, pickle.HIGHEST_PROTOCOL)
-            worker.stdin.flush()
-            self._shared[worker] = shared
-            result, error = pickle.load(worker.stdout)
+            update = None if self._last_sent.get(process) is shared else shared
+            pickle.dump((update, task), process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()
+            self._last_sent[process] = shared
+            result, error = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            told = "a process that works on the corpus has ended before its time (too little memory?)"
-            raise RnnsearchError(told) from None
+            problem = "a process that works on the corpus has ended unexpectedly (too little memory?)"
+            raise RnnsearchError(problem) from None
         finally:
-            self._idle.put(worker)
+            self._idle.put(process)
         if error is not None:
             raise error
         return result
 
 
-def _work() -> None:
-    """What a worker does: reads tasks from standard input until it ends, and writes results to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's, which then ends this one
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr
-    shared: Shared | None = None
+class Prefetcher(Generic[Item]):
+    """Iterator whose items are computed by a thread, up to `depth` items ahead.
+
+    An exception is raised in the place of its item. The training loop prefetches batches. Call `close`, or the thread
+    keeps running.
+    """
+
+    def __init__(self, items: Iterator[Item], depth: int = 4) -> None:
+        self.waited = 0.0
+        """Seconds that `next` has waited for items so far."""
+        self._ready: Queue[tuple[Item | None, BaseException | None]] = Queue(depth)
+        self._closed = Event()
+        self._thread = Thread(target=self._compute, args=(items,), daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Prefetcher[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        start = time.monotonic()
+        item, error = self._ready.get()
+        self.waited += time.monotonic() - start
+        if error is not None:
+            self._ready.put((None, error))  # later calls raise it again
+            raise error
+        return item  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Stop the thread and drop the items that are ready."""
+        self._closed.set()
+        while self._thread.is_alive():
+            try:
+                self._ready.get(timeout=_POLL_SECONDS)
+            except Empty:
+                self._thread.join(_POLL_SECONDS)
+
+    def _compute(self, items: Iterator[Item]) -> None:
+        try:
+            for item in items:
+                if not self._put((item, None)):
+                    return
+            self._put((None, StopIteration()))
+        except BaseException as error:
+            self._put((None, error))
+
+    def _put(self, entry: tuple[Item | None, BaseException | None]) -> bool:
+        """Wait until the queue accepts an entry; return False if the prefetcher is closed first."""
+        while not self._closed.is_set():
+            try:
+                self._ready.put(entry, timeout=_POLL_SECONDS)
+            except Full:
+                continue
+            return True
+        return False
+
+
+def _serve() -> None:
+    """Run tasks from standard input until it ends, and write their results to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the main process, which then ends this one
+    source = sys.stdin.buffer
+    sink = sys.stdout.buffer
+    sys.stdout = sys.stderr  # what functions print must not get between the results
+    shared: SharedCall | None = None
     while True:
         try:
-            news, task = pickle.load(source)
+            update, task = pickle.load(source)
         except EOFError:
             return
-        shared = news or shared
+        shared = update or shared
         assert shared is not None
         function, common = shared
         answer: tuple[Any, BaseException | None]
@@ -155,64 +224,4 @@ def _work() -> None:
 
 
 if __name__ == "__main__":
-    _work()
-
-
-# Making the next items while the last one is worked on.
-
-Item = TypeVar("Item")
-_LOOK = 0.05
-"""Seconds between two looks whether anyone still wants items."""
-
-
-class Prefetcher(Generic[Item]):
-    """An iterator's items in order, made by a thread up to `depth` of them ahead; an exception comes in its place.
-
-    `waited`: seconds that `next` has spent waiting for items so far. Close it, or the thread goes on.
-    """
-
-    def __init__(self, items: Iterator[Item], depth: int = 4) -> None:
-        self.waited = 0.0
-        self._ready: Queue[tuple[Item | None, BaseException | None]] = Queue(depth)
-        self._closed = Event()
-        self._thread = Thread(target=self._make, args=(items,), daemon=True)
-        self._thread.start()
-
-    def _make(self, items: Iterator[Item]) -> None:
-        try:
-            for item in items:
-                if not self._put((item, None)):
-                    return
-            self._put((None, StopIteration()))
-        except BaseException as error:
-            self._put((None, error))
-
-    def _put(self, made: tuple[Item | None, BaseException | None]) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._ready.put(made, timeout=_LOOK)
-            except Full:
-                continue
-            return True
-        return False
-
-    def __iter__(self) -> "Prefetcher[Item]":
-        return self
-
-    def __next__(self) -> Item:
-        begin = time.monotonic()
-        item, error = self._ready.get()
-        self.waited += time.monotonic() - begin
-        if error is not None:
-            self._ready.put((None, error))  # there is nothing after it
-            raise error
-        return item  # type: ignore[return-value]
-
-    def close(self) -> None:
-        """Make no more items; what was made is dropped."""
-        self._closed.set()
-        while self._thread.is_alive():
-            try:
-                self._ready.get(timeout=_LOOK)
-            except Empty:
-                self._thread.join(_LOOK)
+    _serve()

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from rnnsearch.accel.registry import choose
+from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
 from rnnsearch.data.characters import same_words, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.word_classes import by_frequency, by_neighbours
+from rnnsearch.data.word_classes import exchange_classes, frequency_classes
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
@@ -50,6 +51,7 @@ def build(
     seed: int | None,
     objective: ObjectiveConfig | None = None,
     characters: CharacterCounts = NO_CHARACTERS,
+    precision: str = "fp32",
 ) -> TranslationModel:
     """Return an initialised translation model, with its fast implementations.
 
@@ -60,6 +62,7 @@ def build(
         seed: Seed of the initialisation; None leaves the parameters uninitialised.
         objective: Adds the parameters that the training objective needs, if given.
         characters: Numbers of characters, for models that read or spell words by their characters.
+        precision: Precision of training; fast implementations are compared with the definitions in it, too.
 
     Raises:
         ConfigError: If the vocabularies do not fit the model.
@@ -74,7 +77,7 @@ def build(
     network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(network, INITS[model.init.type](model.init, generator(seed)))
-    choose(network)
+    choose(network, conditions=INFERENCE if seed is None else Conditions.of_training(precision))
     return network
 
 
@@ -90,9 +93,9 @@ def assign_output_classes(output: OutputLayer, train: ParallelIds, target: str) 
     if not isinstance(output, HierarchicalOutput):
         return
     if output.by == "neighbours":
-        classes = by_neighbours(train, target, output.vocabulary, output.num_classes)
+        classes = exchange_classes(train, target, output.vocabulary, output.num_classes)
     else:
-        classes = by_frequency(train.counts(target, output.vocabulary), output.num_classes)
+        classes = frequency_classes(train.counts(target, output.vocabulary), output.num_classes)
     output.assign_classes(torch.from_numpy(classes))
 
 
@@ -115,6 +118,7 @@ class TranslationSystem(Trainable[TranslationModel]):
             seed,
             config.objective,
             CharacterCounts(len(characters.get(source, ())), len(characters.get(target, ()))),
+            config.training.precision,
         )
         if model.target_words is not None:
             model.target_words.table = torch.tensor(same_words(tokenizers[source], tokenizers[target]))
@@ -182,9 +186,9 @@ class TranslationSystem(Trainable[TranslationModel]):
         return Likelihood(
             self.config.training.label_smoothing,
             penalties(options),
-            spelling=1.0 if options.spelling is None else options.spelling,
+            spelling_weight=1.0 if options.spelling is None else options.spelling,
             contrast=contrast,
-            frozen_null=self.config.data.target_only == "null",
+            freeze_null_sources=self.config.data.target_only == "null",
         )
 
     def assign_classes(self, train: ParallelIds) -> None:
