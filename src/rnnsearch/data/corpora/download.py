@@ -1,9 +1,11 @@
-"""Fetching one file of one package from the user's Python package index, by name and SHA-256.
+"""Download of a single file from the user's Python package index, by name and SHA-256.
 
-The file is only downloaded, never built or installed. The index, mirrors, proxy and certificates are
-those that pip is set to use (its files and PIP_* variables), so that a download works wherever
-`pip install` does: behind a company's mirror, or from a folder.
+`catalog.get` uses `fetch`. The file is only downloaded, never built or installed. Indexes, proxy and certificates are
+those that pip is configured with (its files and PIP_* variables), so that a download works wherever `pip install` does:
+behind a company's mirror, or from a folder.
 """
+
+from __future__ import annotations
 
 import ast
 import base64
@@ -29,16 +31,17 @@ from rnnsearch.errors import DataError
 from rnnsearch.utils.files import sha256_of
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes fetched so far and the whole size, where it is known."""
+"""Called with the bytes downloaded so far and, if it is known, the total size."""
 
 Response = HTTPResponse | addinfourl
 
 PYPI = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1"
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _ATTEMPTS = 4
-_LONGEST_PAGE = 8 << 20
-"""Bytes of an index's page; those of the listed corpora have a few thousand."""
+_MAX_PAGE_BYTES = 8 << 20
+"""Limit for a page of an index; those of the listed corpora have a few thousand bytes."""
+_NETWORK_ERRORS = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class PipSettings:
-    """What pip is set to: where it looks for packages, and how it gets there."""
+    """Settings of pip: where it looks for packages, and how it connects."""
 
     indexes: tuple[str, ...] = (PYPI,)
     find_links: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ class PipSettings:
 
 
 def pip_settings() -> PipSettings:
-    """The settings of this environment's pip; of the PIP_* variables alone where there is no pip."""
+    """Return the settings of this environment's pip, or only those of the PIP_* variables if it has no pip."""
     command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -75,26 +78,32 @@ def pip_settings() -> PipSettings:
 
 
 def parse_pip_settings(listed: str, environment: Mapping[str, str]) -> PipSettings:
-    """Settings from the lines of `pip config list` and from PIP_* variables, which come first, as in pip."""
-    found: dict[str, str] = {}
+    """Return the settings in the output of `pip config list` and in PIP_* variables, which take precedence.
+
+    Args:
+        listed: Output of `pip config list`.
+        environment: Environment variables.
+    """
+    values: dict[str, str] = {}
     for section in ("global", "install", "download"):
         for line in listed.splitlines():
             key, equals, value = line.partition("=")
             if equals and key.startswith(f"{section}."):
-                found[key.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
+                values[key.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
-            found[name.removeprefix("PIP_").lower().replace("_", "-")] = value
-    off = found.get("no-index", "").lower() in {"1", "true", "yes", "on", "y"}
-    indexes = [] if off else [found.get("index-url", PYPI), *found.get("extra-index-url", "").split()]
-    timeout = found.get("timeout", found.get("default-timeout", "15"))
+            values[name.removeprefix("PIP_").lower().replace("_", "-")] = value
+    indexes = [values.get("index-url", PYPI), *values.get("extra-index-url", "").split()]
+    if values.get("no-index", "").lower() in {"1", "true", "yes", "on", "y"}:
+        indexes = []
+    timeout = values.get("timeout", values.get("default-timeout", "15"))
     return PipSettings(
         indexes=tuple(indexes),
-        find_links=tuple(found.get("find-links", "").split()),
-        proxy=found.get("proxy"),
-        cert=found.get("cert"),
-        client_cert=found.get("client-cert"),
-        trusted_hosts=tuple(found.get("trusted-host", "").split()),
+        find_links=tuple(values.get("find-links", "").split()),
+        proxy=values.get("proxy"),
+        cert=values.get("cert"),
+        client_cert=values.get("client-cert"),
+        trusted_hosts=tuple(values.get("trusted-host", "").split()),
         timeout=float(timeout),
     )
 
@@ -102,27 +111,35 @@ def parse_pip_settings(listed: str, environment: Mapping[str, str]) -> PipSettin
 def fetch(
     archive: Archive, folder: Path, settings: PipSettings | None = None, progress: Progress | None = None
 ) -> Path:
-    """The archive as a file in `folder`, downloaded if it is not there yet; its hash is checked either way.
+    """Return the path of an archive in `folder`, downloaded if it is not there yet.
 
-    A broken-off download is kept beside it (`.part`) and continued at the next call.
-    Errors: DataError where no index offers the file, the network fails, the disk is full, or the
-    content has another hash (nothing is kept then).
+    Its hash is checked in either case. An interrupted download leaves a `.part` file, and the next call resumes it.
+
+    Args:
+        archive: File to download.
+        folder: Folder to store it in.
+        settings: Settings of pip; by default those of this environment.
+        progress: Called after each block.
+
+    Raises:
+        DataError: No index offers the file, the network fails, the disk is full, or the content has another hash (it
+            is deleted then).
     """
     path = folder / archive.filename
     if path.exists() and sha256_of(path) == archive.sha256:
         return path
     settings = settings or pip_settings()
-    addresses, faults = _addresses(archive, settings)
-    if not addresses:
-        reasons = "; ".join(faults) or "pip is set to use no index"
+    address, problems = _find_address(archive, settings)
+    if address is None:
+        reasons = "; ".join(problems) or "pip is set to use no index"
         raise DataError(f"{archive.filename} cannot be found on the package index: {reasons}")
     part = folder / f"{archive.filename}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _download(addresses[0], part, archive, settings, progress)
+        _download(address, part, archive, settings, progress)
         if sha256_of(part) != archive.sha256:
             part.unlink()
-            raise DataError(f"{_shown(addresses[0])}: must have SHA-256 {archive.sha256}; got other content")
+            raise DataError(f"{_without_login(address)}: must have SHA-256 {archive.sha256}; got other content")
         part.replace(path)
     except OSError as error:
         raise DataError(f"{archive.filename} cannot be written to {folder}: {error.strerror or error}") from None
@@ -130,40 +147,43 @@ def fetch(
 
 
 def _download(address: str, part: Path, archive: Archive, settings: PipSettings, progress: Progress | None) -> None:
-    """Fetch into `part`, going on where it ends, with a few attempts. OSErrors of the disk pass through."""
+    """Download to `part`, from where it ends, in a few attempts.
+
+    Raises:
+        DataError: All attempts failed.
+        OSError: The file cannot be written.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
-        have = part.stat().st_size if part.exists() else 0
+        start = part.stat().st_size if part.exists() else 0
         try:
-            with _open(address, settings, start=have) as response:
-                _append(response, part, have, archive, progress)
+            with _open(address, settings, start=start) as response:
+                _append(response, part, start, archive, progress)
             return
         except urllib.error.HTTPError as error:
             error.close()
-            fault = f"the server answers {error.code} {error.reason}"
-            if error.code == 416:  # the part is longer than the file: begin again
+            problem = f"the server answers {error.code} {error.reason}"
+            if error.code == 416:  # the part is longer than the file: start again
                 part.unlink(missing_ok=True)
                 continue
-        except _NETWORK as error:
-            fault = _reason(error)
+        except _NETWORK_ERRORS as error:
+            problem = _reason(error)
         if attempt < _ATTEMPTS:
             time.sleep(0.5 * attempt)
-    kept = " (what was fetched is kept, the next try goes on from there)" if part.exists() else ""
-    raise DataError(f"{_shown(address)} cannot be downloaded: {fault}{kept}")
+    advice = " (the part that was downloaded is kept; try again to resume)" if part.exists() else ""
+    raise DataError(f"{_without_login(address)} cannot be downloaded: {problem}{advice}")
 
 
-_NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
-
-
-def _append(response: Response, part: Path, have: int, archive: Archive, progress: Progress | None) -> None:
-    resumed = have > 0 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-    done = have if resumed else 0
+def _append(response: Response, part: Path, start: int, archive: Archive, progress: Progress | None) -> None:
+    """Append a response to `part`, or replace it if the server does not resume at `start`."""
+    is_resumed = start > 0 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+    done = start if is_resumed else 0
     length = response.headers.get("Content-Length")
     total = done + int(length) if length else None
-    with part.open("ab" if resumed else "wb") as file:
-        while block := response.read(_BLOCK):
+    with part.open("ab" if is_resumed else "wb") as file:
+        while block := response.read(_BLOCK_BYTES):
             file.write(block)
             done += len(block)
-            if done > (archive.megabytes + 1) << 20:  # before it fills the disk
+            if done > (archive.megabytes + 1) << 20:  # stop before it fills the disk
                 raise DataError(f"{archive.filename}: must have about {archive.megabytes} MB; the server sends more")
             if progress:
                 progress(done, total)
@@ -174,16 +194,20 @@ def _append(response: Response, part: Path, have: int, archive: Archive, progres
 
 
 def _open(address: str, settings: PipSettings, start: int = 0, accept: str = "*/*") -> Response:
+    """Send a request for an address and return the response, from byte `start`."""
     parts = urlsplit(address)
-    headers = {"Accept": accept, "User-Agent": "rnnsearch"} | ({"Range": f"bytes={start}-"} if start else {})
-    request = urllib.request.Request(_shown(address), headers=headers)
-    if parts.username:  # never sent on to another host by a redirection
-        name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(name.encode()).decode()}")
+    headers = {"Accept": accept, "User-Agent": "rnnsearch"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    request = urllib.request.Request(_without_login(address), headers=headers)
+    if parts.username:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        # Unredirected: a redirection to another host must not send the login there.
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
     handlers: list[urllib.request.BaseHandler] = []
-    if parts.scheme != "file":  # plain http may be redirected to https
-        trusted = bool({parts.hostname, parts.netloc.rpartition("@")[2]} & set(settings.trusted_hosts))
-        handlers.append(urllib.request.HTTPSHandler(context=_tls(settings, trusted)))
+    if parts.scheme != "file":  # also for http, which may be redirected to https
+        is_trusted = bool({parts.hostname, parts.netloc.rpartition("@")[2]} & set(settings.trusted_hosts))
+        handlers.append(urllib.request.HTTPSHandler(context=_tls_context(settings, is_trusted)))
     if settings.proxy:
         proxy = settings.proxy if "://" in settings.proxy else f"http://{settings.proxy}"
         handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))
@@ -191,7 +215,8 @@ def _open(address: str, settings: PipSettings, start: int = 0, accept: str = "*/
     return response
 
 
-def _tls(settings: PipSettings, trusted: bool) -> ssl.SSLContext:
+def _tls_context(settings: PipSettings, is_trusted: bool) -> ssl.SSLContext:
+    """Return a context with pip's certificates, without verification for trusted hosts."""
     try:
         if settings.cert and Path(settings.cert).is_dir():
             context = ssl.create_default_context(capath=settings.cert)
@@ -201,40 +226,39 @@ def _tls(settings: PipSettings, trusted: bool) -> ssl.SSLContext:
             context.load_cert_chain(settings.client_cert)
     except (OSError, ssl.SSLError) as error:
         raise DataError(f"pip's certificate ({settings.cert}) cannot be used: {_reason(error)}") from None
-    if trusted:
+    if is_trusted:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _addresses(archive: Archive, settings: PipSettings) -> tuple[list[str], list[str]]:
-    """Where the file can be had, in pip's order, and why each other place does not offer it."""
+def _find_address(archive: Archive, settings: PipSettings) -> tuple[str | None, list[str]]:
+    """Return the first address of the file in pip's order, and why the pages before it do not offer it."""
     project = re.sub(r"[-_.]+", "-", archive.project).lower()
-    pages = [_as_address(place) for place in settings.find_links]
+    pages = [_as_address(location) for location in settings.find_links]
     pages += [f"{_as_address(index).rstrip('/')}/{project}/" for index in settings.indexes]
-    addresses: list[str] = []
-    faults: list[str] = []
+    problems: list[str] = []
     for page in pages:
         try:
             links = _links(page, settings)
         except urllib.error.HTTPError as error:
             error.close()
-            faults.append(f"{_shown(page)} answers {error.code} {error.reason}")
+            problems.append(f"{_without_login(page)} answers {error.code} {error.reason}")
             continue
-        except (OSError, ValueError, *_NETWORK) as error:
-            faults.append(f"{_shown(page)} cannot be read ({_reason(error)})")
+        except (OSError, ValueError, *_NETWORK_ERRORS) as error:
+            problems.append(f"{_without_login(page)} cannot be read ({_reason(error)})")
             continue
-        matching = [link for link in links if _name(link) == archive.filename]
-        right = [link for link in matching if _stated(link) in (None, archive.sha256)]
-        if right:
-            addresses.append(_with_login(urldefrag(right[0]).url, page))
-            break
-        faults.append(f"{_shown(page)} has {'another content under' if matching else 'no'} {archive.filename}")
-    return addresses, faults
+        same_name = [link for link in links if _file_name(link) == archive.filename]
+        for link in same_name:
+            if _sha256_of_link(link) in (None, archive.sha256):
+                return _with_login(urldefrag(link).url, page), problems
+        difference = "different content under" if same_name else "no"
+        problems.append(f"{_without_login(page)} has {difference} {archive.filename}")
+    return None, problems
 
 
 def _links(page: str, settings: PipSettings) -> list[str]:
-    """The files that a page of a simple index (PEP 503 or 691) or a folder offers, as addresses."""
+    """Return the addresses of the files on a page of a simple index (PEP 503 or 691) or in a folder."""
     if page.startswith("file:"):
         folder = Path(urllib.request.url2pathname(urlsplit(page).path))
         index = folder / "index.html"
@@ -243,31 +267,34 @@ def _links(page: str, settings: PipSettings) -> list[str]:
         index = index if folder.is_dir() else folder
         return _anchors(index.read_text(encoding="utf-8"), index.as_uri())
     with _open(page, settings, accept=_ACCEPT) as response:
-        body, base = response.read(_LONGEST_PAGE + 1), response.geturl()
-        kind = response.headers.get_content_type()
-    if len(body) > _LONGEST_PAGE:
-        raise ValueError(f"it has more than {_LONGEST_PAGE:,} bytes")
+        body = response.read(_MAX_PAGE_BYTES + 1)
+        base = response.geturl()
+        content_type = response.headers.get_content_type()
+    if len(body) > _MAX_PAGE_BYTES:
+        raise ValueError(f"it has more than {_MAX_PAGE_BYTES:,} bytes")
     content = body.decode("utf-8", errors="replace")
-    if not kind.endswith("json"):
+    if not content_type.endswith("json"):
         return _anchors(content, base)
     try:
-        files = json.loads(content)["files"]
-        hashes = [file.get("hashes", {}).get("sha256") for file in files]
-        return [
-            urljoin(base, file["url"]) + (f"#sha256={known}" if known else "")
-            for file, known in zip(files, hashes, strict=True)
-        ]
+        links = []
+        for file in json.loads(content)["files"]:
+            sha256 = file.get("hashes", {}).get("sha256")
+            links.append(urljoin(base, file["url"]) + (f"#sha256={sha256}" if sha256 else ""))
+        return links
     except (AttributeError, KeyError, TypeError, RecursionError):
-        raise ValueError("it is no page of an index") from None
+        raise ValueError("it is not a page of an index") from None
 
 
 def _anchors(content: str, base: str) -> list[str]:
-    parser = _Anchors()
+    """Return the addresses that an HTML page links to."""
+    parser = _AnchorParser()
     parser.feed(content)
     return [urljoin(base, link) for link in parser.links]
 
 
-class _Anchors(HTMLParser):
+class _AnchorParser(HTMLParser):
+    """Parser that collects the targets of links."""
+
     def __init__(self) -> None:
         super().__init__()
         self.links: list[str] = []
@@ -276,34 +303,35 @@ class _Anchors(HTMLParser):
         self.links += [value for name, value in attrs if tag == "a" and name == "href" and value]
 
 
-def _as_address(place: str) -> str:
-    return place if "://" in place else Path(place).expanduser().absolute().as_uri()
+def _as_address(location: str) -> str:
+    return location if "://" in location else Path(location).expanduser().absolute().as_uri()
 
 
-def _name(address: str) -> str:
+def _file_name(address: str) -> str:
     return unquote(urlsplit(address).path.rpartition("/")[2])
 
 
-def _stated(address: str) -> str | None:
-    """The SHA-256 that the index states for a file, if any."""
+def _sha256_of_link(address: str) -> str | None:
+    """Return the SHA-256 in the fragment of a link, if it has one."""
     match = re.search(r"(?:^|&)sha256=([0-9a-fA-F]{64})", urlsplit(address).fragment)
     return match.group(1).lower() if match else None
 
 
 def _with_login(address: str, page: str) -> str:
-    """The page's user name and password belong to files on the same host too, as in pip."""
+    """Add the login of a page to the address of a file on the same host, like pip."""
     link, origin = urlsplit(address), urlsplit(page)
     if "@" in link.netloc or "@" not in origin.netloc or link.netloc != origin.netloc.rpartition("@")[2]:
         return address
     return urlunsplit(link._replace(netloc=origin.netloc))
 
 
-def _shown(address: str) -> str:
-    """The address without a user name and password."""
+def _without_login(address: str) -> str:
+    """Return the address without user name and password, for messages and requests."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _reason(error: BaseException) -> str:
+    """Return the text of a network error."""
     cause = getattr(error, "reason", error)
     return str(getattr(cause, "strerror", None) or cause or type(error).__name__)
