@@ -34,8 +34,10 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(preprocess, "CHUNK", 25)
-    monkeypatch.setattr("rnnsearch.align.aligner.ALONE", 0)  # the aligner's cuts are pieces, too
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", 25)
+    monkeypatch.setattr(
+        "rnnsearch.align.aligner.MIN_PARALLEL_CHARACTERS", 0
+    )  # the aligner's segmentations are tasks, too
 
 
 def dying(calls, dies_at=-1, seed=0):
@@ -133,7 +135,12 @@ def test_killed_again_and_again(tmp_path):
     assert contents(found.folder) == one
     assert seen[0] == ("clean", 6, 6), "what was finished before is told"
     assert seen[-1] == ("encode", 6, 6)
-    assert [name for name, done, total in seen if done == total][-4:] == ["clean", "count", "learn_cut", "encode"]
+    assert [name for name, done, total in seen if done == total][-4:] == [
+        "clean",
+        "count",
+        "learn_segmentation",
+        "encode",
+    ]
 
 
 def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
@@ -226,6 +233,6 @@ class Opens:
 def test_a_store_runs_no_code(tmp_path, monkeypatch, value):
     monkeypatch.chdir(tmp_path)
     content = pickle.dumps(value) if value != b"torn" else value
-    with pytest.raises(RnnsearchError, match="here: must be a piece of a run that rnnsearch has kept; got: "):
+    with pytest.raises(RnnsearchError, match="here: must be a shard stored by rnnsearch; got: "):
         from_bytes(content, "here")
     assert list(tmp_path.iterdir()) == []

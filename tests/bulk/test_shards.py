@@ -102,7 +102,7 @@ def test_killed_again_and_again(tmp_path, store, seed):
     assert set(calls.values()) == {1}, "what was finished is not done again"
     assert (tmp_path / "upper").read_bytes() == UPPER.encode()
     assert told.counts == {"lines": 53}, "of all lines, whichever run has done them"
-    assert len(told.said) == len(calls)
+    assert len(told.messages) == len(calls)
 
 
 def test_killed_while_lines_are_cut_or_outputs_joined(tmp_path, store, monkeypatch):
@@ -172,7 +172,7 @@ def test_stores_that_cannot_be_used(tmp_path):
         with pytest.raises(RnnsearchError, match=said) as caught:
             bulk(tmp_path, store_at(str(place)), Upper())
         assert "\n" not in str(caught.value)
-    with pytest.raises(RnnsearchError, match="must be a folder that every machine at work can read; got: No such"):
+    with pytest.raises(RnnsearchError, match="must be a folder that all machines can read; got: No such"):
         FolderStore(tmp_path / "elsewhere").read("x")
     assert isinstance(store_at("s3://bucket/x"), UrlStore)
     assert isinstance(store_at("C:/bucket/x"), FolderStore)

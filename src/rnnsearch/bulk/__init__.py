@@ -1,14 +1,16 @@
-"""Bulk work in pieces, done by whatever maps them, in one process or on many machines.
+"""Bulk work in shards that a killed run resumes, on one machine or a cluster.
 
-`jobs` is the ground: numbered pieces, what each is given and what came of it kept whole in a store; an engine
-(`local.local`, `local.OnCores`, `on_ray.OnRay`) is no more than what does the pieces that are missing. Above it,
-`shards.run` does the lines of a file in ranges and joins what came of them in order, and `corpora.prepare` the passes
-over a corpus (`kept`).
+- `jobs`: numbered shards whose inputs and outputs are files in a store, and `run`, which processes the lines of a file
+- `stores`: folders and URLs as stores
+- `engines`: functions that process the missing shards of a job: `local`, `OnCores` and `OnRay`
+- `prepare`: preparation of corpora in shards
+
+See docs/bulk.md.
 """
 
 from rnnsearch.bulk.engines import OnCores, OnRay, local
 from rnnsearch.bulk.jobs import Counts, Done, Engine, Job, Work, digest, run
-from rnnsearch.bulk.prepare import Kept, prepare
+from rnnsearch.bulk.prepare import StoredWorkers, prepare
 from rnnsearch.bulk.stores import FolderStore, Store, UrlStore, store_at
 
 __all__ = [
@@ -17,10 +19,10 @@ __all__ = [
     "Engine",
     "FolderStore",
     "Job",
-    "Kept",
     "OnCores",
     "OnRay",
     "Store",
+    "StoredWorkers",
     "UrlStore",
     "Work",
     "digest",

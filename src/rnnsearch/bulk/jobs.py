@@ -1,6 +1,10 @@
-"""Work in numbered pieces: what each is given and what comes of it are files in a store, there whole or not at all.
+"""Jobs of numbered shards, and `run`, which processes the lines of a file as such a job.
 
-This is all that an engine knows of: who is killed, worker or program, loses no piece that was finished.
+The input and the output of each shard are files in a store, which appear only when they are complete. Engines need
+nothing else: a process that is killed, worker or main program, loses no finished shard.
+
+A store belongs to one run, described by its manifest. The names of files start with a key that depends on the input,
+the work and the shards, so that the result of another input or other options is never used by mistake.
 """
 
 from __future__ import annotations
@@ -19,156 +23,171 @@ from rnnsearch.errors import DataError
 from rnnsearch.utils.files import atomic_file, sha256_of
 
 MANIFEST = "run.json"
-"""What the work of a store hangs on, written when what it is to do is there."""
-_OURS = re.compile(r"[0-9a-f]{16}(-\d{7,}\.(given|done)|\.(common|cut))")
+"""Description of the run in a store, written when the inputs of all shards are there."""
+_FILE_OF_RUN = re.compile(r"[0-9a-f]{16}(-\d{7,}\.(given|done)|\.(common|cut))")
+
+SKIPPED_FOLDERS = ("checkpoints", "data", "data.partial")
+"""Folders in a model folder that only training and preparation read."""
+MODEL_SUFFIXES = (".toml", ".safetensors", ".json", ".tsv")
+"""Suffixes of files in a model folder that translation may read."""
 
 Handler = Callable[[bytes], bytes]
-"""Makes of what a piece is given what comes of it."""
+"""Function from the input of a shard to its output."""
+Counts = dict[str, int | float]
+"""Named counts, summed over all lines."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What does a piece, wherever it runs: it can be sent to other processes."""
+    """The work on all shards; can be sent to other processes."""
 
     store: Store
     key: str
     make: Callable[[], Handler]
-    """Makes a `Work`, which may be heavy (a model) and stays where it was made."""
+    """Makes the function for shards, which may be large (a model) and stays in the process that made it."""
 
-    def given(self, number: int) -> str:
-        """The name of what a piece is given."""
+    def input_name(self, number: int) -> str:
+        """Return the file name of a shard's input."""
         return f"{self.key}-{number:07}.given"
 
-    def result(self, number: int) -> str:
-        """The name of what came of it."""
+    def output_name(self, number: int) -> str:
+        """Return the file name of a shard's output."""
         return f"{self.key}-{number:07}.done"
 
     def do(self, work: Handler, number: int) -> None:
-        """Do a piece, unless it has been done. Errors: those of the store and of the work."""
-        if not self.store.has(self.result(number)):
-            self.store.write(self.result(number), work(self.store.read(self.given(number))))
+        """Process a shard, unless its output exists. Raises the exceptions of the store and of `work`."""
+        if not self.store.has(self.output_name(number)):
+            self.store.write(self.output_name(number), work(self.store.read(self.input_name(number))))
 
 
 Engine = Callable[[Job, Sequence[int]], Iterator[int]]
-"""Does the pieces with these numbers, in any order, and yields the number of each when it is done."""
+"""Function that processes the shards with these numbers, in any order, and yields each number when it is done."""
 
 
-class Worker:
-    """What one process does of a job; its `Work` is made at the first piece."""
+class JobWorker:
+    """Processes shards of a job in one process; the function for shards is made at the first one."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._work: Handler | None = None
+        self._handler: Handler | None = None
 
     def do(self, number: int) -> int:
-        """A piece; returns its number. Errors: as `Job.do`."""
-        self._work = self._work or self._job.make()
-        self._job.do(self._work, number)
+        """Process a shard and return its number."""
+        self._handler = self._handler or self._job.make()
+        self._job.do(self._handler, number)
         return number
 
 
-def key_of(about: Any) -> str:
-    """16 hexadecimal digits of what work hangs on (JSON)."""
-    return sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+# The manifest and files of a run.
 
 
-def manifest_of(store: Store, about: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest, where the store holds a run about this. Errors: DataError where it holds one about another."""
+def digest_key(value: Any) -> str:
+    """Return 16 hexadecimal digits that depend on a JSON value."""
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_manifest(store: Store, about: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the manifest of a run that is described by `about`, or None if the store holds no run.
+
+    Raises:
+        DataError: The store holds another run.
+    """
     if MANIFEST not in store.names():
         return None
     manifest: dict[str, Any] = json.loads(store.read(MANIFEST))
-    other = manifest["about"]
-    if other != about:
-        differs = next(key for key in {**about, **other} if about.get(key) != other.get(key))
-        raise DataError(f"{store}: holds a run with other {differs}; finish that one, or delete it")
+    stored = manifest["about"]
+    if stored != about:
+        differing = next(key for key in {**about, **stored} if about.get(key) != stored.get(key))
+        raise DataError(f"{store}: holds a run with other {differing}; finish that one, or delete it")
     return manifest
 
 
 def write_manifest(store: Store, about: Mapping[str, Any], ends: Sequence[int] | None = None) -> None:
-    """The store holds a run about this from now on; `ends`: where its ranges of lines do, if it has such."""
-    store.write(MANIFEST, json_bytes({"about": about} if ends is None else {"about": about, "ends": ends}))
+    """Write the manifest of a run; `ends` are the ends of its ranges of lines, if it has any."""
+    store.write(MANIFEST, to_json({"about": about} if ends is None else {"about": about, "ends": ends}))
 
 
-def forget(store: Store) -> None:
-    """Nothing of a run is kept; what others keep there stays."""
-    store.remove({MANIFEST, *(name for name in store.names() if _OURS.fullmatch(name))})
+def clear_run(store: Store) -> None:
+    """Remove the files of a run; other files stay."""
+    store.remove({MANIFEST, *(name for name in store.names() if _FILE_OF_RUN.fullmatch(name))})
 
 
-def json_bytes(value: object) -> bytes:
-    """As JSON."""
+def to_json(value: object) -> bytes:
+    """Return a value as JSON."""
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-# What tells files, and folders of files, from others.
-
-PASSED_OVER = ("checkpoints", "data", "data.partial")
-"""Folders in a model folder that only training and preparation read."""
-READ = (".toml", ".safetensors", ".json", ".tsv")
-"""What translation may read of a model folder; a run's log is not of it."""
-
-
 def digest(path: Path) -> str:
-    """32 hexadecimal digits of what a file holds; of a folder, of what a model is read from there."""
+    """Return 32 hexadecimal digits that depend on the content of a file, or of a folder's files that a model needs."""
     if not path.is_dir():
         return sha256_of(path)[:32]
-    every = sorted(path.rglob("*"), key=lambda file: file.relative_to(path).as_posix())
-    held = [file for file in every if file.suffix in READ and file.is_file() and not file.name.startswith(".")]
-    names = {file.relative_to(path).as_posix(): file for file in held}
-    parts = [f"{name} {digest(file)}" for name, file in names.items() if name.split("/")[0] not in PASSED_OVER]
-    return sha256("\n".join(parts).encode()).hexdigest()[:32]
+    lines = []
+    for file in sorted(path.rglob("*"), key=lambda file: file.relative_to(path).as_posix()):
+        name = file.relative_to(path).as_posix()
+        is_read = file.suffix in MODEL_SUFFIXES and not file.name.startswith(".") and file.is_file()
+        if is_read and name.split("/")[0] not in SKIPPED_FOLDERS:
+            lines.append(f"{name} {digest(file)}")
+    return sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
-# Lines in fixed ranges, the result of each kept whole when it is done, all of them joined in order at the end.
-#
-# A store holds, of each range, what is to be done (its lines) and what has been done, under names that begin with a key
-# of the input, the work and the ranges; and a manifest, written when all ranges are there. So whoever is killed, worker
-# or program, loses no range that was finished, and a result of other input or options can never be taken for one.
-
-Counts = dict[str, int | float]
-"""What is summed over lines, by name."""
+# Lines of a file as a job: ranges of lines are shards, whose outputs are joined in order at the end.
 
 
 class Done(NamedTuple):
-    """What came of some lines."""
+    """Result of some lines."""
 
     outputs: dict[str, str]
-    """By name, text that goes to the end of an output, line feeds included."""
-    said: list[str]
+    """By name, text to append to an output file, including line ends."""
+    messages: list[str]
     """Messages to the user."""
     counts: Counts
 
     @classmethod
-    def together(cls, parts: Iterable[Done]) -> Done:
-        """That of lines that follow one another."""
-        outputs, said, counts = dict[str, list[str]](), list[str](), Counts()
-        for part in parts:
-            for name, text in part.outputs.items():
+    def concatenate(cls, results: Iterable[Done]) -> Done:
+        """Return the result of consecutive ranges of lines."""
+        outputs: dict[str, list[str]] = {}
+        messages: list[str] = []
+        counts: Counts = {}
+        for result in results:
+            for name, text in result.outputs.items():
                 outputs.setdefault(name, []).append(text)
-            said += part.said
-            for name, count in part.counts.items():
+            messages += result.messages
+            for name, count in result.counts.items():
                 counts[name] = counts.get(name, 0) + count
-        return cls({name: "".join(texts) for name, texts in outputs.items()}, said, counts)
+        return cls({name: "".join(texts) for name, texts in outputs.items()}, messages, counts)
+
+    def to_json(self) -> bytes:
+        """Return the result as it is stored."""
+        return to_json({"outputs": self.outputs, "said": self.messages, "counts": self.counts})
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Done:
+        """Return the stored result."""
+        fields = json.loads(content)
+        return cls(fields["outputs"], fields["said"], fields["counts"])
 
 
 Work = Callable[[Sequence[str], int], Done]
-"""Does some lines, of which the first has that number, from 0. What it makes of lines must not hang on where ranges
-end, as long as ranges end where portions do (`run`)."""
+"""Function of some lines and the number of the first one, counted from 0.
+
+Results must not depend on how lines are grouped into ranges, as long as portions (see `run`) are whole.
+"""
 
 
 @dataclass(frozen=True)
-class _OfLines:
-    """Makes of a `Work` one of the bytes that the store holds; it can be sent to other processes."""
+class _LinesHandlerFactory:
+    """Makes a handler of stored lines from a factory of `Work`; can be sent to other processes."""
 
     make: Callable[[], Work]
 
     def __call__(self) -> Handler:
         work = self.make()
 
-        def of_bytes(given: bytes) -> bytes:
-            lines = json.loads(given)
-            return json_bytes(work(lines["lines"], lines["first"])._asdict())
+        def handle(content: bytes) -> bytes:
+            lines = json.loads(content)
+            return work(lines["lines"], lines["first"]).to_json()
 
-        return of_bytes
+        return handle
 
 
 def run(
@@ -181,72 +200,89 @@ def run(
     rows: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Done:
-    """Do all lines and write what came of them to the files of `outputs`, each there whole at the end or not at all.
+    """Process lines in shards and write their outputs to files.
 
-    `portions`: the lines, in pieces that must not be cut; a range is as many of them as have `rows` lines or more.
-    `about`: what tells this work from other work, input included (JSON). `progress` is told of the lines that are done
-    and of all there are: first of those that an earlier run has done. Returns the messages and counts of all lines,
-    whichever run has done them.
-    Errors: DataError where the store holds a run about something else; those of store, engine and work.
+    A run that was killed is resumed by calling this function again with the same arguments.
+
+    Args:
+        portions: The lines, in portions that are never split.
+        about: Description of the work, including its input (JSON). A store of another run is rejected.
+        make: Makes the function for lines; called once in each process.
+        outputs: Output files by name. Each appears only when it is complete.
+        store: Store of the shards, emptied at the end.
+        engine: Processes the shards.
+        rows: Minimum number of lines per shard.
+        progress: Called with the number of lines that are done and the number of all lines, first with the lines that
+            an earlier run has done.
+
+    Returns:
+        The messages and counts of all lines, including those that an earlier run has done.
+
+    Raises:
+        DataError: The store holds another run. Exceptions of the store, the engine and the work are raised, too.
     """
     with store.locked():
         about = {**about, "rows": rows}
-        job = Job(store, key_of(about), _OfLines(make))
-        ends = _ranges(job, about, portions, rows)
-        begins = [0, *ends][: len(ends)]
-        there, every = store.names(), range(len(ends))
-        missing = [number for number in every if job.result(number) not in there]
-        lines, left = ends[-1] if ends else 0, sum(ends[number] - begins[number] for number in missing)
+        job = Job(store, digest_key(about), _LinesHandlerFactory(make))
+        ends = _prepare_ranges(job, about, portions, rows)
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        numbers = range(len(ends))
+        names = store.names()
+        missing = [number for number in numbers if job.output_name(number) not in names]
+        total = sum(sizes)
+        done = total - sum(sizes[number] for number in missing)
         if progress is not None:
-            progress(lines - left, lines)
+            progress(done, total)
         for number in engine(job, missing):
-            left -= ends[number] - begins[number]
+            done += sizes[number]
             if progress is not None:
-                progress(lines - left, lines)
-        told = _joined(job, len(ends), outputs)
-        store.remove({MANIFEST, *map(job.given, every), *map(job.result, every)})
-    return told
+                progress(done, total)
+        result = _join_outputs(job, len(ends), outputs)
+        store.remove({MANIFEST, *map(job.input_name, numbers), *map(job.output_name, numbers)})
+    return result
 
 
-def _ranges(job: Job, about: Mapping[str, Any], portions: Iterable[Sequence[str]], rows: int) -> list[int]:
-    """Where ranges end, by the manifest, or by cutting the lines, which the store then holds."""
-    if (manifest := manifest_of(job.store, about)) is not None:
-        known: list[int] = manifest["ends"]
-        return known
-    forget(job.store)  # of a run that was killed while it cut
-    ends, first = list[int](), 0
-    for lines in _at_least(portions, rows):
-        job.store.write(job.given(len(ends)), json_bytes({"first": first, "lines": lines}))
+def _prepare_ranges(job: Job, about: Mapping[str, Any], portions: Iterable[Sequence[str]], rows: int) -> list[int]:
+    """Return the ends of all ranges: from the manifest of an earlier run, or after writing the inputs of all shards."""
+    manifest = read_manifest(job.store, about)
+    if manifest is not None:
+        stored_ends: list[int] = manifest["ends"]
+        return stored_ends
+    clear_run(job.store)  # an earlier run may have been killed before it wrote the manifest
+    ends: list[int] = []
+    first = 0
+    for lines in _merge_portions(portions, rows):
+        job.store.write(job.input_name(len(ends)), to_json({"first": first, "lines": lines}))
         first += len(lines)
         ends.append(first)
     write_manifest(job.store, about, ends)
     return ends
 
 
-def _at_least(portions: Iterable[Sequence[str]], rows: int) -> Iterator[list[str]]:
-    """Portions put together until they have so many lines."""
-    held = list[str]()
+def _merge_portions(portions: Iterable[Sequence[str]], min_rows: int) -> Iterator[list[str]]:
+    """Yield consecutive portions, merged until they have enough lines."""
+    merged: list[str] = []
     for lines in portions:
-        held += lines
-        if len(held) >= rows:
-            yield held
-            held = []
-    if held:
-        yield held
+        merged += lines
+        if len(merged) >= min_rows:
+            yield merged
+            merged = []
+    if merged:
+        yield merged
 
 
-def _joined(job: Job, count: int, outputs: Mapping[str, Path]) -> Done:
-    """Write the outputs of all ranges, in order; what else came of them."""
+def _join_outputs(job: Job, num_shards: int, paths: Mapping[str, Path]) -> Done:
+    """Write the outputs of all shards in order and return their messages and counts."""
     with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
-            for name, path in outputs.items()
-        }
+        files = {}
+        for name, path in paths.items():
+            temporary = stack.enter_context(atomic_file(path))
+            files[name] = stack.enter_context(temporary.open("w", encoding="utf-8", newline="\n"))
 
-        def rest(done: Done) -> Done:
+        def write_outputs(number: int) -> Done:
+            result = Done.from_json(job.store.read(job.output_name(number)))
             for name, file in files.items():
-                file.write(done.outputs[name])
-            return done._replace(outputs={})
+                file.write(result.outputs[name])
+            return result._replace(outputs={})
 
-        every = (Done(**json.loads(job.store.read(job.result(number)))) for number in range(count))
-        return Done.together(map(rest, every))
+        return Done.concatenate(map(write_outputs, range(num_shards)))

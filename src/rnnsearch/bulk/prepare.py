@@ -1,4 +1,9 @@
-"""The passes over a corpus by any engine, what comes of each task kept in a store until all passes are through."""
+"""Preparation of a corpus in shards (`prepare`), with workers that store the results of every pass (`StoredWorkers`).
+
+The passes are those of `data/preprocess.py`. Their tasks and results are pickled into the store and stay there until
+the corpus is prepared, so that a killed run resumes. A store may be writable by others, so `from_bytes` only accepts
+classes that hold data.
+"""
 
 from __future__ import annotations
 
@@ -25,167 +30,13 @@ if TYPE_CHECKING:
     from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
 
-
-# Values of a pass over a corpus as bytes in a store: pickles of which nothing but data is believed.
-
-_OTHERS = {
-    "builtins": {"list", "set"},
-    "collections": {"Counter", "defaultdict"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.numeric": {"_frombuffer"},
-    "pathlib": {"Path", "PosixPath", "PurePosixPath", "WindowsPath"},
-    "tokenizers": {"Tokenizer"},
-    "tokenizers.models": {"Model"},
-}
-"""What values are made of, besides our own."""
-_OUR_MODULES = ("rnnsearch.align.", "rnnsearch.config.", "rnnsearch.data.", "rnnsearch.text.")
-
-
-def to_bytes(value: object) -> bytes:
-    """A value made of plain data."""
-    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-
-
-def from_bytes(content: bytes, where: str) -> Any:
-    """The value again. Errors: RnnsearchError, which names the place, for bytes that are damaged or make anything else:
-    who can write to a store must not be able to run code."""
-    try:
-        return _Reader(io.BytesIO(content)).load()
-    except Exception as error:  # of damaged bytes comes what may
-        raise RnnsearchError(f"{where}: must be a piece of a run that rnnsearch has kept; got: {error}") from None
-
-
-class _Reader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """Only what holds data, found by its own name."""
-        if name in _OTHERS.get(module.replace("numpy.core", "numpy._core"), ()):
-            return super().find_class(module, name)
-        if module.startswith(_OUR_MODULES) and name.isidentifier():
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module and _holds_data(found):
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def _holds_data(kind: type) -> bool:
-    from rnnsearch.config.options import Table
-    from rnnsearch.data.cleaning import Tally
-    from rnnsearch.text.tokenizer import Tokenizer
-
-    named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return named_tuple or is_dataclass(kind) or issubclass(kind, Table) or kind in (Tally, Tokenizer)
-
-
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
-"""Told of a pass's function, how many of its pieces are done, and of how many."""
-COMMON, CUT = ".common", ".cut"
-"""Ends of the names of what all tasks of a pass are given, and of how many pieces it has."""
-
-
-class Kept:
-    """`data.workers.Workers` of which a killed program loses nothing that was finished: a piece is some tasks, and what
-    came of it stays in the store. The same passes must come in the same order for the same `about`."""
-
-    def __init__(
-        self,
-        store: Store,
-        about: Mapping[str, Any],
-        engine: Engine,
-        together: int = 1,
-        progress: Progress | None = None,
-    ) -> None:
-        """`about`: what all tasks hang on (JSON). `together`: how many tasks are a piece."""
-        self._store, self._engine, self._together = store, engine, together
-        self._about = {**about, "rows": together}
-        self._progress = progress
-        self._numbers = count()
-        self._held = ExitStack()
-        self._begun = False
-
-    def __enter__(self) -> Kept:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """At the end, and where text or options are at fault, so that there can be none, nothing is kept."""
-        with self._held:
-            if self._begun and (error is None or isinstance(error, ConfigError | DataError)):
-                jobs.forget(self._store)
-
-    def map(
-        self,
-        function: Callable[..., Result],
-        tasks: Iterable[tuple[Any, ...]],
-        common: tuple[Any, ...] = (),
-        alone: bool = False,
-    ) -> Iterator[Result]:
-        """As `Workers.map`; results come when all are there.
-
-        Errors: those of the function, the store and the engine; DataError where the store holds a run about something
-        else.
-        """
-        self._begin()
-        key = jobs.key_of([self._about, next(self._numbers), function.__name__])
-        job = Job(self._store, key, _OfTasks(self._store, f"{key}{COMMON}", function))
-        pieces = self._cut(job, tasks, common, 1 if alone else self._together)
-        there = self._store.names()
-        missing = [number for number in range(pieces) if job.result(number) not in there]
-        self._tell(function, pieces - len(missing), pieces)
-        if missing:
-            for done, _ in enumerate(self._engine(job, missing), pieces - len(missing) + 1):
-                self._tell(function, done, pieces)
-        self._store.remove({f"{job.key}{COMMON}", *map(job.given, range(pieces))})
-        for number in range(pieces):
-            name = job.result(number)
-            yield from from_bytes(self._store.read(name), f"{self._store}, {name}")
-
-    def _begin(self) -> None:
-        """The store is this run's from now on."""
-        if self._begun:
-            return
-        self._held.enter_context(self._store.locked())
-        if jobs.manifest_of(self._store, self._about) is None:
-            jobs.forget(self._store)
-            jobs.write_manifest(self._store, self._about)
-        self._begun = True
-
-    def _cut(self, job: Job, tasks: Iterable[tuple[Any, ...]], common: tuple[Any, ...], together: int) -> int:
-        """How many pieces a pass has, which are in the store then."""
-        cut = f"{job.key}{CUT}"
-        if cut in self._store.names():
-            return int(json.loads(self._store.read(cut)))
-        rest, pieces = iter(tasks), 0
-        self._store.write(f"{job.key}{COMMON}", to_bytes(common))
-        while piece := list(islice(rest, together)):
-            self._store.write(job.given(pieces), to_bytes(piece))
-            pieces += 1
-        self._store.write(cut, jobs.json_bytes(pieces))
-        return pieces
-
-    def _tell(self, function: Callable[..., Any], done: int, pieces: int) -> None:
-        if self._progress is not None:
-            self._progress(function.__name__, done, pieces)
-
-
-@dataclass(frozen=True)
-class _OfTasks:
-    """Makes the `Work` of a pass; it can be sent to other processes."""
-
-    store: Store
-    common: str
-    function: Callable[..., Any]
-
-    def __call__(self) -> Handler:
-        common = from_bytes(self.store.read(self.common), f"{self.store}, {self.common}")
-        return partial(_done, self.function, common)
-
-
-def _done(function: Callable[..., Any], common: tuple[Any, ...], given: bytes) -> bytes:
-    return to_bytes([function(*common, *task) for task in from_bytes(given, "a piece of a pass")])
-
-
-# A corpus prepared by any engine, so that a killed run goes on: `data.prepare` with `Kept` workers.
+"""Called with the name of a pass's function, the number of its finished shards and the number of all its shards."""
+COMMON_SUFFIX = ".common"
+"""Suffix of the file of the arguments that all tasks of a pass share."""
+COUNT_SUFFIX = ".cut"
+"""Suffix of the file of the number of shards of a pass."""
 
 
 def prepare(
@@ -198,28 +49,232 @@ def prepare(
     downloading: download.Progress | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """What `data.prepare.prepare` makes, to the byte, its passes done by an engine and kept in a store until the end.
+    """Prepare a corpus like `data.prepare.prepare`, with the same result, its passes run in shards by an engine.
 
-    `rows`: pairs a shard, at least; chunks of `passes.CHUNK` are never cut.
-    Errors: those of `data.prepare.prepare`, of store and engine; DataError where the store holds another run.
+    Args:
+        config: Run file.
+        folder: Folder of prepared data.
+        store: Store of the shards, emptied at the end.
+        engine: Processes the shards.
+        rows: Minimum number of pairs per shard; chunks of `preprocess.CHUNK_ROWS` are never split.
+        cache: Folder of downloaded corpora.
+        downloading: Called with the bytes that were downloaded.
+        progress: Called after each shard.
+
+    Raises:
+        DataError: The store holds another run. Exceptions of `data.prepare.prepare`, the store and the engine are
+            raised, too.
     """
-    from rnnsearch.data.prepare import prepare as prepared
-    from rnnsearch.data.preprocess import CHUNK
+    from rnnsearch.data.prepare import prepare as prepare_with_workers
+    from rnnsearch.data.preprocess import CHUNK_ROWS
 
-    with Kept(store, _about(config, cache), engine, max(1, -(-rows // CHUNK)), progress) as workers:
-        return prepared(config, folder, cache, downloading, workers=workers)
+    tasks_per_shard = max(1, -(-rows // CHUNK_ROWS))
+    with StoredWorkers(store, _describe(config, cache), engine, tasks_per_shard, progress) as workers:
+        return prepare_with_workers(config, folder, cache, downloading, workers=workers)
 
 
-def _about(config: RunConfig, cache: Path | None) -> dict[str, Any]:
-    """What the passes hang on. A listed corpus is known by its name, since its files have known hashes."""
+def _describe(config: RunConfig, cache: Path | None) -> dict[str, Any]:
+    """Return everything that the results of the passes depend on.
+
+    A listed corpus is identified by its name, since the hashes of its files are fixed.
+    """
     from rnnsearch.data.corpus import check_files
-    from rnnsearch.data.prepare import files_of
+    from rnnsearch.data.prepare import data_files
 
-    files = files_of(config.data)
+    files = data_files(config.data)
     check_files([config.base / name for name in files])
-    tables = {"data": config.data, "text": config.text}
-    about: dict[str, Any] = {f"[{name}]": table.model_dump(mode="json") for name, table in tables.items()}
-    about["files"] = {name: digest(config.base / name) for name in files}
+    about: dict[str, Any] = {
+        "version": metadata.version("rnnsearch"),
+        "[data]": config.data.model_dump(mode="json"),
+        "[text]": config.text.model_dump(mode="json"),
+        "files": {name: digest(config.base / name) for name in files},
+    }
     if config.text.tokenizers is not None:
         about["tokenizers"] = digest(config.base / config.text.tokenizers)
-    return {"version": metadata.version("rnnsearch"), **about, "paths": [str(config.base), str(cache)]}
+    about["paths"] = [str(config.base), str(cache)]
+    return about
+
+
+class StoredWorkers:
+    """Implementation of `data.workers.Workers` whose results are stored, so that a killed program resumes.
+
+    A shard consists of some tasks. For the same `about`, the same passes must come in the same order.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        about: Mapping[str, Any],
+        engine: Engine,
+        tasks_per_shard: int = 1,
+        progress: Progress | None = None,
+    ) -> None:
+        """Create the workers.
+
+        Args:
+            store: Store of the shards.
+            about: Everything that the results depend on (JSON).
+            engine: Processes the shards.
+            tasks_per_shard: Number of tasks per shard.
+            progress: Called after each shard.
+        """
+        self._store = store
+        self._engine = engine
+        self._tasks_per_shard = tasks_per_shard
+        self._about = {**about, "rows": tasks_per_shard}
+        self._progress = progress
+        self._pass_numbers = count()
+        self._lock = ExitStack()
+        self._is_started = False
+
+    def __enter__(self) -> StoredWorkers:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the store at the end, and also if the text or options are invalid, because the run cannot resume."""
+        with self._lock:
+            if self._is_started and (error is None or isinstance(error, ConfigError | DataError)):
+                jobs.clear_run(self._store)
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        tasks: Iterable[tuple[Any, ...]],
+        common: tuple[Any, ...] = (),
+        large_tasks: bool = False,
+    ) -> Iterator[Result]:
+        """Yield results like `Workers.map`, once all shards of the pass are done.
+
+        Raises:
+            DataError: The store holds another run. Exceptions of the function, the store and the engine are raised,
+                too.
+        """
+        self._start()
+        key = jobs.digest_key([self._about, next(self._pass_numbers), function.__name__])
+        job = Job(self._store, key, _TasksHandlerFactory(self._store, f"{key}{COMMON_SUFFIX}", function))
+        num_shards = self._write_inputs(job, tasks, common, 1 if large_tasks else self._tasks_per_shard)
+        names = self._store.names()
+        missing = [number for number in range(num_shards) if job.output_name(number) not in names]
+        num_done = num_shards - len(missing)
+        self._report(function, num_done, num_shards)
+        if missing:
+            for _ in self._engine(job, missing):
+                num_done += 1
+                self._report(function, num_done, num_shards)
+        self._store.remove({f"{job.key}{COMMON_SUFFIX}", *map(job.input_name, range(num_shards))})
+        for number in range(num_shards):
+            name = job.output_name(number)
+            yield from from_bytes(self._store.read(name), f"{self._store}, {name}")
+
+    def _start(self) -> None:
+        """Lock the store and write the manifest, at the first pass."""
+        if self._is_started:
+            return
+        self._lock.enter_context(self._store.locked())
+        if jobs.read_manifest(self._store, self._about) is None:
+            jobs.clear_run(self._store)
+            jobs.write_manifest(self._store, self._about)
+        self._is_started = True
+
+    def _write_inputs(
+        self, job: Job, tasks: Iterable[tuple[Any, ...]], common: tuple[Any, ...], tasks_per_shard: int
+    ) -> int:
+        """Write the inputs of all shards of a pass, unless an earlier run has, and return the number of shards."""
+        count_name = f"{job.key}{COUNT_SUFFIX}"
+        if count_name in self._store.names():
+            return int(json.loads(self._store.read(count_name)))
+        remaining = iter(tasks)
+        num_shards = 0
+        self._store.write(f"{job.key}{COMMON_SUFFIX}", to_bytes(common))
+        while shard := list(islice(remaining, tasks_per_shard)):
+            self._store.write(job.input_name(num_shards), to_bytes(shard))
+            num_shards += 1
+        self._store.write(count_name, jobs.to_json(num_shards))  # last: it says that all inputs are there
+        return num_shards
+
+    def _report(self, function: Callable[..., Any], num_done: int, num_shards: int) -> None:
+        if self._progress is not None:
+            self._progress(function.__name__, num_done, num_shards)
+
+
+@dataclass(frozen=True)
+class _TasksHandlerFactory:
+    """Makes the handler of a pass's shards; can be sent to other processes."""
+
+    store: Store
+    common_name: str
+    function: Callable[..., Any]
+
+    def __call__(self) -> Handler:
+        common = from_bytes(self.store.read(self.common_name), f"{self.store}, {self.common_name}")
+        return partial(_run_tasks, self.function, common)
+
+
+def _run_tasks(function: Callable[..., Any], common: tuple[Any, ...], content: bytes) -> bytes:
+    return to_bytes([function(*common, *task) for task in from_bytes(content, "a shard of a pass")])
+
+
+# Values in the store are pickles that can only contain data.
+
+_DATA_CLASSES = {
+    "builtins": {"list", "set"},
+    "collections": {"Counter", "defaultdict"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "pathlib": {"Path", "PosixPath", "PurePosixPath", "WindowsPath"},
+    "tokenizers": {"Tokenizer"},
+    "tokenizers.models": {"Model"},
+}
+"""Names by module that stored values may refer to, in addition to data classes of this package."""
+_DATA_MODULES = ("rnnsearch.align.", "rnnsearch.config.", "rnnsearch.data.", "rnnsearch.text.")
+
+
+def to_bytes(value: object) -> bytes:
+    """Return a value that consists of data as bytes."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def from_bytes(content: bytes, location: str) -> Any:
+    """Return the value that `to_bytes` wrote.
+
+    Anyone who can write to a store must not be able to run code, so only data are accepted.
+
+    Args:
+        content: Bytes in the store.
+        location: Where they were read, for the message.
+
+    Raises:
+        RnnsearchError: The bytes are damaged or contain anything but data.
+    """
+    try:
+        return _DataUnpickler(io.BytesIO(content)).load()
+    except Exception as error:  # damaged bytes can raise anything
+        raise RnnsearchError(f"{location}: must be a shard stored by rnnsearch; got: {error}") from None
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Unpickler that only finds classes that hold data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class, or raise UnpicklingError for anything that is not allowed."""
+        if name in _DATA_CLASSES.get(module.replace("numpy.core", "numpy._core"), ()):
+            return super().find_class(module, name)
+        if module.startswith(_DATA_MODULES) and name.isidentifier():
+            value = super().find_class(module, name)
+            # Not a class that the module imports from elsewhere.
+            if isinstance(value, type) and value.__module__ == module and _holds_data(value):
+                return value
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _holds_data(cls: type) -> bool:
+    """Return True if a class only holds data, so that creating an instance has no side effects."""
+    from rnnsearch.config.options import Table
+    from rnnsearch.data.cleaning import Tally
+    from rnnsearch.text.tokenizer import Tokenizer
+
+    is_named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return is_named_tuple or is_dataclass(cls) or issubclass(cls, Table) or cls in (Tally, Tokenizer)

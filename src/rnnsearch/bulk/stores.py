@@ -1,4 +1,7 @@
-"""Where shards are kept: a folder, or a place that fsspec knows by a URL (s3://, gs://, file://)."""
+"""Stores of shards: a folder, or a location that fsspec knows by a URL (s3://, gs://, file://).
+
+`store_at` chooses between them. Jobs only need the methods of `Store`.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,45 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.utils.files import locked, write_bytes
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp|\.[0-9a-f]{32}\.tmp")
-"""Names of files that are being written, in a folder and elsewhere."""
+"""Names of unfinished files, in a folder and elsewhere."""
+
+
+def store_at(location: str) -> Store:
+    """Return the store at the path of a folder or at a URL."""
+    return UrlStore(location) if re.match(r"[a-z][a-z0-9+.-]*://", location) else FolderStore(Path(location))
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Small files by name, each there whole or not at all. It can be sent to other processes.
+    """Small files by name, each of which appears only when it is complete; can be sent to other processes.
 
-    Errors: RnnsearchError, one sentence that names the place, where it cannot be read or written.
+    All methods raise RnnsearchError, with the location, if the store cannot be read or written.
     """
 
     def locked(self) -> AbstractContextManager[None]:
-        """Only one run at a time works in it, as far as that can be seen to. When it ends, so does a place that nothing
-        is left in."""
+        """Return a context in which no other run uses the store, as far as that can be ensured.
+
+        At its end, the location is removed if it is empty.
+        """
 
     def has(self, name: str) -> bool:
-        """Whether a file is there."""
+        """Return True if a file exists."""
 
     def names(self) -> set[str]:
-        """Of the files that are there."""
+        """Return the names of all files."""
 
     def read(self, name: str) -> bytes:
-        """What a file holds."""
+        """Return the content of a file."""
 
     def write(self, name: str, content: bytes) -> None:
-        """A file under a temporary name, then renamed."""
+        """Write a file under a temporary name, then rename it."""
 
     def remove(self, names: set[str]) -> None:
-        """These files are no longer needed, nor is what killed writers have left."""
+        """Remove some files and unfinished files of killed writers."""
 
 
 class FolderStore:
-    """A folder, which all who work see by the same path."""
+    """A folder that all machines see under the same path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -59,18 +69,18 @@ class FolderStore:
             with locked(self.folder):
                 yield
         finally:
-            with suppress(OSError):  # something is left in it
+            with suppress(OSError):  # it is not empty
                 self.folder.rmdir()
 
     def has(self, name: str) -> bool:
         return (self.folder / name).is_file()
 
     def names(self) -> set[str]:
-        with self._reached():
+        with self._translate_errors():
             return {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
 
     def read(self, name: str) -> bytes:
-        with self._reached():
+        with self._translate_errors():
             return (self.folder / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
@@ -82,17 +92,17 @@ class FolderStore:
                 (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise RnnsearchError for errors of the file system."""
         try:
             yield
         except OSError as error:
-            raise RnnsearchError(
-                f"{self.folder}: must be a folder that every machine at work can read; got: {error.strerror or error}"
-            ) from None
+            wanted = "must be a folder that all machines can read"
+            raise RnnsearchError(f"{self.folder}: {wanted}; got: {error.strerror or error}") from None
 
 
 class UrlStore:
-    """A place that fsspec knows by its URL; what is needed for S3, say, is another package (s3fs)."""
+    """A location that fsspec knows by its URL; some need another package (S3 needs s3fs)."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -102,52 +112,48 @@ class UrlStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        yield  # such places have no locks: two runs of one key write the same
+        yield  # such locations have no locks, but two runs with the same key write the same files
         if not self.names():
-            with self._reached() as (files, root), suppress(Exception):  # some have no folders
+            with self._file_system() as (files, root), suppress(Exception):  # some have no folders
                 files.rmdir(root)
 
     def has(self, name: str) -> bool:
-        with self._reached() as (files, root):
-            files.invalidate_cache()
+        with self._file_system() as (files, root):
+            files.invalidate_cache()  # other processes write, too
             return bool(files.isfile(f"{root}/{name}"))
 
     def names(self) -> set[str]:
-        with self._reached() as (files, root):
+        with self._file_system() as (files, root):
             files.invalidate_cache()
-            found = files.ls(root, detail=False) if files.exists(root) else []
-            return {name.rstrip("/").rpartition("/")[2] for name in found}
+            paths = files.ls(root, detail=False) if files.exists(root) else []
+            return {path.rstrip("/").rpartition("/")[2] for path in paths}
 
     def read(self, name: str) -> bytes:
-        with self._reached() as (files, root):
+        with self._file_system() as (files, root):
             content: bytes = files.cat_file(f"{root}/{name}")
             return content
 
     def write(self, name: str, content: bytes) -> None:
-        with self._reached() as (files, root):
+        with self._file_system() as (files, root):
             files.makedirs(root, exist_ok=True)
             temporary = f"{root}/.{uuid4().hex}.tmp"
             files.pipe_file(temporary, content)
             files.mv(temporary, f"{root}/{name}")
 
     def remove(self, names: set[str]) -> None:
-        gone = [name for name in self.names() if name in names or _TEMPORARY.fullmatch(name)]
-        with self._reached() as (files, root):
-            if gone:
-                files.rm([f"{root}/{name}" for name in gone])
+        removed = [name for name in self.names() if name in names or _TEMPORARY.fullmatch(name)]
+        with self._file_system() as (files, root):
+            if removed:
+                files.rm([f"{root}/{name}" for name in removed])
 
     @contextmanager
-    def _reached(self) -> Iterator[tuple[Any, str]]:
-        """The file system and the path in it. Whatever a cloud's library raises is about the place."""
+    def _file_system(self) -> Iterator[tuple[Any, str]]:
+        """Provide the file system and the path in it; raise RnnsearchError for any exception of its library."""
         try:
             import fsspec
 
             yield fsspec.core.url_to_fs(self.url)
         except Exception as error:
-            why = str(error).strip().splitlines() or [type(error).__name__]
-            raise RnnsearchError(f"{self.url}: must be a store that can be read and written; got: {why[0]}") from None
-
-
-def store_at(place: str) -> Store:
-    """The store of a folder's path, or of a URL."""
-    return UrlStore(place) if re.match(r"[a-z][a-z0-9+.-]*://", place) else FolderStore(Path(place))
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            wanted = "must be a store that can be read and written"
+            raise RnnsearchError(f"{self.url}: {wanted}; got: {lines[0]}") from None
