@@ -147,11 +147,11 @@ def test_language_model_uses_the_tokenizer_of_a_translation_model(cli, run_file,
     message = user_error(*command, f'folder="{plain}"', *settings)
     assert "was prepared with text.tokenizers" in message
     settings[1] = f'data.prepared="{tmp_path / "other-data"}"'
-    assert "must be a model folder with a tokenizer of de" in user_error(
+    assert "must be a model folder with a tokenizer for de" in user_error(
         *command, *settings, f'text.tokenizers="{tmp_path}"'
     )
     message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.type=bpe")
-    assert 'text.type: must be "words", as de is in' in message and 'got "bpe"' in message
+    assert 'text.type: must be "words", the type of the tokenizer for de in' in message and 'got "bpe"' in message
     message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.vocabulary=100")
     assert "`vocabulary` has no effect with `tokenizers`" in message
 
@@ -166,7 +166,7 @@ def test_commands_reject_the_other_type_of_model(cli, corpus, lm, model):
         load_text_model(model)
     result = cli("inspect", lm)
     assert result.code == 0 and "recurrent (cell lstm, size 24, layers 1)" in result.out
-    assert "fast twins of network, output" in result.out
+    assert "fast implementations of network, output" in result.out
     assert "a language model" in (lm / "card.md").read_text()
 
 
@@ -187,7 +187,7 @@ def test_report_of_a_language_model_has_one_language(cli, lm, tmp_path):
     result = cli("report", lm, "-o", tmp_path / "page.html")
     assert result.code == 0, result.err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<h1>de: tiny</h1>" in page and "de symbols" in page
+    assert "<h1>de: tiny</h1>" in page and "de tokens" in page
     assert page.count("<img") == 1, "the learning curves"
 
 
@@ -197,7 +197,7 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["data.source=en"], "data.source: must not be given for a language model, which has a target alone"),
+        (["data.source=en"], "data.source: must not be given for a language model, which has only a target"),
         (["training.metric=bleu"], 'training.metric: must be "nll" for a language model; got "bleu"'),
         (["model.dropout.attention=0.1"], "model.dropout.attention: has no effect with a language model; remove it"),
         (["model.dropout.layers=0.1"], "model.dropout.layers: has no effect with a network of one layer; remove it"),
@@ -218,8 +218,8 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["objective.symmetry=1.0"], "objective.symmetry: has no effect with a language model; remove it"),
         (["search.candidates=10"], "search.candidates: has no effect with a language model; remove it"),
         (["data.alignments=aligner"], "data.alignments: has no effect with a language model; remove it"),
-        (['model.output={type="adaptive", cutoffs=[8]}'], '"adaptive" needs symbols in order of frequency'),
-        (['model.output={type="hierarchical"}'], 'cannot be combined with model.tie = "target"; remove one'),
+        (['model.output={type="adaptive", cutoffs=[8]}'], '"adaptive" needs a vocabulary sorted by frequency'),
+        (['model.output={type="hierarchical"}'], 'model.output.type = "hierarchical": cannot be combined with model.tie; remove one'),
         (["training.dev_size=0"], "training.dev_size: unknown option"),
         (["data.dev_size=0"], "training.patience: needs a dev set; give data.dev or data.dev_size"),
     ],

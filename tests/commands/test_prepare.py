@@ -12,7 +12,7 @@ SHARDS = ["--engine", "local", "--processes", "1"]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(preprocess, "CHUNK", 60)
+    monkeypatch.setattr(preprocess, "CHUNK_ROWS", 60)
 
 
 def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
     assert not store.exists()
 
 
-def test_prepared_shards_are_used_in_training(cli, corpus, tmp_path):
+def test_training_uses_the_data_of_shards(cli, corpus, tmp_path):
     arguments = [corpus / "run.toml", "--set", f'folder="{tmp_path / "run"}"', "--set", "training.max_updates=1"]
     store = tmp_path / "shards"
     result = cli("prepare", *arguments, *SHARDS, "--rows", "100", "--store", store)

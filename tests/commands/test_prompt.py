@@ -21,7 +21,7 @@ from rnnsearch.cli.io import input_chunks
 from rnnsearch.cli.options import LineGroup
 from rnnsearch.cli.prompt import Prompt
 from rnnsearch.cli.translate_lines import TranslateOptions
-from rnnsearch.data.corpus import CUT, LONGEST
+from rnnsearch.data.corpus import MAX_LINE_BYTES, MAX_READ_BYTES
 from rnnsearch.translator.translator import Translator
 
 CAT = "the small cat sees the dog."
@@ -108,7 +108,7 @@ def test_overlong_line_is_cut(tmp_path, monkeypatch):
         assert piped == list(input_chunks(tmp_path / "in", 3))
         first, long, *others = (line for chunk in piped for line in chunk)
         assert (first, others) == ("a", ["b"] if end else [])
-        assert LONGEST < len(long.encode()) <= CUT
+        assert MAX_LINE_BYTES < len(long.encode()) <= MAX_READ_BYTES
 
 
 def test_chunks_of_long_lines_have_fewer_lines(tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_file_as_standard_input_is_read_in_full_chunks(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stdin", stream)
         chunks = list(input_chunks(None, 700))
     assert [line for chunk in chunks for line in chunk] == lines
-    assert {len(portion) for chunk in chunks[:-1]} == {700}
+    assert {len(chunk) for chunk in chunks[:-1]} == {700}
 
 
 def test_prompt_at_a_terminal(cli, model):

@@ -84,7 +84,7 @@ def greek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_corpus(folder, (corpus.source, corpus.target))
     files = {file.name: file.stat().st_size for file in folder.iterdir()}
     archive = {"sha256": corpus.archive.sha256}
-    facts = {"format": catalog.FORMAT, "name": corpus.name, "archive": archive, "files": files}
+    facts = {"format": catalog.CORPUS_FORMAT, "name": corpus.name, "archive": archive, "files": files}
     (folder / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
 

@@ -34,7 +34,7 @@ from safetensors.torch import save
 from rnnsearch.cli.io import input_chunks
 from rnnsearch.config import load
 from rnnsearch.data.corpora.download import Archive, PipSettings, fetch
-from rnnsearch.data.corpus import HELD, LONGEST, read_chunks
+from rnnsearch.data.corpus import MAX_BUFFERED_BYTES, MAX_LINE_BYTES, read_chunks
 from rnnsearch.errors import ConfigError, RnnsearchError
 from rnnsearch.search import candidates
 from rnnsearch.search.unknown_words import read_dictionary
@@ -47,7 +47,7 @@ from rnnsearch.utils.weights import FORMAT, read_weights
 from tests.untrained import TEXT
 
 # The lines in memory at a time exist several times: whole, split, as text and as rows.
-BASE_MEMORY_BYTES = 8 * (HELD + 32 * LONGEST)
+BASE_MEMORY_BYTES = 8 * (MAX_BUFFERED_BYTES + 32 * MAX_LINE_BYTES)
 MEMORY_BYTES_PER_BYTE = 256  # a Python object for every one or two characters
 MIN_MEASURABLE_SECONDS = 0.08
 MAX_SLOWDOWN = 2.5
@@ -60,11 +60,11 @@ Make = Callable[[int], bytes]
 
 def read_and_fill_document(path: Path) -> None:
     document = read_document(path.name, path.read_bytes(), "en", "de")
-    document.filled(["x"] * len(document.segments))
+    document.fill(["x"] * len(document.segments))
 
 
 def read_rows(path: Path) -> None:
-    for chunk in read_chunks([str(path)], path.parent, size=20_000):
+    for chunk in read_chunks([str(path)], path.parent, chunk_rows=20_000):
         for _ in chunk.rows():
             pass
 
@@ -83,7 +83,7 @@ def read_standard_input(path: Path) -> None:
 def load_tokenizer(path: Path) -> None:
     tokenizer = Tokenizer.load(path)
     tokenizer.join(tokenizer.ids(["the dog sees"])[0])
-    tokenizer.symbols()
+    tokenizer.tokens()
 
 
 def folder_reader(name: str, read_folder: Callable[[Path], object]) -> Read:
@@ -449,7 +449,7 @@ def measure(read: Read, path: Path) -> dict[str, Any]:
     try:
         read(path)
     except RnnsearchError as error:
-        messages = error.faults if isinstance(error, ConfigError) else [str(error)]
+        messages = error.problems if isinstance(error, ConfigError) else [str(error)]
         failure = next((f"not a short line: {text[:99]!r}" for text in messages if not is_short_line(text)), "")
     except BaseException as error:
         failure = repr(error)[:200]

@@ -77,22 +77,22 @@ def input_chunks(path: Path | None, size: int) -> Iterator[list[str]]:
     """
     from rnnsearch.data.corpus import read_lines
 
-    lines: Iterator[str | None] = _standard_input_lines() if path is None else read_lines(path, cut=True)
+    lines: Iterator[str | None] = _standard_input_lines() if path is None else read_lines(path, truncate=True)
     return chunked(lines, size)
 
 
 def _standard_input_lines() -> Iterator[str | None]:
     """Yield the lines of standard input, and None where reading on would wait."""
-    from rnnsearch.data.corpus import CUT, decoded
+    from rnnsearch.data.corpus import MAX_READ_BYTES, decode_line
 
     number = 0
-    for line in read_lines(cast(BufferedIOBase, sys.stdin.buffer), CUT):
+    for line in read_lines(cast(BufferedIOBase, sys.stdin.buffer), MAX_READ_BYTES):
         if line is None:
             yield None
             continue
         number += 1
         try:
-            text = decoded(line)
+            text = decode_line(line)
         except UnicodeDecodeError:
             raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
         yield text
@@ -140,8 +140,8 @@ def count_pairs(source: Path, target: Path) -> int:
     """Return the number of lines of two files; raise DataError if it differs."""
     from rnnsearch.data.corpus import read_lines
 
-    source_lines = sum(1 for _ in read_lines(source, cut=True))
-    target_lines = sum(1 for _ in read_lines(target, cut=True))
+    source_lines = sum(1 for _ in read_lines(source, truncate=True))
+    target_lines = sum(1 for _ in read_lines(target, truncate=True))
     require_equal_lengths(source, source_lines, target, target_lines)
     return source_lines
 
@@ -150,7 +150,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of two files in pairs; lines that are too long are cut."""
     from rnnsearch.data.corpus import read_lines
 
-    return zip(read_lines(source, cut=True), read_lines(target, cut=True), strict=True)
+    return zip(read_lines(source, truncate=True), read_lines(target, truncate=True), strict=True)
 
 
 def pair_chunks(source: Path, target: Path, size: int) -> Iterator[list[str]]:

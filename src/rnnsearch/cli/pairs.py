@@ -64,9 +64,9 @@ def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: i
 
 def fits_byte_limit(line: str) -> bool:
     """Return True if the line is short enough to be tokenized at all."""
-    from rnnsearch.data.corpus import LONGEST
+    from rnnsearch.data.corpus import MAX_LINE_BYTES
 
-    return len(line.encode()) <= LONGEST
+    return len(line.encode()) <= MAX_LINE_BYTES
 
 
 def fits_limits(line: str, max_tokens: int, tokenizer: Tokenizer) -> bool:

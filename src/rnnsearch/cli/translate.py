@@ -115,14 +115,14 @@ def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
             for lines in input_chunks(files.input, translator.chunk_size):
                 done = translator.translate(lines, translated_lines)
                 translated_lines += len(lines)
-                for message in done.said:
+                for message in done.messages:
                     print_message(message)
                 for name, file in outputs.items():
                     file.write(done.outputs[name])
                 outputs[OUTPUT].flush()
                 yield Done({}, [], done.counts)
 
-        return Done.together(chunks()).counts
+        return Done.concatenate(chunks()).counts
 
 
 @expand_groups

@@ -202,7 +202,7 @@ class LineTranslator:
 
     def __call__(self, lines: Sequence[str], first: int) -> Done:
         """Translate any number of lines, chunk by chunk; `first` is the number of the first one, from 0."""
-        return Done.together(self._translate_chunks(lines, first))
+        return Done.concatenate(self._translate_chunks(lines, first))
 
     def _translate_chunks(self, lines: Sequence[str], first: int) -> Iterator[Done]:
         for chunk in chunked(lines, self.chunk_size):
