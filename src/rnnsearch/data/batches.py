@@ -26,7 +26,7 @@ from rnnsearch.data.epochs import BatchWidths, EpochPlan, Mixture, length_blocks
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.int64]
@@ -146,7 +146,7 @@ def make_batch(
         rows: Ids of each stream without BOS and EOS: the direction's sources, then its target.
         indices: Corpus indices of the rows.
         direction: Names of the streams.
-        spellings: Characters and copies to add for unknown words, of rows that are `Spelled`.
+        spellings: Characters and copies to add for unknown words, of rows that are `SpelledIds`.
     """
     assert len(rows) == len(indices) > 0
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -348,7 +348,7 @@ class Batches:
         for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
             unknown = self._ids.unknown_words(name, pairs)
             sentences: list[list[int]] = [
-                Spelled(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)
+                SpelledIds(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)
             ]
             if resegment := self._segments.get(name):
                 for n, pair in enumerate(pairs.tolist()):

@@ -40,7 +40,7 @@ class Characters:
 
     def __init__(self, tokenizer: Tokenizer, known: bool) -> None:
         """Collect the inventory; if `known`, character tables include known words, too."""
-        words = [spelling.decode() for spelling in tokenizer.spellings()[len(SPECIALS) :]]
+        words = [spelling.decode() for spelling in tokenizer.token_bytes()[len(SPECIALS) :]]
         self._characters = list(dict.fromkeys(chain.from_iterable(words)))
         self._ids = {character: id for id, character in enumerate(self._characters, len(SPECIALS))}
         self._known = self._table(words) if known else None
@@ -128,7 +128,7 @@ class CopyFinder:
     """Finds unknown target words that are copies of source words, for a word-level source."""
 
     def __init__(self, source: Tokenizer) -> None:
-        self._ids = {word.decode(): id for id, word in enumerate(source.spellings()) if word}
+        self._ids = {word.decode(): id for id, word in enumerate(source.token_bytes()) if word}
 
     def matrix(
         self,
@@ -176,8 +176,8 @@ NO_CHARACTERS = WordCharacters()
 
 def same_words(source: Tokenizer, target: Tokenizer) -> list[int]:
     """Return for each source token the id of the target token with the same text, or that of <unk>."""
-    ids = {text: id for id, text in enumerate(target.spellings()) if text}
-    return [ids.get(text, UNK) for text in source.spellings()]
+    ids = {text: id for id, text in enumerate(target.token_bytes()) if text}
+    return [ids.get(text, UNK) for text in source.token_bytes()]
 
 
 def word_characters(config: RunConfig, tokenizers: Mapping[str, Tokenizer]) -> WordCharacters:

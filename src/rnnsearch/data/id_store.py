@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rnnsearch.data.characters import codes, words_of_codes
 from rnnsearch.data.ragged import Integers, RaggedArray
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import EOS, PAD
 
 COUNT_BLOCK_TOKENS = 1 << 22
@@ -63,7 +63,7 @@ class ParallelIds:
         """Return a store of ids in memory.
 
         Args:
-            streams: Ids of each row (without BOS and EOS), possibly `Spelled`; None if a row does not have the
+            streams: Ids of each row (without BOS and EOS), possibly `SpelledIds`; None if a row does not have the
                 stream.
             links: Word alignments between tokens.
         """
@@ -72,7 +72,7 @@ class ParallelIds:
         for name, rows in streams.items():
             if None in rows:
                 present[name] = np.array([ids is not None for ids in rows])
-            words = [row.unknown if isinstance(row, Spelled) else () for row in rows]
+            words = [row.unknown if isinstance(row, SpelledIds) else () for row in rows]
             if any(words):
                 flat, sizes = codes(words)
                 unknown[name] = RaggedArray(flat, np.cumsum(sizes))

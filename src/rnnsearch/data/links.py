@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.data.ragged import Integers, RaggedArray
-from rnnsearch.text.alignments import Link, Links, parse_pharaoh, word_of_symbol, word_spans
+from rnnsearch.text.alignments import Link, Links, parse_pharaoh, word_of_token, word_spans
 from rnnsearch.text.tokenizer import Segmented
 
 LINK_TYPE = "<u4"
@@ -43,7 +43,7 @@ def token_links(links: Links, source: Segmented, target: Segmented) -> set[Link]
 
 def _tokens_by_word(segmented: Segmented) -> dict[int, list[int]]:
     tokens: dict[int, list[int]] = {}
-    for token, word in enumerate(word_of_symbol(segmented.text, segmented.offsets)):
+    for token, word in enumerate(word_of_token(segmented.text, segmented.offsets)):
         tokens.setdefault(word, []).append(token)
     return tokens
 

@@ -1,6 +1,4 @@
 """Rows of different lengths in one flat array, in memory or memory-mapped; used for ids and word alignments."""
-way.
-"""
 
 from __future__ import annotations
 
