@@ -101,7 +101,7 @@ def runs(tmp_path):
         ("annotated", 60, 6),
     ],
 )
-def test_it_is_what_plain_preparation_makes(tmp_path, name, rows, dies_at):
+def test_result_equals_ordinary_preparation_after_a_kill(tmp_path, name, rows, dies_at):
     """Pieces of one chunk and more; killed once, and gone on with in another order."""
     if name == "words, languages told":
         pytest.importorskip("py3langid")
@@ -117,7 +117,7 @@ def test_it_is_what_plain_preparation_makes(tmp_path, name, rows, dies_at):
     assert place.names() == set()
 
 
-def test_killed_again_and_again(tmp_path):
+def test_preparation_resumes_after_repeated_kills(tmp_path):
     run, draw, calls, died = runs(tmp_path)["links found"], random.Random(4), Counter(), 0
     one = contents(prepare(run, tmp_path / "one", processes=1).folder)
     seen = []
@@ -143,7 +143,7 @@ def test_killed_again_and_again(tmp_path):
     ]
 
 
-def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
+def test_preparation_resumes_after_a_kill_while_inputs_are_written(tmp_path, monkeypatch):
     """Of the second pass, whose first one is not done again; the corpus is not read again for it either."""
     run, calls = runs(tmp_path)["links given"], Counter()
     one = contents(prepare(run, tmp_path / "one", processes=1).folder)
@@ -165,14 +165,14 @@ def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
     assert set(calls.values()) == {1} and calls.total() == 12
 
 
-def test_processes_of_this_machine(tmp_path):
+def test_preparation_on_cores_equals_ordinary_preparation(tmp_path):
     run = runs(tmp_path)["links found"]
     one = contents(prepare(run, tmp_path / "one", processes=1).folder)
     with bulk.OnCores(2) as engine:
         assert contents(kept(run, tmp_path, engine).folder) == one
 
 
-def test_other_work_is_not_mixed_in(tmp_path):
+def test_store_of_another_run_is_rejected(tmp_path):
     spec = write(tmp_path, "train", NOISY)
     run = config(tmp_path, TEXT, train=[spec], **SPLIT)
     with pytest.raises(Killed):
@@ -196,7 +196,7 @@ def test_other_work_is_not_mixed_in(tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_nothing_is_kept_of_what_cannot_be_finished(tmp_path):
+def test_store_is_cleared_after_errors_of_text_and_options(tmp_path):
     """Faults of options and text are found on the way, too, and mended; what others keep in the folder stays."""
     spec = write(tmp_path, "train", NOISY)
     (tmp_path / "store").mkdir()
@@ -230,7 +230,7 @@ class Opens:
 @pytest.mark.parametrize(
     "value", [Evil(), Opens(), print, random.Random(1), b"torn"], ids=lambda value: repr(value)[:20]
 )
-def test_a_store_runs_no_code(tmp_path, monkeypatch, value):
+def test_stored_values_cannot_run_code(tmp_path, monkeypatch, value):
     monkeypatch.chdir(tmp_path)
     content = pickle.dumps(value) if value != b"torn" else value
     with pytest.raises(RnnsearchError, match="here: must be a shard stored by rnnsearch; got: "):

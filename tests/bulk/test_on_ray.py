@@ -86,7 +86,7 @@ def wait_for(program, folder, output, count):
         time.sleep(0.01)
 
 
-def test_actors_killed_at_random(place):
+def test_run_survives_actors_killed_at_random(place):
     draw, killed = random.Random(5), 0
     options = ["--alignments", "ray.links", "--format", "nbest", "--n-best", "2", "--engine", "ray", "--actors", "2"]
     with begin(place, "ray.out", *options) as program:
@@ -104,7 +104,7 @@ def test_actors_killed_at_random(place):
     assert not (place / "ray.out.partial").exists()
 
 
-def test_a_program_killed_and_begun_again(place):
+def test_killed_program_resumes(place):
     """Ranges that were finished are marked, so that it shows which were done anew; other ranges are of another size."""
     options = ["--format", "nbest", "--n-best", "2", "--engine", "ray", "--rows", "150", "--store", "begun.partial"]
     with begin(place, "begun", *options) as program:
@@ -135,7 +135,7 @@ def wait_and_look(place):
     return finished(place, "begun")
 
 
-def test_a_fault_of_an_actor_is_one_sentence(place):
+def test_error_of_an_actor_is_one_sentence(place):
     """Each of a cluster's machines must have the model; from Python."""
     code = """
 from pathlib import Path
@@ -189,7 +189,7 @@ def prepare(place, folder, *arguments):
     return program(place, "-c", PREPARE, "prepare", "run.toml", *settings, *arguments)
 
 
-def test_a_corpus_prepared_while_all_are_killed(tmp_path):
+def test_preparation_survives_killed_actors_and_program(tmp_path):
     """Actors at random, and once the program."""
     place, draw, killed = tmp_path, random.Random(7), 0
     words = ["the", "small", "cat", "sees", "a", "big", "dog", "and", "it"]

@@ -72,7 +72,7 @@ def bulk(tmp_path, store, upper, engine=local, rows=1, about="x", seen=None):
 
 
 @pytest.mark.parametrize("rows", [1, 4, 5, 30, 1000])
-def test_ranges_of_any_size_in_any_order(tmp_path, store, rows):
+def test_outputs_are_joined_for_shards_of_any_size_in_any_order(tmp_path, store, rows):
     upper, seen = Upper(), []
     told = bulk(tmp_path, store, upper, shuffled(rows), rows, seen=lambda *numbers: seen.append(numbers))
     assert (tmp_path / "upper").read_bytes() == UPPER.encode()
@@ -85,7 +85,7 @@ def test_ranges_of_any_size_in_any_order(tmp_path, store, rows):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_killed_again_and_again(tmp_path, store, seed):
+def test_run_resumes_after_repeated_kills(tmp_path, store, seed):
     draw, calls, runs = random.Random(seed), Counter(), 0
     while True:
         upper = Upper(dies_at=draw.randrange(6))
@@ -105,7 +105,7 @@ def test_killed_again_and_again(tmp_path, store, seed):
     assert len(told.messages) == len(calls)
 
 
-def test_killed_while_lines_are_cut_or_outputs_joined(tmp_path, store, monkeypatch):
+def test_run_resumes_after_a_kill_while_inputs_are_written_or_outputs_joined(tmp_path, store, monkeypatch):
     def torn():
         yield from PORTIONS[:3]
         raise Killed
@@ -133,7 +133,7 @@ def test_killed_while_lines_are_cut_or_outputs_joined(tmp_path, store, monkeypat
     assert store.names() == set()
 
 
-def test_other_work_is_not_mixed_in(tmp_path, store):
+def test_store_of_another_run_is_rejected(tmp_path, store):
     with pytest.raises(Killed):
         bulk(tmp_path, store, Upper(dies_at=2))
     done = {name for name in store.names() if name.endswith(".done")}
@@ -146,7 +146,7 @@ def test_other_work_is_not_mixed_in(tmp_path, store):
     assert store.names() == set()
 
 
-def test_what_others_keep_there_stays(tmp_path):
+def test_other_files_in_the_store_stay(tmp_path):
     folder = tmp_path / "shards"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -156,13 +156,13 @@ def test_what_others_keep_there_stays(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [".mine.tmp", "mine.txt"]
 
 
-def test_no_lines(tmp_path, store):
+def test_no_lines_give_empty_outputs(tmp_path, store):
     told = run([], {}, Upper(), {"upper": tmp_path / "upper"}, store, local)
     assert (tmp_path / "upper").read_bytes() == b""
     assert told == Done({}, [], {})
 
 
-def test_stores_that_cannot_be_used(tmp_path):
+def test_unusable_stores_are_reported(tmp_path):
     (tmp_path / "file").write_text("")
     for place, said in {
         tmp_path / "file": "file: must be a folder that can be written to; got: ",
@@ -178,12 +178,12 @@ def test_stores_that_cannot_be_used(tmp_path):
     assert isinstance(store_at("C:/bucket/x"), FolderStore)
 
 
-def test_one_run_at_a_time(tmp_path):
+def test_concurrent_run_is_rejected(tmp_path):
     with locked(tmp_path / "shards"), pytest.raises(RnnsearchError, match="works here; wait for its end"):
         bulk(tmp_path, FolderStore(tmp_path / "shards"), Upper())
 
 
-def test_the_manifest_says_what_is_there(tmp_path, store):
+def test_manifest_describes_the_run(tmp_path, store):
     with pytest.raises(Killed):
         bulk(tmp_path, store, Upper(dies_at=1), rows=20)
     manifest = json.loads(store.read("run.json"))

@@ -36,7 +36,7 @@ def words_of(prepared: Prepared, index: int) -> list[tuple[str, str]]:
     ]
 
 
-def test_links_stay_in_step_with_cleaning(tmp_path):
+def test_links_follow_their_rows_through_cleaning(tmp_path):
     empty, long = ("", "", ""), ("a " * 30, "b", "29-0")
     rows = [empty, PAIRS[0], long, PAIRS[1], PAIRS[1], ("only this", "cela", ""), PAIRS[2]]
     write(tmp_path, "train", rows)
@@ -52,7 +52,7 @@ def test_links_stay_in_step_with_cleaning(tmp_path):
     }  # fmt: skip
 
 
-def test_links_go_with_a_split(tmp_path):
+def test_links_are_split_with_their_rows(tmp_path):
     numbers = [(f"{n} w{n} x", f"v{n} y", f"0-0 2-1 {n % 3}-{n % 2}") for n in range(40)]
     write(tmp_path, "train", numbers)
     prepared = prepare(run(tmp_path, alignments=["train.align"], dev_size=5, test_size=4), tmp_path / "data")
@@ -64,7 +64,7 @@ def test_links_go_with_a_split(tmp_path):
     assert len(prepared.train) == 31
 
 
-def test_given_dev_alignments_lose_the_empty_lines_of_dev(tmp_path):
+def test_dev_alignments_of_dropped_rows_are_dropped(tmp_path):
     write(tmp_path, "train", PAIRS[:4])
     write(tmp_path, "dev", [("", "x", ""), PAIRS[4], ("y", " ", ""), PAIRS[5]])
     given = run(tmp_path, dev="dev.en|dev.de", dev_alignments="dev.align")
@@ -85,7 +85,7 @@ def test_given_dev_alignments_lose_the_empty_lines_of_dev(tmp_path):
         ("0-2\n\n0-0 1-3\n", r"train\.align:3: links must lie within 3 source and 3 target words, .*; got 1-3"),
     ],
 )  # fmt: skip
-def test_alignments_that_do_not_fit_are_refused(tmp_path, lines, message):
+def test_invalid_alignments_are_rejected(tmp_path, lines, message):
     write(tmp_path, "train", PAIRS[:3])
     (tmp_path / "train.align").write_text(lines)
     with pytest.raises(DataError, match=message):
@@ -103,12 +103,12 @@ def test_alignments_that_do_not_fit_are_refused(tmp_path, lines, message):
         ({"train": None, "corpus": "bible-grc-en", "alignments": ["a"]}, "`alignments` have no effect with `corpus`"),
     ],
 )
-def test_options_without_effect_are_refused(tmp_path, data, message):
+def test_options_without_effect_are_rejected(tmp_path, data, message):
     with pytest.raises(ConfigError, match=message):
         run(tmp_path, **data)
 
 
-def test_a_word_link_links_every_symbol_with_every_symbol():
+def test_word_link_connects_all_tokens_of_both_words():
     texts = ["the indivisible whole", "das unteilbare Ganze"]
     bpe, whole = train_bpe(["a b"], 270, 1), train_words([texts[1]], 50, 1)
     [source], [target] = bpe.segment([texts[0]]), whole.segment([texts[1]])
@@ -130,11 +130,11 @@ def test_a_word_link_links_every_symbol_with_every_symbol():
         ("\u00a0a b \u2003", "c \u00a0", "0-0 2-0 1-1 1p0", "0-0 1p0"),
     ],
 )
-def test_links_count_the_words_that_strip_leaves(source, target, before, after):
+def test_links_are_shifted_after_strip(source, target, before, after):
     assert strip_links(parse_pharaoh(before, "x"), source, target) == parse_pharaoh(after, "x")
 
 
-def test_links_are_stored_and_made_into_matrices():
+def test_stored_links_become_matrices():
     rows = [{(0, 0), (2, 1)}, set(), {(1, 1)}, {(0, 2), (1, 2), (1, 0)}]
     links = ragged_links(rows)
     assert len(links) == 4 and [set(map(tuple, links.row(n).tolist())) for n in range(4)] == rows
@@ -144,7 +144,7 @@ def test_links_are_stored_and_made_into_matrices():
         assert {(int(s), int(t)) for t, s in zip(*np.nonzero(dense[row]), strict=True)} == rows[index]
 
 
-def test_batches_carry_links():
+def test_batches_have_links():
     source, target = [[5, 6], [7], [8, 9, 5], [5]], [[5], [6, 7], [8, 9, 9], [4]]
     rows = [{(0, 0), (1, 0)}, {(0, 1)}, {(2, 2)}, set()]
     ids = ParallelIds.from_rows({"en": source, "de": target}, ragged_links(rows))
@@ -162,7 +162,7 @@ def test_batches_carry_links():
     assert make_batch([([5], [6])], [0]).links is None
 
 
-def test_pairs_with_a_fault_need_no_fitting_links(tmp_path):
+def test_links_of_invalid_pairs_are_not_checked(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"a b\tc\nbad \xff\td\n")
     (tmp_path / "a.align").write_text("1-0\n7-7\n")
     first, second = read_rows(["a.tsv"], tmp_path, alignments=["a.align"])

@@ -50,7 +50,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budget):
+def test_epoch_has_every_pair_once_within_the_budget(budget):
     ids = corpus()
     batches = Batches(ids, budget, None, seed=3)
     epoch = list(batches.epoch(2))
@@ -70,7 +70,7 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
             assert batch.sentences <= (budget.sentences or 0)
 
 
-def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch():
+def test_token_positions_are_correct_in_all_batches():
     [batch, *_] = Batches(corpus(), BUDGETS[2], None, seed=3).epoch(0)
     for made in (batch, batch.reversed(), *batch.split(), *batch.reversed().split(), batch.to("cpu")):
         for side in (made.source, made.target):
@@ -80,7 +80,7 @@ def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch():
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_both_sides_are_padded_up_to_a_multiple(world):
+def test_streams_are_padded_to_a_multiple(world):
     ids = corpus(longest=21)
     longest = int(ids.lengths(np.arange(len(ids))).max())
     assert longest % 8
@@ -96,7 +96,7 @@ def test_both_sides_are_padded_up_to_a_multiple(world):
             assert (now[:, before.shape[1] :] == PAD).all()
 
 
-def test_the_budget_counts_what_is_padded_up_to_a_multiple():
+def test_budget_includes_padding_to_a_multiple():
     batches = Batches(corpus(), BatchConfig(tokens=200, sort_batches=8), None, seed=3, multiple=8)
     epoch = list(batches.epoch(0))
     shapes = Counter(
@@ -109,7 +109,7 @@ def test_the_budget_counts_what_is_padded_up_to_a_multiple():
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_an_epoch_is_a_function_of_seed_and_number(budget):
+def test_epoch_depends_only_on_seed_and_number(budget):
     ids = corpus()
     one, two = Batches(ids, budget, None, seed=3), Batches(ids, budget, None, seed=3)
     list(two.epoch(0)), list(two.epoch(9))
@@ -121,7 +121,7 @@ def test_an_epoch_is_a_function_of_seed_and_number(budget):
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_shuffled_once_all_epochs_are_the_first_in_the_order_of_its_pieces(budget):
+def test_shuffle_once_repeats_the_first_epoch(budget):
     """Bahdanau et al., appendix B.2: so many batches' worth of shuffled pairs at a time, sorted by length."""
     once = Batches(corpus(), budget.model_copy(update={"shuffle": "once"}), None, seed=3)
     each = Batches(corpus(), budget, None, seed=3)
@@ -136,7 +136,7 @@ def test_shuffled_once_all_epochs_are_the_first_in_the_order_of_its_pieces(budge
 
 
 @pytest.mark.parametrize("skip", [0, 1, 5])
-def test_skipping_gives_the_tail(skip):
+def test_skipped_epoch_equals_its_tail(skip):
     batches = Batches(corpus(), BUDGETS[0], None, seed=1)
     assert all(same(a, b) for a, b in zip(batches.epoch(1, skip), list(batches.epoch(1))[skip:], strict=True))
     assert list(batches.epoch(1, skip=batches.count(1))) == []
@@ -144,7 +144,7 @@ def test_skipping_gives_the_tail(skip):
 
 @pytest.mark.parametrize("world", [2, 3, 8])
 @pytest.mark.parametrize("budget", BUDGETS[:4], ids=str)
-def test_processes_have_the_rows_of_each_batch_between_them(budget, world):
+def test_processes_partition_each_batch(budget, world):
     ids = corpus()
     alone = list(Batches(ids, budget, None, seed=5).epoch(1))
     ranks = [Batches(ids, budget, None, seed=5, rank=rank, world=world) for rank in range(world)]
@@ -165,13 +165,13 @@ def test_processes_have_the_rows_of_each_batch_between_them(budget, world):
         assert max(part.sentences for part in parts) - min(part.sentences for part in parts) <= 1
 
 
-def test_any_pairs_make_a_batch():
+def test_any_pairs_form_a_batch():
     batches = Batches(corpus(), BUDGETS[0], None, seed=5)
     first = next(batches.epoch(0))
     assert same(batches.whole_batch(first.indices), first)
 
 
-def test_long_pairs_are_left_out_and_counted():
+def test_long_pairs_are_skipped_and_counted():
     ids = pairs_of([[4] * 5, [4] * 6, [4], []], [[5] * 5, [5], [5] * 6, []])
     batches = Batches(ids, BatchConfig(sentences=2), max_length=5, seed=0)
     assert batches.left_out == 2
@@ -180,14 +180,14 @@ def test_long_pairs_are_left_out_and_counted():
         Batches(pairs_of([[4] * 4], [[4]]), BatchConfig(sentences=2), max_length=3, seed=0)
 
 
-def test_a_budget_smaller_than_a_pair_is_refused():
+def test_budget_smaller_than_a_pair_is_rejected():
     ids = pairs_of([[4] * 5], [[5] * 30])
     with pytest.raises(ConfigError, match=r"training.batch.tokens: must be at least 31.*got 30"):
         Batches(ids, BatchConfig(tokens=30), None, seed=0)
     assert Batches(ids, BatchConfig(tokens=31), None, seed=0).count(0) == 1
 
 
-def test_padding_waste_is_the_share_of_padding_and_small_after_sorting():
+def test_padding_waste_is_the_padding_rate_and_small_after_sorting():
     ids = corpus(pairs=2000)
     batches = Batches(ids, BatchConfig(tokens=400), None, seed=0)
     epoch = list(batches.epoch(3))
@@ -196,7 +196,7 @@ def test_padding_waste_is_the_share_of_padding_and_small_after_sorting():
     assert batches.padding_waste < 0.15 < unsorted.padding_waste
 
 
-def test_a_batch_knows_what_comes_before_each_word():
+def test_previous_shifts_ids_after_bos():
     batch = make_batch([([7, 8], [9]), ([7], [5, 6])], [10, 11])
     assert batch.source.ids.tolist() == [[7, 8, EOS], [7, EOS, PAD]]
     assert batch.target.ids.tolist() == [[9, EOS, PAD], [5, 6, EOS]]
@@ -206,7 +206,7 @@ def test_a_batch_knows_what_comes_before_each_word():
     assert same(batch.to("cpu"), batch)
 
 
-def test_halves_hold_the_same_pairs_as_wide_as_the_whole():
+def test_halves_keep_pairs_and_width():
     batch = make_batch([([7], [9]), ([7, 7], [5, 6]), ([4] * 9, [4] * 8)], [3, 1, 2])
     first, second = batch.split()
     assert first.indices == (3,)
@@ -216,7 +216,7 @@ def test_halves_hold_the_same_pairs_as_wide_as_the_whole():
     assert second.source.mask.sum(1).tolist() == [3, 10]
 
 
-def test_ids_of_any_width_give_the_same_pairs():
+def test_batches_are_equal_for_any_id_dtype():
     sides = {
         "en": RaggedArray(np.array([5, 6, 7], dtype=np.uint16), np.array([2, 2, 3], dtype=np.uint64)),
         "de": RaggedArray(np.array([8, 9], dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint64)),
@@ -235,7 +235,7 @@ def test_ids_of_any_width_give_the_same_pairs():
         ids.row(3)
 
 
-def test_a_batch_holds_the_rows_that_have_all_sides_of_its_direction():
+def test_batch_has_only_rows_with_all_streams_of_its_direction():
     ids = ParallelIds.from_rows({
         "en": [[5], [6, 6], None, [7]],
         "fr": [[15], None, [16, 16, 16], [17]],
@@ -270,7 +270,7 @@ DRAWN = [{"segments": {"en": doubled}}, {"inlines": told}]
 
 
 @pytest.mark.parametrize("drawn", DRAWN, ids=["segments", "inlines"])
-def test_sides_are_drawn_anew_by_seed_epoch_and_row_alone(drawn):
+def test_resegmentation_depends_only_on_seed_epoch_and_row(drawn):
     ids = corpus()
 
     def epoch(number, seed=3, skip=0):
@@ -292,7 +292,7 @@ def test_sides_are_drawn_anew_by_seed_epoch_and_row_alone(drawn):
 
 
 @pytest.mark.parametrize("options", [{"segments": {"en": doubled, "de": doubled}}, *DRAWN])
-def test_processes_share_out_what_one_would_draw(options):
+def test_resegmentation_is_equal_for_any_number_of_processes(options):
     ids = corpus()
     whole = list(Batches(ids, BUDGETS[0], None, 3, **options).epoch(1))
     parts = [list(Batches(ids, BUDGETS[0], None, 3, rank=rank, world=2, **options).epoch(1)) for rank in range(2)]
@@ -303,7 +303,7 @@ def test_processes_share_out_what_one_would_draw(options):
                 assert torch.equal(side.ids, batch.streams[name].ids[list(share.shard.rows)])
 
 
-def test_links_are_left_out_where_symbols_change():
+def test_links_are_dropped_for_resegmented_streams():
     sources, targets = [[4, 5], [6]], [[7], [8, 9]]
     links = RaggedArray.from_rows([[(0, 0)], [(0, 1)]], columns=2)
     ids = ParallelIds.from_rows({"en": sources, "de": targets}, links)
@@ -313,7 +313,7 @@ def test_links_are_left_out_where_symbols_change():
 
 @pytest.mark.parametrize("world", [1, 3])
 @pytest.mark.parametrize("budget", BUDGETS[:3], ids=str)
-def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
+def test_epoch_partitions_limit_target_tokens(budget, world):
     ids, most = corpus(), 80
     for rank in range(world):
         batches = Batches(ids, budget, None, seed=3, rank=rank, world=world, partition=most)
@@ -339,7 +339,7 @@ def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
     assert {tuple(batch.vocabulary.tolist()) for batch in whole} == {tuple(sorted({EOS, *range(4, 99)}))}
 
 
-def test_words_behind_unknown_symbols_stay_beside_a_side_that_is_segmented_anew():
+def test_unknown_words_stay_with_resegmented_streams():
     rows = [SpelledIds([5, 1, 1], [" ab", "c"]), SpelledIds([6], []), SpelledIds([1], [" ab"])]
     ids = ParallelIds.from_rows({"en": rows, "de": [[7, 8], [9], [4]]})
     inventory = Characters(train_words(["a b c"], 8, 1), known=False)

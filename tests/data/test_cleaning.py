@@ -36,11 +36,11 @@ def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> R
         ("a\u2028b", "c", None),
     ],
 )
-def test_reasons(source, target, reason):
+def test_rows_are_rejected_with_a_reason(source, target, reason):
     assert rejection_reason(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0), EN_DE) == reason
 
 
-def test_the_limits_are_the_configs():
+def test_limits_come_from_the_config():
     config = CleaningConfig(min_words=2, drop_identical=False)
     assert rejection_reason(pair("one", "two words"), config, EN_DE) == "too short"
     assert rejection_reason(pair("the same", "the same"), config, EN_DE) is None
@@ -62,13 +62,13 @@ FRENCH = "La maison est grande et le jardin est petit."
         ("", "Die kleine Katze sieht den Hund.", None),
     ],
 )
-def test_other_languages(source, target, reason):
+def test_other_languages_are_rejected(source, target, reason):
     config = CleaningConfig(language_id=True)
     assert rejection_reason(pair(source, target), config, EN_DE, min_texts=1) == reason
     assert rejection_reason(pair(source, target), CleaningConfig(), EN_DE, min_texts=1) is None
 
 
-def test_relatives_and_variants_are_their_language():
+def test_related_languages_and_variants_are_accepted():
     config = CleaningConfig(language_id=True)
     danish = pair("The dog saw a red ball.", "Hunden så en rød bold.")
     assert rejection_reason(danish, config, ("en-GB", "nb")) is None
@@ -76,17 +76,17 @@ def test_relatives_and_variants_are_their_language():
     require_identifiable(("en-GB", "nb", "zh-TW", "grc"))
 
 
-def test_faults_of_reading_are_reasons():
+def test_problems_of_reading_are_reasons():
     assert rejection_reason(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig(), EN_DE) == "invalid UTF-8"
 
 
-def test_a_duplicate_is_the_same_pair_and_the_first_one_stays():
+def test_only_the_first_of_equal_pairs_is_kept():
     texts = [("a", "b"), ("a", "c"), ("d", "b"), ("a ", "b"), ("a\tb", "c"), ("a", "b\tc"), ("a", "c")]
     keys = np.frombuffer(b"".join(row_key(text) for text in texts), dtype="<u8")
     assert first_occurrences(keys).tolist() == [True, True, True, False, True, True, False]
 
 
-def test_the_first_of_many_keys():
+def test_first_occurrences_among_many_keys():
     keys = np.random.default_rng(1).integers(0, 1 << 63, 500, dtype=np.uint64)
     keys = keys[np.random.default_rng(2).integers(0, 500, 2000)] * np.uint64(2)
     seen: set[int] = set()
@@ -95,7 +95,7 @@ def test_the_first_of_many_keys():
     assert first_occurrences(keys[:0]).tolist() == []
 
 
-def test_chunks_are_tallied_one_after_the_other_and_the_first_three_shown():
+def test_added_tallies_keep_the_first_three_examples():
     whole = Tally()
     for first in (1, 4):
         chunk = Tally()
@@ -141,7 +141,7 @@ TRANSLATIONS = {
 
 
 @pytest.mark.parametrize("language", TRANSLATIONS)
-def test_text_without_spaces_is_measured_by_its_characters(language):
+def test_length_of_text_without_spaces_is_in_characters(language):
     """With a ratio that leaves no room for chance; a translation cut short, or doubled, is still found."""
     config, languages = CleaningConfig(max_ratio=1.5), ("en", language)
     for english, foreign in TRANSLATIONS[language]:
@@ -153,7 +153,7 @@ def test_text_without_spaces_is_measured_by_its_characters(language):
     assert rejection_reason(pair(english, "\u3000"), config, languages) == "empty"
 
 
-def test_rows_of_several_sides():
+def test_rows_in_several_languages():
     languages, config = ("en", "fr", "de"), CleaningConfig(max_ratio=1.0)
 
     def reason(*texts: str, needed: int = 2) -> str | None:
@@ -166,7 +166,7 @@ def test_rows_of_several_sides():
     assert reason("a b", "x y", "a  b") == "identical"
 
 
-def test_a_reason_that_takes_more_than_a_fifth_is_warned_of():
+def test_reason_that_rejects_more_than_a_fifth_causes_a_warning():
     tally = Tally()
     tally.read = 10
     for line in range(2):

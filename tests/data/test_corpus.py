@@ -14,7 +14,7 @@ def texts(specs: list[str], base: Path) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in read_rows(specs, base)]
 
 
-def test_only_a_newline_ends_a_line(tmp_path):
+def test_only_newline_ends_a_line(tmp_path):
     lines = ["a\u2028b", "", "c\x0bd\x0c", "e\x85f", "g\rh", " spaced ", "last"]
     path = tmp_path / "text"
     path.write_bytes("\n".join(lines).encode())
@@ -23,13 +23,13 @@ def test_only_a_newline_ends_a_line(tmp_path):
     assert list(read_lines(path)) == lines
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_not_text(tmp_path):
+def test_windows_line_ends_and_byte_order_mark_are_removed(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\xef\xbb\xbf\r\n")
     assert list(read_lines(path)) == ["one", "", "two\ufeff"]
 
 
-def test_an_empty_file_has_no_lines(tmp_path):
+def test_empty_file_has_no_lines(tmp_path):
     (tmp_path / "text").touch()
     assert list(read_lines(tmp_path / "text")) == []
     assert texts(["text|text", "text"], tmp_path) == []
@@ -43,7 +43,7 @@ def test_lines_must_be_utf8(tmp_path):
     assert str(error.value) == f"{path}:2: must be UTF-8; got byte 0xe9 at position 3"
 
 
-def test_pairs_come_from_text_files_and_tsv_compressed_or_not_one_after_the_other(tmp_path):
+def test_pairs_are_read_from_text_and_tsv_files_compressed_or_not(tmp_path):
     (tmp_path / "a.en").write_text("one\n\n", encoding="utf-8")
     (tmp_path / "a.de").write_text("eins\nzwei\n", encoding="utf-8")
     (tmp_path / "b.en.gz").write_bytes(gzip.compress(b"three\n") + gzip.compress(b"four\n"))
@@ -65,7 +65,7 @@ def test_pairs_come_from_text_files_and_tsv_compressed_or_not_one_after_the_othe
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (0, 2)])
-def test_different_line_counts_are_refused_with_both(tmp_path, sources, targets):
+def test_different_line_counts_are_reported(tmp_path, sources, targets):
     (tmp_path / "s").write_text("x\n" * sources, encoding="utf-8")
     (tmp_path / "t").write_text("y\n" * targets, encoding="utf-8")
     with pytest.raises(DataError) as error:
@@ -74,26 +74,26 @@ def test_different_line_counts_are_refused_with_both(tmp_path, sources, targets)
     assert str(error.value) == f"{files} must have the same number of lines; got {sources} and {targets}"
 
 
-def test_pairs_with_faults_come_with_their_reason(tmp_path):
+def test_invalid_pairs_have_their_problem(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"good\tgut\nonly one\nbad \xff\tschlecht\n")
     assert [pair.problem for pair in read_rows(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
     last = list(read_rows(["a.tsv"], tmp_path))[-1]
     assert last == Row(("bad \ufffd", "schlecht"), tmp_path / "a.tsv", 3, "invalid UTF-8")
 
 
-def test_a_file_without_tabs_is_no_tsv(tmp_path):
+def test_tsv_without_tabs_is_rejected(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a.en:1: must have a source and a target with a tab between.*got no tab"):
         list(read_rows(["a.en"], tmp_path))
 
 
 @pytest.mark.parametrize("spec", ["a|b|c", "a|", "|"])
-def test_a_malformed_pair_of_files_is_refused(tmp_path, spec):
+def test_malformed_spec_is_rejected(tmp_path, spec):
     with pytest.raises(DataError, match=r"must be written source_file\|target_file"):
         list(read_rows([spec], tmp_path))
 
 
-def test_missing_files_and_folders_are_refused_by_name(tmp_path):
+def test_missing_files_and_folders_are_rejected_by_name(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.tsv: no such file"):
         list(read_rows(["nowhere.tsv"], tmp_path))
     with pytest.raises(DataError, match="is a folder, not a file"):
@@ -102,7 +102,7 @@ def test_missing_files_and_folders_are_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 @pytest.mark.parametrize("damage", ["cut", "foreign"])
-def test_damaged_compressed_files_are_refused(tmp_path, suffix, damage):
+def test_damaged_compressed_files_are_rejected(tmp_path, suffix, damage):
     compress = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
     whole = compress("".join(f"{n * 7919 % 1000003}\n" for n in range(3000)).encode())
     path = tmp_path / f"text{suffix}"
@@ -111,7 +111,7 @@ def test_damaged_compressed_files_are_refused(tmp_path, suffix, damage):
         list(read_lines(path))
 
 
-def test_a_line_has_a_most(tmp_path):
+def test_too_long_line_is_rejected_or_truncated(tmp_path):
     path = tmp_path / "text"
     for size, end in ((MAX_LINE_BYTES, b""), (MAX_LINE_BYTES, b"\n"), (MAX_LINE_BYTES - 1, b"\r\n")):
         path.write_bytes(b"\n" + b"a" * size + end)
@@ -123,7 +123,7 @@ def test_a_line_has_a_most(tmp_path):
         list(read_lines(path))
 
 
-def test_of_long_lines_fewer_are_held(tmp_path, monkeypatch):
+def test_chunks_of_long_lines_are_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr("rnnsearch.data.corpus.MAX_BUFFERED_BYTES", 500)
     (tmp_path / "a.en").write_bytes(b"".join(b"%d\n" % n for n in range(300)))
     (tmp_path / "a.de").write_bytes(b"".join(b"%100d\n" % n for n in range(300)))
@@ -133,7 +133,7 @@ def test_of_long_lines_fewer_are_held(tmp_path, monkeypatch):
     assert rows == [(n + 1, n, n) for n in range(300)]
 
 
-def test_rows_of_any_number_of_sides_may_lack_some(tmp_path):
+def test_texts_may_be_missing_in_any_number_of_languages(tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
     (tmp_path / "a.de").write_text("eins\nzwei\n", encoding="utf-8")
     (tmp_path / "b.tsv").write_text("three\ttrois\tdrei\n\t quatre\n", encoding="utf-8")
@@ -145,7 +145,7 @@ def test_rows_of_any_number_of_sides_may_lack_some(tmp_path):
         list(read_rows(["a.en|a.de"], tmp_path, num_texts=3))
 
 
-def test_an_empty_line_or_the_end_of_a_file_ends_a_document(tmp_path):
+def test_empty_line_or_end_of_file_ends_a_document(tmp_path):
     (tmp_path / "a.tsv").write_text("a\tb\n\nc\td\n\t \n \t\ne\t\n", encoding="utf-8")
     rows = list(read_rows(["a.tsv", "a.tsv"], tmp_path, documents=True))
     assert [row.source for row in rows] == ["a", "c", "e"] * 2, "what is empty on one side alone is no end"

@@ -118,7 +118,7 @@ def settings(*indexes: str) -> PipSettings:
     return PipSettings(indexes=indexes, timeout=5.0)
 
 
-def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path):
+def test_folder_index_suffices_and_second_call_needs_none(tmp_path):
     place = tmp_path / "cache" / "downloads"
     seen: list[tuple[int, int | None]] = []
     path = fetch(ARCHIVE, place, settings(index(tmp_path)), lambda done, total: seen.append((done, total)))
@@ -129,7 +129,7 @@ def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path):
     assert [file.name for file in place.iterdir()] == [NAME]
 
 
-def test_find_links_come_first(tmp_path):
+def test_find_links_take_precedence(tmp_path):
     links = tmp_path / "wheels"
     links.mkdir()
     (links / NAME).write_bytes(CONTENT)
@@ -137,7 +137,7 @@ def test_find_links_come_first(tmp_path):
     assert fetch(ARCHIVE, tmp_path / "cache", found).read_bytes() == CONTENT
 
 
-def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path):
+def test_wrong_hash_is_rejected_and_leaves_no_file(tmp_path):
     address = index(tmp_path, content=b"something else")
     with pytest.raises(DataError) as error:
         fetch(ARCHIVE, tmp_path / "cache", settings(address))
@@ -146,7 +146,7 @@ def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_index_that_states_another_hash_is_passed_over(tmp_path):
+def test_index_with_another_hash_is_skipped(tmp_path):
     wrong = index(tmp_path / "wrong", stated="0" * 64)
     right = index(tmp_path / "right", stated=ARCHIVE.sha256)
     assert fetch(ARCHIVE, tmp_path / "cache", settings(wrong, right)).read_bytes() == CONTENT
@@ -154,13 +154,13 @@ def test_an_index_that_states_another_hash_is_passed_over(tmp_path):
         fetch(ARCHIVE, tmp_path / "other", settings(wrong))
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path):
+def test_damaged_cached_file_is_downloaded_again(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / NAME).write_bytes(CONTENT[:-1])
     assert fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path))).read_bytes() == CONTENT
 
 
-def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path, server):
+def test_missing_file_is_reported_with_a_reason_per_index(tmp_path, server):
     (tmp_path / "empty" / "some-corpus").mkdir(parents=True)
     places = [(tmp_path / "empty").as_uri(), (tmp_path / "nowhere").as_uri(), f"{server.address}/wrong"]
     with pytest.raises(DataError) as error:
@@ -174,13 +174,13 @@ def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path, server):
         fetch(ARCHIVE, tmp_path / "cache", settings())
 
 
-def test_without_a_network_the_reason_is_said(tmp_path):
+def test_network_error_is_reported(tmp_path):
     with pytest.raises(DataError, match=r"127\.0\.0\.1:9/simple/some-corpus/ cannot be read \(Connection refused\)"):
         fetch(ARCHIVE, tmp_path / "cache", settings("http://127.0.0.1:9/simple"))
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_both_kinds_of_index_page_are_read(tmp_path, server, as_json):
+def test_json_and_html_index_pages_are_read(tmp_path, server, as_json):
     server.json = as_json
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple/")).read_bytes() == CONTENT
 
@@ -195,18 +195,18 @@ def test_both_kinds_of_index_page_are_read(tmp_path, server, as_json):
     ],
     ids=["deep", "empty", "numbers", "long"],
 )
-def test_a_page_that_is_none(tmp_path, server, content, said):
+def test_invalid_index_page_is_reported(tmp_path, server, content, said):
     server.other = content
     with pytest.raises(DataError, match=rf"/simple/some-corpus/ cannot be read \({said}\)"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
 
 
-def test_a_download_ends_where_it_is_much_too_long(tmp_path, server):
+def test_too_long_download_is_stopped(tmp_path, server):
     with pytest.raises(DataError, match=f"{NAME}: must have about -1 MB; the server sends more"):
         fetch(replace(ARCHIVE, megabytes=-1), tmp_path, settings(f"{server.address}/simple"))
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path, server):
+def test_interrupted_download_resumes(tmp_path, server):
     server.cut_after = 3000
     path = fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
     assert path.read_bytes() == CONTENT
@@ -215,7 +215,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path, server):
     assert [file.name for file in tmp_path.iterdir()] == [NAME]
 
 
-def test_what_was_fetched_is_kept_for_the_next_call(tmp_path, server):
+def test_partial_download_is_kept_for_the_next_call(tmp_path, server):
     server.cut_after = 100
     with pytest.raises(DataError, match=r"ended after 400 of 10240 bytes \(the part that was downloaded is kept"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
@@ -226,19 +226,19 @@ def test_what_was_fetched_is_kept_for_the_next_call(tmp_path, server):
 
 
 @pytest.mark.parametrize(("ranges", "part"), [(True, CONTENT + b"more"), (True, CONTENT), (False, CONTENT[:500])])
-def test_a_part_longer_than_the_file_or_without_ranges_is_begun_anew(tmp_path, server, ranges, part):
+def test_download_restarts_after_invalid_part_or_without_ranges(tmp_path, server, ranges, part):
     server.ranges = ranges
     (tmp_path / f"{NAME}.part").write_bytes(part)
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
 
 
-def test_a_server_that_refuses_every_range_is_said(tmp_path, server):
+def test_server_that_rejects_all_ranges_is_reported(tmp_path, server):
     server.refuses = True
     with pytest.raises(DataError, match=r"cannot be downloaded: the server answers 416 Requested Range Not Satis"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
 
 
-def test_the_index_login_is_sent_and_never_shown(tmp_path, server):
+def test_index_login_is_sent_but_never_shown(tmp_path, server):
     server.login = "reader:se cret"
     with_login = server.address.replace("//", "//reader:se%20cret@")
     assert fetch(ARCHIVE, tmp_path, settings(f"{with_login}/simple")).read_bytes() == CONTENT
@@ -248,7 +248,7 @@ def test_the_index_login_is_sent_and_never_shown(tmp_path, server):
     assert "cret" not in str(error.value)
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path):
+def test_unwritable_cache_is_reported(tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(DataError, match=f"{NAME} cannot be written to .*: (Not a directory|File exists)"):
         fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path)))
@@ -278,7 +278,7 @@ def test_pip_settings_follow_pips_precedence():
     assert parse_pip_settings("", {}) == PipSettings(indexes=(PYPI,))
 
 
-def test_this_environments_pip_is_asked(tmp_path, monkeypatch):
+def test_settings_of_this_environments_pip_are_used(tmp_path, monkeypatch):
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://mirror.example/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
@@ -288,7 +288,7 @@ def test_this_environments_pip_is_asked(tmp_path, monkeypatch):
     assert pip_settings().indexes[0] == PYPI
 
 
-def test_a_certificate_that_is_not_there_is_said(tmp_path):
+def test_missing_certificate_is_reported(tmp_path):
     wrong = PipSettings(indexes=("https://127.0.0.1:9/simple",), cert=str(tmp_path / "none.pem"))
     with pytest.raises(DataError, match=r"pip's certificate \(.*none\.pem\) cannot be used: No such file"):
         fetch(ARCHIVE, tmp_path / "cache", wrong)

@@ -25,17 +25,17 @@ def upper(name: str, content: bytes) -> bytes:
         ("\ufeffone", "\ufeffONE"),
     ],
 )
-def test_plain_text_keeps_its_lines(text, expected):
+def test_text_keeps_its_lines(text, expected):
     assert upper("a.txt", text.encode()).decode() == expected
 
 
-def test_no_line_end_is_translated():
+def test_line_ends_are_not_translated():
     document = read_document("a.txt", "one\f\ntwo\u2028three\r\n".encode(), "en", "de")
     assert document.segments == ["one", "two", "three"]
     assert document.fill(["1", "2", "3"]).decode() == "1\f\n2\u20283\r\n"
 
 
-def test_tsv_fills_the_second_column_where_it_is_empty():
+def test_tsv_fills_empty_cells_of_the_second_column():
     content = "one\nzwei\tzwo\nthree\t\tnote\r\n\tx\n\nfour\t "
     assert upper("a.TSV", content.encode()).decode() == "one\tONE\nzwei\tzwo\nthree\tTHREE\tnote\r\n\tx\n\nfour\tFOUR"
     document = read_document("a.tsv", b"one", "en", "de")
@@ -53,7 +53,7 @@ TMX = """<?xml version="1.0"?>
 </body></tmx>"""
 
 
-def test_tmx_gains_the_variants_it_lacks():
+def test_tmx_gets_missing_variants():
     document = read_document("a.tmx", TMX.encode("utf-16"), "en", "de")
     assert document.segments == ["one & two three", "four"]
     filled = document.fill(["eins <\x07>", "vier"]).decode()
@@ -91,7 +91,7 @@ msgstr[1] ""
 """
 
 
-def test_po_fills_what_is_open_and_marks_it():
+def test_po_fills_and_marks_missing_translations():
     filled = polib.pofile(upper("a.po", PO.encode()).decode())
     one, two, many, old = filled
     assert (one.msgstr, one.flags, one.occurrences) == ("ONE", ["fuzzy"], [("a.c", "1")])
@@ -101,21 +101,21 @@ def test_po_fills_what_is_open_and_marks_it():
     assert filled.metadata["Language"] == "de"
 
 
-def test_a_po_file_is_never_another_files_name(tmp_path):
+def test_po_content_is_never_opened_as_a_path(tmp_path):
     secret = tmp_path / "secret.po"
     secret.write_text('msgid "secret"\nmsgstr ""\n', encoding="utf-8")
     with pytest.raises(DataError, match="must be a PO file"):
         read_document("a.po", str(secret).encode(), "en", "de")
 
 
-def test_tmx_keeps_its_prefixes():
+def test_tmx_keeps_namespace_prefixes():
     tmx = b'<tmx xmlns="urn:tmx" xmlns:x="urn:x"><tu x:id="1"><tuv xml:lang="en"><seg>one</seg></tuv></tu></tmx>'
     filled = upper("a.tmx", tmx).decode()
     assert '<tu x:id="1"><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>ONE</seg></tuv></tu>' in filled
     assert '<tmx xmlns="urn:tmx" xmlns:x="urn:x">' in filled
 
 
-def test_a_document_is_filled_anew():
+def test_documents_can_be_filled_repeatedly():
     for name, content in (("a.tsv", b"one"), ("a.tmx", TMX.encode()), ("a.po", PO.encode())):
         document = read_document(name, content, "en", "de")
         first = document.fill(document.segments)
@@ -123,7 +123,7 @@ def test_a_document_is_filled_anew():
         assert document.fill(document.segments) == first
 
 
-def test_an_entry_of_a_po_file_may_have_many_lines():
+def test_po_entries_may_have_many_lines():
     text = '"x\\n"\n' * (MAX_ENTRY_LINES // 4)
     entry = f'\nmsgid ""\n{text}msgstr ""\n'
     content = PO + entry * 3 + "#: a:1\n" * 2 * MAX_ENTRY_LINES + entry
@@ -140,7 +140,7 @@ LINES = b'msgid ""\n' + b'"x"\n' * 2000 + b'msgstr ""\n'
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.docx", b"", 'the file\'s name must end in .txt, .tsv, .tmx, .po; got "a.docx"'),
+        ("a.docx", b"", 'the file name must end in .txt, .tsv, .tmx, .po; got "a.docx"'),
         ("", b"", "the file name must end in"),
         ("a.txt", b"one\nca\xe9\n", "a.txt:2: must be UTF-8; got byte 0xe9"),
         ("a.tsv", b"\xff", "a.tsv:1: must be UTF-8"),
@@ -157,13 +157,13 @@ LINES = b'msgid ""\n' + b'"x"\n' * 2000 + b'msgstr ""\n'
         ("a.po", b'msgid ""\nmsgstr "a: b' + b"\\nx" * 2000 + b'"\n', "a.po:2: an entry must have at most 2,000 lines"),
     ],
 )
-def test_what_is_not_what_it_says_is_refused(name, content, said):
+def test_invalid_documents_are_rejected(name, content, said):
     with pytest.raises(DataError) as error:
         read_document(name, content, "en", "de")
     assert str(error.value).startswith(said)
 
 
-def test_garbage_is_refused_or_kept():
+def test_garbage_is_rejected_or_kept():
     """Random bytes around real files: a DataError, or a document that can be filled."""
     draw = random.Random(5)
     seeds = {".txt": b"one\ntwo\n", ".tsv": b"one\ttwo\n", ".tmx": TMX.encode(), ".po": PO.encode()}

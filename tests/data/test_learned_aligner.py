@@ -30,7 +30,7 @@ def aligned_words(prepared: Prepared, source: str, target: str) -> set[tuple[int
     return prepared.aligner.links([Pair.from_words(source, target)])[0]
 
 
-def test_a_corpus_without_links_has_an_aligner(tmp_path):
+def test_corpus_without_links_gets_an_aligner(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     prepared = prepare(config(tmp_path, train=[spec], dev_size=2, test_size=2), tmp_path / "data")
     assert aligned_words(prepared, "six two three", "drei zwei sechs") == {(0, 2), (1, 1), (2, 0)}
@@ -39,7 +39,7 @@ def test_a_corpus_without_links_has_an_aligner(tmp_path):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, processes):
+def test_links_of_the_aligner_are_stored_on_request(tmp_path, monkeypatch, processes):
     monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", 17)
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_BATCH_SIZE", 40)
     write(tmp_path, "train", rows())
@@ -54,13 +54,13 @@ def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, 
     assert Prepared.open(tmp_path / "data", guided).train.links is not None
 
 
-def test_a_row_that_lacks_a_side_has_no_link(tmp_path):
+def test_row_with_missing_text_has_no_link(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     aligner = prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data").folder / "aligner"
     assert _align_rows(Aligner.load(aligner), ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
 
 
-def test_it_can_be_left_out(tmp_path):
+def test_aligner_can_be_disabled(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     without = config(tmp_path, train=[spec], dev_size=2, test_size=2, aligner=False)
     prepared = prepare(without, tmp_path / "data")
@@ -71,7 +71,7 @@ def test_it_can_be_left_out(tmp_path):
     )
 
 
-def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
+def test_dev_links_determine_the_threshold(tmp_path, monkeypatch):
     asked = []
 
     def tuned(aligner: Aligner, pairs: list[Pair], gold: list[Links]) -> Aligner:
@@ -92,7 +92,7 @@ def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("chunk", [7, 1000])
-def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk):
+def test_aligner_is_learned_from_evenly_spaced_rows(tmp_path, monkeypatch, chunk):
     learned = []
     monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", chunk)
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_PAIRS", 20)
@@ -105,7 +105,7 @@ def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk)
     assert list(zip(sources, targets, strict=True)) == pairs[::3]
 
 
-def test_any_number_of_processes_learns_the_same(tmp_path, monkeypatch):
+def test_aligner_is_equal_for_any_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setattr("rnnsearch.align.aligner.MIN_PARALLEL_CHARACTERS", 0)
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     given = config(tmp_path, train=[spec], dev_size=2, test_size=2)

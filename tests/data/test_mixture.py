@@ -16,7 +16,7 @@ from rnnsearch.training.run import _mixture
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
-def test_rows_are_as_frequent_as_their_weights():
+def test_rows_are_sampled_by_weight():
     ids = ParallelIds.from_rows({"a": [[5]] * 900, "b": [[6]] * 900})
     mixture = Mixture(np.array([300, 600, 900]), np.array([1.0, 2.5, 0.25]))
     seen, batch = Counter(), BatchConfig(sentences=8)
@@ -35,7 +35,7 @@ def test_rows_are_as_frequent_as_their_weights():
     assert len({seen[row] for row in range(600, 900)}) > 5, "others in each epoch"
 
 
-def test_rows_left_out_stay_out_and_an_epoch_is_never_empty():
+def test_excluded_rows_are_never_sampled_and_epochs_never_empty():
     ids, kept = ParallelIds.from_rows({"a": [[5]] * 6, "b": [[6]] * 6}), np.array([1, 4], dtype=np.uint32)
     mixture = Mixture(np.array([3, 6]), np.array([3.0, 1.0]))
     made = plan_epoch(ids, kept, BatchConfig(sentences=2), 1, 0, BatchWidths(1, 9), mixture)
@@ -66,7 +66,7 @@ def corpus(tmp_path):
     return tmp_path
 
 
-def test_prepared_data_know_the_pairs_of_each_file(corpus):
+def test_prepared_data_count_pairs_per_file(corpus):
     prepared = prepare(config(corpus, None), corpus / "data", processes=1)
     of_files = prepared.facts["pairs_of_files"]
     assert of_files[1] == 0
@@ -81,7 +81,7 @@ def test_prepared_data_know_the_pairs_of_each_file(corpus):
     assert not {"one two", "two one"} & {*texts[of_files[0] :]}
 
 
-def test_what_does_not_fit_is_refused(corpus):
+def test_invalid_weights_are_rejected(corpus):
     with pytest.raises(ConfigError, match="`weights` must have one number per file of `train`; got 2"):
         config(corpus, [1.0, 2.0])
     with pytest.raises(ConfigError, match=r"data.weights"):

@@ -13,7 +13,7 @@ COUNTS = np.array([0, 0, 9, 0, 40, 20, 10, 5])
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.0])
-def test_words_come_by_their_counts_to_a_power(power):
+def test_noise_words_follow_counts_to_a_power(power):
     share = np.maximum(COUNTS, 1) ** power
     noise = NoiseDistribution(COUNTS, power, 200_000).sample(torch.tensor([[4, 6], [2, 0]]), 1, 2, 3)
     found = np.bincount(noise.ids.numpy(), minlength=len(COUNTS)) / 200_000
@@ -23,7 +23,7 @@ def test_words_come_by_their_counts_to_a_power(power):
     np.testing.assert_allclose(noise.target_log_q.numpy(), expected[[[4, 6], [2, 0]]], rtol=1e-5)
 
 
-def test_batches_hold_noise_of_their_own_the_same_again():
+def test_batches_have_separate_reproducible_noise():
     rows = [[4, 5], [6], [7, 4, 4], [5, 5], [4]]
     ids = ParallelIds.from_rows({"en": rows, "de": rows})
     assert ids.counts("de", 8).tolist() == [0, 0, 0, 5, 4, 3, 1, 1], "EOS once a row"

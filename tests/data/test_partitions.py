@@ -26,7 +26,7 @@ def parts(pairs: list[Texts], dev: int, test: int) -> dict[Part | None, list[Tex
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_no_sentence_is_shared_and_the_sizes_are_exact(seed):
+def test_parts_share_no_sentence_and_have_exact_sizes(seed):
     pairs = corpus(seed)
     dealt = parts(pairs, 20, 15)
     assert (len(dealt["dev"]), len(dealt["test"])) == (20, 15)
@@ -40,14 +40,14 @@ def test_no_sentence_is_shared_and_the_sizes_are_exact(seed):
     assert connected == dealt[None], "nothing else is left out"
 
 
-def test_the_split_depends_on_the_text_alone():
+def test_split_depends_only_on_the_text():
     pairs = list(dict.fromkeys(corpus(1)))
     shuffled = random.Random(2).sample(pairs, len(pairs))
     one, two = (parts(p, 20, 15) for p in (pairs, shuffled))
     assert {part: sorted(ps) for part, ps in one.items()} == {part: sorted(ps) for part, ps in two.items()}
 
 
-def test_a_corpus_that_grows_keeps_most_of_its_split():
+def test_growing_corpus_keeps_most_of_its_split():
     pairs = [(f"s {n}", f"t {n}") for n in range(2000)]
     small = parts(pairs[:1900], 100, 100)
     large = parts(pairs, 100, 100)
@@ -56,7 +56,7 @@ def test_a_corpus_that_grows_keeps_most_of_its_split():
         assert not set(small[part]) & set(large[other])
 
 
-def test_sentences_that_differ_in_case_and_punctuation_count_as_shared():
+def test_sentences_are_compared_without_case_and_punctuation():
     pairs = [(f"Tom left {n}.", f"Tom ging {n}.") for n in range(50)]
     pairs += [(f"tom LEFT {n}!", f"Da ging Tom, der {n}te") for n in range(50)]
     dealt = parts(pairs, 5, 5)
@@ -65,25 +65,25 @@ def test_sentences_that_differ_in_case_and_punctuation_count_as_shared():
     assert not numbers["train"] & (numbers["dev"] | numbers["test"])
 
 
-def test_punctuation_alone_is_told_apart():
+def test_sentences_of_only_punctuation_are_distinguished():
     pairs = [("?" * n, "!" * n) for n in range(1, 30)]
     assert len(parts(pairs, 3, 3)["train"]) == 23
 
 
-def test_a_corpus_where_one_sentence_prevails_is_still_split():
+def test_corpus_with_a_dominant_sentence_is_split():
     pairs = [(f"s {n}", "yes") for n in range(3000)] + [(f"q {n}", f"a {n}") for n in range(60)]
     dealt = parts(pairs, 20, 20)
     assert (len(dealt["dev"]), len(dealt["test"])) == (20, 20)
 
 
-def test_a_part_may_be_empty():
+def test_parts_may_be_empty():
     pairs = corpus(3)
     dealt = parts(pairs, 0, 10)
     assert (len(dealt["dev"]), len(dealt["test"])) == (0, 10)
 
 
 @pytest.mark.parametrize(("pairs", "sizes"), [(30, (20, 15)), (35, (20, 15)), (0, (1, 0))])
-def test_a_corpus_too_small_to_split_is_refused(pairs, sizes):
+def test_too_small_corpus_is_rejected(pairs, sizes):
     text = [(f"s {n}", f"t {n}") for n in range(pairs)]
     with pytest.raises(DataError) as error:
         split(SplitKeys.from_texts(text), *sizes)
@@ -91,7 +91,7 @@ def test_a_corpus_too_small_to_split_is_refused(pairs, sizes):
     assert f"must have {wanted}; got {pairs} pairs (lower data.dev_size" in str(error.value)
 
 
-def test_rows_that_lack_a_side_are_never_held_out_and_share_the_others():
+def test_rows_with_missing_text_are_never_held_out():
     pairs = [(f"s {n}", f"t {n}", "") for n in range(40)] + [(f"s {n % 40}", "", f"u {n}") for n in range(80)]
     pairs += [(f"s {n}", f"t {n}", f"u {n}") for n in range(100, 130)]
     found = split(SplitKeys.from_texts(pairs), 4, 3)
@@ -99,7 +99,7 @@ def test_rows_that_lack_a_side_are_never_held_out_and_share_the_others():
     assert (found == 0).sum() == 0, "an empty text is no sentence in common"
 
 
-def test_documents_are_dealt_out_whole_whatever_their_order():
+def test_documents_are_split_whole_in_any_order():
     lengths = [3, 1, 5, 2, 4, 2, 6, 1, 3, 3, 2, 5]
     numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
     rows = [(f"s {n} {place}", f"t {n}") for place, n in enumerate(numbers.tolist())]

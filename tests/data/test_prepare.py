@@ -25,7 +25,7 @@ from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, te
     ids=str,
 )
 @pytest.mark.parametrize("chunk", [7, 10_000])
-def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
+def test_ids_decode_to_the_text(tmp_path, monkeypatch, text, chunk):
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, text, train=[write(tmp_path, "train", PAIRS)], dev_size=10, test_size=12)
     prepared = prepare(run, tmp_path / "prepared")
@@ -46,7 +46,7 @@ def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
 
 
 @pytest.mark.parametrize("chunk", [7, 10_000])
-def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
+def test_unknown_words_are_stored(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, {"type": "words", "vocabulary": 9}, train=[write(tmp_path, "train", PAIRS)], dev_size=0)
     prepared = prepare(run, tmp_path / "prepared")
@@ -65,7 +65,7 @@ def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
     assert side.unknown_words("de", numbers[5:2:-1]) == side.unknown_words("de", numbers)[5:2:-1]
 
 
-def test_what_was_prepared_before_leaves_no_trace(tmp_path):
+def test_earlier_prepared_data_are_replaced(tmp_path):
     """Other text and other symbols in the same folder, by the same process."""
     spec = write(tmp_path, "train", PAIRS)
     runs = [config(tmp_path, {"type": "words", "vocabulary": size}, train=[spec], dev_size=10, test_size=12)
@@ -75,14 +75,14 @@ def test_what_was_prepared_before_leaves_no_trace(tmp_path):
     assert [contents(prepare(run, tmp_path / "same").folder) for run in runs] == alone
 
 
-def test_preparing_twice_gives_the_same_folder(tmp_path, given):
+def test_preparation_is_deterministic(tmp_path, given):
     first = contents(prepare(given, tmp_path / "one").folder)
     assert contents(prepare(given, tmp_path / "one").folder) == first
     assert contents(prepare(given, tmp_path / "two").folder) == first
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_any_number_of_processes_makes_the_same_folder(tmp_path, monkeypatch, aligned):
+def test_folder_is_equal_for_any_number_of_processes(tmp_path, monkeypatch, aligned):
     """Duplicates within a chunk and over chunks, rejected pairs, a split, a chunk of which nothing is kept."""
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", 9)
     pairs = [*PAIRS[:40], *PAIRS[30:35], *[("", "leer")] * 20, *PAIRS, ("a\tb", "c"), ("bell \x07", "x")]
@@ -101,7 +101,7 @@ def test_any_number_of_processes_makes_the_same_folder(tmp_path, monkeypatch, al
     assert ("train.links" in contents(one.folder)) is aligned
 
 
-def test_given_dev_and_test_are_kept_as_they_are(tmp_path):
+def test_dev_and_test_files_are_used_unchanged(tmp_path):
     odd = [("  spaced  the one.", "U+2028 \u2028 inside"), ("x" * 5, "y " * 300), ("same two", "same two")]
     run = config(
         tmp_path,
@@ -118,7 +118,7 @@ def test_given_dev_and_test_are_kept_as_they_are(tmp_path):
     ]
 
 
-def test_a_part_is_given_split_off_or_there_is_none(tmp_path):
+def test_held_out_part_is_from_files_or_split_off_or_missing(tmp_path):
     train, dev = write(tmp_path, "train", PAIRS), write(tmp_path, "dev", [("new", "neu")])
     prepared = prepare(config(tmp_path, train=[train], dev=dev, test_size=9), tmp_path / "prepared")
     assert [(pair.source, pair.target) for pair in prepared.dev] == [("new", "neu")]
@@ -127,7 +127,7 @@ def test_a_part_is_given_split_off_or_there_is_none(tmp_path):
     assert (prepared.dev, prepared.test, len(prepared.train)) == ([], [], 100)
 
 
-def test_each_side_has_its_size(tmp_path):
+def test_languages_have_separate_vocabulary_sizes(tmp_path):
     train = write(tmp_path, "train", PAIRS)
     for sizes, found in (({"vocabulary": 16}, (16, 16)), ({"vocabulary": 16, "target_vocabulary": 12}, (16, 12))):
         run = config(tmp_path, {"type": "words", **sizes}, train=[train], dev_size=5, test_size=5)
@@ -135,7 +135,7 @@ def test_each_side_has_its_size(tmp_path):
         assert (len(prepared.source), len(prepared.target)) == found
 
 
-def test_a_corpus_of_three_languages_keeps_the_rows_that_lack_one(tmp_path):
+def test_rows_of_two_of_three_languages_are_kept(tmp_path):
     """Bilingual text, rows with all three, text of one language alone; a split has all languages."""
     spanish = [f"El {number} y el otro {n}." for n, number in enumerate(NUMBERS * 10)]
     write(tmp_path, "two", PAIRS[:40])
@@ -159,7 +159,7 @@ def test_a_corpus_of_three_languages_keeps_the_rows_that_lack_one(tmp_path):
     assert sorted(found) == sorted({*PAIRS} - {(row.source, row.target) for row in one.dev})
 
 
-def test_pairs_in_other_languages_are_left_out(tmp_path):
+def test_pairs_in_other_languages_are_rejected(tmp_path):
     french = ("The one and the ten.", "La maison est grande et le jardin est petit.")
     turned = ("Die kleine Katze sieht den Hund.", "The small cat sees the dog.")
     train = [write(tmp_path, "train", [*PAIRS, french, turned])]
@@ -172,7 +172,7 @@ def test_pairs_in_other_languages_are_left_out(tmp_path):
     assert len(prepared.train) == 100
 
 
-def test_a_corpus_of_one_language(tmp_path):
+def test_corpus_in_one_language(tmp_path):
     (tmp_path / "mono.de").write_text("".join(f"{german}\n" for _, german in PAIRS), encoding="utf-8")
     run = config(tmp_path, source=None, train=["mono.de"], dev_size=5, test_size=5)
     prepared = prepare(run, tmp_path / "prepared")
@@ -186,7 +186,7 @@ DOCUMENTS = [[(f"The {a} in {n}.", f"Die {b} in {n}.") for a, b in zip(NUMBERS, 
 
 
 @pytest.mark.parametrize("chunk", [3, 1000])
-def test_documents_stay_whole_and_every_row_knows_its_own(tmp_path, monkeypatch, chunk):
+def test_documents_stay_whole_and_rows_have_their_numbers(tmp_path, monkeypatch, chunk):
     """A repeated sentence stays in another document, a repeated document goes, a rejected row leaves a gap."""
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     long = ("w " * 200, "v")
@@ -214,7 +214,7 @@ def test_documents_stay_whole_and_every_row_knows_its_own(tmp_path, monkeypatch,
     assert (prepare(run, tmp_path / "1").folder / "test.en").read_text().split("\n")[3] == ""
 
 
-def test_links_of_documents_have_a_line_a_row(tmp_path):
+def test_links_of_documents_have_one_line_per_row(tmp_path):
     rows = [row for document in DOCUMENTS for row in [*document, ("", "")]]
     train = write(tmp_path, "train", rows)
     (tmp_path / "train.align").write_text("".join("0-0 1-1\n" if source else "\n" for source, _ in rows))
@@ -225,7 +225,7 @@ def test_links_of_documents_have_a_line_a_row(tmp_path):
         assert [sorted(one.sure) for one in links] == [[(0, 0), (1, 1)]] * len(held)
 
 
-def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path):
+def test_vocabulary_depends_only_on_the_cleaned_training_text(tmp_path):
     rejected = [("rejected " * 200, "abgelehnt")]
     run = config(
         tmp_path,
@@ -242,7 +242,7 @@ def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path):
     assert "abgelehnt" not in str(prepared.facts), "the facts travel with a model, the text does not"
 
 
-def test_the_share_of_unknown_words_is_told(tmp_path):
+def test_rate_of_unknown_words_is_reported(tmp_path):
     train = write(tmp_path, "train", [("a a a a a", "x"), ("a a a b", "x x")])
     run = config(tmp_path, {"type": "words", "vocabulary": 10, "min_count": 2}, train=[train], dev_size=0, test_size=0)
     prepared = prepare(run, tmp_path / "prepared")
@@ -253,7 +253,7 @@ def test_the_share_of_unknown_words_is_told(tmp_path):
     assert prepare(run, tmp_path / "with-dev").unknown == {"en": 0.5, "de": 0.5}
 
 
-def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path, monkeypatch):
+def test_listed_corpus_has_split_licence_and_alignments(tmp_path, monkeypatch):
     corpus = catalog.CORPORA["bible-grc-en"]
     folder = tmp_path / "cache"
     folder.mkdir()
@@ -273,7 +273,7 @@ def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path, monkeypat
     assert [prepared.train.links.row(n).tolist() for n in (6, 7)] == [[[2, 0]], [[3, 1]]]
 
 
-def test_ids_are_read_from_disk_not_held(tmp_path, given):
+def test_ids_are_memory_mapped(tmp_path, given):
     prepared = prepare(given, tmp_path / "prepared")
     assert isinstance(prepared.train._streams["en"].flat, np.memmap)
     assert prepared.facts["dtypes"] == {"en": "<u2", "de": "<u2"}

@@ -26,7 +26,7 @@ def corpus(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [7, 10_000])
-def test_copied(tmp_path, corpus, monkeypatch, chunk):
+def test_missing_sources_are_copied_from_the_target(tmp_path, corpus, monkeypatch, chunk):
     """Every line is there once, as its own source; dev and test are of pairs alone, and no copy counts as identical."""
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", chunk)
     run = config(tmp_path, JOINT, train=corpus, target_only="copied", dev_size=10, test_size=5, weights=[1, 0.5, 2])
@@ -47,7 +47,7 @@ def test_copied(tmp_path, corpus, monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("text", [{"type": "words", "vocabulary": 200}, {"type": "bpe", "vocabulary": 400}], ids=str)
-def test_null(tmp_path, corpus, text):
+def test_missing_sources_are_empty_sentences(tmp_path, corpus, text):
     """Their source is nothing but its end, and their rows are in the batches with all others."""
     run = config(tmp_path, text, train=corpus, target_only="null", dev_size=10, test_size=5)
     prepared = prepare(run, tmp_path / "prepared")
@@ -62,7 +62,7 @@ def test_null(tmp_path, corpus, text):
     assert found == {True: len(ALONE), False: 85}
 
 
-def test_the_aligner_and_the_default_split_are_of_pairs(tmp_path, corpus):
+def test_aligner_and_default_split_use_only_complete_pairs(tmp_path, corpus):
     """Text of the target makes neither larger, nor other."""
     with_text = config(tmp_path, train=corpus, target_only="null", aligner=True)
     pairs = config(tmp_path, train=[corpus[0], corpus[2]], aligner=True)
@@ -85,7 +85,7 @@ def test_the_aligner_and_the_default_split_are_of_pairs(tmp_path, corpus):
         ({"target_only": "empty"}, "data.target_only: must be"),
     ],
 )
-def test_what_does_not_go_together(tmp_path, data, message):
+def test_incompatible_options_are_rejected(tmp_path, data, message):
     given = {"train": ["a.en|a.de", "|mono.de"], "target_only": "null", **data}
     with pytest.raises(ConfigError) as error:
         config(tmp_path, **{name: value for name, value in given.items() if value is not None})
@@ -99,7 +99,7 @@ def test_what_does_not_go_together(tmp_path, data, message):
         ("objective.symmetry=1.0", "cannot be combined with objective.symmetry, which swaps source and target"),
     ],
 )
-def test_checked_with_the_rest(tmp_path, setting, fault):
+def test_target_only_is_checked_with_other_settings(tmp_path, setting, fault):
     data = {"source": "en", "target": "de", "train": ["a.tsv", "|mono.de"], "target_only": "null"}
     found = check(resolve({"preset": "small", "data": data}, [setting, "text.joint=false"], tmp_path))
     assert [one for one in found if one.startswith("data.target_only: ") and fault in one]

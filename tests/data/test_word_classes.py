@@ -8,7 +8,7 @@ from rnnsearch.data.word_classes import exchange_classes, frequency_classes
 from rnnsearch.text.vocabulary import EOS
 
 
-def test_classes_have_equal_shares_of_the_square_roots():
+def test_frequency_classes_balance_square_roots_of_counts():
     counts = np.array([0, 3, 99, 8, 8, 0, 24])
     # square roots of counts + 1: 10 of symbol 2, 5 of 6, 3 and 3 of 3 and 4, 2 of 1, 1 and 1 of 0 and 5: 25 together
     assert frequency_classes(counts, 5).tolist() == [4, 4, 2, 3, 4, 4, 3]
@@ -33,7 +33,7 @@ def planted(size):
     return [[int(draw.choice(kinds[place % 3])) for place in range(6)] for _ in range(size)], kinds
 
 
-def test_words_that_follow_the_same_words_are_of_one_class():
+def test_words_that_follow_the_same_words_share_a_class():
     rows, kinds = planted(300)
     classes = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert all(len({int(classes[word]) for word in kind}) == 1 for kind in kinds)
@@ -42,7 +42,7 @@ def test_words_that_follow_the_same_words_are_of_one_class():
     assert np.array_equal(classes, again)
 
 
-def test_no_exchange_of_one_word_would_make_the_text_likelier():
+def test_no_single_exchange_increases_the_likelihood():
     draw = np.random.default_rng(2)
     rows = [draw.integers(4, 12, 5).tolist() for _ in range(12)]
     counts = np.bincount(np.concatenate(rows), minlength=12)
@@ -57,7 +57,7 @@ def test_no_exchange_of_one_word_would_make_the_text_likelier():
             assert likelihood(rows, moved) <= reached + 1e-9
 
 
-def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch):
+def test_words_too_rare_for_the_table_keep_their_frequency_class(monkeypatch):
     rows, _ = planted(50)
     monkeypatch.setattr(word_classes, "MAX_TABLE_CELLS", 4 * 6)
     counts = ParallelIds.from_rows({"de": rows}).counts("de", 19)
@@ -67,7 +67,7 @@ def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch
     assert np.array_equal(classes[rare], before[rare])
 
 
-def test_a_text_may_be_too_long_to_be_counted_whole(monkeypatch):
+def test_only_the_first_bigrams_of_a_long_text_count(monkeypatch):
     rows, _ = planted(50)
     monkeypatch.setattr(word_classes, "MAX_BIGRAMS", 60)
     some = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)

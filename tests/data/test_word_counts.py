@@ -7,7 +7,7 @@ from rnnsearch.errors import DataError
 from rnnsearch.text.words import count_words
 
 
-def test_words_are_counted_without_punctuation_and_spaces():
+def test_counts_exclude_punctuation_and_spaces():
     counts = count_words(["Der Hund, der Hund!", "l'homme 3 €", ""])
     assert counts == {"Der": 1, "Hund": 2, "der": 1, "l'": 1, "homme": 1, "3": 1}
 
@@ -21,7 +21,7 @@ def test_written_counts_are_read_back(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["word", "word\tmany", "word\t-1"])
-def test_other_files_are_refused(tmp_path, line):
+def test_malformed_counts_are_rejected(tmp_path, line):
     path = tmp_path / "words.tsv"
     path.write_text(f"a\t1\n{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"words\.tsv:2: must be a word, a tab and a count; got"):

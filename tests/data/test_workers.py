@@ -10,7 +10,7 @@ from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import RnnsearchError
 
 
-def test_results_come_in_order_from_any_number_of_processes():
+def test_results_are_in_order_for_any_number_of_processes():
     expected = [math.factorial(n) for n in range(40)]
     for processes in (1, 3):
         with Pool(processes) as workers:
@@ -30,7 +30,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_is_common_is_sent_to_a_process_once(processes):
+def test_common_arguments_are_sent_once_per_process(processes):
     with Pool(processes) as workers:
         for name in ("one", "two"):
             Counted.sent = 0
@@ -40,7 +40,7 @@ def test_what_is_common_is_sent_to_a_process_once(processes):
             assert Counted.sent <= processes
 
 
-def test_the_work_is_done_elsewhere_but_for_a_single_task():
+def test_only_a_single_task_runs_in_this_process():
     with Pool(2) as workers:
         assert list(workers.map(os.getpid, [()])) == [os.getpid()]
         found = set(workers.map(os.getpid, [()] * 20))
@@ -51,7 +51,7 @@ def test_the_work_is_done_elsewhere_but_for_a_single_task():
             os.kill(process, 0)
 
 
-def test_tasks_are_made_a_few_ahead_alone():
+def test_tasks_are_consumed_only_a_few_ahead():
     made: list[int] = []
 
     def tasks() -> Iterator[tuple[int]]:
@@ -66,12 +66,12 @@ def test_tasks_are_made_a_few_ahead_alone():
         results.close()
 
 
-def test_what_the_work_raises_is_raised_here():
+def test_exceptions_of_tasks_are_raised():
     with Pool(2) as workers, pytest.raises(ValueError, match="negative"):
         list(workers.map(math.factorial, [(1,), (-1,), (2,)]))
 
 
-def test_a_process_that_ends_before_its_time_is_told():
+def test_process_that_ends_unexpectedly_is_reported():
     with (
         Pool(2) as workers,
         pytest.raises(RnnsearchError, match="a process that works on the corpus has ended unexpectedly"),
@@ -79,5 +79,5 @@ def test_a_process_that_ends_before_its_time_is_told():
         list(workers.map(os._exit, [(1,), (1,)]))
 
 
-def test_there_are_cores():
+def test_there_is_at_least_one_core():
     assert 1 <= cores() <= (os.cpu_count() or 1)

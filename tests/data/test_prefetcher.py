@@ -16,14 +16,14 @@ def counted(made: list[int], upto: int) -> Iterator[int]:
         yield number
 
 
-def test_items_come_in_order_and_end():
+def test_items_arrive_in_order_and_end():
     ahead = Prefetcher(counted([], 20), depth=3)
     assert list(ahead) == list(range(20))
     assert list(ahead) == [], "and stay at their end"
     ahead.close()
 
 
-def test_no_more_than_depth_are_made_ahead_and_none_after_closing():
+def test_prefetcher_computes_at_most_depth_items_and_none_after_close():
     made: list[int] = []
     threads = threading.active_count()
     ahead = Prefetcher(counted(made, 1000), depth=3)
@@ -37,7 +37,7 @@ def test_no_more_than_depth_are_made_ahead_and_none_after_closing():
     assert threading.active_count() == threads
 
 
-def test_an_error_comes_after_what_was_made_before_it():
+def test_exception_is_raised_after_earlier_items():
     def items() -> Iterator[int]:
         yield 1
         raise DataError("a broken file")
@@ -50,7 +50,7 @@ def test_an_error_comes_after_what_was_made_before_it():
     ahead.close()
 
 
-def test_waiting_is_counted_where_items_are_slow_alone():
+def test_waited_counts_only_slow_items():
     gate = threading.Event()
 
     def items() -> Iterator[int]:

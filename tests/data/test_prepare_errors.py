@@ -28,7 +28,7 @@ from tests.data.toys import PAIRS, beside, config, contents, write
         ({"dev": "bad.en|bad.de"}, r"bad\.en:2: every dev pair must be usable; got invalid UTF-8"),
     ],
 )  # fmt: skip
-def test_text_that_cannot_be_prepared_is_refused(tmp_path, data, message):
+def test_invalid_corpora_are_rejected(tmp_path, data, message):
     for name, pairs in {"train": PAIRS, "blank": [("", "x"), ("y", "")], "none": []}.items():
         write(tmp_path, name, pairs)
     (tmp_path / "bad.en").write_bytes(b"fine\nbad \xff\n")
@@ -39,7 +39,7 @@ def test_text_that_cannot_be_prepared_is_refused(tmp_path, data, message):
     assert beside(tmp_path / "prepared") == []
 
 
-def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypatch):
+def test_error_of_a_process_is_raised_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", 9)
     spec = write(tmp_path, "train", PAIRS)
     (tmp_path / "train.align").write_text("0-0\n" * 98 + "0-99\n0-0\n")
@@ -50,13 +50,13 @@ def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypa
     assert beside(tmp_path / "prepared") == []
 
 
-def test_languages_that_cannot_be_told_are_named(tmp_path):
+def test_unidentifiable_languages_are_named(tmp_path):
     run = config(tmp_path, target="tlh", train=["no.en|no.tlh"], cleaning={"language_id": True})
     with pytest.raises(ConfigError, match=r'must be for languages that can be identified; got "tlh"$'):
         prepare(run, tmp_path / "prepared")
 
 
-def test_the_languages_must_be_the_corpus_own(tmp_path):
+def test_languages_must_match_the_listed_corpus(tmp_path):
     run = config(tmp_path, source="de", target="en", corpus="tatoeba-en-de")
     with pytest.raises(ConfigError) as error:
         prepare(run, tmp_path / "prepared")
@@ -66,19 +66,19 @@ def test_the_languages_must_be_the_corpus_own(tmp_path):
     )
 
 
-def test_a_list_of_no_files_is_no_corpus(tmp_path):
+def test_empty_list_of_files_is_rejected(tmp_path):
     with pytest.raises(ConfigError, match=r"^data\.train: must name at least one file; got none$"):
         prepare(config(tmp_path, train=[]), tmp_path / "prepared")
 
 
-def test_joint_words_are_refused(tmp_path):
+def test_joint_words_are_rejected(tmp_path):
     run = config(tmp_path, {"type": "words", "joint": True}, train=["train.tsv"])
     with pytest.raises(ConfigError, match=r"text.joint: has no effect"):
         prepare(run, tmp_path / "prepared")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_a_failure_leaves_what_was_there(tmp_path, given, monkeypatch, failure):
+def test_failure_keeps_earlier_prepared_data(tmp_path, given, monkeypatch, failure):
     folder = prepare(given, tmp_path / "prepared").folder
     before = contents(folder)
 
@@ -96,7 +96,7 @@ def test_a_failure_leaves_what_was_there(tmp_path, given, monkeypatch, failure):
     assert beside(folder) == []
 
 
-def test_a_folder_of_something_else_is_never_replaced(tmp_path, given):
+def test_other_folders_are_never_replaced(tmp_path, given):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("work")
     with pytest.raises(DataError, match="must be a new folder or one of prepared data; got one with other files"):
@@ -104,7 +104,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path, given):
     assert contents(tmp_path / "mine") == {"thesis.txt": b"work"}
 
 
-def test_opening_refuses_missing_foreign_and_truncated_folders(tmp_path, given):
+def test_open_rejects_missing_foreign_and_truncated_folders(tmp_path, given):
     with pytest.raises(DataError, match="nowhere: no such folder of prepared data"):
         Prepared.open(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"must be a folder of prepared data; got one without prepared\.json"):
@@ -129,7 +129,7 @@ def test_opening_refuses_missing_foreign_and_truncated_folders(tmp_path, given):
         Prepared.open(folder)
 
 
-def test_opening_with_other_settings_or_changed_files_is_refused(tmp_path, given):
+def test_open_rejects_other_settings_and_changed_files(tmp_path, given):
     folder = prepare(given, tmp_path / "prepared").folder
     assert Prepared.open(folder, given).facts["pairs"] == 80
     tables = given.model_dump(exclude_none=True)
