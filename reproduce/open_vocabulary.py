@@ -37,10 +37,10 @@ from common import (
 )
 
 from rnnsearch.config import RunConfig
-from rnnsearch.data.prepared import COUNTS, Prepared, read_counts
+from rnnsearch.data.prepared import WORD_COUNTS_FILE, Prepared, read_word_counts
 from rnnsearch.metrics.scores import accuracy_by_frequency
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import best_evaluation, training_facts
+from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.text.alignments import words
 from rnnsearch.translator.loading import load
 from rnnsearch.utils.files import write_json, write_text
@@ -122,7 +122,7 @@ def run_row(args: argparse.Namespace, name: str) -> Result:
     folder = args.output / model.replace(" ", "-")
     prepared = prepare_text(config, args.output)
     train_or_resume(config, prepared, folder, model)
-    facts = training_facts(folder)
+    facts = load_training_facts(folder)
     best = best_evaluation(facts)
     dictionary = learn_dictionary(prepared, args.output / "dictionary.tsv") if unknown == "dictionary" else None
     sources, _ = sources_and_references(prepared.test)
@@ -177,7 +177,9 @@ def main() -> None:
         prepared = prepare_text(model_config(args, ROWS[name][0]), args.output)
         _, references = sources_and_references(prepared.test)
         scores = as_markdown(table(results, references, prepared.direction.target))
-        rare_words = as_markdown(rare_word_table(results, references, read_counts(prepared.folder / COUNTS)))
+        rare_words = as_markdown(
+            rare_word_table(results, references, read_word_counts(prepared.folder / WORD_COUNTS_FILE))
+        )
         write_text(args.output / "table.md", scores)
         write_text(args.output / "rare-words.md", rare_words)
         text = f"{scores}\n{rare_words}"

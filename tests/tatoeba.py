@@ -32,6 +32,6 @@ def make_index(folder: Path, rows: Sequence[str], held_out: int, monkeypatch: py
     folder.mkdir()
     (folder / archive_entry.filename).write_bytes(content.getvalue())
     for name in ("tatoeba-en-de", "tatoeba-de-en"):
-        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=archive_entry, held_out=held_out))
+        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=archive_entry, held_out_pairs=held_out))
     monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(folder),)))
     return folder

@@ -1,5 +1,5 @@
-"""A corpus prepared in pieces: whatever does them, however many rows they have, killed wherever, the folder is that of
-plain preparation to the byte, and nothing that was finished is done again."""
+"""Preparation in shards: for any engine, shard size and kill, the folder is byte for byte that of ordinary
+preparation, and no finished shard is repeated."""
 
 import pickle
 import random

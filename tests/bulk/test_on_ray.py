@@ -1,4 +1,4 @@
-"""`--engine ray` with a Ray that runs: actors and the whole program killed, and the output is that of one process."""
+"""`--engine ray` with a real Ray: with actors and the program killed, the output is that of one process."""
 
 import json
 import os

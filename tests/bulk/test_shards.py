@@ -1,5 +1,5 @@
-"""Lines in ranges: whatever maps them, in whatever order, killed wherever, the files are those of one pass, and nothing
-that was finished is done again."""
+"""Processing of lines in shards: for any engine, order and kill, outputs are those of one process, and no finished
+shard is repeated."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A run whose parts are files."""
+"""Fixture: a run file whose dev and test sets are files."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from tests.data.toys import PAIRS, config, write
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> RunConfig:
-    """A run whose train, dev and test are given."""
+def file_config(tmp_path: Path) -> RunConfig:
+    """A run file whose train, dev and test are files."""
     train = write(tmp_path, "train", PAIRS[:80])
     dev = write(tmp_path, "dev", PAIRS[80:90])
     test = write(tmp_path, "test", PAIRS[90:])

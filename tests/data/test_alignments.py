@@ -1,4 +1,4 @@
-"""Word alignments on their way to batches: read and checked, kept in step with cleaning and splits, over symbols."""
+"""Word alignments from files to batches: reading, checks, cleaning, splitting and links between tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,13 @@ def test_links_are_split_with_their_rows(tmp_path):
 def test_dev_alignments_of_dropped_rows_are_dropped(tmp_path):
     write(tmp_path, "train", PAIRS[:4])
     write(tmp_path, "dev", [("", "x", ""), PAIRS[4], ("y", " ", ""), PAIRS[5]])
-    given = run(tmp_path, dev="dev.en|dev.de", dev_alignments="dev.align")
-    prepared = prepare(given, tmp_path / "data")
+    run_config = run(tmp_path, dev="dev.en|dev.de", dev_alignments="dev.align")
+    prepared = prepare(run_config, tmp_path / "data")
     assert [format_pharaoh(links) for links in prepared.links("dev") or []] == ["0-2 1-1 2-0"] * 2
     assert prepared.train.links is None and prepared.links("test") is None and not prepared.facts["aligned"]
     (tmp_path / "dev.align").write_text("0-0\n")
     with pytest.raises(DataError, match=r"dev\.align has changed since it was prepared"):
-        Prepared.open(prepared.folder, given)
+        Prepared.open(prepared.folder, run_config)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Laws of batches: every pair once an epoch, the same epoch from the same seed, the budget kept."""
+"""Properties of batches: every pair once per epoch, reproducible epochs, the budget."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Listed corpora from made-up archives on a made-up index: what is read, split, written and kept."""
+"""Listed corpora, built from small archives on a local index."""
 
 import json
 import zipfile
@@ -217,7 +217,7 @@ def test_unexpected_bible_archive_is_rejected(tmp_path, member):
 def test_aligned_corpus_has_links_for_each_line(tmp_path, monkeypatch):
     made = wheel(tmp_path / "w.whl", RECORDS)
     verses = list(read_verses(made, GREEK))
-    corpus = replace(CORPORA["bible-grc-en"], held_out=0, bible=GREEK)
+    corpus = replace(CORPORA["bible-grc-en"], held_out_pairs=0, bible_files=GREEK)
     monkeypatch.setitem(CORPORA, "bible-grc-en", corpus)
     monkeypatch.setattr(catalog, "fetch", lambda *_, **__: made)
     folder = get("bible-grc-en", tmp_path / "cache")

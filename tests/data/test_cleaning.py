@@ -1,4 +1,4 @@
-"""Every reason to leave a pair out, and what is counted and shown of it."""
+"""Reasons to reject a row, duplicates, and the tally with its examples and warnings."""
 
 from pathlib import Path
 

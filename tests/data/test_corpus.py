@@ -1,4 +1,4 @@
-"""Reading lines and pairs: what ends a line, which files are refused and with which words."""
+"""Reading of lines and rows: line ends, compressed files, and errors with their messages."""
 
 import gzip
 from pathlib import Path

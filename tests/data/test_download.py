@@ -1,4 +1,4 @@
-"""Fetching by name and hash from made-up indexes: folders and a small local server."""
+"""Downloads by name and hash from local indexes: folders and a small server."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Files to translate: taken apart, put together, refused."""
+"""Documents to translate: parsing, filling in translations, and errors."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The aligner that prepared data hold, and where they hold none."""
+"""The aligner in prepared data: when it is learned, from which rows, and its links."""
 
 from dataclasses import replace
 
@@ -79,14 +79,14 @@ def test_dev_links_determine_the_threshold(tmp_path, monkeypatch):
         return replace(aligner, threshold=0.07)
 
     monkeypatch.setattr(Aligner, "tuned", tuned)
-    given = rows()
-    write(tmp_path, "train", [row[:2] for row in given[10:]])
-    write(tmp_path, "dev", given[:10])
+    all_rows = rows()
+    write(tmp_path, "train", [row[:2] for row in all_rows[10:]])
+    write(tmp_path, "dev", all_rows[:10])
     files = {"train": ["train.en|train.de"], "dev": "dev.en|dev.de", "test_size": 0}
     chosen = prepare(config(tmp_path, **files, dev_alignments="dev.align"), tmp_path / "chosen").aligner
     assert chosen is not None and chosen.threshold == 0.07
     links = frozenset({(0, 2), (1, 1), (2, 0)})
-    assert asked == [([Pair.from_words(*row[:2]) for row in given[:10]], [Links(links, links)] * 10)]
+    assert asked == [([Pair.from_words(*row[:2]) for row in all_rows[:10]], [Links(links, links)] * 10)]
     usual = prepare(config(tmp_path, **files), tmp_path / "usual").aligner
     assert usual is not None and usual.threshold == THRESHOLD
 
@@ -108,6 +108,6 @@ def test_aligner_is_learned_from_evenly_spaced_rows(tmp_path, monkeypatch, chunk
 def test_aligner_is_equal_for_any_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setattr("rnnsearch.align.aligner.MIN_PARALLEL_CHARACTERS", 0)
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
-    given = config(tmp_path, train=[spec], dev_size=2, test_size=2)
-    one, two = (contents(prepare(given, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))
+    run_config = config(tmp_path, train=[spec], dev_size=2, test_size=2)
+    one, two = (contents(prepare(run_config, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))
     assert one == two and len(one) >= 3

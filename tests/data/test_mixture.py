@@ -1,4 +1,4 @@
-"""`data.weights`: how often an epoch has the pairs of each file of the corpus."""
+"""`data.weights`: how often an epoch contains the pairs of each corpus file."""
 
 from collections import Counter
 

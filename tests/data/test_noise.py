@@ -1,4 +1,4 @@
-"""Noise words: by their counts, the same again for the same batch, and with the batch wherever it goes."""
+"""Noise words: their distribution, and that the same batch has the same ones."""
 
 import numpy as np
 import pytest

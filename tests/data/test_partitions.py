@@ -1,4 +1,4 @@
-"""Laws of the split: no shared sentence, exact sizes, the same for the same text, stable under growth."""
+"""Properties of the split: no shared sentence, exact sizes, deterministic, stable if the corpus grows."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Items made ahead by a thread come in order, with their exceptions, and no more are made than are wanted."""
+"""The prefetcher: order of items, exceptions, and the number of items computed ahead."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A corpus prepared and opened again: ids that give the text back, what is told of it."""
+"""Preparation of corpora: ids, vocabularies, held-out parts and facts."""
 
 import numpy as np
 import pytest
@@ -75,10 +75,10 @@ def test_earlier_prepared_data_are_replaced(tmp_path):
     assert [contents(prepare(run, tmp_path / "same").folder) for run in runs] == alone
 
 
-def test_preparation_is_deterministic(tmp_path, given):
-    first = contents(prepare(given, tmp_path / "one").folder)
-    assert contents(prepare(given, tmp_path / "one").folder) == first
-    assert contents(prepare(given, tmp_path / "two").folder) == first
+def test_preparation_is_deterministic(tmp_path, file_config):
+    first = contents(prepare(file_config, tmp_path / "one").folder)
+    assert contents(prepare(file_config, tmp_path / "one").folder) == first
+    assert contents(prepare(file_config, tmp_path / "two").folder) == first
 
 
 @pytest.mark.parametrize("aligned", [False, True])
@@ -192,9 +192,9 @@ def test_documents_stay_whole_and_rows_have_their_numbers(tmp_path, monkeypatch,
     long = ("w " * 200, "v")
     documents = [*DOCUMENTS, DOCUMENTS[7], [DOCUMENTS[0][0], long, ("new", "neu")]]
     rows = [row for document in documents for row in [*document, ("", "")]]
-    given = [row for document in DOCUMENTS[2:4] for row in [*document, ("", "")]]
+    test_rows = [row for document in DOCUMENTS[2:4] for row in [*document, ("", "")]]
     run = config(tmp_path, train=[write(tmp_path, "train", rows)], documents=True, dev_size=9,
-                 test=write(tmp_path, "test", given))  # fmt: skip
+                 test=write(tmp_path, "test", test_rows))  # fmt: skip
     one, two = (prepare(run, tmp_path / str(n), processes=n) for n in (1, 2))
     assert contents(one.folder) == contents(two.folder)
     assert (one.report["read"], one.report["rejected"]["duplicate"]["count"]) == (96, 3)
@@ -273,7 +273,7 @@ def test_listed_corpus_has_split_licence_and_alignments(tmp_path, monkeypatch):
     assert [prepared.train.links.row(n).tolist() for n in (6, 7)] == [[[2, 0]], [[3, 1]]]
 
 
-def test_ids_are_memory_mapped(tmp_path, given):
-    prepared = prepare(given, tmp_path / "prepared")
+def test_ids_are_memory_mapped(tmp_path, file_config):
+    prepared = prepare(file_config, tmp_path / "prepared")
     assert isinstance(prepared.train._streams["en"].flat, np.memmap)
     assert prepared.facts["dtypes"] == {"en": "<u2", "de": "<u2"}

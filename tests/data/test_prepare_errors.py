@@ -1,4 +1,4 @@
-"""What cannot be prepared is refused and leaves what was there; what cannot be opened is named."""
+"""Errors of preparing and of opening prepared data; earlier data survive a failure."""
 
 import json
 from collections.abc import Iterator
@@ -78,8 +78,8 @@ def test_joint_words_are_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_failure_keeps_earlier_prepared_data(tmp_path, given, monkeypatch, failure):
-    folder = prepare(given, tmp_path / "prepared").folder
+def test_failure_keeps_earlier_prepared_data(tmp_path, file_config, monkeypatch, failure):
+    folder = prepare(file_config, tmp_path / "prepared").folder
     before = contents(folder)
 
     spans = CleanedText.chunks
@@ -91,25 +91,25 @@ def test_failure_keeps_earlier_prepared_data(tmp_path, given, monkeypatch, failu
     monkeypatch.setattr(CleanedText, "chunks", fail)
     full = "prepared: cannot be written: No space left on device"
     with pytest.raises((KeyboardInterrupt, RnnsearchError), match=full if isinstance(failure, OSError) else None):
-        prepare(given, folder)
+        prepare(file_config, folder)
     assert contents(folder) == before
     assert beside(folder) == []
 
 
-def test_other_folders_are_never_replaced(tmp_path, given):
+def test_other_folders_are_never_replaced(tmp_path, file_config):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("work")
     with pytest.raises(DataError, match="must be a new folder or one of prepared data; got one with other files"):
-        prepare(given, tmp_path / "mine")
+        prepare(file_config, tmp_path / "mine")
     assert contents(tmp_path / "mine") == {"thesis.txt": b"work"}
 
 
-def test_open_rejects_missing_foreign_and_truncated_folders(tmp_path, given):
+def test_open_rejects_missing_foreign_and_truncated_folders(tmp_path, file_config):
     with pytest.raises(DataError, match="nowhere: no such folder of prepared data"):
         Prepared.open(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"must be a folder of prepared data; got one without prepared\.json"):
         Prepared.open(tmp_path)
-    folder = prepare(given, tmp_path / "prepared").folder
+    folder = prepare(file_config, tmp_path / "prepared").folder
     facts = folder / "prepared.json"
     whole, ids = facts.read_text(encoding="utf-8"), folder / "train.en.ids"
     for broken in (whole[:50], "[1]", "{}", '{"format": 1}'):
@@ -129,10 +129,10 @@ def test_open_rejects_missing_foreign_and_truncated_folders(tmp_path, given):
         Prepared.open(folder)
 
 
-def test_open_rejects_other_settings_and_changed_files(tmp_path, given):
-    folder = prepare(given, tmp_path / "prepared").folder
-    assert Prepared.open(folder, given).facts["pairs"] == 80
-    tables = given.model_dump(exclude_none=True)
+def test_open_rejects_other_settings_and_changed_files(tmp_path, file_config):
+    folder = prepare(file_config, tmp_path / "prepared").folder
+    assert Prepared.open(folder, file_config).facts["pairs"] == 80
+    tables = file_config.model_dump(exclude_none=True)
     tables["text"]["vocabulary"] = 300
     with pytest.raises(DataError, match=r"was prepared with text\.vocabulary = 200; got 300 \(prepare the corpus"):
         Prepared.open(folder, resolve(tables, base=tmp_path))
@@ -145,6 +145,6 @@ def test_open_rejects_other_settings_and_changed_files(tmp_path, given):
     assert Prepared.open(folder, resolve(tables, base=tmp_path)).facts["pairs"] == 80
     (tmp_path / "train.en").write_text("changed\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train\.en has changed since it was prepared"):
-        Prepared.open(folder, given)
+        Prepared.open(folder, file_config)
     (tmp_path / "train.en").unlink()
-    assert Prepared.open(folder, given).facts["pairs"] == 80
+    assert Prepared.open(folder, file_config).facts["pairs"] == 80

@@ -1,4 +1,4 @@
-"""`data.target_only`: text of the target alone as training text, beside pairs."""
+"""`data.target_only`: training on target text without source, in addition to pairs."""
 
 from collections import Counter
 
@@ -86,9 +86,9 @@ def test_aligner_and_default_split_use_only_complete_pairs(tmp_path, corpus):
     ],
 )
 def test_incompatible_options_are_rejected(tmp_path, data, message):
-    given = {"train": ["a.en|a.de", "|mono.de"], "target_only": "null", **data}
+    settings = {"train": ["a.en|a.de", "|mono.de"], "target_only": "null", **data}
     with pytest.raises(ConfigError) as error:
-        config(tmp_path, **{name: value for name, value in given.items() if value is not None})
+        config(tmp_path, **{name: value for name, value in settings.items() if value is not None})
     assert message in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Classes of words: by frequency, and by what stands before them."""
+"""Word classes by frequency and by the exchange algorithm."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Counts of training words: written, read back, and what is refused."""
+"""Files of counts of training words."""
 
 import pytest
 

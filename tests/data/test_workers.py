@@ -1,4 +1,4 @@
-"""Work in other processes: results in order, errors as they are, none started for nothing, none left behind."""
+"""The process pool: order of results, exceptions, and when processes are started."""
 
 import math
 import os

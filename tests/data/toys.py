@@ -1,4 +1,4 @@
-"""A regular little corpus, and what is found in a folder where it is prepared."""
+"""A small regular corpus, and helpers to write and compare folders."""
 
 from collections.abc import Iterable
 from pathlib import Path
