@@ -39,7 +39,7 @@ class EpochPlan:
 
 
 class Mixture(NamedTuple):
-    """How often an epoch contains the rows of each file of a corpus."""
+    """Weights of the corpus files, which determine how often an epoch contains their rows."""
 
     ends: Integers
     """Row number after the last row of each file."""

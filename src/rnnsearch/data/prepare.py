@@ -81,7 +81,7 @@ TOKENIZERS_FROM_COUNTS = {
     "unigram": unigram_from_counts,
     "characters": characters_from_counts,
 }
-"""For each `[text] type`, the function that learns a tokenizer from the counts of text chunks between spaces."""
+"""Functions that learn a tokenizer from counts of text chunks between spaces, by `[text] type`."""
 
 
 def prepare(
@@ -180,6 +180,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         sizes[part] = 0
     rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
+        # First pass: clean, then find duplicates and split by the hashes of rows.
         tally = cleaned.read(data.train or [], corpus.base, data.alignment_files, workers)
         keys = cleaned.keys()
         is_unique = _find_unique(data, cleaned, keys, tally)
@@ -187,6 +188,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
             raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
         has_source = ~cleaned.rows_in_files(data.files_without_source)
         parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
+        # Second pass: count words, then learn tokenizers and the aligner.
         text_chunks, split_off, digest = _count(cleaned, parts, keys["document"], from_files, workers)
         held_out = from_files | split_off
         is_train = parts == TRAIN
@@ -201,6 +203,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         if data.aligner and len(data.languages) == 2:
             learned = _learn_aligner(cleaned, np.where(has_source, parts, LEFT_OUT), held_out.get("dev"), workers)
             learned.save(folder / aligner.FOLDER)
+        # Third pass: segment into ids.
         store_links = cleaned.aligned or data.alignments == "aligner"
         needs_aligner = not cleaned.aligned and (store_links or config.text.annotation is not None)
         linking = LinkOptions(
@@ -251,8 +254,9 @@ def _read_held_out(corpus: _CorpusFiles) -> dict[Part, HeldOut]:
 
 
 def _find_unique(data: DataConfig, cleaned: CleanedText, keys: KeyTable, tally: Tally) -> npt.NDArray[np.bool_]:
-    """Return the mask of cleaned rows without duplicates (of rows or whole documents), which are added to the
-    tally.
+    """Return the mask of rows that do not repeat an earlier row or, if the corpus has documents, document.
+
+    The others are added to the tally.
     """
     if not data.cleaning.drop_duplicates:
         return np.ones(len(keys), dtype=bool)
@@ -451,7 +455,7 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
     texts: tuple[list[str], list[str]] = ([], [])
     for lines, chunk_parts in cleaned.chunks(parts):
         train_rows = np.flatnonzero(chunk_parts == TRAIN)
-        selected = train_rows[-num_before % step :: step]
+        selected = train_rows[-num_before % step :: step]  # the first one continues the step of the last chunk
         num_before += len(train_rows)
         for index, sentences in enumerate(texts):
             column = lines.column(index)

@@ -58,7 +58,7 @@ def key_dtype(num_languages: int) -> np.dtype[Any]:
 
 
 class CleaningRules(NamedTuple):
-    """How to clean a corpus."""
+    """Rules for cleaning a corpus."""
 
     languages: tuple[str, ...]
     config: CleaningConfig
@@ -269,16 +269,16 @@ class CleanedText:
 
 
 class ChunkCounts(NamedTuple):
-    """What must be known of a chunk before tokenizers are learned."""
+    """Counts and texts of a chunk that the split and the tokenizers need."""
 
     text_chunks: list[Counter[str]]
-    """For each language, the counts of `words.count_chunks` over the training rows."""
+    """Counts of text chunks (`words.count_chunks`) in the training rows, by language."""
     text: bytes
     """The training rows as tab-separated lines, for the digest of the corpus."""
     held_out: dict[Part, list[Cells]]
     """The rows of dev and test."""
     shared: list[int]
-    """For each of `sentence_sets`, the number of training rows that contain one of its sentences."""
+    """Number of training rows that contain a sentence of each of `sentence_sets`."""
 
 
 def count(sentence_sets: list[SentenceSets], num_languages: int, lines: CleanedLines, parts: Parts) -> ChunkCounts:
@@ -311,7 +311,7 @@ def _count_rows_with(sentences: SentenceSets, columns: list[list[str]]) -> int:
 
 
 class LinkOptions(NamedTuple):
-    """Where links between two languages come from and what they are used for."""
+    """Origin and use of the links between two languages."""
 
     aligner: Aligner | None
     """Aligner that computes links, if the text has none and they are needed."""
