@@ -98,11 +98,3 @@ def test_report_of_model_without_attention(tmp_path):
     page = write_assessment(tmp_path / "report", translator, tmp_path, assess(translator, SOURCES, REFERENCES), "test")
     assert REFERENCES[0] in page.read_text(encoding="utf-8")
     assert list(page.parent.glob("attention-*")) == []
-
-
-def test_deprecated_import_paths():
-    import rnnsearch.assess
-    import rnnsearch.reporting
-
-    assert rnnsearch.assess.assess is assess
-    assert rnnsearch.reporting.write_assessment is write_assessment

@@ -184,10 +184,10 @@ def test_missing_parts_are_omitted():
     page = Page(to_html(Report("Bare", log=[{"update": 1, "train_nll": 1.0}])))
     assert not {"table", "section", "nav", "img", "article", "dl", "details"} & {tag for tag, _ in page.tags}
     assert Page(to_html(Report("Facts", facts={"Pair": "de-en"}))).headings() == ["model"]
-    plain = Report("Plain", examples=[Example("best", 1.0, translation(["Quelle"], ["target"]), "")])
-    text = Page(to_html(plain)).text
+    minimal = Report("Minimal", examples=[Example("best", 1.0, translation(["Quelle"], ["target"]), "")])
+    text = Page(to_html(minimal)).text
     assert "Reference" not in text
-    assert '<table class="heat' not in to_html(plain)
+    assert '<table class="heat' not in to_html(minimal)
     assert "removed in all3" in Page(to_html(Report("Few", cleaning={"empty": 3}))).text
     nothing = evaluate(["a b"], ["a b"], counts={})
     assert Page(to_html(Report("Scores", evaluations=[nothing]))).headings() == ["scores"]

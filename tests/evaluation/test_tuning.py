@@ -120,11 +120,11 @@ def test_tune_command(model, tmp_path):
         path.write_text("".join(f"{line}\n" for line in lines * 2))
     assert run("calibrate", model, *files).code == 0
     before = (model / "config.toml").read_bytes()
-    found = run("tune", model, *files, "--values", "beam=1,2", "--dry-run")
-    assert (found.code, (model / "config.toml").read_bytes(), (model / TABLE_FILE).exists()) == (0, before, False)
-    assert found.lines[0].split() == ["|", "beam", "|", "BLEU", "|", "seconds", "|"]
-    found = run("tune", model, *files, "--values", "beam=1,2")
-    assert f"{model}: beam = 1 ({model / TABLE_FILE})" in found.err and "run `rnnsearch calibrate` again" in found.err
+    result = run("tune", model, *files, "--values", "beam=1,2", "--dry-run")
+    assert (result.code, (model / "config.toml").read_bytes(), (model / TABLE_FILE).exists()) == (0, before, False)
+    assert result.lines[0].split() == ["|", "beam", "|", "BLEU", "|", "seconds", "|"]
+    result = run("tune", model, *files, "--values", "beam=1,2")
+    assert f"{model}: beam = 1 ({model / TABLE_FILE})" in result.err and "run `rnnsearch calibrate` again" in result.err
     assert load(model).options().beam == 1
     for wrong in ("beam", "beam=", "beam=x", "=1"):
         assert "--values must be" in run("tune", model, *files, "--values", wrong).err or wrong == "=1"

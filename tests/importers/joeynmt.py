@@ -83,7 +83,7 @@ class Model(NamedTuple):
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config), encoding="utf-8")
         for stream, tokens in self.vocabularies.items():
             (folder / f"{stream}_vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-        weights = OrderedDict((name, tensor.float()) for name, tensor in self.part.state_dict().items())
+        weights = OrderedDict((name, tensor.float()) for name, tensor in self.modules.state_dict().items())
         checkpoint = {"model_state": weights, "optimizer_state": {}, "scaler_state": None, "stats_state": {"steps": 3}}
         torch.save(checkpoint | entries, folder / "3.ckpt")
         return folder / "3.ckpt"

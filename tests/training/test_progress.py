@@ -139,7 +139,7 @@ def test_line_summarises_updates_since_previous_line(tmp_path: Path) -> None:
     assert [line["nll_per_word"] for line in lines] == pytest.approx([20 * 60 / 210, 20 * 60 / 610])
     assert [line["tokens_per_second"] for line in lines] == pytest.approx([210 / 20, 610 / 40])
     assert [line["waiting"] for line in lines] == pytest.approx([0.25, 0.5])
-    screen.next = 0.0
+    screen.next_due = 0.0
     screen.update(ROW | {"update": 41, "tokens": 180, "nll_per_word": 5.0, "tokens_per_second": 9.0, "waiting": 0.0})
     assert "update 41  train NLL 3.300 per word  12 target tokens/s  waiting for data 31.2%" in file.getvalue()
 

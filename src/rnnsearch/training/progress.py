@@ -143,8 +143,8 @@ class Screen(PeriodicReporter):
         super().__init__()
         self.console = console
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self.every = 1.0 if self.live else every_seconds
-        self.next = time.monotonic() + (0.0 if self.live else self.every)
+        self.interval_seconds = 1.0 if self.live else every_seconds
+        self.next_due = time.monotonic() + (0.0 if self.live else self.interval_seconds)
 
     def __enter__(self) -> "Screen":
         if self.live:
@@ -157,9 +157,9 @@ class Screen(PeriodicReporter):
 
     def due(self, update: int) -> bool:
         now = time.monotonic()
-        if now < self.next:
+        if now < self.next_due:
             return False
-        self.next = now + self.every
+        self.next_due = now + self.interval_seconds
         return True
 
     def line(self, row: dict[str, Any]) -> None:

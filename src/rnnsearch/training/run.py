@@ -118,7 +118,7 @@ def _train(
     """Train in an open folder and return why training ended."""
     task, all_outputs = make_task(config, prepared, folder, device, processes)
     outputs = all_outputs if processes.is_first else ()
-    unknown_words = _unknown_word_streams(config, prepared)
+    unknown_words = _word_characters(config, prepared)
     batches = _make_batches(config, prepared, unknown_words, device, processes)
 
     def save_best() -> None:
@@ -222,7 +222,7 @@ def _make_batches(
     )
 
 
-def _unknown_word_streams(config: RunConfig, prepared: Prepared) -> WordCharacters:
+def _word_characters(config: RunConfig, prepared: Prepared) -> WordCharacters:
     """Return what batches contain of unknown words; raise DataError if the prepared data do not contain the words."""
     unknown_words = word_characters(config, prepared.tokenizers)
     for language in unknown_words.needed(prepared.direction) - set(prepared.facts["spelled"]):

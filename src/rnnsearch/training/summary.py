@@ -157,7 +157,7 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "kind": output.system.kind,
         "pair": list(config.data.languages),
         "parameters": sum(p.numel() for p in output.select_weights(named_weights(trainer.model)).values()),
-        "vocabulary": [len(output.system.tokenizers[side]) for side in config.data.languages],
+        "vocabulary": [len(output.system.tokenizers[language]) for language in config.data.languages],
         "data": prepared.facts,
         "updates": state.update,
         "epochs": trainer.epochs(),
