@@ -13,9 +13,9 @@ import rnnsearch
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.text import attention_words
-from rnnsearch.text.alignments import symbols_to_words
+from rnnsearch.text.alignments import attention_over_words
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translator.translation import in_words
+from rnnsearch.translator.translation import make_translation
 
 MODEL = Path(__file__).parent / "old_models" / "words"
 TRANSLATE = f"""
@@ -58,7 +58,7 @@ def test_the_order_of_least_risk():
 
 def test_words_attend_when_they_are_asked(monkeypatch):
     asked = []
-    monkeypatch.setattr(attention_words, "symbols_to_words", lambda *given: asked.append(1) or symbols_to_words(*given))
+    monkeypatch.setattr(attention_words, "attention_over_words", lambda *given: asked.append(1) or attention_over_words(*given))
     t = rnnsearch.load(MODEL).translate("the dog sees a cat")
     assert t.text and not asked, "a search would take a third longer"
     assert t.word_attention.shape == (len(t.words), len(t.source_words))
@@ -70,6 +70,6 @@ def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros():
     source = Segmented("a b \u200b", [4, 5], ["a", "b"], [(0, 1), (2, 3)])
     target = Segmented("x \u200b", [6], ["x"], [(0, 1)])
     attention = {"source": np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)}
-    t = in_words(source, target, Hypothesis((6,), -1.0, -1.0, (-0.5, -0.5), attention, True), read=False)
+    t = make_translation(source, target, Hypothesis((6,), -1.0, -1.0, (-0.5, -0.5), attention, True), read=False)
     np.testing.assert_allclose(t.word_attention, [[0.7, 0.2, 0.0], [0.0, 0.0, 0.0]])
     assert t.alignment == ((0, 0),)

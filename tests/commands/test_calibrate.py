@@ -78,7 +78,7 @@ def test_engine_file_is_rejected_before_translation(corpus, user_error, tmp_path
 
 def test_unsuitable_dev_set_is_an_error(model_copy, corpus, user_error, tmp_path):
     (tmp_path / "few").write_text(f"{CAT}\n")
-    assert "a calibration needs 200 translated words" in user_error(
+    assert "a calibration needs at least 200 translated words" in user_error(
         "calibrate", model_copy, tmp_path / "few", tmp_path / "few"
     )
     assert "same number of lines" in user_error("calibrate", model_copy, tmp_path / "few", corpus / "train.de")

@@ -70,7 +70,7 @@ def test_invalid_shapes_and_values_raise():
         heatmap(ATTENTION.T, ["a", "b", "c"], ["x", "y"])
     with pytest.raises(RnnsearchError, match=r"\[1, 3\]; got \[2, 3\]$"):
         heatmap(ATTENTION, ["a", "b", "c"], ["x"])
-    with pytest.raises(RnnsearchError, match="finite numbers; got NaN"):
+    with pytest.raises(RnnsearchError, match="finite values; got NaN"):
         heatmap(np.full((1, 1), np.nan), ["a"], ["x"])
 
 

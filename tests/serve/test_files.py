@@ -219,7 +219,7 @@ def test_stopping_server_waits_for_files_and_their_results(http):
 @pytest.mark.parametrize(
     ("fields", "content", "status", "message"),
     [
-        ({"model": "en-de"}, file("a.pdf", "x"), 400, "the file's name must end in .txt, .tsv, .tmx, .po"),
+        ({"model": "en-de"}, file("a.pdf", "x"), 400, "the file name must end in .txt, .tsv, .tmx, .po"),
         ({"model": "en-de"}, file("a.txt", b"\xff"), 400, "a.txt:1: must be UTF-8"),
         ({"model": "fr"}, file("a.txt", "x"), 404, "model must be one of"),
         ({"model": "fr", "source": "auto"}, file("a.txt", "x"), 404, "model must be one of"),

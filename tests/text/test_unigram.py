@@ -73,7 +73,7 @@ def test_lattice_gives_exact_probabilities(kind, alpha, request):
             for part in reversed(parts):
                 ending = lattice[end - 1]
                 place = ending.ids.index(names.index(part))
-                shares.append(ending.cumulative[place] - (ending.cumulated[place - 1] if place else 0.0))
+                shares.append(ending.cumulative[place] - (ending.cumulative[place - 1] if place else 0.0))
                 end = ending.starts[place]
             assert end == 0
             assert isclose(prod(shares), weight / sum(every.values()), rel_tol=1e-6)
