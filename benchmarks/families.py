@@ -32,9 +32,9 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.search.beam import beam, greedy
+from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.model_scorer import fastest_scorer
 from rnnsearch.search.options import SearchOptions
 
 VOCABULARY_SIZE = 8000
@@ -120,11 +120,11 @@ def make_search(model: TranslationModel, beam_size: int, num_sentences: int) -> 
     """Return a function that translates sentences with the model's fastest scorer; its weights are packed already."""
     import torch
 
-    scorer = fastest(model).scorer
+    scorer = fastest_scorer(model).scorer
     ids = [source for source, _ in synthetic_pairs()[:num_sentences]]
     options = SearchOptions(beam=beam_size, n_best=1, max_ratio=0.0, max_extra=MAX_LENGTH)
     sources = make_sources(ids, torch.device("cpu"))
-    return lambda: (greedy if beam_size == 1 else beam)(scorer, sources, options)
+    return lambda: (greedy_search if beam_size == 1 else beam_search)(scorer, sources, options)
 
 
 @contextmanager

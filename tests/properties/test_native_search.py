@@ -6,14 +6,14 @@ from itertools import chain
 import pytest
 import torch
 
-from rnnsearch.accel.decoder_steps import STEPS, lacks
-from rnnsearch.accel.readout_steps import lexical_lacks
+from rnnsearch.accel.decoder_steps import DECODER_STEPS, unsupported_reason
+from rnnsearch.accel.readout_steps import lexical_unsupported_reason
 from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
-from rnnsearch.accel.search import NativeDecoder, packed
+from rnnsearch.accel.search import NativeDecoder, packed_model
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops import rows
-from rnnsearch.ops.linear import Kind, Packed
+from rnnsearch.ops.linear import DType, PackedWeight
 from rnnsearch.ops.native import library
 from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
@@ -34,9 +34,9 @@ SYMBOLS = 70
 SOURCES = [[5, 6, 7, 8, 30, 31], [9], [10, 4, 60], [7, 7, 7, 5, 6, 11, 12, 13, 14], [40, 41, 42]]
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 READOUT = {"bahdanau": "maxout", "bahdanau-tanh": "readout"}
-ROUNDING = {Kind.FP32: lambda x: x, Kind.BF16: to_bf16, Kind.INT8: to_bytes}
+ROUNDING = {DType.FP32: lambda x: x, DType.BF16: to_bf16, DType.INT8: to_bytes}
 """All that a native product of a kind may round: what it reads. Its sums are fp32's, or exact."""
-TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 1e-3, Kind.INT8: 1e-3}
+TOLERANCE = {DType.FP32: 2e-5, DType.BF16: 1e-3, DType.INT8: 1e-3}
 """Of log-probabilities and attention, beside the definition with those roundings: of sums in another order, after which
 a number may now and then be rounded to the other neighbour."""
 
@@ -73,18 +73,18 @@ def sources():
     return make_sources(SOURCES, torch.device("cpu"))
 
 
-def native(model, kind=Kind.FP32):
-    twin = NativeRNNsearch.of(model, kind)
+def native(model, kind=DType.FP32):
+    twin = NativeRNNsearch.create(model, kind)
     assert twin is not None
     return NativeScorer(twin)
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("table", [1 << 20, 0], ids=["words' share made once", "at every step"])
 @pytest.mark.parametrize("decoder", READOUT)
 @pytest.mark.parametrize("first", ["bos", "zero"])
 def test_native_steps_are_the_models(first, decoder, table, kind, sources, monkeypatch):
-    monkeypatch.setattr("rnnsearch.accel.rnnsearch_search.TABLE_BYTES", table)
+    monkeypatch.setattr("rnnsearch.accel.rnnsearch_search.WORD_TABLE_BYTES", table)
     agree(rnnsearch(first, decoder), sources, kind, TOLERANCE[kind])
 
 
@@ -92,7 +92,7 @@ def test_native_steps_are_the_models(first, decoder, table, kind, sources, monke
 def test_a_tanh_that_cannot_be_factored_is_the_same(side, sources):
     model = rnnsearch()
     getattr(model.decoder.attention.score, side).weight.data.mul_(100.0)
-    agree(model, sources, Kind.FP32, 1e-3)
+    agree(model, sources, DType.FP32, 1e-3)
 
 
 def agree(model, sources, kind, tolerance):
@@ -143,7 +143,7 @@ def assert_one_call_is_the_steps(twin, sources, options, columns=None):
     return found
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize(
     "options",
     [
@@ -159,7 +159,7 @@ def assert_one_call_is_the_steps(twin, sources, options, columns=None):
     ],
 )
 def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
-    twin = NativeRNNsearch.of(rnnsearch(), kind)
+    twin = NativeRNNsearch.create(rnnsearch(), kind)
     found = assert_one_call_is_the_steps(twin, sources, options)
     begins = options.prefix or ((),) * len(SOURCES)
     for hypotheses, begin in zip(found, begins, strict=True):
@@ -188,7 +188,7 @@ def test_what_one_call_cannot_do_goes_step_by_step(options, sources, monkeypatch
         assert len(beam_search(scorer, sources, options)) == len(SOURCES)
     else:
         monkeypatch.setattr(BeamSearch, "steps", lambda _: [])
-        monkeypatch.setattr(BeamSearch, "found", lambda _: [[BLOCKED]])
+        monkeypatch.setattr(BeamSearch, "hypotheses", lambda _: [[BLOCKED]])
         assert beam_search(scorer, sources, options) == [[BLOCKED]]
 
 
@@ -199,7 +199,7 @@ def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
         beam_search(native(model), sources, SearchOptions(beam=3))
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 def test_a_batch_never_changes_a_native_score(kind):
     scorer = native(rnnsearch(), kind)
     for search in (partial(greedy_search, options=SearchOptions(beam=1, **LIMITS)), partial(beam_search, options=SearchOptions())):
@@ -211,7 +211,7 @@ def test_a_batch_never_changes_a_native_score(kind):
 
 def test_packed_models_are_models(system, make, pairs):
     model = make(system).eval()
-    twin = packed(model, Kind.FP32)
+    twin = packed_model(model, DType.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     for search, options in ((greedy_search, SearchOptions(beam=1, **LIMITS)), (beam_search, SearchOptions(beam=3, **LIMITS))):
         same(search(ModelScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
@@ -234,7 +234,7 @@ def test_without_native_code_the_plain_model_searches(monkeypatch):
     try:
         scorer, what = fastest_scorer(rnnsearch())
         assert type(scorer) is ModelScorer
-        assert what == "the library's products, fp32"
+        assert what == "PyTorch, fp32"
         for kind in ("bf16", "int8"):
             with pytest.raises(
                 RnnsearchError, match=f"must be fp32 or auto without native code for the CPU; got {kind}"
@@ -252,24 +252,24 @@ def test_the_best_columns_are_those_of_the_definition(A, K, C, count):
     scores[0, 0, C // 2 :: 7] = -torch.inf
     ahead = torch.randn(A, K, generator=generator).round()
     ahead[:, K - 1] = -torch.inf if K > 1 else 0.0
-    found, expected = rows.best(scores, ahead, count), best_continuations_in_blocks(scores, ahead, count)
+    found, expected = rows.topk(scores, ahead, count), best_continuations_in_blocks(scores, ahead, count)
     finite = (scores + ahead[:, :, None]).flatten(1).gather(1, expected) > -torch.inf
     assert torch.equal(found[finite], expected[finite])
     assert [len(set(row)) for row in found.tolist()] == [min(count, K * C)] * A
     scores[-1, 0, C // 3] = torch.nan
-    assert torch.equal(rows.best(scores, ahead, 1), best_continuations_in_blocks(scores, ahead, 1))
+    assert torch.equal(rows.topk(scores, ahead, 1), best_continuations_in_blocks(scores, ahead, 1))
 
 
 def test_norms_are_logarithms_of_sums_of_exponentials():
     scores = torch.randn(7, 333, generator=torch.Generator().manual_seed(0)) * 30
     scores[1, :40] = -torch.inf
     scores[2] = -torch.inf
-    torch.testing.assert_close(rows.norms(scores), scores.logsumexp(1))
+    torch.testing.assert_close(rows.log_sum_exp(scores), scores.logsumexp(1))
     scores[3, 5] = torch.nan
-    assert rows.norms(scores)[3].isnan()
+    assert rows.log_sum_exp(scores)[3].isnan()
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("inputs", [1, 36, 37, 38, 39])
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 31])
 def test_packed_products_are_products(count, inputs, kind):
@@ -278,7 +278,7 @@ def test_packed_products_are_products(count, inputs, kind):
     w[3], x[count // 2] = 0.0, x[count // 2] * 1e6
     if count > 1:
         x[0] = 0.0
-    found = Packed(library.library(), w, b, kind)(x)
+    found = PackedWeight(library.library(), w, b, kind)(x)
     exact = torch.nn.functional.linear(*(ROUNDING[kind](part.double()) for part in (x, w)), b.double()).float()
     for row, got, expected in zip(x, found, exact, strict=True):
         torch.testing.assert_close(got, expected, atol=1e-6 * (1 + float(row.abs().sum())), rtol=1e-5)
@@ -288,19 +288,19 @@ def test_products_of_bytes_are_near_those_of_numbers():
     generator = torch.Generator().manual_seed(1)
     x, w, b = (torch.randn(*shape, generator=generator) for shape in ((40, 512), (300, 512), (300,)))
     exact = torch.nn.functional.linear(x, w, b)
-    assert (Packed(library.library(), w, b, Kind.INT8)(x) - exact).norm() < 0.015 * exact.norm()
+    assert (PackedWeight(library.library(), w, b, DType.INT8)(x) - exact).norm() < 0.015 * exact.norm()
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 def test_what_is_not_a_number_is_never_hidden(kind, odd):
     x, w = torch.ones(3, 40), torch.ones(50, 40)
     x[1, 7] = odd
-    found = Packed(library.library(), w, None, kind)(x)
+    found = PackedWeight(library.library(), w, None, kind)(x)
     assert found[[0, 2]].isfinite().all()
     assert not found[1].isfinite().any()
     w[9, 3] = odd
-    assert not Packed(library.library(), w, None, kind)(x[:1])[0, 9].isfinite()
+    assert not PackedWeight(library.library(), w, None, kind)(x[:1])[0, 9].isfinite()
 
 
 def test_simple_units_hide_no_nan(sources):
@@ -313,7 +313,7 @@ def test_simple_units_hide_no_nan(sources):
     )
     model = build(config, SYMBOLS, SYMBOLS, seed=1).eval()
     model.decoder.stack.bottom.input.bias.data[11] = torch.nan
-    for scorer in (ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))):
+    for scorer in (ModelScorer(model), NativeScorer(NativeDecoder.create(model, DType.FP32))):
         with torch.inference_mode():
             memory, state = scorer.start(sources, None)
             assert scorer.step(memory, state, torch.tensor([2] * len(sources["source"].ids))).norm.isnan().all()
@@ -321,7 +321,7 @@ def test_simple_units_hide_no_nan(sources):
 
 def defined(model, kind):
     """By the definition, in fp32, and with products that round what native search rounds."""
-    return ModelScorer(packed(model, Kind.FP32)), ModelScorer(packed(model, kind))
+    return ModelScorer(packed_model(model, DType.FP32)), ModelScorer(packed_model(model, kind))
 
 
 def assert_rounded_alike(got, want, exact, near, about, times=2):
@@ -335,15 +335,15 @@ def assert_rounded_alike(got, want, exact, near, about, times=2):
 def test_every_familys_native_steps_are_the_models(whole, make):
     """In bf16 and int8 beside the model whose products round the same."""
     model = make(whole).eval()
-    if NativeDecoder.of(model, Kind.FP32) is None:
-        assert lacks(model.decoder) is not None or type(model.decoder) not in STEPS or lexical_lacks(model) is not None
+    if NativeDecoder.create(model, DType.FP32) is None:
+        assert unsupported_reason(model.decoder) is not None or type(model.decoder) not in DECODER_STEPS or lexical_unsupported_reason(model) is not None
         pytest.skip("its step is not written for native search")
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
     # Where half of a state's numbers are 0, few are left to be rounded.
     times = 3 if whole.model.decoder.model_dump().get("cell") == "ssru" else 2
     with torch.inference_mode():
-        for kind in Kind:
-            scorers = *defined(model, kind), NativeScorer(NativeDecoder.of(model, kind))
+        for kind in DType:
+            scorers = *defined(model, kind), NativeScorer(NativeDecoder.create(model, kind))
             states = [scorer.start(sources, None) for scorer in scorers]
             for y in ([2, 2, 2, 2, 2], [5, 6, 7, 8, 9], [11, 10, 9, 4, 5], [3, 4, 5, 6, 7]):
                 steps = [s.step(m, state, torch.tensor(y)) for s, (m, state) in zip(scorers, states, strict=True)]
@@ -352,13 +352,13 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 for name in want:
                     assert_rounded_alike(got[name], want[name], exact[name], 2e-4, f"{kind} {name}", times)
                 states = [(m, step.state) for (m, _), step in zip(states, steps, strict=True)]
-            if kind is Kind.FP32:
+            if kind is DType.FP32:
                 options = SearchOptions(beam=1, **LIMITS)
                 one, other = greedy_search(scorers[2], sources, options), beam_search(scorers[0], sources, options)
                 assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
-                if scorers[2]._twin.searches_whole:
+                if scorers[2]._native.searches_in_one_call:
                     wide = SearchOptions(beam=4, n_best=3, **LIMITS)
-                    assert_one_call_is_the_steps(scorers[2]._twin, sources, wide)
+                    assert_one_call_is_the_steps(scorers[2]._native, sources, wide)
 
 
 MERGING = {
@@ -385,20 +385,20 @@ def test_what_features_remember_is_of_annotations_and_not_of_symbols(encoder, fe
     for p in model.parameters():
         p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel()))
     sources = make_sources(SOURCES, torch.device("cpu"))
-    scorers = ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))
+    scorers = ModelScorer(model), NativeScorer(NativeDecoder.create(model, DType.FP32))
     with torch.inference_mode():
         scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
     for plain, native in zip(*scored, strict=True):
         torch.testing.assert_close(torch.tensor(native.token_scores), torch.tensor(plain.token_scores))
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", DType)
 def test_a_lexical_model_is_searched_natively_too(kind, sources):
     """Beside RNNsearch, which then has not the twin of its own."""
     config = rnnsearch_config()
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
-    assert isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.of(model, kind) is None
-    twin = NativeScorer(NativeDecoder.of(model, kind))
+    assert isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.create(model, kind) is None
+    twin = NativeScorer(NativeDecoder.create(model, kind))
     scorers = *defined(model, kind), twin
     scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
     for found in zip(*scored, strict=True):

@@ -53,7 +53,7 @@ def make_sources(
     """Return a batch with one source.
 
     Args:
-        sentences: Token ids without EOS; with `characters`, sentences that are `Spelled`.
+        sentences: Token ids without EOS; with `characters`, sentences that are `SpelledIds`.
         device: Device of the batch.
         characters: Character inventory of a model that composes tokens from characters.
         name: Name of the source.

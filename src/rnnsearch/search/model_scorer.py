@@ -4,6 +4,8 @@ A scorer uses its model as it is: put the model in evaluation mode first. `syste
 translator and for the evaluation on the dev set.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rnnsearch.accel.registry import FAST_SWITCH, fast_implementations_are_enabled
 from rnnsearch.accel.rnnsearch_search import GreedyOutput, NativeRNNsearch, SearchConstraints
 from rnnsearch.accel.search import NativeDecoder, packed_model, search_unsupported_reason
+from rnnsearch.accel.verification import TinyModel, code_of, find_problem, search_problem
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
@@ -25,7 +29,10 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import fastest_search_dtype
 from rnnsearch.ops.native.library import library
+from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.native_beam import NativeBeamRequest
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
 from rnnsearch.search.results import HypothesisArrays
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
@@ -48,15 +55,51 @@ def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestS
     dtype = native_dtype(model.device, precision)
     if dtype is None:
         return FastestScorer(ModelScorer(model), TORCH_PRODUCTS)
-    native: NativeModel | None = NativeRNNsearch.create(model, dtype) or NativeDecoder.create(model, dtype)
+    native, reason = _native_search(model, dtype)
     if native is not None:
-        scorer_class = NativeScorer if native.searches_in_one_call else NativeStepScorer
-        return FastestScorer(scorer_class(native), f"native search, {dtype.name.lower()}")
+        in_one_call = native.searches_in_one_call and _one_call_problem(model, type(native)) is None
+        scorer = NativeScorer(native) if in_one_call else NativeStepScorer(native)
+        return FastestScorer(scorer, f"native search, {dtype.name.lower()}")
     native_products = packed_model(model, dtype)
     assert native_products is not None
-    reason = search_unsupported_reason(model)
     description = f"native products, {dtype.name.lower()} (no native search: {reason})"
     return FastestScorer(ModelScorer(native_products), description)
+
+
+def _native_search(model: TranslationModel, dtype: DType) -> tuple[NativeModel | None, str]:
+    """Return the native search of a model, or None and the reason why there is none."""
+    if not fast_implementations_are_enabled():
+        return None, f"{FAST_SWITCH}=0"
+    if NativeRNNsearch.supports(model) and search_problem(model, NativeRNNsearch.create) is None:
+        return NativeRNNsearch.create(model, dtype), ""
+    reason = search_unsupported_reason(model) or search_problem(model, NativeDecoder.create)
+    return (NativeDecoder.create(model, dtype), "") if reason is None else (None, reason)
+
+
+def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str | None:
+    """Return why a native search must not search a whole batch, or None if it does so like `BeamSearch`."""
+
+    def check() -> bool:
+        tiny = TinyModel(model.config)
+        tiny.model.output.bias.data[EOS] += 2.0  # hypotheses of different lengths compete
+        native = native_class.create(tiny.model, DType.FP32)
+        assert native is not None
+        sources = {"source": tiny.source}
+        for options in (
+            SearchOptions(beam=4, n_best=4, max_ratio=0.0, max_extra=4),
+            SearchOptions(beam=3, n_best=3, max_ratio=0.0, max_extra=4, length_norm="gnmt", length_penalty=0.6),
+        ):
+            results = beam_search(NativeScorer(native), sources, options)
+            if results != beam_search(NativeStepScorer(native), sources, options):
+                return False
+        options = SearchOptions(beam=1, max_ratio=0.0, max_extra=4)
+        results = greedy_search(NativeScorer(native), sources, options)
+        return results == greedy_search(NativeStepScorer(native), sources, options)
+
+    # The same search runs for all models, so that it is checked once for each native class.
+    code = code_of(BeamSearch, Ranking), *(norm.__code__ for norm in LENGTH_NORMS.values())
+    name = f"the whole search of {native_class.__name__}"
+    return find_problem(check, name, BeamSearch, native_class, code)
 
 
 def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
@@ -73,7 +116,8 @@ def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
     Raises:
         RnnsearchError: There is no native code, and `precision` is bf16 or int8.
     """
-    if device.type != "cpu" or library() is None:
+    uses_definitions = precision in ("auto", "fp32") and not fast_implementations_are_enabled()
+    if device.type != "cpu" or library() is None or uses_definitions:
         if precision in ("bf16", "int8"):
             raise RnnsearchError(
                 f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"

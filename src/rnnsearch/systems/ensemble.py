@@ -20,13 +20,13 @@ from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import Ability, Matrix, SelectedWords, System
-from rnnsearch.text.tokenizer import Segmented, Spelled
+from rnnsearch.text.tokenizer import Segmented, SpelledIds
 
 
-class _MemberTokens(Spelled):
+class _MemberTokens(SpelledIds):
     """The tokens of a sentence for each member; as a sequence, those of the first member."""
 
-    def __init__(self, per_member: Sequence[Spelled]) -> None:
+    def __init__(self, per_member: Sequence[SpelledIds]) -> None:
         super().__init__(per_member[0], per_member[0].unknown)
         self.per_member = per_member
 
@@ -38,8 +38,8 @@ class _MemberSegmented(Segmented):
     per_member: tuple[Segmented, ...] = field(kw_only=True)
 
     @property
-    def spelled(self) -> Spelled:
-        return _MemberTokens([text.spelled for text in self.per_member])
+    def spelled_ids(self) -> SpelledIds:
+        return _MemberTokens([text.spelled_ids for text in self.per_member])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class EnsembleSystem(System[Any]):
             first = per_member[0]
             segmented.append(
                 _MemberSegmented(
-                    first.text, first.ids, first.symbols, first.offsets, first.replaced, per_member=per_member
+                    first.text, first.ids, first.tokens, first.offsets, first.replaced, per_member=per_member
                 )
             )
         return segmented

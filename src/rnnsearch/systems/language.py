@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from rnnsearch.accel.registry import choose
-from rnnsearch.accel.search import packed
+from rnnsearch.accel.search import packed_model
+from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.config.language_model import LanguageModelConfig
@@ -19,7 +20,7 @@ from rnnsearch.errors import ConfigError
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.objectives.contrast import CONTRASTS
-from rnnsearch.objectives.likelihood import NextSymbol
+from rnnsearch.objectives.likelihood import LanguageModelLikelihood
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import TORCH_PRODUCTS, FastestScorer, LanguageScorer, native_dtype
 from rnnsearch.search.scorer import Scorer, Sources
@@ -50,7 +51,8 @@ class LanguageSystem(Trainable[LanguageModel]):
         model = LanguageModel(options, vocabulary)
         if seed is not None:
             initialise(model, INITS[options.init.type](options.init, generator(seed)))
-        choose(model)
+        precision = config.training.precision
+        choose(model, conditions=INFERENCE if seed is None else Conditions.of_training(precision))
         return cls(model, config, tokenizers)
 
     @property
@@ -67,11 +69,11 @@ class LanguageSystem(Trainable[LanguageModel]):
         }
         return {ability: f"{subject} {NEEDS_TRANSLATION_MODEL}" for ability, subject in subjects.items()}
 
-    def objective(self) -> NextSymbol:
+    def objective(self) -> LanguageModelLikelihood:
         contrast = None
         if self.config.objective.contrast is not None:
             contrast = CONTRASTS[self.config.objective.contrast.type](self.model.output.vocabulary)
-        return NextSymbol(self.config.training.label_smoothing, contrast)
+        return LanguageModelLikelihood(self.config.training.label_smoothing, contrast)
 
     def assign_classes(self, train: ParallelIds) -> None:
         assign_output_classes(self.model.output, train, self.config.data.target)
@@ -92,14 +94,14 @@ class LanguageSystem(Trainable[LanguageModel]):
         for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
             batches.append(make_batch([(ids[n],) for n in indices], indices, self.direction))
         num_tokens = sum(len(sentence) + 1 for sentence in ids)
-        return NllEvaluator(DevBatches(NextSymbol(), batches, len(ids), num_tokens, device, processes), {"bleu": None})
+        return NllEvaluator(DevBatches(LanguageModelLikelihood(), batches, len(ids), num_tokens, device, processes), {"bleu": None})
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         kind = native_dtype(self.device, precision)
-        packed_model = None if kind is None else packed(self.model, kind)
-        if kind is None or packed_model is None:
+        packed = None if kind is None else packed_model(self.model, kind)
+        if kind is None or packed is None:
             return FastestScorer(self.reference_scorer(), TORCH_PRODUCTS)
-        return FastestScorer(LanguageScorer(packed_model), f"native products, {kind.name.lower()}")
+        return FastestScorer(LanguageScorer(packed), f"native products, {kind.name.lower()}")
 
     def reference_scorer(self) -> Scorer:
         return LanguageScorer(self.model)
