@@ -58,7 +58,12 @@ def test_the_order_of_least_risk():
 
 def test_words_attend_when_they_are_asked(monkeypatch):
     asked = []
-    monkeypatch.setattr(attention_words, "attention_over_words", lambda *given: asked.append(1) or attention_over_words(*given))
+
+    def record(*arguments):
+        asked.append(1)
+        return attention_over_words(*arguments)
+
+    monkeypatch.setattr(attention_words, "attention_over_words", record)
     t = rnnsearch.load(MODEL).translate("the dog sees a cat")
     assert t.text and not asked, "a search would take a third longer"
     assert t.word_attention.shape == (len(t.words), len(t.source_words))

@@ -103,7 +103,7 @@ CellName = Annotated[str, NameIn(CELLS)]
 
 
 class LayerState(NamedTuple):
-    """What one recurrent layer carries from position to position."""
+    """State that one recurrent layer carries from position to position."""
 
     carries: tuple[str, ...]
     """Its vectors, as in `CellOptions`."""

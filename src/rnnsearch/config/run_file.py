@@ -246,7 +246,7 @@ def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:
-        raise ConfigError([f"{path}: {message}" for message in error.faults], error.rest) from None
+        raise ConfigError([f"{path}: {message}" for message in error.problems], error.valid_part) from None
     except RecursionError:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
 

@@ -18,7 +18,7 @@ from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.memory import NO_WORD, Memory
 from rnnsearch.models.outputs import LogitsFunction, Losses, Output, OutputLayer, PlainLoss
 from rnnsearch.text.vocabulary import EOS, UNK
-from rnnsearch.utils.tensors import at_least_fp32, each
+from rnnsearch.utils.tensors import at_least_fp32, repeat_rows
 
 NEVER = -1e30
 """Score of impossible events; finite, so that a sum of only such events has gradients."""
@@ -51,7 +51,7 @@ def copy_positions(y: Int[Tensor, "N *I"], target_ids: Int[Tensor, "B J"]) -> Bo
 
     UNK is at all positions whose word is not in the target vocabulary.
     """
-    target_ids = each(target_ids, len(y))
+    target_ids = repeat_rows(target_ids, len(y))
     return (target_ids if y.ndim == 1 else target_ids[:, None]) == y[..., None]
 
 
@@ -74,7 +74,7 @@ class CopyOutput(PlainLoss):
         readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], target_ids: Int[Tensor, "B J"]
     ) -> Float[Tensor, "N *I X"]:
         """Concatenate readout, psi_c and target ids, X = W + 2 J, in fp32 or wider, which holds every id exactly."""
-        target_ids = each(target_ids, len(psi))
+        target_ids = repeat_rows(target_ids, len(psi))
         target_ids = (target_ids if psi.ndim == 2 else target_ids[:, None]).expand(psi.shape)
         return torch.cat([at_least_fp32(readout), psi, target_ids.to(psi.dtype)], dim=-1)
 

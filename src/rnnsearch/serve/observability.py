@@ -1,4 +1,4 @@
-"""What operators see: Prometheus metrics and a JSON log on standard error.
+"""Observability: Prometheus metrics and a JSON log on standard error.
 
 `RequestObserver` wraps the application and counts, times and logs every request. Neither the log nor the metrics ever
 contain text of users.

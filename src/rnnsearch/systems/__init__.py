@@ -1,1 +1,1 @@
-"""What a model folder holds: built, kept, described."""
+"""Systems: everything that a model folder holds, built from a config, saved, loaded and described."""

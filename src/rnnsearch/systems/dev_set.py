@@ -30,10 +30,10 @@ from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import (
     Link,
     Links,
-    attention_of_symbols,
-    links_of_words,
-    without_punctuation,
-    word_of_symbol,
+    drop_punctuation,
+    token_attention,
+    word_links,
+    word_of_token,
 )
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.utils.distributed import Processes
@@ -61,8 +61,8 @@ class DevSet:
         self.processes = processes
         self.sources = system.segment_sources([pair.source for pair in pairs])
         self.targets = system.segment_targets([pair.target for pair in pairs], self.sources, aligner)
-        self.source_ids = [source.spelled for source in self.sources]
-        self.target_ids = [target.spelled for target in self.targets]
+        self.source_ids = [source.spelled_ids for source in self.sources]
+        self.target_ids = [target.spelled_ids for target in self.targets]
         self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         self.own_indices = processes.shard(self.order)  # pairs that this process translates and aligns
 
@@ -140,11 +140,11 @@ class AlignmentErrorRate:
     @staticmethod
     def _words(sentence: Segmented) -> list[int]:
         """Return the index of the word that each token is aligned as, NO_WORD for punctuation within a word."""
-        words = word_of_symbol(sentence.text, sentence.offsets)
-        return without_punctuation(words, sentence.text, sentence.offsets)
+        words = word_of_token(sentence.text, sentence.offsets)
+        return drop_punctuation(words, sentence.text, sentence.offsets)
 
     def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
         """Return the word links of a pair, given the attention weights [I, J] of its tokens."""
         columns, rows = self.source_words[pair], self.target_words[pair]
-        weights = attention_of_symbols(attention, len(rows), self.of_read_words)
-        return links_of_words(weights[:, : len(columns)], columns, rows)
+        weights = token_attention(attention, len(rows), self.of_read_words)
+        return word_links(weights[:, : len(columns)], columns, rows)

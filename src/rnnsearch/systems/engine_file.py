@@ -9,7 +9,7 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.accel import program_writer
-from rnnsearch.accel.rnnsearch_search import fill_from
+from rnnsearch.accel.rnnsearch_search import import_arrays
 from rnnsearch.config import RunConfig, override_search
 from rnnsearch.config.rules import check_model
 from rnnsearch.engine import file, stored
@@ -50,7 +50,7 @@ def engine_file_config(path: Path, header: dict[str, Any]) -> RunConfig:
             raise ConfigError(faults)
         return config.model_copy(update={"search": override_search(config.search, search_options)})
     except ConfigError as error:
-        raise ModelError(f"{path}: its config is not valid in this version of rnnsearch: {error.faults[0]}") from None
+        raise ModelError(f"{path}: its config is not valid in this version of rnnsearch: {error.problems[0]}") from None
     except KeyError:
         raise file.damaged_error(path) from None
 
@@ -67,7 +67,7 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
     try:
         texts = [str(text) for text in header["tokenizers"]]
         languages = config.data.languages
-        tokenizers = {language: Tokenizer.of(text, path) for language, text in zip(languages, texts, strict=True)}
+        tokenizers = {language: Tokenizer.from_json(text, path) for language, text in zip(languages, texts, strict=True)}
         # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
         with torch.device("meta"):
             _make_system(config, tokenizers, weights, arrays)
@@ -91,7 +91,7 @@ def engine_file_candidates(path: Path, count: int, target: Tokenizer) -> Candida
     if lists is None or count > lists[0].shape[1]:
         stored = f"lists of {lists[0].shape[1]} translations" if lists else "no candidate lists"
         raise ModelError(f"{path}: has {stored}; got {count}: export it with --candidates {count}")
-    return Candidates(CandidateLists(*lists, count, len(target), list(target.marks.values())))
+    return Candidates(CandidateLists(*lists, count, len(target), list(target.annotation_ids.values())))
 
 
 def _make_system(
@@ -105,9 +105,9 @@ def _make_system(
     system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     assert isinstance(system.model, TranslationModel)
     if isinstance(arrays, RNNsearchModel):
-        fill_from(system.model, weights, arrays)
+        import_arrays(system.model, weights, arrays)
     else:
-        program_writer.fill(system.model, weights, arrays)
+        program_writer.load_arrays(system.model, weights, arrays)
     return system
 
 

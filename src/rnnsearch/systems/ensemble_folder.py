@@ -20,7 +20,7 @@ from rnnsearch.systems.folder import CONFIG, OLD_TOKENIZER_FILES, WEIGHTS, load_
 from rnnsearch.systems.system import System
 from rnnsearch.text.tokenizer import TOKENIZERS
 from rnnsearch.utils.files import atomic_folder, write_text
-from rnnsearch.utils.weights import fill, read_weights
+from rnnsearch.utils.weights import copy_weights, read_weights
 
 Mean = Literal["geometric", "arithmetic"]
 MEMBERS = "ensemble"
@@ -47,7 +47,7 @@ def load_checkpoints(folder: Path, count: int) -> list[System[Any]]:
     systems = []
     for update in sorted(checkpoints)[-count:]:
         system = load_system(folder)
-        fill(system.model, read_weights(checkpoints[update]))
+        copy_weights(system.model, read_weights(checkpoints[update]))
         systems.append(system)
     return systems
 

@@ -22,7 +22,7 @@ from rnnsearch.systems.system import System, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
 from rnnsearch.utils.files import write_text
-from rnnsearch.utils.weights import fill, read_weights, require_shapes, save_weights, weights
+from rnnsearch.utils.weights import copy_weights, named_weights, read_weights, require_shapes, save_weights
 
 SYSTEMS: dict[str, type[Trainable[Any]]] = {system.kind: system for system in (TranslationSystem, LanguageSystem)}
 """Systems by `model.kind`."""
@@ -45,7 +45,7 @@ def save_system(folder: Path, system: System[Any], tensors: dict[str, Tensor] | 
     write_text(folder / CONFIG, run_config.dump(system.config))
     for language, tokenizer in system.tokenizers.items():
         tokenizer.save(folder / tokenizer_file(language))
-    save_weights(folder / WEIGHTS, weights(system.model) if tensors is None else tensors)
+    save_weights(folder / WEIGHTS, named_weights(system.model) if tensors is None else tensors)
 
 
 def require_complete(folder: Path) -> None:
@@ -80,7 +80,7 @@ def load_translation_config(folder: Path) -> RunConfig:
 
 
 def _version_error(folder: Path, error: ConfigError) -> ModelError:
-    return ModelError(f"{folder}: its {CONFIG} is not valid in this version of rnnsearch: {error.faults[0]}")
+    return ModelError(f"{folder}: its {CONFIG} is not valid in this version of rnnsearch: {error.problems[0]}")
 
 
 def _require_local_files(folder: Path, search: SearchConfig) -> None:
@@ -117,6 +117,6 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         system = system_class.make(config, tokenizers, seed=None)
     except ConfigError as error:
         raise _version_error(folder, error) from None
-    fill(system.model, read_weights(folder / WEIGHTS))
+    copy_weights(system.model, read_weights(folder / WEIGHTS))
     system.model.to(device).eval()
     return system

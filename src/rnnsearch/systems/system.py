@@ -31,8 +31,8 @@ from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import NllEvaluator
 from rnnsearch.text.alignments import Link, Links
-from rnnsearch.text.annotation import Annotation, annotation
-from rnnsearch.text.terms import restored
+from rnnsearch.text.annotation import Annotation, build_annotation
+from rnnsearch.text.terms import restore_offsets
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.utils.distributed import Processes
 
@@ -99,7 +99,7 @@ class System(ABC, Generic[Model]):
     @cached_property
     def annotation(self) -> Annotation | None:
         """Return the annotation of unknown words (`[text.annotation]`), or None if there is none."""
-        return annotation(self.config.text, self.source, self.target)
+        return build_annotation(self.config.text, self.source, self.target)
 
     @property
     def device(self) -> torch.device:
@@ -129,10 +129,10 @@ class System(ABC, Generic[Model]):
         """Return source texts as tokens that the model reads; `text` does not contain inline terms."""
         segmented = self.source.segment(texts)
         if self.config.text.inline_terms is not None:
-            segmented = [restored(text) for text in segmented]
+            segmented = [restore_offsets(text) for text in segmented]
         if self.annotation is None:
             return segmented
-        return [self.annotation.source(text) for text in segmented]
+        return [self.annotation.annotate_source(text) for text in segmented]
 
     def segment_targets(
         self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None
@@ -147,9 +147,9 @@ class System(ABC, Generic[Model]):
         targets = self.target.segment(texts)
         if self.annotation is None:
             return targets
-        pairs = list(map(Pair.of_symbols, sources, targets))
+        pairs = list(map(Pair.from_tokens, sources, targets))
         links = [set[Link]()] * len(pairs) if aligner is None else aligner.links(pairs)
-        return list(map(self.annotation.target, targets, links, sources))
+        return list(map(self.annotation.annotate_target, targets, links, sources))
 
     @abstractmethod
     def fast_scorer(self, precision: str) -> FastestScorer:

@@ -17,7 +17,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
-from rnnsearch.utils.weights import fill, weights
+from rnnsearch.utils.weights import copy_weights, named_weights
 
 CHANGEABLE_OPTIONS = ("dropout.", "init.", "language_model.")
 """Options of `[model]` that may differ from those of the model in `training.begin_from`."""
@@ -41,7 +41,7 @@ def load_initial_weights(system: System[Any]) -> list[str]:
     if isinstance(system.model, TranslationModel) and system.model.language_model is not None:
         language_model = load_language_model(config)
         _require_same_tokens("model.language_model", system, language_model, [config.data.target])
-        fill(system.model.language_model.model, weights(language_model.model))
+        copy_weights(system.model.language_model.model, named_weights(language_model.model))
         messages.append(f"a language model inside, with {language_model.num_parameters:,} frozen parameters")
     return messages
 
@@ -105,13 +105,13 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
     _require_same_tokens(path, system, trained, system.config.data.languages)
     _require_same_options(path, system, trained, folder)
-    current = weights(system.model)
-    loaded = weights(trained.model)
+    current = named_weights(system.model)
+    loaded = named_weights(trained.model)
     for name, tensor in loaded.items():
         expected = tuple(current[name].shape) if name in current else "no such parameter"
         if expected != tuple(tensor.shape):
             raise ConfigError([f"{path}: {name} must be {expected}; got {tuple(tensor.shape)} in {folder}"])
-    fill(system.model, {**current, **loaded})
+    copy_weights(system.model, {**current, **loaded})
     new = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
     num_new = sum(current[name].numel() for name in new)
     message = f"warm start from {folder}"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rnnsearch.engine import file
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.calibration import Bin, Calibration, calibration_bins, calibrate
+from rnnsearch.metrics.calibration import Bin, Calibration, calibrate, calibration_bins
 from rnnsearch.text.alignments import words
 from rnnsearch.translator.translation import Translation
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnsearch.errors import DataError, ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.metrics.calibration import Floats
-from rnnsearch.metrics.reranking import MetricStatistics, NBestLists, mert, pro, feature_deviations
+from rnnsearch.metrics.reranking import MetricStatistics, NBestLists, feature_deviations, mert, pro
 from rnnsearch.metrics.scores import SACREBLEU_NAMES, MetricName
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.ensemble_folder import copy_model

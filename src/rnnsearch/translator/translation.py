@@ -19,8 +19,8 @@ from rnnsearch.text.alignment_types import Unit
 from rnnsearch.text.alignments import (
     NO_WORD,
     Link,
-    token_attention,
     attention_information,
+    token_attention,
     with_copy_links,
     word_of_token,
 )

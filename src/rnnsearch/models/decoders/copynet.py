@@ -23,7 +23,7 @@ from rnnsearch.models.decoders.readouts import StateReadout
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import NO_WORD, CellState, CopyMemory, Encoded, Memory
-from rnnsearch.utils.tensors import at_least_fp32, each
+from rnnsearch.utils.tensors import at_least_fp32, repeat_rows
 
 PSI = "psi_c"
 """In `Reading.extras`: [N, J], the score of copying from each source position."""
@@ -87,7 +87,7 @@ class CopyNet(SingleCellDecoder):
         gates = x + self.context(output.context) + self.selective(zeta)
         cell = self.cell.step(gates, state.cell, state.recurrent_mask)
         psi = at_least_fp32(bmm_by_sentence(cell.h, copy_memory.keys.transpose(1, 2)))  # [N, J]
-        psi = psi.masked_fill(each(memory.target_ids, len(psi)) == NO_WORD, NEVER)
+        psi = psi.masked_fill(repeat_rows(memory.target_ids, len(psi)) == NO_WORD, NEVER)
         reading = Reading.from_attention(cell.h, output)
         reading = reading._replace(extras={**reading.extras, PSI: psi})
         return CopyState(cell, attention, psi, state.recurrent_mask), reading
