@@ -61,7 +61,7 @@ def make_update(system: TranslationSystem, pairs: list[Pair]) -> Callable[[], ob
     import torch  # after rnnsearch, which configures how torch's threads wait
 
     rows = [
-        tuple(t.segment([text])[0].spelled for t, text in zip((system.source, system.target), pair, strict=True))
+        tuple(t.segment([text])[0].spelled_ids for t, text in zip((system.source, system.target), pair, strict=True))
         for pair in pairs
     ]
     batch = make_batch(rows, range(len(rows)), system.direction, system.spellings)
@@ -83,12 +83,12 @@ def make_search(config: RunConfig, columns: tuple[list[str], ...], pairs: list[P
     system = system_of(config, columns)
     system.model.eval()
     scorer = system.fast_scorer("auto").scorer
-    sources = [system.source.segment([source])[0].spelled for source, _ in pairs]
+    sources = [system.source.segment([source])[0].spelled_ids for source, _ in pairs]
     mean_length = round(sum(len(system.target.ids([target])[0]) for _, target in pairs) / len(pairs)) + 1
     options = SearchOptions(beam=1, max_ratio=0.0, max_extra=mean_length)
 
     def search() -> None:
-        hypotheses = decode_all(scorer, sources, options, make=system.make_sources)
+        hypotheses = decode_all(scorer, sources, options, make_batch=system.make_sources)
         if system.can("spell"):
             unknown = [(s, h[0].ids) for s, h in zip(sources, hypotheses, strict=True) if 1 in h[0].ids]
             system.spell([s for s, _ in unknown], [ids for _, ids in unknown], 1)

@@ -27,10 +27,10 @@ from harness import (
 )
 
 from rnnsearch.metrics.scores import corpus_bleu
-from rnnsearch.search.candidates import FILE, ColumnChooser, read
+from rnnsearch.search.candidates import CANDIDATES_FILE, ColumnChooser, load_candidates
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.folder import load_system
@@ -46,19 +46,19 @@ def make_paths(system: System[Any], args: Namespace) -> dict[str, DecodingPath]:
     sizes = len(system.source), len(system.target)
     factories: dict[str, Callable[[], DecodingPath]] = {
         "plain": lambda: (ModelScorer(system.model), None),
-        "fp32": lambda: (fastest(system.model, "fp32").scorer, None),
-        "bf16": lambda: (fastest(system.model, "bf16").scorer, None),
+        "fp32": lambda: (fastest_scorer(system.model, "fp32").scorer, None),
+        "bf16": lambda: (fastest_scorer(system.model, "bf16").scorer, None),
     }
-    for count in args.candidates if (args.model / FILE).is_file() else ():
-        lists = partial(read, args.model, count, *sizes)
-        factories[f"bf16, {count} candidates"] = lambda lists=lists: (fastest(system.model, "bf16").scorer, lists())  # type: ignore[misc]
+    for count in args.candidates if (args.model / CANDIDATES_FILE).is_file() else ():
+        lists = partial(load_candidates, args.model, count, *sizes)
+        factories[f"bf16, {count} candidates"] = lambda lists=lists: (fastest_scorer(system.model, "bf16").scorer, lists())  # type: ignore[misc]
     return {name: make() for name, make in factories.items() if not args.paths or name in args.paths}
 
 
 def decode(path: DecodingPath, sources: Sources, beam: int, batch: int) -> list[Hypothesis]:
     """Return the best hypothesis per source."""
     scorer, columns = path
-    return [best[0] for best in decode_all(scorer, sources, SearchOptions(beam=beam), batch, columns=columns)]
+    return [best[0] for best in decode_all(scorer, sources, SearchOptions(beam=beam), batch, candidates=columns)]
 
 
 def batch_rows(

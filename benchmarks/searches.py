@@ -57,14 +57,14 @@ def translate_without_repetition(translator: Translator, texts: list[str]) -> ob
 
 def translate_with_banned_words(translator: Translator, texts: list[str]) -> object:
     """Return the best translations without the thousand longest words of the vocabulary."""
-    tokens = {token.strip(SPACE) for token in translator.target.symbols()}
+    tokens = {token.strip(SPACE) for token in translator.target.tokens()}
     longest = sorted(filter(str.isalpha, tokens), key=lambda token: (-len(token), token))[:1000]
     return translator.translate(texts, translator.options(BEAM, banned=longest))
 
 
 def translate_with_term(translator: Translator, texts: list[str]) -> object:
     """Return the best translations that contain the longest word of the vocabulary, which is rare without the term."""
-    term = max(filter(str.isalpha, (token.strip(SPACE) for token in translator.target.symbols())), key=len)
+    term = max(filter(str.isalpha, (token.strip(SPACE) for token in translator.target.tokens())), key=len)
     n_best_lists = translator.n_best(texts, translator.options(BEAM), terms=[(term,)] * len(texts))
     return [n_best[0] for n_best in n_best_lists]
 

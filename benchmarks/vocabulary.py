@@ -30,7 +30,7 @@ from benchmarks.harness import (
     run,
     table,
 )
-from rnnsearch.metrics.plots.figures import LIGHT, fonts, legend, line, paint, save
+from rnnsearch.metrics.plots.figures import LIGHT, fonts, legend, line_style, save, style_axes
 
 SIZES = (8_000, 30_000, 100_000, 500_000)
 METHODS: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     import torch
 
     from rnnsearch.config import BatchConfig, merge, resolve
-    from rnnsearch.data.batch import Proposal
+    from rnnsearch.data.batch import NoiseDistribution
     from rnnsearch.data.batches import Batches
     from rnnsearch.data.id_store import ParallelIds
     from rnnsearch.models.batch_rng import BatchRng
@@ -74,10 +74,10 @@ def measure(size: int, method: str, batches: int, folder: Path) -> Row:
     rng = np.random.default_rng(1)
     frequencies = 1 / np.arange(1, size - 3)
     words = rng.choice(np.arange(4, size), (batches * PAIRS, LENGTH), p=frequencies / frequencies.sum()).tolist()
-    ids = ParallelIds.of({"en": rng.integers(4, 8_000, (batches * PAIRS, LENGTH)).tolist(), "de": words})
+    ids = ParallelIds.from_rows({"en": rng.integers(4, 8_000, (batches * PAIRS, LENGTH)).tolist(), "de": words})
     partition = size if method == "parts" else None
     options = config.objective.contrast
-    proposal = None if options is None else Proposal(ids.counts("de", size), options.power, options.samples)
+    proposal = None if options is None else NoiseDistribution(ids.counts("de", size), options.power, options.samples)
     batch = next(Batches(ids, BatchConfig(sentences=PAIRS), None, 1, partition=partition, proposal=proposal).epoch(0))
     contrast = None if options is None else CONTRASTS[options.type](size)
     optimiser = torch.optim.Adam(model.parameters(), fused=True)
@@ -106,7 +106,7 @@ def measure_search(model: Any, ids: list[list[int]], size: int, method: str) -> 
     """Measure greedy search of a batch, with `parts` over a candidate list."""
     import torch
 
-    from rnnsearch.search.beam import greedy
+    from rnnsearch.search.beam import greedy_search
     from rnnsearch.search.decode import make_sources
     from rnnsearch.search.model_scorer import ModelScorer
     from rnnsearch.search.options import SearchOptions
@@ -116,11 +116,11 @@ def measure_search(model: Any, ids: list[list[int]], size: int, method: str) -> 
     sources = make_sources(ids, torch.device("cpu"))
     candidates = torch.arange(min(size, CANDIDATES))
     columns = (lambda _: candidates) if method == "parts" else None
-    hypotheses = [n_best[0] for n_best in greedy(scorer, sources, options, columns)]
+    hypotheses = [n_best[0] for n_best in greedy_search(scorer, sources, options, columns)]
     # The lengths depend on the little that the model has learned.
     return {
         "searched": sum(len(hypothesis.ids) + hypothesis.finished for hypothesis in hypotheses),
-        "search": best_seconds(lambda: greedy(scorer, sources, options, columns), 2, 0.5),
+        "search": best_seconds(lambda: greedy_search(scorer, sources, options, columns), 2, 0.5),
     }
 
 
@@ -160,12 +160,12 @@ def plot(rows: Sequence[Sequence[Any]]) -> Figure:
     methods = list(dict.fromkeys(row[1] for row in rows))
     sizes = {int(row[0].replace(",", "")): row[0].replace(",000", "k") for row in rows}
     for axes, (cost, scale, value_of) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        paint(figure, axes, LIGHT)
+        style_axes(figure, axes, LIGHT)
         axes.set_xscale("log")
         axes.set_yscale(scale)
         for number, method in enumerate(methods):
             ys = [value_of(row) for row in rows if row[1] == method]
-            axes.plot([*sizes], ys, markersize=5, **line(LIGHT, number))
+            axes.plot([*sizes], ys, markersize=5, **line_style(LIGHT, number))
         axes.set_xticks([*sizes], list(sizes.values()))
         axes.minorticks_off()
         if scale == "linear":

@@ -20,13 +20,13 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.metrics.plots.figures import LIGHT, fonts, legend, line, paint, save
+from rnnsearch.metrics.plots.figures import LIGHT, fonts, legend, line_style, save, style_axes
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import precision
 from rnnsearch.search.decode import decode_all
-from rnnsearch.search.model_scorer import fastest
+from rnnsearch.search.model_scorer import fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.utils.files import write_json
@@ -137,7 +137,7 @@ def search_curves(scale: int) -> list[Curve]:
     """Measure the curves of search by beam and by batch. Translations are forced to the length of their sources."""
     case = Case(RIVALS_SIZE.decoder // scale, 5760 // scale, 256 // scale)
     ids = sentences(case)
-    scorer = fastest(build(case).eval()).scorer
+    scorer = fastest_scorer(build(case).eval()).scorer
 
     def milliseconds(beam: int, batch: int, min_sentences: int) -> float:
         sources = ids[: max(min_sentences, batch)]
@@ -186,10 +186,10 @@ def plot(curve: Curve) -> Figure:
     """Plot cost against value. Both axes start at zero, so that a proportional cost is a straight line."""
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
-    paint(figure, axes, LIGHT)
+    style_axes(figure, axes, LIGHT)
     for number, points in enumerate(curve.lines.values()):
         xs, ys = zip(*points, strict=True)
-        axes.plot(xs, ys, markersize=5, **line(LIGHT, number))
+        axes.plot(xs, ys, markersize=5, **line_style(LIGHT, number))
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(curve.axis, color=LIGHT.text, fontfamily=fonts())

@@ -26,7 +26,7 @@ from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import choose_device, precision
 from rnnsearch.systems.translation import build
-from rnnsearch.training.malloc import retained_heap
+from rnnsearch.training.malloc import retain_freed_memory
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")
@@ -105,7 +105,7 @@ def _attention_input(memory: Memory) -> Tensor:
     return memory.annotations if memory.keys is None else memory.keys
 
 
-@retained_heap()
+@retain_freed_memory()
 def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row:
     """Measure the milliseconds per phase of an average update, performed as in the training loop.
 
@@ -134,14 +134,14 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
         optimiser.zero_grad(set_to_none=True)
         with precision(device, training.precision):
             loss = objective(model, batch, BatchRng(number + 1, device))
-        (loss.total / batch.target.tokens).backward()  # type: ignore[no-untyped-call]
+        (loss.total / batch.target.num_tokens).backward()  # type: ignore[no-untyped-call]
         timer.mark("backward: encode and embeddings")
         clip(parameters, training.clip_norm, training.clip_value)
         timer.mark("clip")
         optimiser.step()
         timer.mark("update")
-        tokens += batch.target.tokens + batch.source.tokens
-        target += batch.target.tokens - batch.sentences
+        tokens += batch.target.num_tokens + batch.source.num_tokens
+        target += batch.target.num_tokens - batch.sentences
         padded += batch.target.mask.numel() + batch.source.mask.numel()
     milliseconds = {phase: 1000 * timer.seconds[phase] / updates for phase in PHASES if timer.seconds[phase]}
     return {

@@ -240,7 +240,7 @@ class Cover:
             try:
                 config = resolve(tables(whole))
             except ConfigError as error:
-                self.faults[name] = error.faults
+                self.faults[name] = error.problems
             else:
                 self.faults[name] = check(config)
                 self.configs[name] = config

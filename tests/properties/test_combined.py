@@ -8,7 +8,7 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.ensemble import Combined, Weighted, WeightedPartial
+from rnnsearch.search.ensemble import WeightedPartialScorer, WeightedScorer, WeightedSumScorer
 from rnnsearch.search.forced import force_decode
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
@@ -60,7 +60,7 @@ class Some:
 def test_one_member_is_the_member(plain, make):
     scorer, sources = ModelScorer(make(plain)), make_sources(SENTENCES, CPU)
     for search, options in ((beam_search, SearchOptions(beam=3, n_best=2, **LIMITS)), (greedy_search, SearchOptions(**LIMITS))):
-        assert search(Combined([Weighted(scorer)]), sources, options) == search(scorer, sources, options)
+        assert search(WeightedSumScorer([WeightedScorer(scorer)]), sources, options) == search(scorer, sources, options)
 
 
 def test_an_ensemble_is_the_sum_under_one_candidate_list():
@@ -72,7 +72,7 @@ def test_an_ensemble_is_the_sum_under_one_candidate_list():
         asked.append(sources)
         return torch.tensor(list_)
 
-    combined = Combined([Weighted(m, w) for m, w in zip(members, weights, strict=True)])
+    combined = WeightedSumScorer([WeightedScorer(m, w) for m, w in zip(members, weights, strict=True)])
     found = beam_search(combined, sources, SearchOptions(beam=3, **LIMITS), choose)
     assert len(asked) == 1, "once a batch, for all members"
     for sentence, [best] in zip(SENTENCES, found, strict=True):
@@ -89,9 +89,9 @@ def test_an_ensemble_is_the_sum_under_one_candidate_list():
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_a_partial_member_of_all_columns_is_a_full_one(search):
     sources, options = make_sources(SENTENCES, CPU), SearchOptions(beam=3, n_best=2, **LIMITS)
-    whole = search(Combined([Weighted(Toy(1)), Weighted(Toy(2), 0.5)]), sources, options)
+    whole = search(WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]), sources, options)
     member = Some(Toy(2))
-    some = search(Combined([Weighted(Toy(1))], [WeightedPartial(member, 0.5)], survivors=99), sources, options)
+    some = search(WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=99), sources, options)
     assert member.asked == {12}
     assert [[h.ids for h in hs] for hs in some] == [[h.ids for h in hs] for hs in whole]
     for one, other in zip((h for hs in some for h in hs), (h for hs in whole for h in hs), strict=True):
@@ -100,10 +100,10 @@ def test_a_partial_member_of_all_columns_is_a_full_one(search):
 
 def test_a_partial_member_is_asked_only_about_what_survives():
     member, sources = Some(Toy(2)), make_sources(SENTENCES, CPU)
-    combined = Combined([Weighted(Toy(1))], [WeightedPartial(member, 0.5)], survivors=4)
+    combined = WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=4)
     found = beam_search(combined, sources, SearchOptions(beam=2, **LIMITS))
     assert member.asked == {4}
-    again = force_decode(Combined([Weighted(Toy(1)), Weighted(Toy(2), 0.5)]), sources, [best.ids for [best] in found])
+    again = force_decode(WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]), sources, [best.ids for [best] in found])
     for [best], full in zip(found, again, strict=True):
         assert best.token_scores == pytest.approx(full.token_scores[: len(best.token_scores)], rel=1e-4, abs=1e-5)
 
@@ -112,6 +112,6 @@ def test_members_share_a_vocabulary():
     other = Toy(1)
     other.vocabulary = 13
     with pytest.raises(RnnsearchError, match=r"must share one vocabulary; got sizes \[12, 13\]"):
-        Combined([Weighted(Toy(1)), Weighted(other)])
+        WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(other)])
     with pytest.raises(RnnsearchError, match=r"got sizes \[\]"):
-        Combined([])
+        WeightedSumScorer([])

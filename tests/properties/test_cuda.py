@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rnnsearch.accel import cuda_graphs
-from rnnsearch.accel.cuda_graphs import OCCURRENCES, OFF
+from rnnsearch.accel.cuda_graphs import MIN_OCCURRENCES, SWITCH
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
@@ -41,7 +41,7 @@ def test_loss_and_gradients(system, make, batch):
     model, batches = make(system), others(batch)
     here = [loss_and_gradients(model, each, "cpu") for each in batches]
     model.cuda()
-    for number in range(OCCURRENCES + 4):  # the later ones are replays of recorded kernels
+    for number in range(MIN_OCCURRENCES + 4):  # the later ones are replays of recorded kernels
         loss, gradient = here[number % 2]
         there, other = loss_and_gradients(model, batches[number % 2], "cuda")
         assert there == pytest.approx(loss, rel=1e-4)
@@ -53,9 +53,9 @@ def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
     objective, batches = Likelihood(0.1, penalties(system.objective)), [one.to("cuda") for one in others(batch)]
     found = []
     for switch in "01":
-        monkeypatch.setenv(OFF, switch)
+        monkeypatch.setenv(SWITCH, switch)
         model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective).cuda()
-        passes = [(batches[seed % 2], BatchRng(seed, "cuda")) for seed in range(OCCURRENCES + 4)]
+        passes = [(batches[seed % 2], BatchRng(seed, "cuda")) for seed in range(MIN_OCCURRENCES + 4)]
         found.append([pass_with_gradients(objective, model, *each) for each in passes])
     for (loss, gradients), (other, theirs) in zip(*found, strict=True):
         assert other == pytest.approx(loss, rel=1e-4)
@@ -69,8 +69,8 @@ def test_bf16_is_near(system, make, batch, monkeypatch):
     model, batches, near = make(system).cuda(), others(batch), []
     exact = [loss_and_gradients(model, each, "cuda") for each in batches]
     for switch in "01":
-        monkeypatch.setenv(OFF, switch)
-        near.append([loss_and_gradients(model, batches[n % 2], "cuda", "bf16") for n in range(OCCURRENCES + 3)])
+        monkeypatch.setenv(SWITCH, switch)
+        near.append([loss_and_gradients(model, batches[n % 2], "cuda", "bf16") for n in range(MIN_OCCURRENCES + 3)])
     for number, ((loss, gradient), (replayed, other)) in enumerate(zip(*near, strict=True)):
         assert loss == pytest.approx(exact[number % 2][0], rel=0.1)
         assert replayed == pytest.approx(loss, rel=1e-2)

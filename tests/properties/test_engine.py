@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.accel.rnnsearch_search import NativeRNNsearch, arrays_of
-from rnnsearch.engine.rnnsearch import RNNsearch
-from rnnsearch.engine.structs import Kind
+from rnnsearch.accel.rnnsearch_search import NativeRNNsearch, export_arrays
+from rnnsearch.engine.rnnsearch import RNNsearchEngine
+from rnnsearch.engine.structs import DType
 from rnnsearch.ops.native.library import library
-from rnnsearch.runtime.search import Search, beam
+from rnnsearch.runtime.search import EngineSearchOptions, search_batch
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer
 from rnnsearch.search.options import SearchOptions
@@ -37,7 +37,7 @@ def model(request):
     return rnnsearch(decoder=request.param)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(DType))
 @pytest.mark.parametrize(
     "options",
     [
@@ -52,11 +52,11 @@ def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
     prefix = PREFIXES if begun else [()] * len(SOURCES)
     rests = RESTS if "spelling" in begun else [()] * len(SOURCES)
     spelled = ForcedBytes(tuple(rests), torch.from_numpy(SIZES)) if "spelling" in begun else None
-    scorer = NativeStepScorer(NativeRNNsearch.of(model, kind))
+    scorer = NativeStepScorer(NativeRNNsearch.create(model, kind))
     asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, forced_bytes=spelled)
     expected = decode_all(scorer, SOURCES, asked)
     begins = [Prefix("", ids, rest, {}) for ids, rest in zip(prefix, rests, strict=True)]
-    found = beam(RNNsearch(library(), arrays_of(model), kind), SOURCES, Search(**known, **LIMITS), begins, SIZES)
+    found = search_batch(RNNsearchEngine(library(), export_arrays(model), kind), SOURCES, EngineSearchOptions(**known, **LIMITS), begins, SIZES)
     for b, hypotheses in enumerate(expected):
         assert int((found.length[b] > 0).sum()) == len(hypotheses)
         for n, one in enumerate(hypotheses):

@@ -18,7 +18,7 @@ from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.translation import build
 from rnnsearch.training.optimisers import make_optimiser
-from rnnsearch.utils.weights import fill, weights
+from rnnsearch.utils.weights import copy_weights, named_weights
 from tests.properties.conftest import PAIRS, SYMBOLS, lively, same_by_columns_and_alone
 from tests.untrained import BAHDANAU, untrained
 
@@ -82,7 +82,7 @@ def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
     for decoder in ABLE:
         alone = model_of(plainest(decoder, None), None).double()
         fused = model_of(plainest(decoder, None), "deep", seed=2).double()
-        fill(fused, {**weights(fused), **weights(alone)})
+        copy_weights(fused, {**named_weights(fused), **named_weights(alone)})
         memory, previous = alone.encode(batch.sources), batch.target.previous()
         readout = alone.unroll(previous, memory).readout
         assert not torch.allclose(fused.unroll(previous, memory).readout, readout)
@@ -108,8 +108,8 @@ def test_a_folder_holds_all_of_it(fusion, tmp_path):
     system = untrained({**BAHDANAU, "language_model": {"type": fusion, "folder": "x", "model": LANGUAGE_MODEL}})
     save_system(tmp_path, system)
     again = load_system(tmp_path)
-    assert weights(again.model).keys() == weights(system.model).keys()
-    assert all(torch.equal(tensor, weights(again.model)[name]) for name, tensor in weights(system.model).items())
+    assert named_weights(again.model).keys() == named_weights(system.model).keys()
+    assert all(torch.equal(tensor, named_weights(again.model)[name]) for name, tensor in named_weights(system.model).items())
     assert again.config.model == system.config.model
     assert _forced(again.model) == _forced(system.model.eval())
 

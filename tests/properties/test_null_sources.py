@@ -11,7 +11,7 @@ from tests.properties.conftest import PAIRS
 from tests.untrained import BAHDANAU, untrained
 
 NULL = [([], [4, 5, 6]), ([], [7])]
-OBJECTIVE = Likelihood(0.1, frozen_null=True)
+OBJECTIVE = Likelihood(0.1, freeze_null_sources=True)
 
 
 def gradients(model, objective, rows):

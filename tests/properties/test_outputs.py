@@ -13,7 +13,7 @@ from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
-from rnnsearch.utils.weights import load_weights, save_weights, weights
+from rnnsearch.utils.weights import load_weights, named_weights, save_weights
 from tests.properties import conftest
 from tests.properties.conftest import SYMBOLS
 
@@ -45,7 +45,7 @@ def test_every_output_is_under_these_laws():
 @pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # which has its own
 def test_losses_are_the_scores_of_search(decoder, lively):
     model = lively(decoder)
-    nll = Likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
+    nll = Likelihood().loss_and_pass(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
     for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer):
         found = force_decode_all(scorer, SOURCES, TARGETS, MEAN_LOG_PROB)
         for one, expected in zip(found, nll.sum(1).tolist(), strict=True):
@@ -69,9 +69,9 @@ def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder
 
 def test_a_file_of_weights_keeps_the_classes(lively, tmp_path):
     model, other = lively("bahdanau"), lively("bahdanau")
-    if "output.classes" in weights(model):
+    if "output.classes" in named_weights(model):
         other.output.assign_classes(torch.zeros(SYMBOLS, dtype=torch.int64))
-    save_weights(tmp_path / "w", weights(model))
+    save_weights(tmp_path / "w", named_weights(model))
     load_weights(tmp_path / "w", other)
     t = torch.randn(2, model.decoder.readout_size)
     torch.testing.assert_close(other.output.log_probs(t), model.output.log_probs(t))

@@ -5,7 +5,7 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.characters import Copies, Spellings
+from rnnsearch.data.characters import CopyFinder, WordCharacters
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import force_decode_all
@@ -17,9 +17,9 @@ from rnnsearch.text.words import train_words
 from tests.properties.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob"], 20, 1), train_words(["wir sehen die Katze"], 20, 1)
-SPELLINGS = Spellings(copies=Copies(SOURCE))
-SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe", "Bob the cat Ann", "the cat"])]
-TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe", "Bob die Ann Eva", "die Katze"])]
+SPELLINGS = WordCharacters(copies=CopyFinder(SOURCE))
+SOURCES = [s.spelled_ids for s in SOURCE.segment(["we see Zoe the Zoe", "Bob the cat Ann", "the cat"])]
+TARGETS = [s.spelled_ids for s in TARGET.segment(["wir sehen Zoe", "Bob die Ann Eva", "die Katze"])]
 ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.attends and name != "copynet"]
 """That copies by itself."""
 
@@ -47,14 +47,14 @@ def test_copies_are_the_same_words_of_the_other_vocabulary_or_of_none():
     assert found == [(0, [" Zoe"], [[2, 2], [2, 4]]), (1, [" Bob", " Ann", " Eva"], [[0, 0], [2, 3]])]
     for made in (batch.to("cpu"), *batch.split()):
         assert torch.equal(made.copies, batch.copies[list(made.indices)])
-    assert batch.turned().copies is None
+    assert batch.reversed().copies is None
 
 
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
     model, batch = pointing(decoder), batch_of()
-    loss, done = Likelihood().passed(model, batch, None)
-    unrolled = done.unrolled
+    loss, done = Likelihood().loss_and_pass(model, batch, None)
+    unrolled = done.decoder_outputs
     log_p = model.log_probs(unrolled.readout.flatten(0, 1)).view(*batch.target.ids.shape, -1)
     points = torch.sigmoid(-unrolled.readout[..., -1])
     expected = 0.0

@@ -15,8 +15,8 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import likelihood as module
 from rnnsearch.objectives import penalties
 from rnnsearch.systems.translation import build
-from tests.properties.conftest import SYMBOLS, others, pass_with_gradients
 from tests.objectives.passes import again
+from tests.properties.conftest import SYMBOLS, others, pass_with_gradients
 
 SEEDS = range(3)
 """Kernel by kernel, recorded and replayed, and replayed again."""

@@ -4,7 +4,7 @@ its search."""
 import torch
 
 from rnnsearch.config import resolve
-from rnnsearch.data.batches import Side
+from rnnsearch.data.batches import Stream
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
@@ -29,7 +29,7 @@ def test_a_readout_depends_on_what_has_arrived_alone():
     target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
 
     def readouts(ids):
-        return model.unroll(target, model.encode({"source": Side.of(ids)})).readout[0]
+        return model.unroll(target, model.encode({"source": Stream.from_ids(ids)})).readout[0]
 
     whole, seen = readouts(source), []
     for last in range(2, 12):
@@ -47,7 +47,7 @@ def test_what_lies_behind_the_place_where_reading_stopped_makes_no_difference():
     target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
 
     def unrolled(ids):
-        return model.unroll(target, model.encode({"source": Side.of(ids)}))
+        return model.unroll(target, model.encode({"source": Stream.from_ids(ids)}))
 
     stopped = []
     for seed in range(40):

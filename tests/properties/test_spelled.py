@@ -8,7 +8,7 @@ import torch
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.encoders import SOURCE_CHARACTERS
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.characters import MAX_WORD_CHARACTERS, CHARACTER_PAD, UNKNOWN_CHARACTER, Characters, WordCharacters
+from rnnsearch.data.characters import CHARACTER_PAD, MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER, Characters, WordCharacters
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
@@ -17,7 +17,7 @@ from rnnsearch.search.decode import force_decode_all
 from rnnsearch.search.model_scorer import TORCH_PRODUCTS, ModelScorer, fastest_scorer
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.text.words import train_words
 from tests.properties.conftest import lively
@@ -25,8 +25,8 @@ from tests.properties.conftest import lively
 WORDS = train_words(["the cat saw the bird", "the bird saw"], 20, 1)
 READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
 COUNTS = CharacterCounts(len(READ), len(WRITTEN))
-SOURCES = [s.spelled for s in WORDS.segment(["the cebras saw the cat", "the gnu saw", "the cat"])]
-TARGETS = [s.spelled for s in WORDS.segment(["the bat saw", "rats the chat saw", "the cat"])]
+SOURCES = [s.spelled_ids for s in WORDS.segment(["the cebras saw the cat", "the gnu saw", "the cat"])]
+TARGETS = [s.spelled_ids for s in WORDS.segment(["the bat saw", "rats the chat saw", "the cat"])]
 SIDES = WordCharacters({"source": READ, "target": WRITTEN})
 
 
@@ -64,7 +64,7 @@ ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.att
 @pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
 def test_two_unknown_words_are_read_differently_in_training_and_in_search(composition, words, hybrid):
     model = hybrid("bahdanau", composition, words)
-    pairs = [Spelled([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
+    pairs = [SpelledIds([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
     target = [4, 5]
     losses = [
         Likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
@@ -77,11 +77,11 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decoder, hybrid):
     model, batch = hybrid(decoder), batch_of()
-    loss, done = Likelihood(spelling=0.3).passed(model, batch, None)
+    loss, done = Likelihood(spelling_weight=0.3).loss_and_pass(model, batch, None)
     speller, model.speller = model.speller, None
     words = Likelihood()(model, batch, None)
     model.speller = speller
-    reading, spelling, of_characters = done.unrolled.reading, batch.target.characters, 0.0
+    reading, spelling, of_characters = done.decoder_outputs.reading, batch.target.characters, 0.0
     for n, i in product(*map(range, batch.target.ids.shape)):
         word = spelling.characters[spelling.indices[n, i]][None]
         assert (spelling.indices[n, i] > 0) == (batch.target.ids[n, i] == UNK)
@@ -153,7 +153,7 @@ def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
 
 def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
     texts = ["the zebras saw the gnu", "the gnu", "the cat saw the the"]
-    sources = [s.spelled for s in WORDS.segment(texts)]
+    sources = [s.spelled_ids for s in WORDS.segment(texts)]
     for inventory, known in ((READ, True), (WRITTEN, False)):
         rows = [(source, [5]) for source in sources]
         batch = make_batch(rows, [0, 1, 2], spellings=WordCharacters({"source": inventory}))

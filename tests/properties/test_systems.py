@@ -29,7 +29,7 @@ from rnnsearch.training.progress import ReporterGroup
 from rnnsearch.training.run import train
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.distributed import Processes
-from rnnsearch.utils.weights import weights
+from rnnsearch.utils.weights import named_weights
 
 TEXT = ["one two three four", "two three four one", "three four one two", "four one two three"] * 5
 """Counting, from somewhere on."""
@@ -57,8 +57,8 @@ class NextSymbol(Objective[LanguageModel]):
         assert batch.direction.sources == ()
         y = batch.target
         log_p = model.log_probs(y.previous(), rng).gather(2, y.ids[:, :, None])
-        total = -log_p.flatten().index_select(0, y.places).sum()
-        return Loss(total, total.detach(), {"symbols": total.new_full((), len(y.places))})
+        total = -log_p.flatten().index_select(0, y.token_positions).sum()
+        return Loss(total, total.detach(), {"symbols": total.new_full((), len(y.token_positions))})
 
     def after_update(self, model: LanguageModel, parts: Mapping[str, Tensor]) -> None:
         model.seen += parts["symbols"]
@@ -89,7 +89,7 @@ class LanguageSystem(Trainable[LanguageModel]):
     ) -> NllEvaluator[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
         batch = make_batch([(each,) for each in ids], range(len(ids)), self.direction)
-        return NllEvaluator(DevBatches(NextSymbol(), [batch], len(ids), batch.target.tokens, device, processes), {})
+        return NllEvaluator(DevBatches(NextSymbol(), [batch], len(ids), batch.target.num_tokens, device, processes), {})
 
     def fast_scorer(self, precision: str) -> Any:
         raise ModelError(self.unsupported["translate"])
@@ -135,7 +135,7 @@ def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatc
         return system
 
     system = trained("straight", 60)
-    own, other = weights(system.model), weights(trained("broken", 7, 60).model)
+    own, other = named_weights(system.model), named_weights(trained("broken", 7, 60).model)
     assert own.keys() == other.keys()
     assert all(torch.equal(own[name], other[name]) for name in own), "bit for bit"
     (ids,) = system.target.ids(["two three four"])

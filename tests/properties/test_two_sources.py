@@ -55,7 +55,7 @@ def model(choices: Any, make: Any) -> SummedSources:
 
 
 def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(model: SummedSources) -> None:
-    batches = Batches(ParallelIds.of(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION)
+    batches = Batches(ParallelIds.from_rows(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION)
     (batch,) = batches.epoch(0)
     assert sorted(batch.indices) == [0, 2, 3]
     assert list(batch.sources) == ["en", "fr"]
@@ -67,7 +67,7 @@ def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(mo
 
 
 def test_search_reads_and_aligns_both(model: SummedSources) -> None:
-    (batch,) = Batches(ParallelIds.of(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION).epoch(0)
+    (batch,) = Batches(ParallelIds.from_rows(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION).epoch(0)
     with torch.no_grad():
         loss = Likelihood()(model, batch, None)
     targets = [CORPUS["de"][row] for row in batch.indices]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.accel.program_writer import fill, lacks, written
-from rnnsearch.accel.search import packed
+from rnnsearch.accel.program_writer import load_arrays, unsupported_reason, write_program
+from rnnsearch.accel.search import packed_model
 from rnnsearch.config import ModelConfig
-from rnnsearch.engine.program import parsed
-from rnnsearch.engine.recurrent import Recurrent
-from rnnsearch.engine.structs import Kind
+from rnnsearch.engine.program import parse_program
+from rnnsearch.engine.recurrent import RecurrentEngine
+from rnnsearch.engine.structs import DType
 from rnnsearch.ops.native.library import library
-from rnnsearch.runtime.search import Search, beam
+from rnnsearch.runtime.search import EngineSearchOptions, search_batch
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be
 SOURCES = [[5, 6, 7, 8, 9, 10], [9], [10, 4, 11], [7, 7, 7, 5, 6, 11, 10, 9, 11], [4, 6, 8]]
 WORDS = ([2, 2, 2, 2, 2], [5, 6, 7, 8, 9], [11, 10, 9, 4, 5], [3, 4, 5, 6, 7])
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
-ROUNDED = {Kind.FP32: 2e-4, Kind.BF16: 0.06, Kind.INT8: 0.05}
+ROUNDED = {DType.FP32: 2e-4, DType.BF16: 0.06, DType.INT8: 0.05}
 """Of log-probabilities and attention, beside the model whose products round the same: sums in another order, after
 which a number is now and then rounded to the other neighbour."""
 BOTH = {"type": "bidirectional", "cell": "gru", "size": 9}
@@ -102,28 +102,28 @@ def model(request):
 
 
 def test_a_written_model_is_the_model(model):
-    assert lacks(model) is None
+    assert unsupported_reason(model) is None
     agree(model)
 
 
 def test_every_legal_model_is_written_or_refused(whole, make):
     model = make(whole).eval()
-    if lacks(model) is not None:
+    if unsupported_reason(model) is not None:
         pytest.skip("it cannot be written")
     agree(model)
 
 
 def agree(model):
     """Of the engine's steps and search, and the definition's."""
-    computation = written(model)
-    computation = replace(computation, program=parsed(json.loads(json.dumps(computation.program))))
-    assert computation.program == written(model).program
+    computation = write_program(model)
+    computation = replace(computation, program=parse_program(json.loads(json.dumps(computation.program))))
+    assert computation.program == write_program(model).program
     computation.check()
     sources = make_sources(SOURCES, torch.device("cpu"))
     lengths = np.array([len(ids) + 1 for ids in SOURCES])
     with torch.inference_mode():
-        for kind in Kind:
-            scorer, engine = ModelScorer(packed(model, kind)), Recurrent(library(), computation, kind)
+        for kind in DType:
+            scorer, engine = ModelScorer(packed_model(model, kind)), RecurrentEngine(library(), computation, kind)
             memory, state = scorer.start(sources, None)
             own = engine.encode(engine.embed(sources["source"].ids.numpy()), lengths)
             after = own.state
@@ -137,7 +137,7 @@ def agree(model):
                     weights = step.attention["source"]
                     torch.testing.assert_close(torch.from_numpy(alpha), weights, rtol=2e-4, atol=ROUNDED[kind])
                 state = step.state
-    found = beam(Recurrent(library(), computation, Kind.FP32), SOURCES, Search(beam=3, **LIMITS))
+    found = search_batch(RecurrentEngine(library(), computation, DType.FP32), SOURCES, EngineSearchOptions(beam=3, **LIMITS))
     expected = decode_all(ModelScorer(model), SOURCES, SearchOptions(beam=3, **LIMITS))
     tokens = [
         tuple(found.tokens[b, 0, : found.length[b, 0] - found.finished[b, 0]].tolist()) for b in range(len(SOURCES))
@@ -146,11 +146,11 @@ def agree(model):
 
 
 def test_arrays_go_back_into_their_parameters(model):
-    other, computation = copy.deepcopy(model), written(model)
+    other, computation = copy.deepcopy(model), write_program(model)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.fill_(7.0)
-    fill(other, {name: one.values for name, one in computation.weights.items()}, computation)
+    load_arrays(other, {name: one.values for name, one in computation.weights.items()}, computation)
     if model.target_embedding.zero_bos:  # whose vector is never read
         model.target_embedding.weight.data[BOS] = 0.0
     for one, parameter in zip(other.parameters(), model.parameters(), strict=True):
