@@ -1,4 +1,4 @@
-"""How sure to be of words, and what is plainly wrong with a translation."""
+"""Confidence of words, its features, and warnings about translations."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -8,7 +8,14 @@ import pytest
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.calibration import expected_calibration_error
-from rnnsearch.translator.confidence import FEATURES, came_true, features, repeats, right_words, warnings
+from rnnsearch.translator.confidence import (
+    FEATURES,
+    correct_words,
+    max_repetitions,
+    reliability_bins,
+    warnings,
+    word_features,
+)
 from rnnsearch.translator.translator import Translator
 from tests.translations import attention_stub
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, untrained
@@ -19,23 +26,23 @@ def translation():
     return Translator(untrained(BAHDANAU)).score(TEXT["en"][:1], TEXT["de"][:1])[0]
 
 
-def test_right_words_are_a_longest_common_subsequence():
+def test_correct_words_are_a_longest_common_subsequence():
     random = np.random.default_rng(3)
     for _ in range(40):
         one, other = (["abc"[n] for n in random.integers(0, 3, size)] for size in random.integers(0, 8, 2))
-        marks = right_words(one, other)
+        marks = correct_words(one, other)
         common = [word for word, right in zip(one, marks, strict=True) if right]
         subsequences = {some for size in range(len(other) + 1) for some in combinations(other, size)}
         assert tuple(common) in subsequences
         longest = max(len(s) for size in range(len(one) + 1) for s in combinations(one, size) if s in subsequences)
         assert len(common) == longest
-    assert right_words(["Der", "Hund."], ["Hund", ",", "Der", "Hund"]).tolist() == [True, True]
-    assert right_words(["."], ["."]).tolist() == [True]
+    assert correct_words(["Der", "Hund."], ["Hund", ",", "Der", "Hund"]).tolist() == [True, True]
+    assert correct_words(["."], ["."]).tolist() == [True]
 
 
-def test_features_are_what_their_names_say(translation):
+def test_features_have_their_definitions(translation):
     t = translation
-    x = features(t)
+    x = word_features(t)
     assert x.shape == (len(t.words), len(FEATURES))
     by_name = dict(zip(FEATURES, x.T, strict=True))
     p = np.array(t.word_probabilities)
@@ -51,25 +58,25 @@ def test_features_are_what_their_names_say(translation):
     np.testing.assert_allclose(by_name["attention peak"], t.word_attention.max(1))
     assert by_name["length"] == pytest.approx(np.log(len(t.words) / len(t.source_words)))
     assert np.isfinite(
-        features(replace(t, words=(), by_attention=attention_stub(token_words=(-1,) * len(t.tokens))))
+        word_features(replace(t, words=(), by_attention=attention_stub(token_words=(-1,) * len(t.tokens))))
     ).all()
 
 
-def test_what_came_true_is_held_against_how_sure_it_was(translation):
+def test_reliability_bins_compare_confidence_with_references(translation):
     t = translation
     sure = replace(t, word_confidence=tuple(0.05 + 0.9 * (n % 2) for n in range(len(t.words))))
     reference = " ".join(word if n % 2 else "x" for n, word in enumerate(t.words))
-    low, high = came_true([sure, sure], [reference, reference])
+    low, high = reliability_bins([sure, sure], [reference, reference])
     assert (low.count + high.count, low.right, high.right) == (2 * len(t.words), 0.0, 1.0)
     assert expected_calibration_error([low, high]) == pytest.approx(0.05)
-    assert came_true([t], [reference]) == [], "no calibrated model's"
-    with pytest.raises(RnnsearchError, match="references must be one a sentence"):
-        came_true([sure], [])
+    assert reliability_bins([t], [reference]) == [], "no calibrated model's"
+    with pytest.raises(RnnsearchError, match="references must be one per sentence"):
+        reliability_bins([sure], [])
 
 
-def test_models_without_attention_have_features_too():
+def test_attention_features_are_zero_without_attention():
     [t] = Translator(untrained(RNNENCDEC)).score(TEXT["en"][:1], TEXT["de"][:1])
-    x = dict(zip(FEATURES, features(t).T, strict=True))
+    x = dict(zip(FEATURES, word_features(t).T, strict=True))
     assert not x["attention entropy"].any() and not x["attention peak"].any() and not x["source use"].any()
     assert x["word"].any()
 
@@ -81,15 +88,15 @@ def test_models_without_attention_have_features_too():
         ("a b c a b c", 2), ("a b c d a b c d", 2), ("a b c d e a b c d e", 1), ("a b a", 1), ("a b c a b", 1),
     ],
 )  # fmt: skip
-def test_repetitions_are_counted(text, times):
-    assert repeats(text.split()) == times
+def test_max_repetitions(text, times):
+    assert max_repetitions(text.split()) == times
 
 
 def test_repetitions_of_a_long_line_take_linear_time():
-    assert repeats(["a"] * 100_000) == 100_000
+    assert max_repetitions(["a"] * 100_000) == 100_000
 
 
-def test_warnings(translation):
+def test_warnings_of_each_kind(translation):
     t = replace(translation, finished=True, source_words=tuple("abcd"))
     even = np.full((4, 4), 0.25, dtype=np.float32)
     good = replace(t, words=tuple("efgh"), by_attention=attention_stub(even))

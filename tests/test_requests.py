@@ -1,4 +1,4 @@
-"""What is asked of translations beside their sources: what they begin with, and what they must not hold."""
+"""Constraints of requests: prefixes, banned phrases and terms."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return rnnsearch.load(write_model(tmp_path_factory.mktemp("model") / "en-de", BAHDANAU))
 
 
-def test_prefixes_that_do_not_fit_are_refused(translator):
-    with pytest.raises(RnnsearchError, match=r"prefixes must be one a sentence \(2\); got 1"):
+def test_invalid_prefixes_are_rejected(translator):
+    with pytest.raises(RnnsearchError, match=r"prefixes must be one per sentence \(2\); got 1"):
         translator.n_best(ENGLISH[:2], prefixes=["die"])
     with pytest.raises(RnnsearchError, match=r'the prefix of empty sentence 1 \(from 0\) must be empty; got "die"'):
         translator.n_best([ENGLISH[0], ""], prefixes=["", "die"])
@@ -34,14 +34,14 @@ def test_prefixes_that_do_not_fit_are_refused(translator):
         ("die \u00e9a", "\u00e9a", "must not contain a banned phrase"),
         ("die Qu x", "x", "must not contain a banned phrase"),
         ("die Qu e", "e", None),
-        ("die Qu", "Qu Hund", "must not end with the beginning of a banned phrase"),
-        ("Qu die", "Qu die kleine", "must not end with the beginning of a banned phrase"),
+        ("die Qu", "Qu Hund", "must not end with the start of a banned phrase"),
+        ("Qu die", "Qu die kleine", "must not end with the start of a banned phrase"),
         ("Qu die", "die kleine", None),
         ("die kl", "kl", None),
-        ("Qu", "Quagga", "must not end with the beginning of a banned phrase"),
+        ("Qu", "Quagga", "must not end with the start of a banned phrase"),
     ],
 )
-def test_nothing_banned_hides_in_a_word_without_a_symbol(translator, prefix, banned, said):
+def test_banned_phrases_are_found_in_words_outside_the_vocabulary(translator, prefix, banned, said):
     options = translator.options(banned=[banned], beam=4, n_best=4)
     if said is not None:
         with pytest.raises(RnnsearchError, match=f'^a prefix {said}.*; got "{prefix}"$'):
@@ -51,14 +51,14 @@ def test_nothing_banned_hides_in_a_word_without_a_symbol(translator, prefix, ban
     assert all(t.text.startswith(prefix) and not options.banned_phrases.banned.occurs_in(t.text) for t in found)
 
 
-def test_the_same_banned_phrases_are_made_ready_once(translator):
+def test_last_banned_phrases_are_cached(translator):
     first, again = (translator.options(banned=["Hund", " Hund", "die Katze"]).banned_phrases for _ in range(2))
     assert first is again
     assert translator.options(banned=["Hund"]).banned_phrases is not first
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe"])
-def test_a_term_is_a_whole_word_of_the_translation(tmp_path, kind):
+def test_terms_are_whole_words(tmp_path, kind):
     translator, longer = rnnsearch.load(write_model(tmp_path / "en-de", BAHDANAU, kind)), 0
     for term in ("Vogel", "ein", "die", "rot es", "sieh"):
         if not translator.constraints.can_write(term):

@@ -137,21 +137,23 @@ def test_a_reverse_ensemble_comes_along(folders, lists, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_cannot_be(folders, translator, features):
-    with pytest.raises(ModelError, match="reverse model must translate from de to en; it does from en to de"):
+def test_models_of_other_languages_and_invalid_arguments_are_rejected(folders, translator, features):
+    with pytest.raises(ModelError, match="reverse model must translate from de to en; got en to de"):
         learn(translator, ENGLISH, ENGLISH, Features(translator))
-    with pytest.raises(ModelError, match="the language model must be of en; it is of de"):
+    with pytest.raises(ModelError, match="the language model must be of en; got de"):
         learn(load(folders["reverse"]), ENGLISH, ENGLISH, Features(None, features.language_model))
-    with pytest.raises(ModelError, match="must translate from en to de, as the reranker does; it does from de to en"):
+    with pytest.raises(ModelError, match="must translate from en to de, like the reranker; got de to en"):
         weighing(features).require_languages(load(folders["reverse"]))
-    with pytest.raises(RnnsearchError, match="n_best must be at least 2, to choose from; got 1"):
+    with pytest.raises(RnnsearchError, match="n_best must be at least 2, to have a choice; got 1"):
         learn(translator, ENGLISH, ENGLISH, features, n_best=1)
     for references in ([], ENGLISH[:2]):
         with pytest.raises(DataError, match=f"one reference per sentence; got {len(references)} references"):
             learn(translator, ENGLISH if references else [], references, features)
-    with pytest.raises(ModelError, match=f"must be a folder that `rnnsearch reranker` has made; it lacks {RERANKER_FILE}"):
+    with pytest.raises(
+        ModelError, match=f"must be a folder written by `rnnsearch reranker`; it has no {RERANKER_FILE}"
+    ):
         load_reranker(folders["model"])
-    with pytest.raises(RnnsearchError, match="there is something else than a reranker already"):
+    with pytest.raises(RnnsearchError, match="exists and is not a reranker"):
         weighing(Features()).save(folders["model"])
     assert load(folders["model"]).translate(ENGLISH)
 
@@ -159,15 +161,15 @@ def test_what_cannot_be(folders, translator, features):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"weights": {"score": 1.0}}, "is not of the models in its folder"),
-        ({"n_best": 1}, "is not of the models in its folder"),
-        ({"weights": {"score": 1.0, "log_prob": float("nan"), "symbols": 0, "words": 0}}, "is not of the models"),
-        ({"weights": {"score": "x"}}, "got a damaged or foreign file"),
-        ({"weights": [1.0]}, "got a damaged or foreign file"),
-        ({"languages": ["en"]}, "got a damaged or foreign file"),
+        ({"weights": {"score": 1.0}}, "does not fit the models in its folder"),
+        ({"n_best": 1}, "does not fit the models in its folder"),
+        ({"weights": {"score": 1.0, "log_prob": float("nan"), "symbols": 0, "words": 0}}, "does not fit the models"),
+        ({"weights": {"score": "x"}}, "it is damaged"),
+        ({"weights": [1.0]}, "it is damaged"),
+        ({"languages": ["en"]}, "it is damaged"),
     ],
 )
-def test_a_damaged_file_is_said_to_be_one(change, said, tmp_path):
+def test_damaged_files_are_rejected(change, said, tmp_path):
     weighing(Features(), score=1.0).save(tmp_path / "kept")
     path = tmp_path / "kept" / RERANKER_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -220,11 +222,11 @@ def test_wrong_usage_of_the_command_line(folders, tmp_path):
         found = run(*translate, *options, stdin="a\n")
         assert (found.code, said in found.err) == (2, True), found.err
     turned = run("translate", folders["reverse"], "--reranker", tmp_path / "plain", stdin="a\n")
-    assert (turned.code, "must translate from en to de, as the reranker does" in turned.err) == (1, True)
+    assert (turned.code, "must translate from en to de, like the reranker" in turned.err) == (1, True)
     (tmp_path / "empty").write_text("")
     none = tmp_path / "empty", tmp_path / "empty"
     found = run("reranker", folders["model"], *none, "-o", tmp_path / "made")
     assert (found.code, "one reference per sentence" in found.err) == (1, True)
     found = run("reranker", folders["model"], *none, "-o", folders["model"])
-    assert (found.code, "something else than a reranker" in found.err) == (1, True)
+    assert (found.code, "is not a reranker" in found.err) == (1, True)
     assert not (tmp_path / "made").exists()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rnnsearch
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.models.translation_model import only_memory
 from rnnsearch.ops.native.library import library
@@ -34,7 +34,7 @@ def translator(folder: Path) -> Translator:
     return rnnsearch.load(str(folder))
 
 
-def test_the_package_offers_what_the_design_names():
+def test_public_names():
     offered = {"RnnsearchError", "TextModel", "Translation", "Translator", "__version__", "load", "load_text_model"}
     assert set(rnnsearch.__all__) == offered
     for name in rnnsearch.__all__:
@@ -44,7 +44,7 @@ def test_the_package_offers_what_the_design_names():
         getattr(rnnsearch, misspelt)
 
 
-def test_a_string_gives_one_and_a_list_a_list(translator):
+def test_string_returns_one_translation_and_list_returns_list(translator):
     one = translator.translate(ENGLISH[0])
     assert isinstance(one, Translation)
     many = translator.translate([ENGLISH[1], ENGLISH[0]])
@@ -55,7 +55,7 @@ def test_a_string_gives_one_and_a_list_a_list(translator):
     assert translator.translate([]) == []
 
 
-def test_what_a_translation_holds(translator):
+def test_attributes_of_translations_are_consistent(translator):
     for t in translator.translate(ENGLISH):
         assert t.source_tokens == (*translator.source.segment([t.source])[0].symbols, "</s>")
         assert len(t.tokens) == len(t.token_scores)
@@ -77,7 +77,7 @@ def test_what_a_translation_holds(translator):
             assert i == int(t.attention[j, :-1].argmax()), "the source's EOS takes no link"
 
 
-def test_words_gather_the_attention_of_their_symbols(tmp_path):
+def test_word_attention_combines_that_of_tokens(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"))
     [t] = made.score(["the big dogs"], ["der Hund"])
     assert len(t.source_tokens) - 1 > len(t.source_words), "some word is of several symbols"
@@ -89,7 +89,7 @@ def test_words_gather_the_attention_of_their_symbols(tmp_path):
             assert t.word_attention[j, i] == pytest.approx(block.sum(axis=1).mean(), rel=1e-5)
 
 
-def test_forced_scores_are_those_of_the_search(translator):
+def test_forced_scores_equal_search_scores(translator):
     """Where the found text segments into the symbols that were found."""
     found = translator.translate(ENGLISH)
     forced = translator.score(ENGLISH, [t.text for t in found])
@@ -106,7 +106,7 @@ def test_forced_scores_are_those_of_the_search(translator):
     assert swapped[0].log_prob != pytest.approx(texts[0].log_prob, abs=1e-4)
 
 
-def test_n_best_and_options(translator):
+def test_n_best_lists_respect_options(translator):
     [best] = translator.n_best([ENGLISH[0]], translator.options(n_best=6))
     assert len(best) == 6
     order = [(t.finished, t.score) for t in best]
@@ -160,23 +160,23 @@ def test_unknown_words_are_copied_or_looked_up(forgetful, tmp_path):
     assert begun.word_replaced[:4] == [None, None, None, "dictionary"]
 
 
-def test_terms_are_had_or_refused(translator, tmp_path):
+def test_terms_are_in_translations_or_rejected(translator, tmp_path):
     options = translator.options(beam=6, n_best=2)
     known = translator.target.join([10, 11])
     found, free = translator.n_best(ENGLISH[:2], options, terms=[[known], []])
     assert all(known in t.text for t in found)
     assert [t.text for t in free] == [t.text for t in translator.n_best(ENGLISH[1:2], options)[0]]
     assert translator.n_best(ENGLISH[:1], translator.options(beam=1), terms=[[]])
-    with pytest.raises(RnnsearchError, match="terms need a beam of 2 or more; got 1"):
+    with pytest.raises(RnnsearchError, match="terms need a beam of at least 2; got 1"):
         translator.n_best(ENGLISH[:1], translator.options(beam=1), terms=[[known]])
-    with pytest.raises(RnnsearchError, match=r"terms must be one list a sentence \(1\); got 2"):
+    with pytest.raises(RnnsearchError, match=r"terms must be one list per sentence \(1\); got 2"):
         translator.n_best(ENGLISH[:1], options, terms=[[], []])
     words = write_model(tmp_path / "words", BAHDANAU)
-    with pytest.raises(RnnsearchError, match='the model has no symbol for a word of the term "Quagga"'):
+    with pytest.raises(RnnsearchError, match='the vocabulary has no token for a word of the term "Quagga"'):
         rnnsearch.load(words).n_best(ENGLISH[:1], options, terms=[["Quagga"]])
 
 
-def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful, tmp_path):
+def test_model_folder_determines_how_unknown_words_are_replaced(forgetful, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(forgetful, own)
     config = (own / "config.toml").read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful, tmp_path):
     assert "<unk>" in rnnsearch.load(own, replace_unknown="none").translate("the").text
 
 
-def test_unknown_words_that_cannot_be_replaced(folder, tmp_path):
+def test_unsupported_replacement_of_unknown_words_is_rejected(folder, tmp_path):
     with pytest.raises(ConfigError, match='must be one of none, copy, dictionary; got "cpoy"'):
         rnnsearch.load(folder, replace_unknown="cpoy")
     with pytest.raises(ConfigError, match=r'search\.dictionary: must be given for replace_unknown = "dictionary"'):
@@ -217,7 +217,7 @@ def test_translations_begin_with_their_prefixes(tmp_path, kind):
     assert again.text.startswith(free[0].text)
 
 
-def test_a_stream_grows_to_the_greedy_translation(translator):
+def test_stream_ends_with_greedy_translation(translator):
     for text in (*ENGLISH, "", " "):
         steps, seen = translator.stream(text), list[str]()
         while True:
@@ -239,7 +239,7 @@ def test_has_unknown(translator):
     assert translator.has_unknown(sources, targets) == [False, True, True]
 
 
-def test_states_are_the_encoders_last(translator):
+def test_states_are_last_encoder_states(translator):
     texts = [ENGLISH[1], "", ENGLISH[0], *ENGLISH * 25]
     states = translator.states(texts)
     assert states.shape == (len(texts), 20), "both directions"
@@ -247,13 +247,13 @@ def test_states_are_the_encoders_last(translator):
     for n in (1, 2):
         ids = torch.tensor([[*translator.source.segment([texts[n]])[0].ids, 3]])
         with torch.inference_mode():
-            memory = only_memory(translator.model.encode({"source": Side.of(ids)}))
+            memory = only_memory(translator.model.encode({"source": Stream.from_ids(ids)}))
         forward, backward = memory.annotations[0, -1, :10], memory.annotations[0, 0, 10:]
         np.testing.assert_allclose(states[n], torch.cat([forward, backward]).numpy(), atol=1e-5)
     assert translator.states([]).shape == (0, 20)
 
 
-def test_progress_is_told(translator):
+def test_progress_is_reported(translator):
     told: list[int] = []
     translator.n_best([*ENGLISH, ""], batch_sentences=2, progress=told.append)
     assert told[-1] == 4
@@ -261,7 +261,7 @@ def test_progress_is_told(translator):
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u2028", "\x00", "</s>", "🙂 \u0301", "a\nb", "\t\t"])
-def test_odd_text_is_translated_too(translator, text):
+def test_unusual_text_is_translated(translator, text):
     t = translator.translate(text)
     assert t.source == text
     assert (t.text == "" and t.log_prob == 0.0) or text.strip()
@@ -269,7 +269,7 @@ def test_odd_text_is_translated_too(translator, text):
     assert all(i < len(forced.source_words) and j < len(forced.words) for i, j in forced.alignment)
 
 
-def test_a_lone_surrogate_is_refused(translator):
+def test_lone_surrogate_is_rejected(translator):
     with pytest.raises(RnnsearchError, match="text must be valid Unicode"):
         translator.translate("a \ud800")
 
@@ -285,7 +285,7 @@ def test_plot_writes_a_picture(translator, tmp_path):
     assert not (tmp_path / "bench.txt").exists()
 
 
-def test_there_is_nothing_to_plot_of_nothing(translator, tmp_path):
+def test_empty_texts_cannot_be_plotted(translator, tmp_path):
     for source, target in (("", ""), ("", "der"), ("the", "")):
         with pytest.raises(RnnsearchError) as error:
             translator.score([source], [target])[0].plot(tmp_path / "a.png")
@@ -293,7 +293,7 @@ def test_there_is_nothing_to_plot_of_nothing(translator, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_without_attention(tmp_path):
+def test_model_without_attention_has_no_alignments(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "model", RNNENCDEC))
     assert not made.attends
     t = made.translate(ENGLISH[0])
@@ -306,7 +306,7 @@ def test_a_model_without_attention(tmp_path):
         made.require_alignments("attention")
 
 
-def test_a_saved_model_is_the_model(folder, translator, tmp_path):
+def test_saved_model_equals_original(folder, translator, tmp_path):
     copy = tmp_path / "copy"
     save_system(copy, translator.system)
     again = rnnsearch.load(copy)
@@ -316,15 +316,15 @@ def test_a_saved_model_is_the_model(folder, translator, tmp_path):
         assert (a.text, a.token_scores, a.alignment) == (b.text, b.token_scores, b.alignment)
 
 
-def test_a_device_that_is_not_there(folder):
+def test_unknown_device_is_rejected(folder):
     with pytest.raises(ConfigError, match='device: must be auto, cpu, cuda or cuda:N; got "gpu"'):
         rnnsearch.load(folder, device="gpu")
     assert rnnsearch.load(folder, device="auto").translate("the dog").source == "the dog"
 
 
-def test_the_precision_of_search(folder):
+def test_precision_of_search_is_selected(folder):
     exact = rnnsearch.load(folder, precision="fp32")
-    assert exact.search.what.endswith("fp32")
+    assert exact.search.description.endswith("fp32")
     with pytest.raises(ConfigError, match='precision: must be one of auto, fp32, bf16, int8; got "int4"'):
         rnnsearch.load(folder, precision="int4")
     with pytest.raises(ConfigError, match=r"^candidates: must be greater than or equal to 0; got -1$"):
@@ -333,18 +333,18 @@ def test_the_precision_of_search(folder):
         rnnsearch.load(folder, candidates=500)
     if library() is not None:
         rough = rnnsearch.load(folder, precision="int8")
-        assert rough.search.what.endswith("int8")
+        assert rough.search.description.endswith("int8")
         found = [translator.translate("the dog").token_scores[0] for translator in (rough, exact)]
         assert found[0] == pytest.approx(found[1], abs=0.1)
         assert found[0] != found[1]
 
 
-def test_a_line_has_no_line_end():
+def test_one_line_replaces_line_ends():
     assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
 
 
 @pytest.mark.parametrize("named", ["/etc/passwd", "../secret.tsv", "link.tsv", "deep/../../secret.tsv"])
-def test_a_folder_that_names_files_outside_itself_is_refused(folder, tmp_path, named):
+def test_folder_that_refers_to_files_outside_is_rejected(folder, tmp_path, named):
     copy = tmp_path / "model"
     shutil.copytree(folder, copy)
     (tmp_path / "secret.tsv").write_text("password\tword\n")
@@ -368,7 +368,7 @@ def test_shapes_are_compared_before_anything_is_allocated(folder, tmp_path):
 
 @pytest.mark.parametrize("blank", [" ", "   ", "\t", "\u00a0", "\u3000 \x1c"])
 @pytest.mark.parametrize("kind", ["words", "bpe"])
-def test_nothing_is_invented_for_white_space(tmp_path, kind, blank):
+def test_white_space_has_an_empty_translation(tmp_path, kind, blank):
     made = rnnsearch.load(write_model(tmp_path / "model", BAHDANAU, kind))
     [[empty]], [[one]] = made.n_best([""]), made.n_best([blank])
     assert replace(one, source="", source_words=()) == empty
@@ -380,7 +380,7 @@ def test_nothing_is_invented_for_white_space(tmp_path, kind, blank):
     assert len(forced.source_tokens) > 1, "what is given is read as it is"
 
 
-def test_what_was_cut_off_comes_behind_and_counts_for_nothing(translator):
+def test_consensus_ranks_cut_off_translations_last_and_ignores_them(translator):
     def made(text: str, log_prob: float, finished: bool = True) -> Translation:
         one = translation(["a"], text.split())
         return replace(one, log_prob=log_prob, finished=finished)

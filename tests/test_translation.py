@@ -1,4 +1,4 @@
-"""What stands around a translation: what translating imports, and the words that nothing was read for."""
+"""Imports of translating, consensus ranking, and lazy attention over words."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def test_translating_imports_no_training():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_order_of_least_risk():
+def test_consensus_maximises_expected_utility():
     """By hand, after the equation of `metrics.consensus`: u is sentence-level chrF of sacrebleu."""
     translator = rnnsearch.load(MODEL)
     [one] = translator.n_best(["the dog"], translator.options(1))[0]
@@ -56,7 +56,7 @@ def test_the_order_of_least_risk():
     assert best[0].text == "Katze"
 
 
-def test_words_attend_when_they_are_asked(monkeypatch):
+def test_word_attention_is_computed_on_first_access(monkeypatch):
     asked = []
 
     def record(*arguments):
@@ -71,10 +71,12 @@ def test_words_attend_when_they_are_asked(monkeypatch):
     assert len(asked) == 1
 
 
-def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros():
+def test_word_without_tokens_has_zero_attention():
     source = Segmented("a b \u200b", [4, 5], ["a", "b"], [(0, 1), (2, 3)])
     target = Segmented("x \u200b", [6], ["x"], [(0, 1)])
     attention = {"source": np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)}
-    t = make_translation(source, target, Hypothesis((6,), -1.0, -1.0, (-0.5, -0.5), attention, True), read=False)
+    t = make_translation(
+        source, target, Hypothesis((6,), -1.0, -1.0, (-0.5, -0.5), attention, True), aligns_previous_word=False
+    )
     np.testing.assert_allclose(t.word_attention, [[0.7, 0.2, 0.0], [0.0, 0.0, 0.0]])
     assert t.alignment == ((0, 0),)

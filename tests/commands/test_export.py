@@ -10,7 +10,7 @@ from rnnsearch.engine.file import read_header
 from rnnsearch.ops.native.library import library
 from rnnsearch.systems.card import load_origin, write_origin
 from tests.engines import require_web_engine
-from tests.runtime.test_runtime import rewritten
+from tests.runtime.test_runtime import with_changed_header
 
 ORIGIN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
 DERIVING_SETTINGS = {"begun from": 'training.begin_from="{}"', "taught by": 'objective.teacher={{folder="{}"}}'}
@@ -63,7 +63,7 @@ def test_engine_file_contains_licence_and_attribution(cli, exported_model, tmp_p
 def test_wrong_types_in_the_header_are_an_error(cli, user_error, licensed, tmp_path, header):
     assert cli("export", licensed, tmp_path / "m.rnn").code == 0
     content = (tmp_path / "m.rnn").read_bytes()
-    (tmp_path / "m.rnn").write_bytes(rewritten(content, lambda old: old.update(header)))
+    (tmp_path / "m.rnn").write_bytes(with_changed_header(content, lambda old: old.update(header)))
     assert "damaged" in user_error("inspect", tmp_path / "m.rnn")
 
 

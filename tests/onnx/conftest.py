@@ -1,4 +1,4 @@
-"""What stands around a trace."""
+"""Fixtures of the tests of the export to ONNX."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from jaxtyping import config
 
 
 @pytest.fixture(autouse=True, scope="module")
-def unchecked() -> Iterator[None]:
-    """Without the checks of types and shapes: in a trace, sizes are tensors, and no `int`."""
+def disable_shape_checks() -> Iterator[None]:
+    """Disable the checks of types and shapes, because sizes are tensors instead of `int` in a trace."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)

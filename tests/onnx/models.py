@@ -1,4 +1,4 @@
-"""Untrained models whose parts, together, are nearly all that ONNX graphs can hold."""
+"""Configurations of models that together have nearly all components that can be exported to ONNX."""
 
 from typing import Any
 

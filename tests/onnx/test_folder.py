@@ -1,4 +1,4 @@
-"""`rnnsearch export --format onnx`: the folder, the example that translates with it, and what is refused."""
+"""`rnnsearch export --format onnx`: the folder, the example that translates with it, and unsupported models."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import pytest
 import rnnsearch
 from rnnsearch.errors import ModelError
 from rnnsearch.export import onnx as onnx_folder
-from rnnsearch.export.onnx import export, lacks
+from rnnsearch.export.onnx import export, unsupported_reason
 from rnnsearch.systems.folder import save_system
 from tests.command_line import run
 from tests.onnx.models import ADDITIVE, MODELS
@@ -32,18 +32,19 @@ TEXTS = [
 FILES = ["encoder.onnx", "model.json", "source.json", "step.onnx", "target.json"]
 
 
-def settings(model: Path, **values: object) -> Path:
-    """The folder with other settings in its config."""
+def change_settings(model: Path, **values: object) -> Path:
+    """Change settings in the config of a model folder."""
     text = (model / "config.toml").read_text()
     for name, value in values.items():
-        text, found = re.subn(rf"(?m)^{name} = .*$", f"{name} = {json.dumps(value)}", text)
-        assert found
+        text, count = re.subn(rf"(?m)^{name} = .*$", f"{name} = {json.dumps(value)}", text)
+        assert count
     (model / "config.toml").write_text(text)
     return model
 
 
 @pytest.fixture(scope="module")
 def example():
+    """Return the module examples/onnx/translate.py."""
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     spec = spec_from_file_location("onnx_example", EXAMPLES / "translate.py")
     module = module_from_spec(spec)
@@ -55,58 +56,63 @@ GNMT = {"length_norm": "gnmt", "length_penalty": 0.6}
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "search"),
+    ("name", "tokenizer", "search"),
     [
         ("bahdanau", "words", {**GNMT, "coverage_penalty": 0.3}),
         ("rnnencdec, torch-gru", "bpe", GNMT),
     ],
 )
-def test_the_example_translates_as_rnnsearch_does(example, tmp_path, name, kind, search):
-    model = settings(write_model(tmp_path / "model", MODELS[name], kind), precision="fp32", **search)
+def test_example_translates_like_rnnsearch(example, tmp_path, name, tokenizer, search):
+    model = change_settings(write_model(tmp_path / "model", MODELS[name], tokenizer), precision="fp32", **search)
     export(model, tmp_path / "onnx")
-    whole, translator = rnnsearch.load(model), example.Translator(tmp_path / "onnx")
+    full = rnnsearch.load(model)
+    translator = example.Translator(tmp_path / "onnx")
     for beam in (1, 2, 5):
-        expected = [found.text for found in whole.translate(TEXTS, whole.options(beam=beam))]
+        expected = [translation.text for translation in full.translate(TEXTS, full.options(beam=beam))]
         assert [translator.translate(text, beam) for text in TEXTS] == expected
 
 
-def test_symbols_that_are_taken_apart(example, tmp_path):
+def test_example_splits_rare_tokens(example, tmp_path):
     system = untrained(BAHDANAU, "bpe")
     tokenizer = system.source
-    rare = [id for id in tokenizer.ids([TEXTS[0]])[0] if len(tokenizer.symbol(id)) > 2]
-    system.tokenizers["en"] = tokenizer.without(rare)
+    rare = [id for id in tokenizer.ids([TEXTS[0]])[0] if len(tokenizer.token(id)) > 2]
+    system.tokenizers["en"] = tokenizer.without_tokens(rare)
     save_system(tmp_path / "model", system)
     export(tmp_path / "model", tmp_path / "onnx")
-    translator, read = example.Translator(tmp_path / "onnx"), []
-    translator.search = lambda ids, _: read.append(ids) or []
+    translator = example.Translator(tmp_path / "onnx")
+    searched = []
+    translator.search = lambda ids, _: searched.append(ids) or []
     translator.translate(TEXTS[0])
-    assert read == system.source.ids([TEXTS[0]]) != tokenizer.ids([TEXTS[0]])
+    assert searched == system.source.ids([TEXTS[0]]) != tokenizer.ids([TEXTS[0]])
 
 
-def test_the_command_and_the_example_as_a_program(tmp_path):
+def test_command_writes_folder_and_example_reads_it(tmp_path):
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
-    model = settings(write_model(tmp_path / "model", BAHDANAU), precision="fp32")
-    for _ in range(2):  # an export is written over
-        done = run("export", model, tmp_path / "onnx", "--format", "onnx")
-        assert done.code == 0 and re.fullmatch(r".*/onnx: 0\.\d MB, fp32\n", done.err)
+    model = change_settings(write_model(tmp_path / "model", BAHDANAU), precision="fp32")
+    for _ in range(2):  # an export may be overwritten
+        result = run("export", model, tmp_path / "onnx", "--format", "onnx")
+        assert result.code == 0
+        assert re.fullmatch(r".*/onnx: 0\.\d MB, fp32\n", result.err)
     assert sorted(file.name for file in (tmp_path / "onnx").iterdir()) == FILES
-    about = json.loads((tmp_path / "onnx" / "model.json").read_text())
-    assert (about["format"], about["version"], about["languages"]) == ("rnnsearch-onnx", 1, ["en", "de"])
-    assert about["symbols"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3} and about["search"]["beam"] == 3
+    description = json.loads((tmp_path / "onnx" / "model.json").read_text())
+    assert (description["format"], description["version"]) == ("rnnsearch-onnx", 1)
+    assert description["languages"] == ["en", "de"]
+    assert description["symbols"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
+    assert description["search"]["beam"] == 3
     program = [sys.executable, EXAMPLES / "translate.py", tmp_path / "onnx"]
-    given = "\ufeff" + "".join(f"{text}\r\n" for text in TEXTS)
-    found = subprocess.run(program, input=given.encode(), capture_output=True, timeout=120, check=True).stdout.decode()
-    assert found == run("translate", model, stdin=given).out
+    text = "\ufeff" + "".join(f"{line}\r\n" for line in TEXTS)
+    process = subprocess.run(program, input=text.encode(), capture_output=True, timeout=120, check=True)
+    assert process.stdout.decode() == run("translate", model, stdin=text).out
 
 
-def test_the_javascript_example_parses():
+def test_javascript_example_parses():
     if (node := shutil.which("node")) is None:
         pytest.skip("needs node")
     subprocess.run([node, "--check", EXAMPLES / "translate.mjs"], timeout=60, check=True)
 
 
 @pytest.mark.parametrize(
-    ("model", "why"),
+    ("model", "reason"),
     [
         (
             {"encoder": {**BAHDANAU["encoder"], "cell": "layer-norm-gru"}},
@@ -119,28 +125,30 @@ def test_the_javascript_example_parses():
         ({"attention": {"score": "location", "max_source": 5}}, "a part of its attention (location)"),
         ({"attention": {**ADDITIVE, "normaliser": "linear-chain"}}, "a part of its attention (linear-chain)"),
         ({"attention": {**ADDITIVE, "features": ["markov"], "neighbours": 1}}, "a part of its attention (markov)"),
-        ({"pointer": {"size": 4}}, "the copying of source words (pointer)"),
+        ({"pointer": {"size": 4}}, "copying source words (pointer)"),
         ({"decoder": {"type": "copynet", "cell": "gru", "size": 11}}, "source words (copynet)"),
         ({"output": {"type": "hierarchical"}}, "its output (hierarchical)"),
         ({"source_characters": {"type": "lstm", "embedding": 4}}, "words made of characters"),
     ],
 )
-def test_models_that_no_graph_can_hold(model, why):
-    assert why in lacks(untrained({**BAHDANAU, **model}).model)
+def test_unsupported_models_are_rejected_with_a_reason(model, reason):
+    assert reason in unsupported_reason(untrained({**BAHDANAU, **model}).model)
 
 
-def test_what_the_command_refuses(tmp_path, monkeypatch):
+def test_command_rejects_unsupported_exports(tmp_path, monkeypatch):
     other = {**BAHDANAU, "encoder": {**BAHDANAU["encoder"], "cell": "rnmt-lstm"}}
-    model, out = write_model(tmp_path / "other", other), tmp_path / "onnx"
-    done = run("export", model, out, "--format", "onnx")
-    assert done.code == 1
-    assert done.err.startswith(f"rnnsearch: {model}: cannot be two ONNX graphs: a graph cannot hold its encoder's cell")
+    model = write_model(tmp_path / "other", other)
+    out = tmp_path / "onnx"
+    result = run("export", model, out, "--format", "onnx")
+    assert result.code == 1
+    message = f"rnnsearch: {model}: cannot be exported to ONNX: graphs do not support its encoder's cell"
+    assert result.err.startswith(message)
     model = write_model(tmp_path / "model", BAHDANAU)
-    with pytest.raises(ModelError, match="is there, and no export to ONNX"):
+    with pytest.raises(ModelError, match="exists and is not an export to ONNX"):
         export(model, model)
     assert run("export", model, out, "--format", "onnx", "--precision", "int8").code == 2
-    with pytest.raises(ModelError, match=r"cannot be two ONNX graphs: it has no search\.no_repeat_ngram yet"):
-        export(settings(model, no_repeat_ngram=3), out)
+    with pytest.raises(ModelError, match=r"cannot be exported to ONNX: it uses search\.no_repeat_ngram, which"):
+        export(change_settings(model, no_repeat_ngram=3), out)
     monkeypatch.setattr(onnx_folder, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match='format "onnx" needs the package onnx, which is not installed'):
         export(model, out)

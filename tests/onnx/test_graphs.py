@@ -1,4 +1,4 @@
-"""Both graphs, under onnxruntime, are the model: batches of other sizes than those traced, sentences of any lengths."""
+"""ONNX graphs run by onnxruntime equal the model, for batches of other sizes than those that were traced."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.errors import ModelError
-from rnnsearch.export.onnx import graphs
+from rnnsearch.export.onnx import trace_graphs
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.utils.tensors import select
 from tests.onnx.models import ADDITIVE, MODELS
@@ -17,9 +17,9 @@ from tests.untrained import BAHDANAU, untrained
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
 
-SYMBOLS = 12
+NUM_TOKENS = 12
+# Lengths of the sentences without EOS, and number of hypotheses per sentence.
 BATCHES = [([6, 1, 9, 4], 3), ([2], 1), ([3, 8], 2)]
-"""Sentences' lengths without EOS, and hypotheses of each."""
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -28,12 +28,12 @@ def model(request):
 
 
 @pytest.fixture(scope="module")
-def made(model):
-    return graphs(model)
+def graphs(model):
+    return trace_graphs(model)
 
 
 class Graph:
-    """A graph under onnxruntime; what it gives, by name."""
+    """A graph run by onnxruntime; returns its outputs by name."""
 
     def __init__(self, proto: Any) -> None:
         options = onnxruntime.SessionOptions()
@@ -45,64 +45,70 @@ class Graph:
         return dict(zip(self._names, self._session.run(None, feeds), strict=True))
 
 
-def begins(prefix: str, found: dict[str, Any]) -> dict[str, Any]:
-    return {name: rows for name, rows in found.items() if name.startswith(prefix)}
+def with_prefix(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def sentences(lengths: list[int], draw: np.random.Generator) -> Any:
+def random_sources(lengths: list[int], rng: np.random.Generator) -> Any:
     ids = np.full((len(lengths), max(lengths) + 1), PAD)
     for row, length in zip(ids, lengths, strict=True):
-        row[:length], row[length] = draw.integers(EOS + 1, SYMBOLS, length), EOS
+        row[:length] = rng.integers(EOS + 1, NUM_TOKENS, length)
+        row[length] = EOS
     return ids
 
 
 @torch.no_grad()
-def test_both_graphs_are_the_model(model, made):
-    encoder, step, draw = Graph(made.encoder), Graph(made.step), np.random.default_rng(1)
-    for lengths, rows in BATCHES:
-        source, sentence = sentences(lengths, draw), np.repeat(np.arange(len(lengths)), rows)
-        memories = model.encode({"source": Side.of(torch.from_numpy(source))})
+def test_graphs_equal_the_model(model, graphs):
+    encoder = Graph(graphs.encoder)
+    step = Graph(graphs.step)
+    rng = np.random.default_rng(1)
+    for lengths, beam in BATCHES:
+        source = random_sources(lengths, rng)
+        sentence = np.repeat(np.arange(len(lengths)), beam)
+        memories = model.encode({"source": Stream.from_ids(torch.from_numpy(source))})
         state = select(model.start(memories), torch.from_numpy(sentence))
-        begun = encoder(source=source)
-        memory, fed = begins("memory.", begun), {n: r[sentence] for n, r in begins("state.", begun).items()}
+        encoded = encoder(source=source)
+        memory = with_prefix("memory.", encoded)
+        state_inputs = {name: rows[sentence] for name, rows in with_prefix("state.", encoded).items()}
         y = np.full(len(sentence), BOS)
         for _ in range(5):
             readout, state, attention = model.step(torch.from_numpy(y), state, memories)
-            found = step(y=y, sentence=sentence, **memory, **fed)
-            np.testing.assert_allclose(found["log_probs"], model.log_probs(readout), rtol=1e-5, atol=1e-5)
-            assert ("attention" in found) == bool(attention)
+            outputs = step(y=y, sentence=sentence, **memory, **state_inputs)
+            np.testing.assert_allclose(outputs["log_probs"], model.log_probs(readout), rtol=1e-5, atol=1e-5)
+            assert ("attention" in outputs) == bool(attention)
             for alpha in attention.values():
-                np.testing.assert_allclose(found["attention"], alpha, atol=1e-5)
-            # A search repeats and drops hypotheses of a sentence.
-            order = (draw.integers(rows, size=(len(lengths), rows)) + rows * np.arange(len(lengths))[:, None]).ravel()
+                np.testing.assert_allclose(outputs["attention"], alpha, atol=1e-5)
+            # Repeat and drop hypotheses of each sentence, as a search does.
+            first_rows = beam * np.arange(len(lengths))[:, None]
+            order = (rng.integers(beam, size=(len(lengths), beam)) + first_rows).ravel()
             state = select(state, torch.from_numpy(order))
-            fed = {name.replace("next", "state", 1): r[order] for name, r in begins("next.", found).items()}
-            y = draw.integers(EOS + 1, SYMBOLS, len(sentence))
+            next_states = with_prefix("next.", outputs)
+            state_inputs = {name.replace("next", "state", 1): rows[order] for name, rows in next_states.items()}
+            y = rng.integers(EOS + 1, NUM_TOKENS, len(sentence))
 
 
-def test_the_graphs_are_sound_and_have_no_loop(made):
-    for proto in made:
+def test_graphs_are_valid_and_have_no_loops(graphs):
+    for proto in graphs:
         onnx.checker.check_model(proto, full_check=True)
         operators = {node.op_type for node in proto.graph.node}
         assert not operators & {"Loop", "Scan", "If"}
         assert {domain.domain for domain in proto.opset_import} == {""}
-        every = [*proto.graph.input, *proto.graph.output]
-        first = {value.type.tensor_type.shape.dim[0].dim_param for value in every}
-        assert first <= {"B", "N"}
-    assert {node.op_type for node in made.encoder.graph.node} & {"GRU", "LSTM", "RNN"}
-    inputs, outputs = ([value.name for value in side] for side in (made.step.graph.input, made.step.graph.output))
+        values = [*proto.graph.input, *proto.graph.output]
+        first_axes = {value.type.tensor_type.shape.dim[0].dim_param for value in values}
+        assert first_axes <= {"B", "N"}
+    assert {node.op_type for node in graphs.encoder.graph.node} & {"GRU", "LSTM", "RNN"}
+    inputs = [value.name for value in graphs.step.graph.input]
+    outputs = [value.name for value in graphs.step.graph.output]
     assert {"y", "sentence"} < {*inputs}
-    assert {*begins("memory.", dict.fromkeys(inputs)), *begins("state.", dict.fromkeys(inputs))} == {
-        value.name for value in made.encoder.graph.output
-    }
-    assert [name.replace("next", "state", 1) for name in outputs if "next" in name] == [
-        name for name in inputs if "state" in name
-    ]
+    encoder_outputs = {value.name for value in graphs.encoder.graph.output}
+    assert {name for name in inputs if name.startswith(("memory.", "state."))} == encoder_outputs
+    states = [name for name in inputs if "state" in name]
+    assert [name.replace("next", "state", 1) for name in outputs if "next" in name] == states
 
 
-def test_what_was_traced_for_one_size_alone_is_no_graph():
+def test_graphs_for_one_size_only_are_rejected():
     pyramid = {"type": "pyramid", "cell": "gru", "size": 10, "layers": 2, "reduce": 1}
-    with pytest.raises(ModelError, match="hold for batches of one size alone"):
-        graphs(untrained({**BAHDANAU, "encoder": pyramid}).model)
+    with pytest.raises(ModelError, match="valid only for batches of one size"):
+        trace_graphs(untrained({**BAHDANAU, "encoder": pyramid}).model)
     with pytest.raises(ModelError, match="there is no operator for a part of it"):
-        graphs(untrained({**BAHDANAU, "attention": {**ADDITIVE, "normaliser": "linear-chain"}}).model)
+        trace_graphs(untrained({**BAHDANAU, "attention": {**ADDITIVE, "normaliser": "linear-chain"}}).model)

@@ -23,7 +23,7 @@ from rnnsearch.export.web_page import write_module
 from rnnsearch.ops.native import building
 from rnnsearch.runtime import load
 from rnnsearch.text import words
-from rnnsearch.text.prefixes import Prefixes
+from rnnsearch.text.prefixes import PrefixReader
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
@@ -31,8 +31,8 @@ from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.translator.translation import Translation
 from tests.engines import require_native_code, require_web_engine
-from tests.laws.test_written_models import MODELS as WRITTEN
-from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
+from tests.properties.test_written_models import MODELS as WRITTEN
+from tests.runtime.test_runtime import HOSTILE_HEADERS, TIED, damaged_copies, with_changed_header
 from tests.servers import running
 from tests.stress.engine_files import corrupt_value
 from tests.untrained import BAHDANAU, FAMILY_SEARCH, OTHER_FAMILIES, TEXT, write_model
@@ -192,7 +192,7 @@ def tokenizers() -> dict[str, Tokenizer]:
     return {
         "words": train_words(text, 30, 1),
         "bpe": bpe,
-        "bpe with rare tokens split": bpe.without(range(len(bpe) - 12, len(bpe))),
+        "bpe with rare tokens split": bpe.without_tokens(range(len(bpe) - 12, len(bpe))),
         "characters": train_bpe(text, 280, 1),
         "unigram": train_unigram(text, 330, 1),
     }
@@ -224,21 +224,21 @@ def test_tokenizers_equal_those_of_python(page):
     rng = random.Random(2)
     for name, tokenizer in tokenizers().items():
         ids = [[rng.randrange(len(tokenizer)) for _ in range(rng.randrange(12))] for _ in range(200)]
-        arg = {"tokenizer": tokenizer.dumped, "texts": texts, "ids": ids}
+        arg = {"tokenizer": tokenizer.json, "texts": texts, "ids": ids}
         pattern, encoded, decoded, constraints = call(page, body, arg)
-        assert pattern == words.PIECES
-        prefixes = Prefixes(tokenizer)
+        assert pattern == words.PIECE_PATTERN
+        prefixes = PrefixReader(tokenizer)
         for text, result, expected in zip(texts, encoded, tokenizer.segment(texts), strict=True):
-            assert (result["ids"], result["tokens"]) == (expected.ids, expected.symbols), (name, text)
+            assert (result["ids"], result["tokens"]) == (expected.ids, expected.tokens), (name, text)
             assert [tuple(span) for span in result["offsets"]] == utf16_spans(expected.text, expected.offsets), (
                 name,
                 text,
             )
         for text, constraint in zip(texts, constraints, strict=True):
             prefix = prefixes.read(text)
-            assert constraint == json.loads(json.dumps([prefix.ids, prefix.rest])), (name, text)
+            assert constraint == json.loads(json.dumps([prefix.ids, prefix.continuations])), (name, text)
         for sequence, result in zip(ids, decoded, strict=True):
-            assert result["text"] == tokenizer.joined(sequence).text, (name, sequence)
+            assert result["text"] == tokenizer.join_with_offsets(sequence).text, (name, sequence)
 
 
 def utf16_spans(text: str, spans: Any) -> list[tuple[int, int]]:
@@ -250,7 +250,7 @@ def utf16_spans(text: str, spans: Any) -> list[tuple[int, int]]:
 
 
 def test_invalid_tokenizers_are_rejected(page):
-    valid = json.loads(tokenizers()["bpe"].dumped)
+    valid = json.loads(tokenizers()["bpe"].json)
     body = """const { Tokenizer } = await import("/module/tokenizer.js"); new Tokenizer(arg); return null;"""
     damaged = [{}, [], valid | {"normalizer": None}, valid | {"pre_tokenizer": None}, valid | {"added_tokens": [{}]}]
     damaged += [valid | {"model": valid["model"] | change} for change in (
@@ -294,8 +294,8 @@ LOAD_FILES = """const messages = [];
 def test_damaged_files_are_reported_in_one_sentence(page, folder):
     export(folder / "bpe", folder / "m.rnn")
     whole = (folder / "m.rnn").read_bytes()
-    damaged = damages(whole, random.Random(3))
-    hostile = {name: change for name, change in HOSTILE.items() if name not in ("calibration", "later")}
+    damaged = damaged_copies(whole, random.Random(3))
+    hostile = {name: change for name, change in HOSTILE_HEADERS.items() if name not in ("calibration", "later")}
     hostile |= {
         "later version": lambda h: h.update(format=99),
         "huge encoder": lambda h: h["sizes"].update(encoder=1 << 30),
@@ -303,7 +303,7 @@ def test_damaged_files_are_reported_in_one_sentence(page, folder):
         "prototype as array name": lambda h: h.update(arrays={"__proto__": ["int8", [1], 0]}),
     }
     ignored = {"unknown setting", "symbols that are banned", "the same bytes again and again"}  # harmless here
-    damaged |= {name: rewritten(whole, change) for name, change in hostile.items() if name not in ignored}
+    damaged |= {name: with_changed_header(whole, change) for name, change in hostile.items() if name not in ignored}
     files = [[name, base64.b64encode(content).decode()] for name, content in damaged.items()]
     for name, message in call(page, LOAD_FILES, files):
         assert message and "\n" not in message and "Error" not in message, (name, message)
@@ -322,7 +322,7 @@ def test_corrupt_programs_are_rejected_or_harmless(page, folder, family):
     files = []
     for n in range(80):
         changed = corrupt_value(program, rng)
-        file = rewritten(whole, lambda header, changed=changed: header.update(program=changed))
+        file = with_changed_header(whole, lambda header, changed=changed: header.update(program=changed))
         files.append([n, base64.b64encode(file).decode()])
     messages = [message for _, message in call(page, LOAD_FILES, files)]
     assert all("\n" not in message and "Error" not in message for message in messages), messages
@@ -344,7 +344,7 @@ def test_invalid_programs_are_rejected(page, folder):
     }
     files = []
     for name, change in changes.items():
-        file = rewritten(whole, lambda header, change=change: change(header["program"]))
+        file = with_changed_header(whole, lambda header, change=change: change(header["program"]))
         files.append([name, base64.b64encode(file).decode()])
     for name, message in call(page, LOAD_FILES, files):
         assert "header is damaged" in message, (name, message)
@@ -364,7 +364,7 @@ def test_unusual_valid_programs_translate(page, folder, change):
         else:
             attention[9] = True
 
-    (folder / "m.rnn").write_bytes(rewritten((folder / "whole.rnn").read_bytes(), edit))
+    (folder / "m.rnn").write_bytes(with_changed_header((folder / "whole.rnn").read_bytes(), edit))
     texts = ["the dog sees the cat.", "the small bird"] * 16
     results = call(page, TRANSLATE, {"file": "/m.rnn", "texts": texts, "options": {"beam": 5}})
     expected = load(folder / "m.rnn").translate(texts, 5)
@@ -420,15 +420,15 @@ def fail(*_: str) -> None:
 
 
 def test_missing_compiler_error_names_package(monkeypatch, tmp_path):
-    monkeypatch.setattr(building, "BUILT", tmp_path)
+    monkeypatch.setattr(building, "BUNDLED_FOLDER", tmp_path)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(RnnsearchError, match="pip install ziglang"):
-        building.web_engine()
+        building.web_engine_path()
     (tmp_path / building.web_file_name()).touch()
-    assert building.web_engine() == tmp_path / building.web_file_name()
+    assert building.web_engine_path() == tmp_path / building.web_file_name()
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(building, "_run", fail)
     (tmp_path / building.web_file_name()).unlink()
-    with pytest.raises(RnnsearchError, match="the engine for browsers: no such thing"):
-        building.web_engine()
+    with pytest.raises(RnnsearchError, match="the engine for browsers could not be built: no such thing"):
+        building.web_engine_path()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rnnsearch.engine.file import header_of
+from rnnsearch.engine.file import read_header
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.web_page import export_page, file_name
 from tests.engines import require_native_code, require_web_engine
@@ -54,7 +54,7 @@ def test_export_replaces_only_the_same_model(model, tmp_path):
     export_page(first, site, "fp32")
     (entry,) = model_list(site)
     assert entry["precision"] == "fp32"
-    assert header_of(site / entry["file"])["kind"] == "fp32"
+    assert read_header(site / entry["file"])["kind"] == "fp32"
     assert str(tmp_path) not in (site / "models.json").read_text(encoding="utf-8")
 
 

@@ -1,1 +1,1 @@
-"""Models as two ONNX graphs, the encoder and one step of the decoder, for whatever runs such graphs."""
+"""Exports of model folders: one file for the runtime, a web page, and ONNX graphs (`rnnsearch export`)."""

@@ -1,13 +1,17 @@
-"""The two graphs of a translation model, traced from its own definition.
+"""Export of a model folder as two ONNX graphs, traced from the model's own definition.
 
-| graph   | reads                             | gives                                        |
+| graph   | inputs                            | outputs                                      |
 |---------|-----------------------------------|----------------------------------------------|
 | encoder | source [B, J]                     | memory.* [B, ...], state.* [B, ...]          |
 | step    | y [N], sentence [N], memory.*,    | log_probs [N, V], attention [N, J] (if any), |
 |         | state.* [N, ...]                  | next.* [N, ...]                              |
 
-source: ids, EOS at the end and PAD behind it; y: the words before, BOS at first; sentence: whose hypothesis a row is.
-Each state.* is the next.* of the step before, in whatever order of rows a search wants them.
+- source: ids, with EOS after each sentence and PAD after that
+- y: the previous tokens, at first BOS
+- sentence: index of the sentence of each row
+- state.*: the next.* of the previous step, in any order of rows, so a search can reorder hypotheses
+
+`export` writes them to a folder with the tokenizers. The beam search is up to the application (`examples/onnx`).
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.errors import ModelError
-from rnnsearch.export.engine_file import described, unfollowed
+from rnnsearch.export.engine_file import model_header, unsupported_settings
 from rnnsearch.export.onnx_cells import OPERATORS, as_operators
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LocalFertility, Markov, RecurrentFeature
@@ -41,157 +45,295 @@ from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.systems.folder import load_system
-from rnnsearch.text.tokenizer import RARE, Tokenizer
+from rnnsearch.text.tokenizer import RARE_KEY, Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 from rnnsearch.utils.files import atomic_folder, write_bytes, write_json, write_text
 from rnnsearch.utils.tensors import leaves, select, with_leaves
 
-OPSET = 17
-"""The version of ONNX's operators: of 2022, which runtimes have had time to learn."""
+OPSET = 17  # version of ONNX's operators, of 2022, so that most runtimes support it
+FORMAT = "rnnsearch-onnx"
+VERSION = 1
+ENCODER_FILE = "encoder.onnx"
+STEP_FILE = "step.onnx"
+MODEL_FILE = "model.json"
+SPECIAL_IDS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
+MAX_FILE_BYTES = 2**31  # of the protobuf format
+
+# Numbers of sentences, source positions and hypotheses of two traces. If their graphs differ, a graph contains a size
+# of its batch. All numbers differ, because they become names of axes.
+TRACE_SIZES = (3, 5, 7)
+OTHER_TRACE_SIZES = (4, 8, 10)
+
+# Parts of attention that read ranges of positions, for which graphs over sources of any length have no operator.
+UNSUPPORTED_ATTENTION = (Location, ConvolutionalScore, LinearChain, Markov, LocalFertility, RecurrentFeature)
+
 Proto = Any
-"""An `onnx.ModelProto`; the package has no types that are ours to rely on."""
+"""An `onnx.ModelProto`; the package has no usable types."""
 Axes = Mapping[str, Mapping[int, str]]
-"""The names of those axes of tensors that have no size of their own."""
-FIRST, SECOND = (3, 5, 7), (4, 8, 10)
-"""How many sentences, source positions and hypotheses each of two traces is of: graphs that differ hold a size of the
-batch. The numbers differ, for they become names of axes."""
+"""For each tensor, the names of its axes that have no fixed size."""
+
+
+def export(folder: Path, path: Path) -> int:
+    """Write a model folder as a folder of two graphs, their tokenizers and `model.json`; return its size in bytes.
+
+    Raises:
+        ModelError: The folder is not a model, the model cannot be exported, another folder is at the path, or the
+            package onnx is not installed.
+    """
+    if find_spec("onnx") is None:
+        raise ModelError('format "onnx" needs the package onnx, which is not installed: pip install onnx')
+    if path.exists() and not _is_export(path):
+        raise ModelError(f"{path}: exists and is not an export to ONNX; choose another folder")
+    system = load_system(folder)
+    if reason := unsupported_reason(system.model) or unsupported_settings(system.config):
+        raise ModelError(f"{folder}: cannot be exported to ONNX: {reason}")
+    try:
+        graphs = trace_graphs(system.model)
+    except ModelError as error:
+        raise ModelError(f"{folder}: cannot be exported to ONNX: {error}") from None
+    split_tokens = _split_tokens(system.source)
+    description = {"symbols": SPECIAL_IDS, **model_header(folder, system), "apart": split_tokens}
+    with atomic_folder(path) as temporary:
+        write_bytes(temporary / ENCODER_FILE, graphs.encoder.SerializeToString())
+        write_bytes(temporary / STEP_FILE, graphs.step.SerializeToString())
+        write_text(temporary / "source.json", _library_json(system.source))
+        write_text(temporary / "target.json", _library_json(system.target))
+        write_json(temporary / MODEL_FILE, {"format": FORMAT, "version": VERSION, **description})
+    return sum(file.stat().st_size for file in path.iterdir())
+
+
+def _is_export(path: Path) -> bool:
+    """Return True if a folder is an export to ONNX, which may be overwritten."""
+    try:
+        contents: Any = json.loads((path / MODEL_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(contents, dict) and contents.get("format") == FORMAT
+
+
+def _library_json(tokenizer: Tokenizer) -> str:
+    """Return a tokenizer in the format of the library `tokenizers`."""
+    contents = json.loads(tokenizer.json)
+    return json.dumps({name: value for name, value in contents.items() if name != RARE_KEY}, ensure_ascii=False)
+
+
+def _split_tokens(tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """Return the rare tokens that are split again into others, which the library does not support."""
+    split_tokens = {}
+    for id in range(len(tokenizer)):
+        parts = tokenizer.split_rare([id])
+        if parts != [id]:
+            split_tokens[id] = parts
+    return split_tokens
+
+
+# Unsupported models.
+
+
+def unsupported_reason(model: object) -> str:
+    """Return why a model cannot be exported, or "" if it can."""
+    if not isinstance(model, TranslationModel):
+        return "it must be a translation model with one source"
+    parts = list(dict.fromkeys(_unsupported_parts(model)))
+    return f"graphs do not support {' and '.join(parts)}" if parts else ""
+
+
+def _unsupported_parts(model: TranslationModel) -> Iterator[str]:
+    decoder = model.decoder
+    if model.encoder.merges_positions:
+        yield f"its encoder ({model.encoder.component.name()})"
+    yield from _unsupported_cells(model.encoder)
+    for module in decoder.modules():
+        if isinstance(module, Attention):
+            yield from _unsupported_attention(module)
+    if model.target_words is not None or model.switch is not None:
+        mechanism = "pointer" if model.switch is not None else decoder.component.name()
+        yield f"copying source words ({mechanism})"
+    elif not isinstance(model.output, Output | AdaptiveOutput):
+        yield "its output (hierarchical)"
+    if type(model.source_embedding) is not Embedding or model.speller is not None:
+        yield "words made of characters"
+    if model.language_model is not None:
+        yield "the language model inside it"
+    if sum(parameter.numel() for parameter in model.parameters()) * 4 >= MAX_FILE_BYTES:
+        yield "2 GB of weights"
+
+
+def _unsupported_cells(encoder: Encoder) -> Iterator[str]:
+    for cell in encoder.modules():
+        if isinstance(cell, Cell) and type(cell) not in OPERATORS:
+            supported = ", ".join(supported_cell.component.name() for supported_cell in OPERATORS)
+            yield f"its encoder's cell ({cell.component.name()}; ONNX has {supported})"
+
+
+def _unsupported_attention(attention: Attention) -> Iterator[str]:
+    for component in (attention.score, attention.normaliser, *attention.features):
+        if isinstance(component, UNSUPPORTED_ATTENTION):
+            yield f"a part of its attention ({component.component.name()})"
+
+
+# Tracing.
 
 
 class Graphs(NamedTuple):
-    """Both graphs."""
+    """The two graphs of a model."""
 
     encoder: Proto
     step: Proto
 
 
-class _EncoderModule(nn.Module):
-    """What the encoder's graph computes."""
+def trace_graphs(model: TranslationModel) -> Graphs:
+    """Return the graphs of a model for which `unsupported_reason` has no reason. Needs the package `onnx`.
 
-    def __init__(self, model: TranslationModel, wanted: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.wanted = model, wanted
-
-    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
-        memory, state = _begin(self.model, source)
-        found = _named("memory", memory) | _named("state", state)
-        return tuple(found[name] for name in self.wanted)
-
-
-class _StepModule(nn.Module):
-    """What the step's graph computes; memory and state come as lists of their tensors."""
-
-    def __init__(self, model: TranslationModel, memory: Memory, state: Any) -> None:
-        super().__init__()
-        self.model, self.memory, self.state = model, memory, state
-
-    def forward(self, y: Tensor, sentence: Tensor, memory: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        own = select(with_leaves(self.memory, memory), sentence)
-        readout, after, attention = self.model.step(y, with_leaves(self.state, state), {SOURCE: own})
-        return self.model.log_probs(readout), *attention.values(), *leaves(after)
-
-
-def graphs(model: TranslationModel) -> Graphs:
-    """Both graphs of a model that `lacks` has nothing against. Needs the package `onnx`.
-
-    Errors: ModelError where a graph would hold for batches of one size alone.
+    Raises:
+        ModelError: A graph would be valid only for batches of one size.
     """
     model.eval()
     with torch.no_grad(), as_operators(model):
-        axes = _axes(model)
-        step = _checked(lambda sizes: _step(model, axes, *sizes))
-        given = [value.name for value in step.graph.input if "." in value.name]
-        return Graphs(_checked(lambda sizes: _encoder(model, axes, given, *sizes)), step)
+        axes = _dynamic_axes(model)
+        step = _trace_twice(lambda sizes: _trace_step(model, axes, *sizes))
+        # The encoder's graph has only the outputs that the step reads.
+        outputs = [value.name for value in step.graph.input if "." in value.name]
+        encoder = _trace_twice(lambda sizes: _trace_encoder(model, axes, outputs, *sizes))
+    return Graphs(encoder, step)
 
 
-def _checked(trace: Callable[[tuple[int, int, int]], Proto]) -> Proto:
-    """The graph of one trace, which must be that of another."""
-    first, second = trace(FIRST), trace(SECOND)
-    if list(_said(first)) != list(_said(second)):
-        raise ModelError("its parts, traced together, hold for batches of one size alone")
+def _trace_twice(trace: Callable[[tuple[int, int, int]], Proto]) -> Proto:
+    """Return the graph of a trace after comparing it with that of other sizes."""
+    first = trace(TRACE_SIZES)
+    second = trace(OTHER_TRACE_SIZES)
+    if list(_computation(first)) != list(_computation(second)):
+        raise ModelError("its graphs are valid only for batches of one size")
     return first
 
 
-def _said(model: Proto) -> Iterator[tuple[object, ...]]:
-    """What a graph computes, whatever its nodes and values are called."""
-    called = {name: name for name in ("", *(value.name for value in model.graph.input))}
+def _computation(model: Proto) -> Iterator[tuple[object, ...]]:
+    """Yield what a graph computes, independently of the names of its nodes and values."""
+    names = {name: name for name in ("", *(value.name for value in model.graph.input))}
     for tensor in model.graph.initializer:
-        called[tensor.name] = sha256(tensor.raw_data + bytes(str((tensor.dims, tensor.data_type)), "ascii")).hexdigest()
+        content = tensor.raw_data + bytes(str((tensor.dims, tensor.data_type)), "ascii")
+        names[tensor.name] = sha256(content).hexdigest()
     for number, node in enumerate(model.graph.node):
-        options = [option.SerializeToString(deterministic=True) for option in node.attribute]
-        yield node.op_type, options, [called[name] for name in node.input]
-        called |= {name: f"{number}:{place}" for place, name in enumerate(node.output)}
+        attributes = [attribute.SerializeToString(deterministic=True) for attribute in node.attribute]
+        yield node.op_type, attributes, [names[name] for name in node.input]
+        names |= {name: f"{number}:{position}" for position, name in enumerate(node.output)}
     for value in model.graph.output:
-        yield value.name, called[value.name], value.type.SerializeToString(deterministic=True)
+        yield value.name, names[value.name], value.type.SerializeToString(deterministic=True)
 
 
-def _encoder(model: TranslationModel, axes: Axes, given: list[str], sentences: int, width: int, _rows: int) -> Proto:
-    arguments = (_example(sentences, width),)
-    axes = {"source": {0: "B", 1: "J"}} | {name: axes[name] for name in given}
-    return _traced(_EncoderModule(model, given), arguments, ["source"], given, axes)
+class _EncoderModule(nn.Module):
+    """The computation of the encoder's graph: source -> some tensors of memory and state."""
+
+    def __init__(self, model: TranslationModel, outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = outputs
+
+    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
+        memory, state = _start(self.model, source)
+        tensors = _named_tensors("memory", memory) | _named_tensors("state", state)
+        return tuple(tensors[name] for name in self.outputs)
 
 
-def _step(model: TranslationModel, axes: Axes, sentences: int, width: int, rows: int) -> Proto:
-    memory, state = _begin(model, _example(sentences, width))
+class _StepModule(nn.Module):
+    """The computation of the step's graph; the tensors of memory and state are arguments as lists."""
+
+    def __init__(self, model: TranslationModel, memory: Memory, state: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.memory = memory
+        self.state = state
+
+    def forward(self, y: Tensor, sentence: Tensor, memory: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+        memory_of_rows = select(with_leaves(self.memory, memory), sentence)  # [N, ...]
+        state_of_rows = with_leaves(self.state, state)
+        readout, next_state, attention = self.model.step(y, state_of_rows, {SOURCE: memory_of_rows})
+        return self.model.log_probs(readout), *attention.values(), *leaves(next_state)
+
+
+def _trace_encoder(
+    model: TranslationModel, axes: Axes, outputs: list[str], sentences: int, width: int, _rows: int
+) -> Proto:
+    arguments = (_example_sources(sentences, width),)
+    dynamic_axes = {"source": {0: "B", 1: "J"}} | {name: axes[name] for name in outputs}
+    return _trace(_EncoderModule(model, outputs), arguments, ["source"], outputs, dynamic_axes)
+
+
+def _trace_step(model: TranslationModel, axes: Axes, sentences: int, width: int, rows: int) -> Proto:
+    memory, state = _start(model, _example_sources(sentences, width))
     sentence = torch.arange(rows) * sentences // rows
-    memories, states = _named("memory", memory), _named("state", state)
-    after = [name.replace("state", "next", 1) for name in states]
-    attends = ["attention"] if model.decoder.attends else []
-    axes = {
-        **{name: {0: "N"} for name in ("y", "sentence", "log_probs")},
-        "attention": {0: "N", 1: "J"},
-        **{name: axes[name] for name in memories},
-        **{name: {**axes[own], 0: "N"} for own, new in zip(states, after, strict=True) for name in (own, new)},
-    }
-    arguments = (torch.full_like(sentence, BOS), sentence, leaves(memory), leaves(select(state, sentence)))
-    inputs = ["y", "sentence", *memories, *states]
-    whole = _traced(_StepModule(model, memory, state), arguments, inputs, ["log_probs", *attends, *after], axes)
-    read = {value.name for value in whole.graph.input}
-    return _pruned(whole, [name for name in after if name.replace("next", "state", 1) not in read])
+    memory_names = list(_named_tensors("memory", memory))
+    state_names = list(_named_tensors("state", state))
+    next_names = [name.replace("state", "next", 1) for name in state_names]
+    dynamic_axes: dict[str, Mapping[int, str]] = {name: {0: "N"} for name in ("y", "sentence", "log_probs")}
+    dynamic_axes["attention"] = {0: "N", 1: "J"}
+    for name in memory_names:
+        dynamic_axes[name] = axes[name]
+    for state_name, next_name in zip(state_names, next_names, strict=True):
+        dynamic_axes[state_name] = dynamic_axes[next_name] = {**axes[state_name], 0: "N"}
+    y = torch.full_like(sentence, BOS)
+    arguments = (y, sentence, leaves(memory), leaves(select(state, sentence)))
+    inputs = ["y", "sentence", *memory_names, *state_names]
+    attention_names = ["attention"] if model.decoder.attends else []
+    outputs = ["log_probs", *attention_names, *next_names]
+    graph = _trace(_StepModule(model, memory, state), arguments, inputs, outputs, dynamic_axes)
+    # A state that no step reads needs no output.
+    used_inputs = {value.name for value in graph.graph.input}
+    unused = [name for name in next_names if name.replace("next", "state", 1) not in used_inputs]
+    return _prune(graph, unused)
 
 
-def _example(sentences: int, width: int) -> Tensor:
-    """Source sentences of different lengths."""
+def _example_sources(sentences: int, width: int) -> Tensor:
+    """Return source sentences of different lengths, [sentences, width]."""
     lengths = width - torch.arange(sentences)[:, None] % (width - 1)
-    places = torch.arange(width)[None]
-    return torch.where(places < lengths - 1, UNK, torch.where(places == lengths - 1, EOS, PAD))
+    positions = torch.arange(width)[None]
+    return torch.where(positions < lengths - 1, UNK, torch.where(positions == lengths - 1, EOS, PAD))
 
 
-def _begin(model: TranslationModel, source: Tensor) -> tuple[Memory, Any]:
-    """A batch's memory, and the state before its first words."""
+def _start(model: TranslationModel, source: Tensor) -> tuple[Memory, Any]:
+    """Return a batch's memory and the state before its first words."""
     mask = source != PAD
-    memories = model.encode({SOURCE: Side(source, mask, source.new_zeros(0))})
+    memories = model.encode({SOURCE: Stream(source, mask, source.new_zeros(0))})
     return memories[SOURCE], model.start(memories)
 
 
-def _named(prefix: str, tree: Any) -> dict[str, Tensor]:
-    """The tensors of a tree by their places in it, in the order of `leaves`."""
+def _named_tensors(prefix: str, tree: Any) -> dict[str, Tensor]:
+    """Return the tensors of a tree by their paths in it, in the order of `leaves`."""
     return dict(_walk(prefix, tree))
 
 
-def _walk(prefix: str, tree: Any) -> Iterator[tuple[str, Tensor]]:
+def _walk(path: str, tree: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(tree, Tensor):
-        yield prefix, tree
+        yield path, tree
     elif isinstance(tree, tuple):
-        for name, part in zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True):
-            yield from _walk(f"{prefix}.{name}", part)
+        names = getattr(tree, "_fields", range(len(tree)))
+        for name, child in zip(names, tree, strict=True):
+            yield from _walk(f"{path}.{name}", child)
 
 
-def _axes(model: TranslationModel) -> Axes:
-    """The axes of memory and state whose sizes are a batch's: the first, and those that grow with the source."""
-    (B, J, _), (_, longer, _) = FIRST, SECOND
-    short, long = (
-        _named("memory", memory) | _named("state", state)
-        for memory, state in (_begin(model, _example(B, width)) for width in (J, longer))
-    )
-    return {
-        name: {0: "B"} | {axis: "J" for axis, size in enumerate(tensor.shape) if size != long[name].shape[axis]}
-        for name, tensor in short.items()
-    }
+def _dynamic_axes(model: TranslationModel) -> Axes:
+    """Return the axes of memory and state that depend on the batch: the first, and those that grow with the source."""
+    sentences = TRACE_SIZES[0]
+    tensors_by_width = []
+    for width in (TRACE_SIZES[1], OTHER_TRACE_SIZES[1]):
+        memory, state = _start(model, _example_sources(sentences, width))
+        tensors_by_width.append(_named_tensors("memory", memory) | _named_tensors("state", state))
+    short, long = tensors_by_width
+    axes = {}
+    for name, tensor in short.items():
+        axes[name] = {0: "B"}
+        for axis, size in enumerate(tensor.shape):
+            if size != long[name].shape[axis]:
+                axes[name][axis] = "J"
+    return axes
 
 
-def _traced(module: nn.Module, arguments: Any, inputs: list[str], outputs: list[str], axes: Axes) -> Proto:
-    """A module as a graph, by PyTorch's exporter of traces: its newer one takes half a minute a graph and needs more
-    packages. What it warns of, that a trace may hold for one size alone, `_checked` answers."""
+def _trace(module: nn.Module, arguments: Any, inputs: list[str], outputs: list[str], axes: Axes) -> Proto:
+    """Return a module as a graph, by PyTorch's older exporter, which traces.
+
+    The newer one takes half a minute per graph and needs more packages. The older one warns that a trace may be valid
+    for one size only; `_trace_twice` checks that.
+    """
     import onnx
 
     file: Any = io.BytesIO()
@@ -204,144 +346,43 @@ def _traced(module: nn.Module, arguments: Any, inputs: list[str], outputs: list[
                 file,
                 input_names=inputs,
                 output_names=outputs,
-                dynamic_axes={name: dict(own) for name, own in axes.items() if name in {*inputs, *outputs}},
+                dynamic_axes={name: dict(axes[name]) for name in axes if name in {*inputs, *outputs}},
                 opset_version=OPSET,
                 dynamo=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
             raise ModelError(f"there is no operator for a part of it: {str(error).splitlines()[0]}") from None
-    return _lifted(onnx.load_from_string(file.getvalue()))
+    return _constants_as_initializers(onnx.load_from_string(file.getvalue()))
 
 
-def _lifted(model: Proto) -> Proto:
-    """A graph whose weights are all its initialisers, where tools look for them, those of recurrent operators, too."""
-    graph, kept = model.graph, []
+def _constants_as_initializers(model: Proto) -> Proto:
+    """Return a graph whose weights are all initializers, where tools expect them, also those of recurrent operators."""
+    graph = model.graph
+    nodes = []
     for node in graph.node:
         value = node.attribute[0].t if node.op_type == "Constant" else None
         if value is not None and len(value.dims) > 1:
             value.name = node.output[0]
             graph.initializer.append(value)
         else:
-            kept.append(node)
+            nodes.append(node)
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(nodes)
     return model
 
 
-def _pruned(model: Proto, outputs: Sequence[str]) -> Proto:
-    """A step's graph without some outputs and all that only they need, but with `sentence` among its inputs even where
-    nothing is read of the memory: all steps are called alike."""
+def _prune(model: Proto, outputs: Sequence[str]) -> Proto:
+    """Return a step's graph without some outputs and the nodes that only they need.
+
+    It keeps the input `sentence`, even if nothing of the memory is read, so that all steps are called alike.
+    """
     from onnx import TensorProto, helper
     from onnx.utils import Extractor
 
     inputs = [value.name for value in model.graph.input]
     if outputs:
-        kept = [value.name for value in model.graph.output if value.name not in outputs]
-        model = Extractor(model).extract_model(inputs, kept)
+        remaining = [value.name for value in model.graph.output if value.name not in outputs]
+        model = Extractor(model).extract_model(inputs, remaining)
     if "sentence" not in inputs:
         model.graph.input.append(helper.make_tensor_value_info("sentence", TensorProto.INT64, ["N"]))
     return model
-
-
-# Which models can be two ONNX graphs, and why others cannot.
-
-MOST = 2**31
-"""Bytes of one ONNX file, whose format cannot count further."""
-UNHELD = (Location, ConvolutionalScore, LinearChain, Markov, LocalFertility, RecurrentFeature)
-"""Parts of attention that read stretches of positions, which a graph for sources of any length has no operator for."""
-
-
-def lacks(model: object) -> str:
-    """Why a model cannot be two graphs; empty where it can."""
-    if not isinstance(model, TranslationModel):
-        return "it must be a translation model of one source"
-    found = list(dict.fromkeys(_unheld(model)))
-    return f"a graph cannot hold {' and '.join(found)}" if found else ""
-
-
-def _unheld(model: TranslationModel) -> Iterator[str]:
-    decoder = model.decoder
-    if model.encoder.merges_positions:
-        yield f"its encoder ({model.encoder.component.name()})"
-    yield from _cells(model.encoder)
-    for part in decoder.modules():
-        if isinstance(part, Attention):
-            yield from _attention(part)
-    if model.target_words is not None or model.switch is not None:
-        copier = "pointer" if model.switch is not None else decoder.component.name()
-        yield f"the copying of source words ({copier})"
-    elif not isinstance(model.output, Output | AdaptiveOutput):
-        yield "its output (hierarchical)"
-    if type(model.source_embedding) is not Embedding or model.speller is not None:
-        yield "words made of characters"
-    if model.language_model is not None:
-        yield "the language model inside it"
-    if sum(parameter.numel() for parameter in model.parameters()) * 4 >= MOST:
-        yield "2 GB of weights"
-
-
-def _cells(encoder: Encoder) -> Iterator[str]:
-    for cell in encoder.modules():
-        if isinstance(cell, Cell) and type(cell) not in OPERATORS:
-            named = ", ".join(kind.component.name() for kind in OPERATORS)
-            yield f"its encoder's cell ({cell.component.name()}; ONNX has {named})"
-
-
-def _attention(attention: Attention) -> Iterator[str]:
-    for part in (attention.score, attention.normaliser, *attention.features):
-        if isinstance(part, UNHELD):
-            yield f"a part of its attention ({part.component.name()})"
-
-
-# Model folders as folders of ONNX graphs: what translates under any runtime of such graphs, beam outside.
-
-FORMAT, VERSION = "rnnsearch-onnx", 1
-ENCODER, STEP, MODEL = "encoder.onnx", "step.onnx", "model.json"
-SYMBOLS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
-
-
-def export(folder: Path, path: Path) -> int:
-    """Write a model folder as a folder of two graphs, their tokenizers and `model.json`; how many bytes it has.
-
-    Errors: ModelError for a folder that is none, for a model that two graphs cannot hold, with the reason, for a place
-    where something else is, and where the package onnx is not installed.
-    """
-    if find_spec("onnx") is None:
-        raise ModelError('format "onnx" needs the package onnx, which is not installed: pip install onnx')
-    if path.exists() and not _exported(path):
-        raise ModelError(f"{path}: is there, and no export to ONNX: name another folder")
-    system = load_system(folder)
-    if why := lacks(system.model) or unfollowed(system.config):
-        raise ModelError(f"{folder}: cannot be two ONNX graphs: {why}")
-    try:
-        made = graphs(system.model)
-    except ModelError as error:
-        raise ModelError(f"{folder}: cannot be two ONNX graphs: {error}") from None
-    with atomic_folder(path) as inside:
-        write_bytes(inside / ENCODER, made.encoder.SerializeToString())
-        write_bytes(inside / STEP, made.step.SerializeToString())
-        write_text(inside / "source.json", _library(system.source))
-        write_text(inside / "target.json", _library(system.target))
-        about = {"symbols": SYMBOLS, **described(folder, system), "apart": _apart(system.source)}
-        write_json(inside / MODEL, {"format": FORMAT, "version": VERSION, **about})
-    return sum(file.stat().st_size for file in path.iterdir())
-
-
-def _exported(path: Path) -> bool:
-    """Whether such a folder is there already, which is written over."""
-    try:
-        found: Any = json.loads((path / MODEL).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("format") == FORMAT
-
-
-def _library(tokenizer: Tokenizer) -> str:
-    """A tokenizer as the library itself reads it."""
-    whole = json.loads(tokenizer.dumped)
-    return json.dumps({name: part for name, part in whole.items() if name != RARE}, ensure_ascii=False)
-
-
-def _apart(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """The symbols that are taken apart again where they stand, which the library does not know of."""
-    return {id: parts for id in range(len(tokenizer)) if (parts := tokenizer.apart([id])) != [id]}

@@ -21,12 +21,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.engine.file import header_of
-from rnnsearch.engine.program import parsed
-from rnnsearch.engine.rnnsearch import Arrays
+from rnnsearch.engine.file import read_header
+from rnnsearch.engine.program import parse_program
+from rnnsearch.engine.rnnsearch import RNNsearchModel
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.engine_file import export
-from rnnsearch.ops.native.building import web_engine
+from rnnsearch.ops.native.building import web_engine_path
 from rnnsearch.text.languages import language_name
 from rnnsearch.utils.files import atomic_folder, write_json
 
@@ -77,7 +77,7 @@ def export_page(model: Path, folder: Path, precision: str = "int8") -> tuple[int
         RnnsearchError: The folder is not an exported page, the page has a model of the same name from another folder,
             or the engine for browsers cannot be built.
     """
-    engine = web_engine()
+    engine = web_engine_path()
     source = model.resolve()
     name = source.name
     origin = short_hash(str(source))
@@ -143,7 +143,7 @@ def model_entry(name: str, file: str, path: Path, precision: str) -> dict[str, A
     Raises:
         ModelError: The engine file cannot be read.
     """
-    header = header_of(path)
+    header = read_header(path)
     source, target = map(str, header["languages"])
     return {
         "name": name,
@@ -152,7 +152,8 @@ def model_entry(name: str, file: str, path: Path, precision: str) -> dict[str, A
         "target": target,
         "source_name": language_name(source),
         "target_name": language_name(target),
-        "attention": header["system"] == Arrays.system or parsed(header["program"]).attention is not None,
+        "attention": header["system"] == RNNsearchModel.system
+        or parse_program(header["program"]).attention is not None,
         "aligner": False,
         "score": None,
         "precision": precision,

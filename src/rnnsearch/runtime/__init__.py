@@ -1,11 +1,12 @@
-"""Translation from one engine file, without PyTorch: NumPy, tokenizers and native code alone.
+"""Translation from one engine file without PyTorch: only NumPy, tokenizers and native code.
 
-from rnnsearch.runtime import load
+    from rnnsearch.runtime import load
 
-translator = load("en-de.rnn")
-print(translator.translate("A man sits on a bench.").text)
+    translator = load("en-de.rnn")
+    print(translator.translate("A man sits on a bench.").text)
 
-It is the whole of the wheel `rnnsearch-runtime`, where its name is `rnnsearch_runtime`.
+The wheel `rnnsearch-runtime` contains this package and the modules that it imports as `rnnsearch_runtime`
+(`scripts/runtime_wheel.py`).
 """
 
 from rnnsearch.errors import RnnsearchError

@@ -1,4 +1,4 @@
-"""`python -m rnnsearch.runtime`: the command `rnnsearch-runtime` where that wheel is not installed."""
+"""`python -m rnnsearch.runtime`: the command `rnnsearch-runtime` without its wheel."""
 
 from rnnsearch.runtime.command_line import main
 

@@ -1,4 +1,7 @@
-"""`rnnsearch-runtime`: lines in, translations out, by one engine file. Imports no torch, and no other library."""
+"""The command `rnnsearch-runtime`: translates lines, or serves an HTTP API, with one engine file.
+
+It uses argparse instead of the libraries of `rnnsearch.cli`, because the runtime depends only on NumPy and tokenizers.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,23 @@ from typing import TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.runtime.serve import Server
-from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
+from rnnsearch.runtime.translator import MAX_TOKENS, Translator, load
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translator.translation import Translation, one_line
-from rnnsearch.utils.files import atomic_file, clash
-from rnnsearch.utils.stdio import give_up, lines_of, open_streams, unless_stream
+from rnnsearch.utils.files import atomic_file, path_conflict
+from rnnsearch.utils.stdio import exit_on_io_error, path_unless_dash, read_lines, replace_closed_streams
 
-CHUNK = 16
-"""Batches of lines that are sorted by length together."""
-MOST_BYTES = 1 << 20
-"""Of a line: one that does not end would fill the memory."""
-CUT = MOST_BYTES + 8
-"""Bytes of a longer one that are still looked at: more than that with its end and a part of a character gone."""
-SHOWN = ("source", "text", "score", "finished", "tokens", "token_scores", "words", "alignment", "confidence")
-"""Of a translation, in JSON."""
+CHUNK_BATCHES = 16  # batches of lines that are sorted by length together
+MAX_LINE_BYTES = 1 << 20  # a line without end must not fill the memory
+MAX_READ_BYTES = MAX_LINE_BYTES + 8  # the line is still too long without its line end and an incomplete character
+MAX_COUNT = 1000
+# Attributes of a translation in JSON output; the confidence is omitted if the model is not calibrated.
+JSON_FIELDS = ("source", "text", "score", "finished", "tokens", "token_scores", "words", "alignment", "confidence")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; what is the user's fault is one sentence, and status 1."""
-    open_streams()
+    """Run the command. User errors are one sentence on standard error and exit code 1."""
+    replace_closed_streams()
     try:
         try:
             args = _parser().parse_args(arguments)
@@ -42,37 +43,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RnnsearchError as error:
         sys.exit(f"rnnsearch-runtime: {error}")
     except OSError as error:
-        give_up("rnnsearch-runtime", error)
+        exit_on_io_error("rnnsearch-runtime", error)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def _parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="rnnsearch-runtime", description="Translate with a model in one file.")
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    lines = commands.add_parser("translate", help="lines of a file, or of standard input")
-    served = commands.add_parser("serve", help="texts over HTTP, as LibreTranslate does")
-    for parser, run in ((lines, translate), (served, serve)):
-        parser.set_defaults(run=run)
-        parser.add_argument("model", type=Path, help="a file that `rnnsearch export` has written")
-    lines.add_argument(
-        "-i", "--input", type=unless_stream, help="source text, one sentence a line  [default: standard input]"
+    parser = argparse.ArgumentParser(prog="rnnsearch-runtime", description="Translate with a model in one file.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    translate_parser = commands.add_parser("translate", help="Translate the lines of a file or of standard input.")
+    serve_parser = commands.add_parser("serve", help="Serve the main part of LibreTranslate's API.")
+    for command, run in ((translate_parser, translate), (serve_parser, serve)):
+        command.set_defaults(run=run)
+        command.add_argument("model", type=Path, help="File written by `rnnsearch export`.")
+    add_option = translate_parser.add_argument
+    add_option(
+        "-i", "--input", type=path_unless_dash, help="Source text, one sentence per line. [default: standard input]"
     )
-    lines.add_argument("-o", "--output", type=unless_stream, help="the file to write  [default: standard output]")
-    lines.add_argument("--beam", type=_count, help="hypotheses kept a sentence; 1 is greedy, the fastest")
-    lines.add_argument("--n-best", type=_count, default=1, help="translations a sentence (--format json)")
-    lines.add_argument("--format", choices=("text", "json"), default="text", help="translations, or all about them")
-    lines.add_argument("--alignments", type=Path, help="also write word alignments, as i-j (Pharaoh), to this file")
-    served.add_argument("--host", default="127.0.0.1", help="where to listen  [default: this machine alone]")
-    served.add_argument("--port", type=int, default=5000, help="[default: 5000]")
-    served.add_argument("--page", type=Path, help="also give out a folder that `rnnsearch export --format web` wrote")
-    served.add_argument(
+    add_option("-o", "--output", type=path_unless_dash, help="Output file. [default: standard output]")
+    add_option("--beam", type=_count, help="Beam size; 1 is greedy search, the fastest. [default: the model's]")
+    add_option("--n-best", type=_count, default=1, help="Translations per sentence (--format json). [default: 1]")
+    add_option(
+        "--format", choices=("text", "json"), default="text", help="Write texts, or JSON with scores and alignments."
+    )
+    add_option("--alignments", type=Path, help="Also write word alignments in Pharaoh format (i-j) to this file.")
+    add_option = serve_parser.add_argument
+    add_option("--host", default="127.0.0.1", help="Address to listen on. [default: 127.0.0.1, this machine only]")
+    add_option("--port", type=int, default=5000, help="Port to listen on. [default: 5000]")
+    add_option("--page", type=Path, help="Also serve a page written by `rnnsearch export --format web`.")
+    add_option(
         "--allowed-host",
         action="append",
         default=[],
-        help="a name that clients call the server by, besides its addresses and localhost; * for any",
+        help="Host name of this server in addition to its addresses and localhost; * allows any.",
     )
-    return whole
+    return parser
 
 
 def _count(text: str) -> int:
@@ -80,44 +85,56 @@ def _count(text: str) -> int:
         number = int(text)
     except ValueError:
         number = 0
-    if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"must be a whole number between 1 and 1000; got {text}")
+    if not 1 <= number <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"must be a whole number between 1 and {MAX_COUNT}; got {text}")
     return number
 
 
 def translate(args: argparse.Namespace) -> None:
-    """One line out a line in, or JSON. Errors: RnnsearchError for --n-best without --format json, and for an output
-    that is another file's place."""
+    """Run `rnnsearch-runtime translate`: one line of output per line of input.
+
+    Raises:
+        RnnsearchError: The options contradict each other, or an output is also another file.
+        DataError: The input cannot be read.
+    """
     if args.n_best > 1 and args.format != "json":
         raise RnnsearchError("--n-best needs --format json")
-    if wrong := clash({"--output": args.output, "--alignments": args.alignments}, [args.model, args.input]):
-        raise RnnsearchError(wrong)
+    outputs = {"--output": args.output, "--alignments": args.alignments}
+    if problem := path_conflict(outputs, [args.model, args.input]):
+        raise RnnsearchError(problem)
     translator = load(args.model)
     with ExitStack() as stack:
         source = cast(BufferedIOBase, sys.stdin.buffer)
         if args.input is not None:
-            source = stack.enter_context(_opened(args.input))
-        output, alignments = (
-            None if path is None else _written(stack, path) for path in (args.output, args.alignments)
-        )
+            source = stack.enter_context(_open_input(args.input))
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        output: TextIO = sys.stdout
+        if args.output is not None:
+            output = _open_output(stack, args.output)
+        alignments = None if args.alignments is None else _open_output(stack, args.alignments)
         path = args.input or Path("standard input")
-        for lines in _portions(_fitting(translator, _lines(source, path), path), CHUNK * translator.batch_sentences):
-            for found in translator.n_best(lines, args.n_best, args.beam):
-                (output or sys.stdout).write(_shown(translator, found, args.format, args.n_best))
+        lines = _blank_too_long(translator, _decoded_lines(source, path), path)
+        for chunk in _chunks(lines, CHUNK_BATCHES * translator.batch_sentences):
+            for translations in translator.n_best(chunk, args.n_best, args.beam):
+                output.write(_format(translator, translations, args.format, args.n_best))
                 if alignments is not None:
-                    alignments.write(format_pharaoh(found[0].alignment) + "\n")
-            (output or sys.stdout).flush()
+                    alignments.write(format_pharaoh(translations[0].alignment) + "\n")
+            output.flush()
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Until it is stopped, by SIGTERM, too: what is the first process of a container ignores it unless it says so."""
-    signal.signal(signal.SIGTERM, _end)
-    allowed = frozenset(name.lower() for name in args.allowed_host)
+    """Run `rnnsearch-runtime serve` until SIGINT or SIGTERM.
+
+    Raises:
+        RnnsearchError: The address is not available.
+    """
+    # A process with id 1, as in a container, ignores SIGTERM unless it has a handler.
+    signal.signal(signal.SIGTERM, _exit)
+    allowed_hosts = frozenset(name.lower() for name in args.allowed_host)
     translator = load(args.model)
     try:
-        server = Server(translator, args.host, args.port, args.page, allowed)
+        server = Server(translator, args.host, args.port, args.page, allowed_hosts)
     except (OSError, OverflowError) as error:
         raise RnnsearchError(f"cannot listen at {args.host}:{args.port}: {error}") from None
     with server:
@@ -126,67 +143,75 @@ def serve(args: argparse.Namespace) -> None:
         server.serve_forever()
 
 
-def _end(*_: object) -> None:
+def _exit(*_: object) -> None:
     sys.exit(0)
 
 
-def _shown(translator: Translator, found: Sequence[Translation], format: str, n_best: int) -> str:
-    """The best translation as text, or as a JSON object; a list of objects where several are asked for, however many
-    there are."""
+def _format(translator: Translator, translations: Sequence[Translation], format: str, n_best: int) -> str:
+    """Return the output line of a sentence: a text, a JSON object, or with `n_best` above 1 a list of objects."""
     if format == "text":
-        return f"{one_line(found[0].text)}\n"
-    names = [name for name in SHOWN if name != "confidence" or translator.calibration is not None]
-    rows = [one.plain(*names) for one in found]
+        return f"{one_line(translations[0].text)}\n"
+    names = [name for name in JSON_FIELDS if name != "confidence" or translator.calibration is not None]
+    rows = [translation.json_values(*names) for translation in translations]
     return json.dumps(rows if n_best > 1 else rows[0], ensure_ascii=False) + "\n"
 
 
-def _opened(path: Path) -> BufferedIOBase:
+def _open_input(path: Path) -> BufferedIOBase:
     try:
         return path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _written(stack: ExitStack, path: Path) -> TextIO:
-    """A file that is there whole at the end, or not at all."""
+def _open_output(stack: ExitStack, path: Path) -> TextIO:
+    """Open a file that is replaced completely at the end, or not at all."""
     return stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
 
 
-def _lines(source: BufferedIOBase, path: Path) -> Iterator[str | None]:
-    """Lines, and None where more would be waited for. Errors: DataError, which names the line, for other bytes than
-    UTF-8, and where the source cannot be read."""
+def _decoded_lines(source: BufferedIOBase, path: Path) -> Iterator[str | None]:
+    """Yield lines as text, and None before each read that would block.
+
+    Raises:
+        DataError: A line is not UTF-8, or the source cannot be read.
+    """
     number = 0
     try:
-        for line in lines_of(source, CUT):
-            number += line is not None
-            # The end of a line that was cut may be part of a character.
-            yield None if line is None else line.decode("utf-8", "ignore" if len(line) > MOST_BYTES else "strict")
+        for line in read_lines(source, MAX_READ_BYTES):
+            if line is None:
+                yield None
+                continue
+            number += 1
+            # A line that was cut may end with an incomplete character.
+            yield line.decode("utf-8", "ignore" if len(line) > MAX_LINE_BYTES else "strict")
     except UnicodeDecodeError:
         raise DataError(f"{path}:{number}: must be text in UTF-8; got other bytes") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _fitting(translator: Translator, lines: Iterator[str | None], path: Path) -> Iterator[str | None]:
-    """Empty lines in the place of those that are too long, which are told of."""
+def _blank_too_long(translator: Translator, lines: Iterator[str | None], path: Path) -> Iterator[str | None]:
+    """Yield lines, with those that are too long replaced by empty ones and reported on standard error."""
     number = 0
     for line in lines:
-        number += line is not None
-        if line is None or (len(line.encode()) <= MOST_BYTES and translator.fits(line)):
-            yield line
+        if line is None:
+            yield None
             continue
-        sys.stderr.write(f"{path}:{number}: must have at most {MOST_SYMBOLS:,} symbols; its line of output is empty\n")
-        yield ""
+        number += 1
+        if len(line.encode()) <= MAX_LINE_BYTES and translator.fits(line):
+            yield line
+        else:
+            sys.stderr.write(f"{path}:{number}: must have at most {MAX_TOKENS:,} tokens; its output line is empty\n")
+            yield ""
 
 
-def _portions(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Up to `size` lines at a time, fewer before None: who writes a line and waits for its answer gets it."""
-    portion: list[str] = []
+def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
+    """Yield up to `size` lines at a time; fewer before None, so that a program that waits for output gets it."""
+    chunk: list[str] = []
     for line in lines:
         if line is not None:
-            portion.append(line)
-        if portion and (line is None or len(portion) == size):
-            yield portion
-            portion = []
-    if portion:
-        yield portion
+            chunk.append(line)
+        if chunk and (line is None or len(chunk) == size):
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,4 +1,7 @@
-"""Beam search by the engine: ids in, hypotheses out, as `search.decode.decode_all` finds them. Imports no torch."""
+"""Batch search with the engine: source ids in, hypotheses out.
+
+The counterpart of `search.decode` without PyTorch, for `runtime.translator`. This module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.recurrent import Engine
-from rnnsearch.engine.rnnsearch import CChoice, CGreedy
-from rnnsearch.engine.structs import Array, Laid
+from rnnsearch.engine.rnnsearch import CGreedyResult, CSearchOptions
+from rnnsearch.engine.structs import Array, PackedMatrix
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.search.batching import MOST_ROWS
+from rnnsearch.search.batching import MAX_BATCH_HYPOTHESES
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.native_beam import Asked
+from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.ranking import ENGINE_NORMS, MAX_LENGTH_PENALTY, Ranking
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
-MOST_NUMBERS = 1 << 28
-"""Of weights of attention in memory at a time, which a line's symbols, its steps and the beam multiply to: 1 GiB."""
+MAX_ATTENTION_VALUES = 1 << 28  # attention weights of a batch, [B, K, J, T]; 1 GiB
 NAN = "the scores of a sentence must be numbers; got NaN"
+NO_PREFIX = Prefix("", (), (), {})
 
 
 @dataclass(frozen=True)
-class Search:
-    """How to search. Lengths count target symbols without EOS; see `search.options.SearchOptions`."""
+class EngineSearchOptions:
+    """Options of a search. Lengths count target tokens without EOS; see `search.options.SearchOptions`."""
 
     beam: int = 5
     n_best: int = 1
@@ -39,86 +42,134 @@ class Search:
     max_extra: int = 20
     banned: frozenset[int] = frozenset()
 
-    def checked(self, path: Path) -> Search:
-        """Itself. Errors: ModelError where a file says what no search can be."""
+    def checked(self, path: Path) -> EngineSearchOptions:
+        """Return the options of an engine file if they are valid.
+
+        Raises:
+            ModelError: They are not.
+        """
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
-        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and type(self.max_extra) is int
-        fine = fine and self.length_penalty <= MAX_LENGTH_PENALTY
-        fine = fine and str(self.length_norm) in ENGINE_NORMS and self.banned == frozenset()
-        if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
+        is_valid = (
+            all(isinstance(number, int | float) and 0 <= number < 1e6 for number in numbers)
+            and type(self.max_extra) is int
+            and self.length_penalty <= MAX_LENGTH_PENALTY
+            and str(self.length_norm) in ENGINE_NORMS
+            and self.banned == frozenset()
+            and isinstance(self.beam, int)
+            and 1 <= self.beam <= MAX_BATCH_HYPOTHESES
+        )
+        if not is_valid:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
         return self
 
 
-NO_PREFIX = Prefix("", (), (), {})
-
-
-def beam(
+def search_batch(
     model: Engine,
     sentences: Sequence[Sequence[int]],
-    search: Search,
-    begins: Sequence[Prefix] | None = None,
-    sizes: Array | None = None,
-    lists: CandidateLists | None = None,
-) -> NBest:
-    """One batch of sentences (ids without EOS, none of them empty). `sizes`: [V] int64, the bytes of each symbol, where
-    something is to be spelled; `lists`: what symbols translations are made of, all where they begin with something.
+    options: EngineSearchOptions,
+    prefixes: Sequence[Prefix] | None = None,
+    token_bytes: Array | None = None,
+    candidates: CandidateLists | None = None,
+) -> NBestArrays:
+    """Return the n best hypotheses of a batch.
 
-    Errors: RnnsearchError where scores are no numbers, and where a search would take more memory than any may.
+    Args:
+        model: The engine.
+        sentences: Source ids without EOS; no sentence is empty.
+        options: How to search.
+        prefixes: For each sentence, what its translations begin with.
+        token_bytes: [V] int64, number of bytes of each token; needed for prefixes that end inside a word.
+        candidates: Restricts the target vocabulary, except for searches with prefixes.
+
+    Raises:
+        RnnsearchError: The scores are not numbers, or the search would take too much memory.
     """
-    begins = begins or [NO_PREFIX] * len(sentences)
-    B, K, n = len(sentences), search.beam, search.n_best
+    prefixes = prefixes or [NO_PREFIX] * len(sentences)
+    has_prefixes = token_bytes is not None or any(prefix.ids for prefix in prefixes)
+    B = len(sentences)
+    K = options.beam
     lengths = np.array([len(ids) + 1 for ids in sentences])
     J = int(lengths.max())
-    padded = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)
-    most = (np.floor(search.max_ratio * (lengths - 1)) + search.max_extra).astype(np.int64)
-    most = np.maximum(most, [1 + len(begin.ids) + len(begin.rest) for begin in begins])
-    T = int(most.max()) + 1
-    if B * K * J * T > MOST_NUMBERS:
+    sources = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)  # [B, J]
+    max_lengths = (np.floor(options.max_ratio * (lengths - 1)) + options.max_extra).astype(np.int64)
+    prefix_lengths = [len(prefix.ids) + len(prefix.continuations) for prefix in prefixes]
+    max_lengths = np.maximum(max_lengths, np.array(prefix_lengths) + 1)
+    T = int(max_lengths.max()) + 1  # with EOS
+    if B * K * J * T > MAX_ATTENTION_VALUES:
         raise RnnsearchError(
-            f"a line of {J - 1:,} symbols whose translation may have {T - 1:,} is too much for a beam of {K}"
+            f"a line of {J - 1:,} tokens with a translation of up to {T - 1:,} is too long for a beam of {K}"
         )
-    output, ids = model.output, None
-    if lists is not None and sizes is None and not any(begin.ids for begin in begins):
-        ids = lists(padded)
-        output = model.rows(ids)
-    columns = output.matrix.outputs
-    never = sorted(search.banned | {PAD, BOS})
-    banned = np.flatnonzero(np.isin(np.arange(columns) if ids is None else ids, never))
-    choice = CChoice(
-        None if ids is None else ids.ctypes.data, banned.ctypes.data, len(banned), BOS, EOS, most.ctypes.data
+    output = model.output
+    candidate_ids = None
+    if candidates is not None and not has_prefixes:
+        candidate_ids = candidates(sources)
+        output = model.rows(candidate_ids)
+    columns = output.struct.outputs
+    column_ids = np.arange(columns) if candidate_ids is None else candidate_ids
+    banned_columns = np.flatnonzero(np.isin(column_ids, sorted(options.banned | {PAD, BOS})))
+    search_options = CSearchOptions(
+        None if candidate_ids is None else candidate_ids.ctypes.data,
+        banned_columns.ctypes.data,
+        len(banned_columns),
+        BOS,
+        EOS,
+        max_lengths.ctypes.data,
     )
-    memory: Any = model.encode(model.embed(padded), lengths)
-    if K == 1 and sizes is None and not any(begin.ids for begin in begins):
-        return _greedy(model, memory, output, choice, (B, T, J if model.attends else 0))
-    covered = np.arange(J) < (lengths - 1)[:, None]
-    forced = _forced(begins, columns)
-    ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
-    asked = Asked(K, n, ranking, covered=covered, forced=forced, rests=[begin.rest for begin in begins], sizes=sizes)
-    found = NBest.room(B, n, T, J if model.attends else 0)
-    if not model.beam(memory, output, choice, asked.c, found.made):
+    memory: Any = model.encode(model.embed(sources), lengths)
+    attention_width = J if model.attends else 0
+    if K == 1 and not has_prefixes:
+        return _greedy(model, memory, output, search_options, (B, T, attention_width))
+    request = NativeBeamRequest(
+        K,
+        options.n_best,
+        Ranking(options.length_penalty, options.length_norm, options.coverage_penalty),
+        covered=np.arange(J) < (lengths - 1)[:, None],
+        forced=_forced_ids(prefixes, columns),
+        allowed_tokens=[prefix.continuations for prefix in prefixes],
+        token_bytes=token_bytes,
+    )
+    hypotheses = NBestArrays.allocate(B, options.n_best, T, attention_width)
+    if not model.beam(memory, output, search_options, request.c_struct, hypotheses.struct):
         raise RnnsearchError(NAN)
-    return found
+    return hypotheses
 
 
-def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tuple[int, int, int]) -> NBest:
-    """The same with a beam of 1, faster; sizes: B, T and J of what is found."""
+def _greedy(
+    model: Engine, memory: Any, output: PackedMatrix, options: CSearchOptions, sizes: tuple[int, int, int]
+) -> NBestArrays:
+    """Return the greedy hypotheses of a batch, faster than a beam search of size 1.
+
+    Args:
+        model: The engine.
+        memory: The encoded batch.
+        output: Output layer, possibly restricted to candidates.
+        options: Options of the search.
+        sizes: B, T and J of the result.
+    """
     B, T, _ = sizes
-    tokens, scores = np.zeros((T, B), np.int64), np.zeros((T, B), np.float32)
-    alphas, length = np.zeros(sizes, np.float32), np.zeros(B, np.int64)
-    model.greedy(memory, output, choice, CGreedy(T, *(part.ctypes.data for part in (tokens, scores, alphas, length))))
+    tokens = np.zeros((T, B), np.int64)
+    scores = np.zeros((T, B), np.float32)
+    attention = np.zeros(sizes, np.float32)
+    lengths = np.zeros(B, np.int64)
+    pointers = (array.ctypes.data for array in (tokens, scores, attention, lengths))
+    model.greedy(memory, output, options, CGreedyResult(T, *pointers))
     if np.isnan(scores).any():
         raise RnnsearchError(NAN)
-    finished = tokens[length - 1, np.arange(B)] == EOS
-    length -= ~finished  # what was cut has one more
-    length[(scores == -np.inf).any(0)] = 0  # no symbol was allowed
-    return NBest(*(part[:, None] for part in (tokens.T, scores.T, alphas, length, finished.astype(np.int64))))
+    finished = tokens[lengths - 1, np.arange(B)] == EOS
+    lengths -= ~finished  # of a hypothesis that was cut off, the last token exceeds the maximum length
+    lengths[(scores == -np.inf).any(0)] = 0  # blocked: no token was allowed
+    rows = (tokens.T, scores.T, attention, lengths, finished.astype(np.int64))
+    return NBestArrays(*(row[:, None] for row in rows))
 
 
-def _forced(begins: Sequence[Prefix], columns: int) -> Array:
-    """[B, P], -1 behind the last. Errors: RnnsearchError for a symbol that is not scored."""
-    longest = max(len(begin.ids) for begin in begins)
-    found = np.array([[*begin.ids, *[-1] * (longest - len(begin.ids))] for begin in begins], np.int64)
-    if found.size and found.max() >= columns:
-        raise RnnsearchError("a prefix must hold symbols that the model scores")
-    return found.reshape(len(begins), longest)
+def _forced_ids(prefixes: Sequence[Prefix], columns: int) -> Array:
+    """Return the tokens of prefixes, [B, P], padded with -1.
+
+    Raises:
+        RnnsearchError: A token has no output column.
+    """
+    P = max(len(prefix.ids) for prefix in prefixes)
+    forced = np.array([[*prefix.ids, *[-1] * (P - len(prefix.ids))] for prefix in prefixes], np.int64)
+    if forced.size and forced.max() >= columns:
+        raise RnnsearchError("a prefix must consist of tokens that the model scores")
+    return forced.reshape(len(prefixes), P)

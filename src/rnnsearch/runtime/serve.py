@@ -1,9 +1,15 @@
-"""LibreTranslate's API over one engine file, by Python's own HTTP server: for one user or a few. Imports no torch.
+"""The server of the runtime: the main part of LibreTranslate's API over one engine file, for one user or a few.
 
-POST /translate (JSON or a form): q, a text or a list of texts; source and target, the model's languages. It gives
-translatedText, and detectedLanguage where the source is auto. GET /languages, GET /health. An error is
-{"error": one sentence} with a status of 400 or more. GET of anything else is a file of the page, where there is one.
-Pages of other sites are refused (`utils/origin_check.py`).
+It uses Python's own HTTP server, so it needs no packages in addition to the runtime's (see
+`docs/decisions/0022-server-of-the-runtime.md`); `rnnsearch serve` is the server for many users.
+
+- `POST /translate` (JSON or a form): `q`, a text or a list of texts; `source` and `target`, the model's languages.
+  Returns `translatedText`, and `detectedLanguage` if the source is `auto`.
+- `GET /languages`, `GET /health`
+- `GET` of any other path: a file of the page, if there is one
+
+An error is `{"error": sentence}` with a status of 400 or more. Requests from pages of other sites are rejected
+(`utils.origin_check`).
 """
 
 from __future__ import annotations
@@ -20,260 +26,306 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator
+from rnnsearch.runtime.translator import MAX_TOKENS, Translator
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.translator.translation import one_line
-from rnnsearch.utils.origin_check import READING, Caller, refused
+from rnnsearch.utils.origin_check import SAFE_METHODS, RequestOrigin, rejection
 
-MOST_BODY = 1 << 20
-MOST_CHARACTERS = 100_000
-"""Of all texts of a request together."""
-MOST_TEXTS = MOST_CHARACTERS // 10
-"""Empty ones are work, too."""
-MOST_CONNECTIONS = 64
-WAITING = 30.0
-"""Seconds that a sender may be silent."""
-ENDING = 5.0
-"""Seconds for what is being answered when the server ends."""
+MAX_BODY_BYTES = 1 << 20
+MAX_CHARACTERS = 100_000  # of all texts of a request
+MAX_TEXTS = MAX_CHARACTERS // 10  # empty texts cost work, too
+MAX_CONNECTIONS = 64
+MAX_SILENCE_SECONDS = 30.0  # of a client, before its connection is closed
+MAX_STOP_SECONDS = 5.0  # time that a stopping server gives to requests that it has accepted
+MAX_SHOWN_CHARACTERS = 50  # of an invalid value in an error message
+
 AUTO = "auto"
-TRANSLATE, SHOWN = "/translate", ("/languages", "/health")
-"""What there is besides the page."""
-NONE = frozenset[str]()
+TRANSLATE = "/translate"
+LANGUAGES = "/languages"
+HEALTH = "/health"
+FORM = "application/x-www-form-urlencoded"
+NO_HOSTS = frozenset[str]()
 
 
 class RequestError(RnnsearchError):
-    """What a request asks cannot be done; the status to answer with."""
+    """A request that cannot be answered, with the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-def files_of(page: Path) -> dict[str, Path]:
-    """The files of a page, by their addresses: nothing else of the machine is given out."""
-    found = {f"/{path.relative_to(page).as_posix()}": path for path in sorted(page.rglob("*")) if path.is_file()}
-    if "/index.html" not in found:
-        raise RnnsearchError(
-            f"{page}: must be a folder that `rnnsearch export --format web` wrote; it has no index.html"
-        )
-    return found | {"/": found["/index.html"]}
-
-
-def type_of(path: str) -> str:
-    """What a browser must know of a file."""
-    known = {"js": "text/javascript", "wasm": "application/wasm", "rnn": "application/octet-stream"}
-    ending = path.rpartition(".")[2] if path != "/" else "html"
-    return known.get(ending) or mimetypes.guess_type(f"page.{ending}")[0] or "application/octet-stream"
-
-
 class Server(ThreadingHTTPServer):
-    """Requests are read side by side, and translated one after the other."""
+    """Reads requests in one thread per connection, and translates one request at a time."""
 
     daemon_threads = True
 
     def __init__(
-        self, translator: Translator, host: str, port: int, page: Path | None = None, allowed_hosts: Set[str] = NONE
+        self, translator: Translator, host: str, port: int, page: Path | None = None, allowed_hosts: Set[str] = NO_HOSTS
     ) -> None:
-        """`page`: a folder of `rnnsearch export --format web`; `allowed_hosts`: as in `callers.refused`.
+        """Start to listen.
 
-        Errors: RnnsearchError for another folder; OSError.
+        Args:
+            translator: The model.
+            host: Address to listen on.
+            port: Port to listen on; 0 for a free one.
+            page: A folder written by `rnnsearch export --format web`.
+            allowed_hosts: See `origin_check.rejection`.
+
+        Raises:
+            RnnsearchError: The folder is something else.
+            OSError: The address is not available.
         """
         self.allowed_hosts = allowed_hosts
-        self.page = {} if page is None else files_of(page)
-        self.translator, self.lock, self.open = translator, Lock(), BoundedSemaphore(MOST_CONNECTIONS)
+        self.page = {} if page is None else page_files(page)
+        self.translator = translator
+        self._translator_lock = Lock()
+        self._connections = BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__((host, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, unless there are too many."""
-        if self.open.acquire(blocking=False):
+        """Handle a connection in a new thread, or close it if there are too many."""
+        if self._connections.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection."""
+        """Handle a connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.open.release()
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A sender who goes away is no fault of the server."""
+        """Report bugs on standard error; a client that disconnects is not an error."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             sys.stderr.write(f"rnnsearch-runtime: {type(error).__name__}: {error}\n")
 
     def server_close(self) -> None:
-        """Nothing more is accepted; answers that are being made have a few seconds."""
+        """Stop to listen, and wait a few seconds for open connections."""
         super().server_close()
-        until = time.monotonic() + ENDING
-        for _ in range(MOST_CONNECTIONS):
-            self.open.acquire(timeout=max(0.0, until - time.monotonic()))
+        deadline = time.monotonic() + MAX_STOP_SECONDS
+        for _ in range(MAX_CONNECTIONS):
+            self._connections.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
-    def translated(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request. Errors: RequestError."""
-        texts, own = asked.get("q"), self.translator.languages
-        given = texts if isinstance(texts, list) else [texts]
-        many = [text for text in given if isinstance(text, str)]
-        if len(many) < len(given):
-            raise RequestError(400, "q must be a text or a list of texts")
-        auto = self._checked(asked)
-        if sum(map(len, many)) > MOST_CHARACTERS:
-            raise RequestError(413, f"q must have at most {MOST_CHARACTERS} characters")
-        if len(many) > MOST_TEXTS:
-            raise RequestError(413, f"q must have at most {MOST_TEXTS:,} texts; got {len(many):,}")
-        spans = [sentence_spans(text, own[0]) for text in many]
-        sentences = [text[a:b] for text, each in zip(many, spans, strict=True) for a, b in each]
-        if not all(map(self.translator.fits, sentences)):
-            raise RequestError(413, f"a sentence of q must have at most {MOST_SYMBOLS:,} symbols")
-        with self.lock:
-            found = iter(self.translator.translate(sentences))
-        made = [
-            rejoin(text, each, [one_line(next(found).text) for _ in each], own[1])[0]
-            for text, each in zip(many, spans, strict=True)
-        ]
-        answer: dict[str, list[Any]] = {"translatedText": made}
-        if auto:  # of one language
-            answer["detectedLanguage"] = [{"language": own[0], "confidence": 100.0} for _ in many]
-        return {name: each if isinstance(texts, list) else each[0] for name, each in answer.items()}
+    def translate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the response to a translation request.
 
-    def _checked(self, asked: dict[str, Any]) -> bool:
-        """Whether the source language is to be found out. Errors: RequestError for what is not done here."""
+        Raises:
+            RequestError: The request is invalid or too large.
+        """
         source, target = self.translator.languages
-        told = {"source": asked.get("source", AUTO), "target": asked.get("target", target)}
-        for name, language in (("source", source), ("target", target)):
-            if told[name] != language and (name, told[name]) != ("source", AUTO):
-                raise RequestError(400, f"{name} must be {language}; got {told[name]!r:.50}")
-        if asked.get("format", "text") != "text":
-            raise RequestError(
-                400, f'format must be "text": rnnsearch serve translates html; got {asked["format"]!r:.50}'
-            )
-        if asked.get("alternatives", 0) not in (0, "0"):
-            raise RequestError(
-                400, f"alternatives must be 0: rnnsearch serve has more; got {asked['alternatives']!r:.50}"
-            )
-        return bool(told["source"] == AUTO)
+        q = request.get("q")
+        texts: list[Any] = q if isinstance(q, list) else [q]
+        if not all(isinstance(text, str) for text in texts):
+            raise RequestError(400, "q must be a text or a list of texts")
+        self._check_fields(request)
+        if sum(map(len, texts)) > MAX_CHARACTERS:
+            raise RequestError(413, f"q must have at most {MAX_CHARACTERS:,} characters")
+        if len(texts) > MAX_TEXTS:
+            raise RequestError(413, f"q must have at most {MAX_TEXTS:,} texts; got {len(texts):,}")
+        spans = [sentence_spans(text, source) for text in texts]
+        sentences = []
+        for text, text_spans in zip(texts, spans, strict=True):
+            sentences += [text[start:end] for start, end in text_spans]
+        if not all(map(self.translator.fits, sentences)):
+            raise RequestError(413, f"a sentence of q must have at most {MAX_TOKENS:,} tokens")
+        with self._translator_lock:
+            translations = iter(self.translator.translate(sentences))
+        translated_texts = []
+        for text, text_spans in zip(texts, spans, strict=True):
+            parts = [one_line(next(translations).text) for _ in text_spans]
+            translated_texts.append(rejoin(text, text_spans, parts, target)[0])
+        columns: dict[str, list[Any]] = {"translatedText": translated_texts}
+        if request.get("source", AUTO) == AUTO:
+            columns["detectedLanguage"] = [{"language": source, "confidence": 100.0} for _ in texts]
+        if isinstance(q, list):
+            return columns
+        return {name: values[0] for name, values in columns.items()}
+
+    def _check_fields(self, request: dict[str, Any]) -> None:
+        """Raise RequestError if a request needs another model or another server."""
+        model_source, model_target = self.translator.languages
+        source = request.get("source", AUTO)
+        target = request.get("target", model_target)
+        if source not in (AUTO, model_source):
+            raise RequestError(400, f"source must be {model_source}; got {_shown(source)}")
+        if target != model_target:
+            raise RequestError(400, f"target must be {model_target}; got {_shown(target)}")
+        format = request.get("format", "text")
+        if format != "text":
+            raise RequestError(400, f'format must be "text" (rnnsearch serve translates html); got {_shown(format)}')
+        alternatives = request.get("alternatives", 0)
+        if alternatives not in (0, "0"):
+            raise RequestError(400, f"alternatives must be 0 (rnnsearch serve has more); got {_shown(alternatives)}")
 
     def languages(self) -> list[dict[str, Any]]:
-        """Those of the model, and what each can be translated into."""
+        """Return the response to a request for the languages."""
         source, target = self.translator.languages
-        targets = {target: list[str](), source: [target]}
-        return [
-            {"code": code, "name": language_name(code), "targets": targets[code]}
-            for code in dict.fromkeys((source, target))
-        ]
+        targets_by_code = {target: list[str](), source: [target]}
+        codes = dict.fromkeys((source, target))
+        return [{"code": code, "name": language_name(code), "targets": targets_by_code[code]} for code in codes]
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:MAX_SHOWN_CHARACTERS]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request a connection."""
+    """Handles one request per connection."""
 
     server: Server
     server_version = "rnnsearch-runtime"
     sys_version = ""
-    timeout = WAITING
+    timeout = MAX_SILENCE_SECONDS
 
     def do_GET(self) -> None:
-        """What the server is, and the page."""
-        self._met(self._shown)
-
-    def do_POST(self) -> None:
-        """A translation."""
-        self._met(self._translated)
+        """Answer a GET request."""
+        self._answer(self._get)
 
     def do_HEAD(self) -> None:
-        """The same without a body."""
-        self._met(self._shown)
+        """Answer a HEAD request: like GET, without the body."""
+        self._answer(self._get)
 
-    def _met(self, answer: Callable[[], None]) -> None:
-        """A request that is let in is answered."""
-        said = [self.headers.get(name, "") for name in ("Host", "Origin", "Sec-Fetch-Site")]
-        if why := refused(Caller(self.command, *said), self.server.allowed_hosts):
-            self._fault(*why)
+    def do_POST(self) -> None:
+        """Answer a POST request."""
+        self._answer(self._post)
+
+    def _answer(self, respond: Callable[[], None]) -> None:
+        """Check the origin of a request, respond, and send errors."""
+        origin = RequestOrigin(
+            self.command,
+            host=self.headers.get("Host", ""),
+            origin=self.headers.get("Origin", ""),
+            fetch_site=self.headers.get("Sec-Fetch-Site", ""),
+        )
+        if status_and_message := rejection(origin, self.server.allowed_hosts):
+            self._send_error(*status_and_message)
             return
         try:
-            answer()
+            respond()
         except RequestError as error:
-            self._fault(error.status, str(error))
+            self._send_error(error.status, str(error))
         except RnnsearchError as error:
-            self._fault(400, str(error))
+            self._send_error(400, str(error))
 
-    def _shown(self) -> None:
-        answers = {"/health": {"status": "ok"}, "/languages": self.server.languages()}
-        path = self._wanted()
-        if path in answers:
-            self._answer(200, answers[path])
+    def _get(self) -> None:
+        path = self._decoded_path()
+        if path == HEALTH:
+            self._send_json(200, {"status": "ok"})
+        elif path == LANGUAGES:
+            self._send_json(200, self.server.languages())
         elif path in self.server.page:
-            self._give(200, self.server.page[path].read_bytes(), type_of(path))
+            self._send(200, self.server.page[path].read_bytes(), content_type(path))
         else:
-            self._other()
+            self._reject_path()
 
-    def _translated(self) -> None:
-        if self._wanted() != TRANSLATE:
-            self._other()
-        self._answer(200, self.server.translated(self._asked()))
+    def _post(self) -> None:
+        if self._decoded_path() != TRANSLATE:
+            self._reject_path()
+        self._send_json(200, self.server.translate(self._read_request()))
 
-    def _other(self) -> NoReturn:
-        """Errors: RequestError, of what is done by other methods, or not at all."""
-        path, methods = self._wanted(), self._methods()
-        if not methods:
-            raise RequestError(404, f"there is no {path[:50]}; there are {TRANSLATE}, {' and '.join(SHOWN)}")
-        raise RequestError(405, f"the method must be {' or '.join(methods)}; got {self.command}")
+    def _reject_path(self) -> NoReturn:
+        """Raise RequestError for a path that does not exist, or not with this method."""
+        methods = self._allowed_methods()
+        if methods:
+            raise RequestError(405, f"the method must be {' or '.join(methods)}; got {self.command}")
+        path = self._decoded_path()[:MAX_SHOWN_CHARACTERS]
+        raise RequestError(404, f"there is no {path}; there are {TRANSLATE}, {LANGUAGES} and {HEALTH}")
 
-    def _wanted(self) -> str:
-        """The path that is asked for."""
+    def _decoded_path(self) -> str:
         return unquote(self.path.partition("?")[0])
 
-    def _methods(self) -> Sequence[str]:
-        """What may be done with that path."""
-        if self._wanted() == TRANSLATE:
+    def _allowed_methods(self) -> Sequence[str]:
+        """Return the methods of the requested path; none if it does not exist."""
+        path = self._decoded_path()
+        if path == TRANSLATE:
             return ("POST",)
-        return READING if self._wanted() in {*SHOWN, *self.server.page} else ()
+        return SAFE_METHODS if path in {LANGUAGES, HEALTH, *self.server.page} else ()
 
-    def _asked(self) -> dict[str, Any]:
+    def _read_request(self) -> dict[str, Any]:
+        """Return the fields of the body.
+
+        Raises:
+            RequestError: The body is too large, or neither a JSON object nor a form.
+        """
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise RequestError(411, "a request must say its Content-Length")
-        if len(length) > 9 or int(length) > MOST_BODY:
-            raise RequestError(413, f"a request must have at most {MOST_BODY} bytes")
+            raise RequestError(411, "a request must have a Content-Length")
+        if len(length) > 9 or int(length) > MAX_BODY_BYTES:
+            raise RequestError(413, f"a request must have at most {MAX_BODY_BYTES:,} bytes")
         body = self.rfile.read(int(length))
+        # `curl -d` declares JSON as a form.
+        is_form = self.headers.get_content_type() == FORM and not body.lstrip().startswith(b"{")
         try:
-            form = self.headers.get_content_type() == "application/x-www-form-urlencoded"
-            if form and not body.lstrip().startswith(b"{"):  # what curl -d says of JSON, too
-                fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_TEXTS + 20)
-                return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-            asked = json.loads(body)
+            if is_form:
+                return _parse_form(body)
+            fields = json.loads(body)
         except (ValueError, RecursionError):
-            asked = None
-        if not isinstance(asked, dict):
-            raise RequestError(400, "a request must be a JSON object, or a form (application/x-www-form-urlencoded)")
-        return asked
+            fields = None
+        if not isinstance(fields, dict):
+            raise RequestError(400, f"a request must be a JSON object, or a form ({FORM})")
+        return fields
 
-    def _fault(self, status: int, message: str) -> None:
-        self._answer(status, {"error": message})
+    def _send_error(self, status: int, message: str) -> None:
+        self._send_json(status, {"error": message})
 
-    def _answer(self, status: int, content: Any) -> None:
+    def _send_json(self, status: int, content: Any) -> None:
+        # Text of users may contain lone surrogates.
         body = json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
-        self._give(status, body, "application/json; charset=utf-8")
+        self._send(status, body, "application/json; charset=utf-8")
 
-    def _give(self, status: int, body: bytes, type: str) -> None:
+    def _send(self, status: int, body: bytes, content_type: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", type)
+        self.send_header("Content-Type", content_type)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Length", str(len(body)))
         if status == 405:
-            self.send_header("Allow", ", ".join(self._methods()))
+            self.send_header("Allow", ", ".join(self._allowed_methods()))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What Python's server says of a request that it cannot read, and of methods that there are not, in JSON."""
+        """Send errors of Python's server as JSON: malformed requests, and methods without a handler (501)."""
         self.close_connection = True
         if code == 501:
-            self._met(self._other)
+            self._answer(self._reject_path)
         else:
-            self._fault(code, message or "the request cannot be read")
+            self._send_error(code, message or "the request is malformed")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: texts may be confidential."""
+        """Log nothing, because texts may be confidential."""
+
+
+def _parse_form(body: bytes) -> dict[str, Any]:
+    """Return the fields of a form; a field that occurs several times is a list."""
+    fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_TEXTS + 20)
+    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+
+
+def page_files(page: Path) -> dict[str, Path]:
+    """Return the files of a page by their URL paths; no other files can be requested.
+
+    Raises:
+        RnnsearchError: The folder is not a page.
+    """
+    files = {}
+    for path in sorted(page.rglob("*")):
+        if path.is_file():
+            files[f"/{path.relative_to(page).as_posix()}"] = path
+    if "/index.html" not in files:
+        raise RnnsearchError(
+            f"{page}: must be a folder that `rnnsearch export --format web` wrote; it has no index.html"
+        )
+    return {**files, "/": files["/index.html"]}
+
+
+def content_type(path: str) -> str:
+    """Return the content type of a page's file."""
+    suffix = path.rpartition(".")[2] if path != "/" else "html"
+    types = {"js": "text/javascript", "wasm": "application/wasm", "rnn": "application/octet-stream"}
+    return types.get(suffix) or mimetypes.guess_type(f"page.{suffix}")[0] or "application/octet-stream"

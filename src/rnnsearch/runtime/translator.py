@@ -1,4 +1,8 @@
-"""Raw text in, translations out, by the engine: what `translate.Translator` does, of one file. Imports no torch."""
+"""`Translator` of the runtime: plain text in, translations out, from one engine file.
+
+The counterpart of `translator.translator.Translator` without PyTorch. It also finds the variant of the native library
+for this processor (`library`). This module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -15,99 +19,63 @@ from typing import Any, overload
 import numpy as np
 
 from rnnsearch.engine import file
-from rnnsearch.engine.recurrent import Engine, Recurrent
-from rnnsearch.engine.rnnsearch import Arrays, RNNsearch
+from rnnsearch.engine.recurrent import Engine, RecurrentEngine
+from rnnsearch.engine.rnnsearch import RNNsearchEngine, RNNsearchModel
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.ops.native import building
-from rnnsearch.ops.native.building import SWITCH, VARIANTS, Variant, best_first, built, shipped, told
-from rnnsearch.runtime.search import Search, beam
-from rnnsearch.search.batching import longest_first, sentences_at_once
+from rnnsearch.ops.native.building import SWITCH, VARIANTS, Variant, best_first, build_if_missing, bundled_library
+from rnnsearch.runtime.search import EngineSearchOptions, search_batch
+from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.translator.confidence import calibration_in, sure
-from rnnsearch.translator.translation import Translation, in_words
+from rnnsearch.translator.confidence import calibration_from_header, with_confidence
+from rnnsearch.translator.translation import Translation, make_translation
 
-# The native library without PyTorch: that of this processor, from among those that were built. Imports no torch.
+MAX_TOKENS = 2000  # per sentence; the attention weights of a beam grow with the square of the length
+MAX_ATTENTION_WEIGHTS = 1 << 24  # in memory at a time; long sentences are searched in smaller batches
+SOURCE = "source"
 
-FLAGS = {
+# Name in Linux's /proc/cpuinfo of each capability in `Variant.capabilities`.
+LINUX_FLAGS = {
     "avx2": "avx2",
     "fma3": "fma",
     "f16c": "f16c",
     "bmi2": "bmi2",
     "avx_vnni": "avx_vnni",
-    **{f"avx512_{part}": f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")},
+    **{f"avx512_{extension}": f"avx512{extension}" for extension in ("f", "bw", "cd", "dq", "vl")},
     "dot": "asimddp",
     **{name: name for name in ("avx512_bf16", "avx512_vnni", "bf16", "i8mm")},
 }
-"""What Linux calls the things that `Variant.needs` names."""
-
-
-def flags() -> frozenset[str]:
-    """What the processor has, as far as can be seen (/proc/cpuinfo)."""
-    return frozenset((told("flags") or told("Features")).split())
-
-
-def variant() -> Variant:
-    """The best that runs here, AMX aside, or the one that RNNSEARCH_NATIVE names. Errors: RnnsearchError for none."""
-    has, wanted = flags(), os.environ.get(SWITCH, "1")
-    able = [v for v in VARIANTS.get(building.processor(), ()) if not v.tiles and _runs(v, has)]
-    chosen = [v for v in able if wanted in ("", "1", v.name)]
-    if not chosen:
-        among = f" among {', '.join(v.name for v in able)}" if able else ""
-        raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
-    return best_first(chosen)[0]
-
-
-def _runs(variant: Variant, has: frozenset[str]) -> bool:
-    if not has and platform.system() != "Linux":  # what every machine of today has
-        return variant.name in ("x86-64-v3", "armv8-a")
-    return all(FLAGS.get(need) in has for need in variant.needs)
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """Errors: RnnsearchError where there is none and none can be built."""
-    own = variant()
-    path, command = shipped(own), building.compiler()
-    if not path.is_file() and command is None:
-        raise RnnsearchError("the engine's native code is not in this package, and no C++ compiler was found")
-    try:
-        return ctypes.CDLL(str(path if path.is_file() else built(own, command or ())))
-    except (subprocess.SubprocessError, OSError) as error:
-        raise RnnsearchError(f"the engine's native code: {building.what_went_wrong(error)}") from None
-
-
-MOST_SYMBOLS = 2000
-"""Of a sentence: what a beam keeps of its attention grows with the square."""
-ATTENDED = 1 << 24
-"""Weights of attention in memory at a time, at most: long sentences are searched in smaller batches."""
-SOURCE = "source"
+# Variants for all processors of recent years, where capabilities are unknown (not Linux).
+BASE_VARIANTS = ("x86-64-v3", "armv8-a")
 
 
 @dataclass(frozen=True)
 class Translator:
-    """A model that translates raw text. One line in is one translation out."""
+    """A model that translates text. One sentence in is one translation out."""
 
     model: Engine
     source: Tokenizer
     target: Tokenizer
     languages: tuple[str, str]
-    """The codes of source and target."""
-    search: Search
-    """What is done where nothing else is asked for."""
+    """Codes of the source and target language."""
+    search: EngineSearchOptions
+    """Default options."""
     batch_sentences: int
+    """Maximum number of sentences per batch."""
     about: dict[str, Any] = field(repr=False)
-    """What the file says of the model: licence, attribution, scores."""
-    aligns_read_words: bool = False
-    """Whether a symbol's alignment is in the weights of the position after it."""
+    """Description of the model in the file: licence, attribution, scores."""
+    aligns_previous_word: bool = False
+    """True if the attention of a token is that of the position after it."""
     calibration: Calibration | None = None
-    lists: CandidateLists | None = field(default=None, repr=False)
-    """What symbols translations are made of."""
+    """Estimates the confidence of words; None if the model is not calibrated."""
+    candidates: CandidateLists | None = field(default=None, repr=False)
+    """Restricts the target vocabulary of a batch; None for the whole vocabulary."""
 
     @overload
     def translate(self, text: str, beam: int | None = None) -> Translation: ...
@@ -115,114 +83,196 @@ class Translator:
     def translate(self, text: list[str], beam: int | None = None) -> list[Translation]: ...
 
     def translate(self, text: str | list[str], beam: int | None = None) -> Translation | list[Translation]:
-        """The best translation of a sentence, or of each sentence of a list; beam 1 is greedy search, the fastest."""
+        """Return the best translation of a sentence, or of each sentence of a list.
+
+        Args:
+            text: The sentence or sentences.
+            beam: Beam size; 1 is greedy search, the fastest. By default, that of the model.
+        """
         if isinstance(text, str):
             return self.n_best([text], 1, beam)[0][0]
-        return [own[0] for own in self.n_best(text, 1, beam)]
+        return [translations[0] for translations in self.n_best(text, 1, beam)]
 
     def n_best(
         self, texts: Sequence[str], n_best: int, beam: int | None = None, prefixes: Sequence[str] | None = None
     ) -> list[list[Translation]]:
-        """The n best translations of each sentence, best first (fewer if fewer were found).
+        """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
-        `beam`: the model's own if not given; a default grows to `n_best`. `prefixes`: for each sentence, text that its
-        translations begin with, letter for letter; it may end inside a word. Errors: RnnsearchError for a beam that is
-        narrower than `n_best`, for prefixes that are not as many as the sentences, for one of an empty sentence, and
-        for a sentence that does not fit; DataError for text that is not valid Unicode.
+        Args:
+            texts: The sentences.
+            n_best: Number of translations per sentence.
+            beam: Beam size; by default that of the model, at least `n_best`.
+            prefixes: For each sentence, text that its translations begin with exactly; it may end inside a word.
+
+        Raises:
+            RnnsearchError: The beam is smaller than `n_best`, the number of prefixes differs from that of the
+                sentences, an empty sentence has a prefix, or a sentence has too many tokens.
+            DataError: A text is not valid Unicode.
         """
         if n_best < 1 or (beam is not None and beam < n_best):
             raise RnnsearchError(f"n_best must be between 1 and the beam ({beam}); got {n_best}")
         if prefixes is not None and len(prefixes) != len(texts):
-            raise RnnsearchError(f"prefixes must be one a sentence ({len(texts)}); got {len(prefixes)}")
-        search = replace(self.search, n_best=n_best, beam=max(self.search.beam, n_best) if beam is None else beam)
-        sources = [source.to_translate for source in self.source.segment(texts)]
-        if any(len(source.ids) > MOST_SYMBOLS for source in sources):
-            raise RnnsearchError(f"a sentence must have at most {MOST_SYMBOLS:,} symbols")
-        begins = None if prefixes is None else [self._prefixes.read(prefix) for prefix in prefixes]
-        for number, (source, begin) in enumerate(zip(sources, begins or (), strict=False)):
-            if not source.ids and begin.text:
-                raise RnnsearchError(f"the prefix of sentence {number} (counting from 0) is of an empty sentence")
-        found: list[list[Translation]] = [[self._made(source, EMPTY, None)] for source in sources]
-        for batch in self._batches(sources, search.beam):
-            own = None if begins is None else [begins[n] for n in batch]
-            for n, hypotheses in zip(batch, self._searched([sources[n].ids for n in batch], search, own), strict=True):
-                found[n] = [self._made(sources[n], h, begins[n] if begins else None) for h in hypotheses]
-        return found
+            raise RnnsearchError(f"prefixes must be one per sentence ({len(texts)}); got {len(prefixes)}")
+        beam = max(self.search.beam, n_best) if beam is None else beam
+        options = replace(self.search, n_best=n_best, beam=beam)
+        sources = [source.translatable for source in self.source.segment(texts)]
+        if any(len(source.ids) > MAX_TOKENS for source in sources):
+            raise RnnsearchError(f"a sentence must have at most {MAX_TOKENS:,} tokens")
+        token_prefixes: list[Prefix] | None = None
+        if prefixes is not None:
+            token_prefixes = [self._prefix_reader.read(prefix) for prefix in prefixes]
+            for number, (source, text) in enumerate(zip(sources, prefixes, strict=True)):
+                if not source.ids and text:
+                    raise RnnsearchError(f"sentence {number} (from 0) is empty, so its prefix must be empty, too")
+        # Empty sentences are in no batch.
+        results = [[self._make_translation(source, EMPTY, None)] for source in sources]
+        for batch in self._batches(sources, beam):
+            batch_prefixes = None if token_prefixes is None else [token_prefixes[index] for index in batch]
+            n_best_hypotheses = self._search([sources[index].ids for index in batch], options, batch_prefixes)
+            for index, hypotheses in zip(batch, n_best_hypotheses, strict=True):
+                prefix = None if token_prefixes is None else token_prefixes[index]
+                results[index] = [self._make_translation(sources[index], h, prefix) for h in hypotheses]
+        return results
 
     def fits(self, text: str) -> bool:
-        """Whether a sentence has no more than `MOST_SYMBOLS`."""
-        return self.source.fits(text, MOST_SYMBOLS)
+        """Return True if a sentence has at most `MAX_TOKENS` tokens."""
+        return self.source.fits(text, MAX_TOKENS)
 
-    def _batches(self, sources: Sequence[Segmented], width: int) -> Iterator[list[int]]:
-        """The numbers of the sentences that are not empty, in batches for a beam of so many."""
+    def _batches(self, sources: Sequence[Segmented], beam: int) -> Iterator[list[int]]:
+        """Yield batches of the indices of sentences that are not empty."""
 
-        def most(length: int) -> int:
+        def max_sentences(length: int) -> int:
             steps = self.search.max_ratio * length + self.search.max_extra + 1
-            return sentences_at_once(self.batch_sentences, width, length + 1, steps, ATTENDED)
+            return max_batch_sentences(self.batch_sentences, beam, length + 1, steps, MAX_ATTENTION_WEIGHTS)
 
-        return longest_first({n: len(source.ids) for n, source in enumerate(sources)}, most)
+        lengths = {index: len(source.ids) for index, source in enumerate(sources)}
+        return batches_longest_first(lengths, max_sentences)
 
-    def _searched(
-        self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None
+    def _search(
+        self, ids: list[list[int]], options: EngineSearchOptions, prefixes: Sequence[Prefix] | None
     ) -> list[list[Hypothesis]]:
-        found = beam(self.model, ids, search, begins, None if begins is None else self._sizes, self.lists)
-        ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
-        return n_best_hypotheses(found, [len(own) + 1 for own in ids], ranking, SOURCE)
+        token_bytes = None if prefixes is None else self._token_bytes
+        arrays = search_batch(self.model, ids, options, prefixes, token_bytes, self.candidates)
+        ranking = Ranking(options.length_penalty, options.length_norm, options.coverage_penalty)
+        return n_best_hypotheses(arrays, [len(sentence) + 1 for sentence in ids], ranking, SOURCE)
 
-    def _made(self, source: Segmented, hypothesis: Hypothesis, begin: Prefix | None) -> Translation:
-        target = self.target.joined(hypothesis.ids, begin.unknown if begin else {})
-        made = in_words(source, target, hypothesis, self.aligns_read_words)
-        return made if self.calibration is None else sure(made, self.calibration)
-
-    @cached_property
-    def _prefixes(self) -> Prefixes:
-        return Prefixes(self.target)
+    def _make_translation(self, source: Segmented, hypothesis: Hypothesis, prefix: Prefix | None) -> Translation:
+        target = self.target.join_with_offsets(hypothesis.ids, prefix.unknown if prefix else {})
+        translation = make_translation(source, target, hypothesis, self.aligns_previous_word)
+        return translation if self.calibration is None else with_confidence(translation, self.calibration)
 
     @cached_property
-    def _sizes(self) -> Array:
-        """[V], the bytes of each symbol."""
-        return np.array([len(spelling) for spelling in self.target.spellings()], np.int64)
+    def _prefix_reader(self) -> PrefixReader:
+        return PrefixReader(self.target)
+
+    @cached_property
+    def _token_bytes(self) -> Array:
+        """Number of bytes of each token, [V]."""
+        return np.array([len(characters) for characters in self.target.token_bytes()], np.int64)
 
 
 def load(path: str | Path) -> Translator:
-    """Read an engine file, as `rnnsearch export` writes it.
+    """Load an engine file written by `rnnsearch export`.
 
-    Errors: ModelError, one sentence, for a missing, damaged or foreign file; RnnsearchError where there is no native
-    code for this processor.
+    Raises:
+        ModelError: The file is missing, damaged or something else.
+        RnnsearchError: There is no native code for this processor.
     """
     path = Path(path)
-    with file.opened(path) as contents:
-        return _translator(path, contents)
+    with file.open_file(path) as contents:
+        return _make_translator(path, contents)
 
 
-def _translator(path: Path, contents: file.Contents) -> Translator:
-    header, arrays, kind, candidates = contents
+def _make_translator(path: Path, contents: file.Contents) -> Translator:
+    header, arrays, dtype, candidates = contents
     try:
-        source, target = header["tokenizers"]
+        source_json, target_json = map(str, header["tokenizers"])
         languages = tuple(map(str, header["languages"]))
         settings = dict(header["search"])
-        batch = int(settings.pop("batch_sentences"))
-        search, about = Search(**settings), dict(header["about"]) | {"scores": header["scores"]}
-        calibration = calibration_in(header, path)
-        texts = [str(text) for text in (source, target)]
-        read = [Tokenizer.of(text, path) for text in dict.fromkeys(texts)]
+        batch_sentences = int(settings.pop("batch_sentences"))
+        options = EngineSearchOptions(**settings)
+        about = {**header["about"], "scores": header["scores"]}
+        calibration = calibration_from_header(header, path)
+        source = Tokenizer.from_json(source_json, path)
+        target = source if target_json == source_json else Tokenizer.from_json(target_json, path)
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        raise file.damaged(path) from None
-    if len(languages) != 2 or batch < 1:
-        raise file.damaged(path)
-    search, native = search.checked(path), library()
+        raise file.damaged_error(path) from None
+    if len(languages) != 2 or batch_sentences < 1:
+        raise file.damaged_error(path)
+    options = options.checked(path)
+    native = library()
     selects = candidates is not None
     model: Engine
-    if isinstance(arrays, Arrays):
-        model = RNNsearch(native, arrays, kind, selects=selects)
+    if isinstance(arrays, RNNsearchModel):
+        model = RNNsearchEngine(native, arrays, dtype, selects=selects)
     else:
-        model = Recurrent(native, arrays, kind, selects=selects)
-    if [len(table.values) for table in (model.sources, model.targets) if table] != [len(read[0]), len(read[-1])]:
-        raise file.damaged(path)
-    lists, marks = None, list(read[-1].marks.values())
+        model = RecurrentEngine(native, arrays, dtype, selects=selects)
+    table_sizes = [len(table.values) for table in (model.sources, model.targets) if table]
+    if table_sizes != [len(source), len(target)]:
+        raise file.damaged_error(path)
+    lists = None
     if candidates is not None:
-        lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)
-    of_read = header.get("aligns_read_words") is True
-    return Translator(model, read[0], read[-1], languages, search, batch, about, of_read, calibration, lists)
+        count = candidates[0].shape[1]
+        lists = CandidateLists(*candidates, count, len(target), list(target.annotation_ids.values()))
+    aligns_previous_word = header.get("aligns_read_words") is True
+    return Translator(
+        model,
+        source,
+        target,
+        languages,
+        options,
+        batch_sentences,
+        about,
+        aligns_previous_word,
+        calibration,
+        lists,
+    )
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the native library for this processor: the bundled one, or else one that is built now.
+
+    Raises:
+        RnnsearchError: There is none, and it cannot be built.
+    """
+    variant = best_variant()
+    path = bundled_library(variant)
+    if not path.is_file() and building.find_compiler() is None:
+        raise RnnsearchError("the engine's native code is not in this package, and no C++ compiler was found")
+    try:
+        if not path.is_file():
+            path = build_if_missing(variant, building.find_compiler() or ())
+        return ctypes.CDLL(str(path))
+    except (subprocess.SubprocessError, OSError) as error:
+        raise RnnsearchError(f"the engine's native code: {building.error_summary(error)}") from None
+
+
+def best_variant() -> Variant:
+    """Return the best variant for this processor without AMX, or the one that RNNSEARCH_NATIVE names.
+
+    Raises:
+        RnnsearchError: There is none.
+    """
+    flags = cpu_flags()
+    requested = os.environ.get(SWITCH, "1")
+    variants = VARIANTS.get(building.processor_family(), ())
+    supported = [variant for variant in variants if not variant.uses_amx_tiles and _is_supported(variant, flags)]
+    matching = [variant for variant in supported if requested in ("", "1", variant.name)]
+    if not matching:
+        among = f" among {', '.join(variant.name for variant in supported)}" if supported else ""
+        raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
+    return best_first(matching)[0]
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the capabilities of the processor as named in /proc/cpuinfo; empty on other systems than Linux."""
+    return frozenset((building.cpuinfo_field("flags") or building.cpuinfo_field("Features")).split())
+
+
+def _is_supported(variant: Variant, flags: frozenset[str]) -> bool:
+    if not flags and platform.system() != "Linux":
+        return variant.name in BASE_VARIANTS
+    return all(LINUX_FLAGS.get(capability) in flags for capability in variant.capabilities)

@@ -127,7 +127,9 @@ def _load_candidates(folder: Path, count: int, system: System[Any]) -> Candidate
         return None
     if folder.is_file():
         return engine_file_candidates(folder, count, system.target)
-    return load_candidates(folder, count, len(system.source), len(system.target), list(system.target.annotation_ids.values()))
+    return load_candidates(
+        folder, count, len(system.source), len(system.target), list(system.target.annotation_ids.values())
+    )
 
 
 def _combine(

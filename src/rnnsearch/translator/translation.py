@@ -69,7 +69,7 @@ class Translation:
     source_tokens: tuple[str, ...]
     """Source tokens, EOS last."""
     attention: Matrix | None
-    """[tokens, source_tokens]; None without attention. Rows sum to 1, but not with local-p, monotonic and exponential."""
+    """[tokens, source_tokens]; None without attention. Rows sum to 1, except with local-p, monotonic, exponential."""
     source_words: tuple[str, ...]
     """Words of the source text, separated by white space."""
     words: tuple[str, ...]
