@@ -22,7 +22,7 @@ class LibraryDistribution(Distribution):
     """A distribution that is specific to this platform if libraries are built."""
 
     def has_ext_modules(self) -> bool:
-        return bool(building.of_wheel())
+        return bool(building.wheel_variants())
 
 
 class BuildLibraries(build_py):

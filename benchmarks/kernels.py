@@ -20,10 +20,10 @@ from unittest.mock import patch
 from harness import argument_parser, log, machine_line, parse_arguments, publish, section, table
 
 from rnnsearch.ops import autotune
-from rnnsearch.ops.autotune import NATIVE, Case, Run, Timed
+from rnnsearch.ops.autotune import NATIVE, Case, Run, Timing
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native import building, library
-from rnnsearch.ops.native.building import Variant, compiler
+from rnnsearch.ops.native.building import Variant, find_compiler
 
 SHIPPED_TUNING = "generic"
 MAX_LOSS = 0.2  # tolerated slowdown relative to the best tuning
@@ -32,9 +32,9 @@ Key = tuple[str, str, str]
 Speeds = dict[Key, float]
 
 
-def key_of(case: Timed) -> Key:
+def key_of(case: Timing) -> Key:
     """Return the key of a case."""
-    return case.kernel, case.kind, case.sizes
+    return case.kernel, case.dtype, case.sizes
 
 
 @contextmanager
@@ -46,10 +46,10 @@ def native_library(variant: Variant, loaded: CDLL) -> Iterator[None]:
 
 def build(variant: Variant, tuning: str) -> CDLL | None:
     """Build and load the library with a tuning; return None if the compiler does not know the tuning."""
-    command = compiler()
+    command = find_compiler()
     assert command is not None
     try:
-        return library.load(building.built(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",)))
+        return library.load(building.build_if_missing(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",)))
     except subprocess.CalledProcessError:
         return None
 
@@ -65,19 +65,19 @@ def cases_of(variant: Variant, loaded: CDLL) -> Iterator[Case]:
         yield case
 
 
-def time_cases(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timed]:
+def time_cases(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timing]:
     """Time every case in native code with each tuning, in turns, and in the library."""
     for same_cases in zip(*(cases_of(variant, loaded) for loaded in tunings.values()), strict=True):
         first = same_cases[0]
-        ways = {way: run for way, run in first.ways.items() if way != NATIVE}
+        candidates = {name: run for name, run in first.candidates.items() if name != NATIVE}
         for (tuning, loaded), case in zip(tunings.items(), same_cases, strict=True):
-            run = case.ways.get(NATIVE)
+            run = case.candidates.get(NATIVE)
             if run is None:
                 break
             # A packed product refers to its library already, and is too short to be timed with a context manager.
-            ways[tuning] = run if case.kernel == autotune.PACKED else partial(run_with, variant, loaded, run)
+            candidates[tuning] = run if case.kernel == autotune.PACKED else partial(run_with, variant, loaded, run)
         else:
-            yield autotune.times(first._replace(ways=ways), seconds)
+            yield autotune.time_case(first._replace(candidates=candidates), seconds)
 
 
 def run_with(variant: Variant, loaded: CDLL, run: Run, repetition: int) -> None:
@@ -120,17 +120,17 @@ def page(variants: dict[str, dict[str, Speeds]], library_speeds: Speeds, limits:
 def main() -> None:
     """Measure and print."""
     parser = argument_parser(__doc__)
-    parser.add_argument("--variants", nargs="+", default=[variant.name for variant in library.runnable()])
+    parser.add_argument("--variants", nargs="+", default=[variant.name for variant in library.runnable_variants()])
     parser.add_argument("--tunings", nargs="*", default=["znver4", "icelake-server", "sapphirerapids"])
     parser.add_argument("--note", default="", help="text to print under the title")
     parser.add_argument("--seconds", type=float, default=0.5, help="seconds per case")
     args = parse_arguments(parser)
-    autotune.time_at_first_use(cases)
+    autotune.register_cases(cases)
     speeds: dict[str, dict[str, Speeds]] = {}
     library_speeds: Speeds = {}
     timings = []
     unknown_tunings: list[str] = []
-    for variant in library.runnable():
+    for variant in library.runnable_variants():
         if variant.name not in args.variants:
             continue
         tunings: dict[str, CDLL] = {}
@@ -144,10 +144,10 @@ def main() -> None:
         timed_cases = list(time_cases(variant, tunings, args.seconds))
         timings.append(autotune.Table({}, timed_cases))
         speeds[variant.name] = {
-            tuning: {key_of(case): case.speed(tuning) for case in timed_cases} for tuning in tunings
+            tuning: {key_of(case): case.gflops(tuning) for case in timed_cases} for tuning in tunings
         }
         for case in timed_cases:
-            library_speed = max(case.speed(way) for way in case.seconds if way not in tunings)
+            library_speed = max(case.gflops(way) for way in case.seconds if way not in tunings)
             library_speeds[key_of(case)] = max(library_speed, library_speeds.get(key_of(case), 0.0))
     limits = {dtype: max(timing.limit(dtype) for timing in timings) for dtype in ("fp32", "bf16", "int8")}
     limit_text = ", ".join(f"{dtype} {limit:,.0f}" for dtype, limit in limits.items() if limit)

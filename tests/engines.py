@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.ops.native.building import web_engine
+from rnnsearch.ops.native.building import web_engine_path
 from rnnsearch.ops.native.library import library
 
 
@@ -18,6 +18,6 @@ def require_native_code() -> None:
 def require_web_engine() -> Path:
     """Return the path of the WebAssembly engine, or skip the test if it cannot be built."""
     try:
-        return web_engine()
+        return web_engine_path()
     except RnnsearchError as error:
         pytest.skip(str(error))

@@ -51,7 +51,7 @@ def measured(monkeypatch, tmp_path):
         found["count"] += 1
         return found["times"]
 
-    monkeypatch.setattr(autotune, "_measured", measure)
+    monkeypatch.setattr(autotune, "_measure", measure)
     autotune.register_cases(autotune_cases.cases)
     autotune.reset()
     yield found
@@ -67,20 +67,19 @@ def test_fastest_implementation_is_chosen(serves, measured, monkeypatch):
     measured["times"] = times(**{"native": 2.0, "torch": 2.0, serves: 1.0})
     own, kind, called = serves == "native", torch.float32, []
     x, w = torch.randn(300, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
-    for name in ("product", "softmax_loss"):
-        of = linear.native if name == "product" else loss.native
-        run = getattr(of, name)
-        monkeypatch.setattr(of, name, lambda *a, run=run, name=name, **b: called.append(name) or run(*a, **b))
+    for module, name in ((linear, "native_product"), (loss, "native_softmax_loss")):
+        run = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, run=run, name=name, **b: called.append(name) or run(*a, **b))
     assert linear.product_is_native(torch.device("cpu"), kind) == own
     linear.product(x.detach(), w.detach(), kind)
-    assert called == (["product"] if own else [])
+    assert called == (["native_product"] if own else [])
     linear.weight_gradient(torch.randn(300, 6), x.detach(), kind)
-    assert called == ["product"] * (2 * own)
+    assert called == ["native_product"] * (2 * own)
     linear.linear(x, w).sum().backward()
-    assert called == ["product"] * (5 * own)
+    assert called == ["native_product"] * (5 * own)
     called.clear()
     loss.cross_entropy(x.detach(), w.detach(), torch.zeros(6), torch.zeros(300, dtype=torch.int64), 0.1)
-    assert ("softmax_loss" in called) == own
+    assert ("native_softmax_loss" in called) == own
     assert recurrences.runs_natively(GRU(8, 8), torch.zeros(1, 1, 24)) == own
     model = untrained(BAHDANAU).model
     assert recurrences.runs_natively(model.decoder, torch.zeros(1, 1, 24)) == own
@@ -113,7 +112,7 @@ def test_onednn_is_chosen_if_fastest(measured, monkeypatch):
         pytest.skip("this torch has no oneDNN")
     measured["times"] = times(product={"native": 3.0, "torch": 2.0, "onednn": 1.0})
     called, run = [], linear.onednn_product
-    monkeypatch.setattr(linear, "by_onednn", lambda *given: called.append(1) or run(*given))
+    monkeypatch.setattr(linear, "onednn_product", lambda *given: called.append(1) or run(*given))
     x, w = torch.randn(5, 7), torch.randn(3, 7)
     torch.testing.assert_close(linear.product(x, w, torch.float32), x @ w.t())
     assert called
@@ -148,7 +147,7 @@ def test_new_process_reuses_the_stored_choice(measured, caplog):
     assert len(files()) == 1
 
 
-@pytest.mark.parametrize("changed", ["processor", "torch", "threads", "library", "held to"])
+@pytest.mark.parametrize("changed", ["processor", "torch", "threads", "library", "instruction sets"])
 def test_stored_choice_is_invalidated_by_changes(changed, measured, monkeypatch):
     threads = torch.get_num_threads()
     autotune.table()
@@ -224,16 +223,16 @@ def test_forced_native_code_is_not_timed(measured, monkeypatch):
 
 AT_ONCE = """
 import sys, time, pathlib
-from rnnsearch.ops.native import choice
+from rnnsearch.ops import autotune
 folder, own = pathlib.Path(sys.argv[1]), sys.argv[2]
 def measure():
     (folder / own).touch()
     while len(list(folder.iterdir())) < 2:
         time.sleep(0.01)
     seconds = {"native": 1.0, "torch": 2.0} if own == "a" else {"native": 2.0, "torch": 1.0}
-    return [choice.Timed(choice.GRU, "fp32", "1", 1.0, seconds)]
-choice._measured = measure
-print(choice.table().way(choice.GRU, "fp32"))
+    return [autotune.Timing(autotune.GRU, "fp32", "1", 1.0, seconds)]
+autotune._measure = measure
+print(autotune.table().fastest(autotune.GRU, "fp32"))
 """
 
 
@@ -256,8 +255,8 @@ def test_concurrent_processes_choose_the_same(tmp_path):
 
 IMPORTED = """
 import rnnsearch.accel.registry, rnnsearch.search.model_scorer, rnnsearch.ops.device
-from rnnsearch.ops.native import choice
-assert not choice._tables
+from rnnsearch.ops import autotune
+assert not autotune._tables
 """
 
 
@@ -274,8 +273,8 @@ def test_timing_does_not_depend_on_the_callers_context(monkeypatch, tmp_path):
 
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(autotune, "MOST", 1)
-    for name, smaller in (("UNITS", 16), ("WORDS", 40)):
+    monkeypatch.setattr(autotune, "MAX_REPETITIONS", 1)
+    for name, smaller in (("UNITS", 16), ("VOCABULARY", 40)):
         monkeypatch.setattr(autotune_cases, name, smaller)
     autotune.register_cases(autotune_cases.cases)
     autotune.reset()

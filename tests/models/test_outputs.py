@@ -71,7 +71,7 @@ def test_loss_equals_its_definition(output, numbers, target, smoothing):
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 def test_chunked_loss_equals_the_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(loss, "LEAST_ROWS", 1)
+    monkeypatch.setattr(loss, "MIN_CHUNK_ROWS", 1)
     layer, readout = output[0].to(kind), numbers(M, R).to(kind)
     plain = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     chunked = losses_and_gradients(layer, readout, target, smoothing, plain=False)

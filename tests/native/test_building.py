@@ -31,15 +31,15 @@ def create_program(path):
 
 def test_compiler_is_cxx_then_the_system_compiler_then_zig(empty_path, monkeypatch):
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
-    assert building.compiler() is None
+    assert building.find_compiler() is None
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
-    assert building.compiler() == (sys.executable, "-m", "ziglang", "c++")
+    assert building.find_compiler() == (sys.executable, "-m", "ziglang", "c++")
     clang, ccache = create_program(empty_path / "clang++"), create_program(empty_path / "ccache")
-    assert building.compiler() == (str(clang),)
+    assert building.find_compiler() == (str(clang),)
     monkeypatch.setenv("CXX", "ccache clang++ -m64")
-    assert building.compiler() == (str(ccache), "clang++", "-m64")
+    assert building.find_compiler() == (str(ccache), "clang++", "-m64")
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert building.compiler() is None
+    assert building.find_compiler() is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_command_lines_per_system(system, ending, pic, as_needed, zig_target, mo
     monkeypatch.setattr(building.platform, "system", lambda: system)
     monkeypatch.setattr(building.platform, "machine", lambda: "AMD64")
     monkeypatch.setattr(building, "_run", run)
-    assert building.file_name(V3).endswith(f".{ending}")
+    assert building.library_file_name(V3).endswith(f".{ending}")
     building.build(V3, ("clang++",), tmp_path / "library")
     assert all(("-fPIC" in words) == pic for words in commands)
     assert all(set(V3.flags) <= set(words) for words in commands[:-1])
@@ -92,14 +92,14 @@ def test_library_loads_without_gnu_openmp(monkeypatch):
 
 @pytest.mark.parametrize("machine", sorted(building.VARIANTS))
 def test_zig_builds_for_another_processor(machine, monkeypatch, tmp_path):
-    if building.zig() is None or sys.platform != "linux":
+    if building.find_zig() is None or sys.platform != "linux":
         pytest.skip("there is no ziglang, or it does not build ELF files here")
     monkeypatch.delenv(building.SWITCH, raising=False)
     monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{machine}")
     monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++")
-    variant = building.of_wheel()[-1]
+    variant = building.wheel_variants()[-1]
     assert variant is building.VARIANTS[machine][-1]
-    building.build(variant, building.compiler(), tmp_path / "library")
+    building.build(variant, building.find_compiler(), tmp_path / "library")
     content = (tmp_path / "library").read_bytes()
     assert content[:4] == b"\x7fELF"
     assert content[18] == {"x86_64": 62, "aarch64": 183}[machine]  # e_machine
@@ -121,15 +121,15 @@ def test_target_machine_has_one_name_on_all_systems(host_platform, machine, monk
     monkeypatch.delenv("_PYTHON_HOST_PLATFORM", raising=False)
     if host_platform is not None:
         monkeypatch.setenv("_PYTHON_HOST_PLATFORM", host_platform)
-    assert building.built_for() == machine
+    assert building.target_family() == machine
 
 
 def test_wheel_contains_the_variants_that_can_be_built(empty_path, monkeypatch, caplog):
     monkeypatch.setattr(building.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)
-    assert building.of_wheel() == []
+    assert building.wheel_variants() == []
     monkeypatch.setenv("CXX", str(create_program(empty_path / "c++")))
-    assert [variant.name for variant in building.of_wheel()] == ["armv8.6-a", "armv8.2-a", "armv8-a"]
+    assert [variant.name for variant in building.wheel_variants()] == ["armv8.6-a", "armv8.2-a", "armv8-a"]
 
     def run(*words):
         if "-march=armv8-a" not in words and "-shared" not in words:
@@ -143,26 +143,26 @@ def test_wheel_contains_the_variants_that_can_be_built(empty_path, monkeypatch, 
     ]
     assert [path.name.partition("-a-")[0] for path in (empty_path / "built").iterdir()] == ["armv8"]
     monkeypatch.setenv(building.SWITCH, "0")
-    assert building.of_wheel() == []
+    assert building.wheel_variants() == []
     monkeypatch.setattr(building.platform, "machine", lambda: "riscv64")
     monkeypatch.setenv(building.SWITCH, "1")
-    assert building.of_wheel() == []
+    assert building.wheel_variants() == []
 
 
 def test_variants_in_the_wheel_are_preferred(monkeypatch, tmp_path):
-    variants = library.runnable()
+    variants = library.runnable_variants()
     if len(variants) < 2:
         pytest.skip("this processor runs one variant or none")
     best, slowest = variants[0], variants[-1]
     monkeypatch.delenv(building.SWITCH, raising=False)
-    monkeypatch.setattr(building, "BUILT", tmp_path)
-    (tmp_path / building.file_name(slowest)).touch()
-    library.runnable.cache_clear()
+    monkeypatch.setattr(building, "BUNDLED_FOLDER", tmp_path)
+    (tmp_path / building.library_file_name(slowest)).touch()
+    library.runnable_variants.cache_clear()
     try:
-        assert library.chosen() == slowest
-        assert best in library.runnable()
+        assert library.chosen_variant() == slowest
+        assert best in library.runnable_variants()
     finally:
-        library.runnable.cache_clear()
+        library.runnable_variants.cache_clear()
 
 
 USE_NATIVE_PRODUCT = """
@@ -170,7 +170,7 @@ import rnnsearch, torch
 from rnnsearch.ops.linear import native_product
 from rnnsearch.ops.native import building, library
 print(rnnsearch.__file__)
-assert building.shutil.which("c++") is None and building.compiler() is None
+assert building.shutil.which("c++") is None and building.find_compiler() is None
 x, w = torch.randn(5, 40), torch.randn(30, 40)
 assert torch.allclose(native_product(x, w, torch.float32), x @ w.t(), atol=1e-4)
 print(library.status())
@@ -178,9 +178,9 @@ print(library.status())
 
 
 def test_wheel_has_native_code_without_a_compiler(tmp_path):
-    if library.why_not() or building.compiler() is None:
-        pytest.skip(library.why_not() or "no C++ compiler was found")
-    chosen = library.chosen().name
+    if library.unavailable_reason() or building.find_compiler() is None:
+        pytest.skip(library.unavailable_reason() or "no C++ compiler was found")
+    chosen = library.chosen_variant().name
     build_environment = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen}
     make_wheel = [ROOT / "scripts" / "wheel.sh", tmp_path / "dist", "--no-build-isolation"]
     subprocess.run(make_wheel, env=build_environment, check=True)

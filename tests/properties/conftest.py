@@ -374,10 +374,10 @@ def pass_with_gradients(
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Native code stands aside."""
-    monkeypatch.setattr(linear, "way", lambda *_: linear.TORCH)
-    for module in (recurrence, loss.native):
-        monkeypatch.setattr(module, "can_run", lambda *_: False)
+    """Use PyTorch instead of native code."""
+    monkeypatch.setattr(linear, "product_implementation", lambda *_: linear.TORCH)
+    monkeypatch.setattr(recurrence, "can_run", lambda *_: False)
+    monkeypatch.setattr(loss, "has_native_loss", lambda *_: False)
 
 
 @pytest.fixture

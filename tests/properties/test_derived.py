@@ -5,7 +5,7 @@ import torch
 
 from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS, choose, describe_training
 from rnnsearch.accel.rnnsearch_search import NativeRNNsearch
-from rnnsearch.accel.search import NativeDecoder, search_lacks
+from rnnsearch.accel.search import NativeDecoder, search_unsupported_reason
 from rnnsearch.config import registry
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders import DECODERS
@@ -73,8 +73,8 @@ def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkey
         trained, searched = readouts(derived, batch)
         torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
         assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
-        assert NativeRNNsearch.of(derived, DType.FP32) is None
-        assert NativeDecoder.of(derived, DType.FP32) is None
+        assert NativeRNNsearch.create(derived, DType.FP32) is None
+        assert NativeDecoder.create(derived, DType.FP32) is None
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -89,9 +89,9 @@ def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypat
     torch.testing.assert_close(trained, defined, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
-    assert NativeRNNsearch.of(derived, DType.FP32) is None
+    assert NativeRNNsearch.create(derived, DType.FP32) is None
     in_decoder = any(type(module).__name__ == "Derived" for module in derived.decoder.modules())
-    assert not in_decoder or NativeDecoder.of(derived, DType.FP32) is None
+    assert not in_decoder or NativeDecoder.create(derived, DType.FP32) is None
 
 
 PARTS = {
@@ -128,22 +128,22 @@ READOUTS = {
 @pytest.mark.parametrize("name", READOUTS)
 def test_a_derived_readout_is_not_searched_by_its_parents_equations(name, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
-    assert search_lacks(model) is None
-    assert NativeDecoder.of(model, DType.FP32) is not None
+    assert search_unsupported_reason(model) is None
+    assert NativeDecoder.create(model, DType.FP32) is not None
     own = model.decoder.get_submodule(READOUTS[name])
     own.__class__ = unbent(type(own))
-    assert "derived" in search_lacks(model).lower()
-    assert NativeRNNsearch.of(model, DType.FP32) is None
-    assert NativeDecoder.of(model, DType.FP32) is None
+    assert "derived" in search_unsupported_reason(model).lower()
+    assert NativeRNNsearch.create(model, DType.FP32) is None
+    assert NativeDecoder.create(model, DType.FP32) is None
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_derived_cell_in_one_direction_of_the_encoder_has_no_twin(direction, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
-    assert NativeRNNsearch.of(model, DType.FP32) is not None
+    assert NativeRNNsearch.create(model, DType.FP32) is not None
     own = model.encoder.get_submodule(f"{direction}_cell")
     own.__class__ = halved(type(own))
-    assert NativeRNNsearch.of(model, DType.FP32) is None
+    assert NativeRNNsearch.create(model, DType.FP32) is None
 
 
 def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
@@ -160,10 +160,10 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("luong", "fast twins of encoder, decoder, output"),
+        ("luong", "fast implementations of encoder, decoder, output"),
         (
             "copynet",
-            "fast twins of encoder, output; as defined: decoder (CopyNet has no twin), "
+            "fast implementations of encoder, output; definitions of decoder (CopyNet has no fast implementation), "
             "decoder.attention (its window sees all positions)",
         ),
     ],
@@ -177,6 +177,7 @@ def test_why_a_part_alone_has_no_twin_is_told(choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
     model.encoder.backward_cell.__class__ = halved(type(model.encoder.backward_cell))
     told = (
-        "fast twins of encoder.forward_cell, decoder, output; as defined: encoder.backward_cell (Derived has no twin)"
+        "fast implementations of encoder.forward_cell, decoder, output; "
+        "definitions of encoder.backward_cell (Derived has no fast implementation)"
     )
     assert describe_training(model) == told

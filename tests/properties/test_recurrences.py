@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rnnsearch.accel.decoder_steps import FEATURES as NATIVE
-from rnnsearch.accel.decoder_steps import STEPS
+from rnnsearch.accel.decoder_steps import DECODER_STEPS
+from rnnsearch.accel.decoder_steps import SUPPORTED_FEATURES as NATIVE
 from rnnsearch.accel.registry import choose
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import Exponential
@@ -25,10 +25,10 @@ How far the definition is, is one draw a parameter, which may be luckily near wh
 makes much of each bit; so it counts as at least the mean over the parameters, relative to their norms."""
 
 
-@pytest.fixture(params=list(library.TYPES), ids=str)
+@pytest.fixture(params=list(library.DTYPE_NAMES), ids=str)
 def kind(request):
-    if library.why_not():
-        pytest.skip(library.why_not())
+    if library.unavailable_reason():
+        pytest.skip(library.unavailable_reason())
     return request.param
 
 
@@ -59,6 +59,7 @@ def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, 
     """With kinks, in bf16: the first model in which rounding steps over none of them."""
     for seed in SEEDS:
         model = make(whole, seed)
+        ran.clear()  # of the comparison when the model was built
         read, gradients = outcome(model, batch, kind, fast=True)
         if not ran:
             pytest.skip("no part of it has a native recurrence")
@@ -86,10 +87,11 @@ def steady(model, batch, kind, read):
 
 
 @pytest.mark.parametrize("feature", [None, *(name for name, kind in FEATURES.items() if kind in NATIVE)])
-@pytest.mark.parametrize("decoder", [decoder.component.name() for decoder in STEPS if decoder.component.attends and decoder is not Luong])
+@pytest.mark.parametrize("decoder", [decoder.component.name() for decoder in DECODER_STEPS if decoder.component.attends and decoder is not Luong])
 def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind, ran):
     """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
     model = make(plainest(decoder, feature))
+    ran.clear()
     read, gradients = outcome(model, batch, kind, fast=True)
     remembers = feature is not None and FEATURES[feature].is_sequential
     assert [len(step.source.features) for step in ran if step.source] == [int(remembers)]
@@ -102,6 +104,7 @@ def test_an_attentional_layer_with_a_bias(plainest, make, batch, kind, ran):
     decoder = plain.model.decoder.model_copy(update={"attentional": "tanh-bias"})
     model = make(plain.model_copy(update={"model": plain.model.model_copy(update={"decoder": decoder})}))
     model.decoder.attentional.combine.bias.data.normal_(generator=torch.Generator().manual_seed(2))
+    ran.clear()
     read, gradients = outcome(model, batch, kind, fast=True)
     assert len([step for step in ran if step.source]) == 1
     assert gradients["decoder.attentional.combine.bias"] is not None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.ops.native.building import built, compiler
+from rnnsearch.ops.native.building import build_if_missing, find_compiler
 from rnnsearch.runtime import translator
 from tests.stress import mutants
 
@@ -39,14 +39,14 @@ def write_intact_files(folder: Path) -> None:
     Only this function needs PyTorch.
     """
     from rnnsearch.export.engine_file import export
-    from rnnsearch.search.candidates import learn, save
+    from rnnsearch.search.candidates import learn_candidate_tables, save_candidate_tables
     from rnnsearch.systems.folder import load_system
     from rnnsearch.systems.pruning import prune
     from tests.untrained import BAHDANAU, OTHER_FAMILIES, write_model
 
     bpe = write_model(folder / "bpe", BAHDANAU, "bpe")
     system = load_system(bpe)
-    save(bpe, learn([[5, 6, 7]], [[8, 5, 9]], len(system.source), len(system.target)))
+    save_candidate_tables(bpe, learn_candidate_tables([[5, 6, 7]], [[8, 5, 9]], len(system.source), len(system.target)))
     prune(write_model(folder / "words", BAHDANAU, "words"), folder / "pruned", 0.8, "class-uniform")
     for precision in ("int4", "int8", "bf16", "fp32"):
         export(bpe, folder / f"bpe-{precision}.rnn", precision, candidates=3 if precision == "int8" else 0)
@@ -120,12 +120,12 @@ def translates(path: Path, rng: random.Random) -> bool:
 @cache
 def sanitized_library() -> ctypes.CDLL:
     """Load the runtime's library, built with AddressSanitizer, which aborts on invalid memory accesses."""
-    return ctypes.CDLL(str(built(translator.variant(), compiler() or (), SANITIZER_FLAGS)))
+    return ctypes.CDLL(str(build_if_missing(translator.best_variant(), find_compiler() or (), SANITIZER_FLAGS)))
 
 
 def sanitizer_runtime() -> str | None:
     """Return the path of the compiler's libasan, which must be preloaded, or None if it has none."""
-    command = compiler()
+    command = find_compiler()
     if command is None:
         return None
     result = subprocess.run([*command, "-print-file-name=libasan.so"], check=False, capture_output=True, text=True)
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = mutants.parse_options(__doc__, 6_000, arguments, {"--plain": "do not use AddressSanitizer"})
     if folder := os.environ.get(FOLDER_VARIABLE):
         return damage_many(options, Path(folder))
-    if compiler() is None:
+    if find_compiler() is None:
         sys.stdout.write("skipped, there is no C++ compiler: 0 failures\n")
         return 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,1 +1,7 @@
-"""Twins of whole models and of their parts: which are chosen, and why not."""
+"""Fast implementations of the models in `models`, for training and search, and the choice between them.
+
+`registry.py` chooses those that train, `verification.py` compares each with its definition. The steps of cells
+(`cell_steps.py`), decoders (`decoder_steps.py`) and readouts (`readout_steps.py`) are written as operations, which
+native code runs in training (`recurrences.py`), search (`search.py`) and the engine (`program_writer.py`). RNNsearch
+has its own native search (`rnnsearch_search.py`). On GPUs, `cuda_graphs.py` records whole passes.
+"""

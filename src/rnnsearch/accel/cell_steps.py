@@ -1,7 +1,7 @@
-"""The steps of recurrent cells, written for native recurrences: each function is one class's `step`, in the same order,
-with ranges of numbers in the place of tensors.
+"""The steps of recurrent cells as operations of native recurrences.
 
-The definitions are in `models/cells.py`; a law holds each equal to its own, gradients included.
+Each function in `CELL_STEPS` writes the equations of one class in `models/cells.py`, in the same order as its `step`,
+with ranges of numbers in place of tensors. Property tests compare both, with gradients, and so does `verification.py`.
 """
 
 from __future__ import annotations
@@ -20,84 +20,79 @@ from rnnsearch.models.cells import (
     Cell,
     ChoGRU,
     GateNormLSTM,
-    LayerNormGRU,
     LayerNorm,
+    LayerNormGRU,
     Tanh,
     TorchGRU,
 )
 from rnnsearch.models.memory import CellOnly, CellState
-from rnnsearch.ops.step import Step, Sums, Value
+from rnnsearch.ops.step import StepBuilder, Sums, Value
 
-Mask = Tensor | None
-"""Of dropout on what a cell feeds back, [N, D]."""
+RecurrentMask = Tensor | None  # dropout mask of the old state in products [N, D]
 
 
-class State(NamedTuple):
-    """Where a cell's state stands. c: of an LSTM."""
+class StateValues(NamedTuple):
+    """The values of a cell's state."""
 
     h: Value
-    c: Value | None = None
+    c: Value | None = None  # memory of an LSTM or SSRU
 
     @property
-    def last(self) -> State:
-        """That of the position before."""
-        return State(self.h.last, None if self.c is None else self.c.last)
+    def previous(self) -> StateValues:
+        """The state at the previous position."""
+        return StateValues(self.h.previous, None if self.c is None else self.c.previous)
 
 
-def states(step: Step, first: CellState) -> State:
-    """Room for a state that is handed from position to position."""
-    hidden = "c" if isinstance(first, CellOnly) else "h"
-    named = zip(first._fields, first, strict=True)  # an SSRU's c may be the very tensor that its h is
-    return State(*(step.state(part.float(), hidden=name == hidden) for name, part in named))
-
-
-def between(step: Step, cell: Cell) -> State:
-    """Room for a state within a position."""
-    return State(*(step.value(cell.size) for _ in cell.state._fields))
-
-
-class Room(NamedTuple):
-    """The sums of a cell. inputs: what each run of the inputs' share (first row, sums) is added to."""
+class GateSums(NamedTuple):
+    """The sums of a cell's gates and candidate."""
 
     all: Sums
-    inputs: tuple[tuple[int, Sums], ...]
+    inputs: tuple[tuple[int, Sums], ...]  # first row of the gate inputs, and the sums that these rows are added to
 
 
-def room(step: Step, cell: Cell) -> Room:
-    """Room for a cell's sums. PyTorch's GRU and the layer-normalised one keep what the state gives the candidate apart:
-    r, z (or z, r), that, then the inputs' share of the candidate."""
+def allocate_state(step: StepBuilder, initial: CellState) -> StateValues:
+    """Allocate a state that is carried to the next position."""
+    hidden = "c" if isinstance(initial, CellOnly) else "h"
+    values = []
+    for name, part in zip(initial._fields, initial, strict=True):
+        values.append(step.state(part.float(), hidden=name == hidden))
+    return StateValues(*values)
+
+
+def allocate_inner_state(step: StepBuilder, cell: Cell) -> StateValues:
+    """Allocate a state that is used only within a position."""
+    return StateValues(*(step.value(cell.size) for _ in cell.state._fields))
+
+
+def allocate_sums(step: StepBuilder, cell: Cell) -> GateSums:
+    """Allocate the sums of a cell.
+
+    PyTorch's GRU and the layer-normalised one need the candidate's recurrent part separately. Their sums are r, z (or
+    z, r), the recurrent part of the candidate, and the candidate's gate inputs.
+    """
     D = cell.size
     if isinstance(cell, TorchGRU | LayerNormGRU):
         sums = step.sums(4 * D)
-        return Room(sums, ((0, sums.part(0, 2 * D)), (2 * D, sums.part(3 * D, D))))
+        return GateSums(sums, ((0, sums.slice(0, 2 * D)), (2 * D, sums.slice(3 * D, D))))
     sums = step.sums(cell.blocks * D)
-    return Room(sums, ((0, sums),))
+    return GateSums(sums, ((0, sums),))
 
 
-def given(step: Step, cell: Cell) -> Room:
-    """Room for a cell's sums, with the inputs' share that is known for all positions."""
-    to = room(step, cell)
-    if step.normalises and isinstance(cell, LayerNormGRU):
+def sums_of_inputs(step: StepBuilder, cell: Cell) -> GateSums:
+    """Allocate the sums of a cell and add the step's gate inputs x, which are known for all positions."""
+    to = allocate_sums(step, cell)
+    if step.normalises_inputs and isinstance(cell, LayerNormGRU):
         raw = step.sums(3 * cell.size)
         step.input(0, raw)
-        normed_inputs(step, cell, raw, to)
+        normalise_inputs(step, cell, raw, to)
         return to
     for row, sums in to.inputs:
         step.input(row, sums)
     return to
 
 
-def normed_inputs(step: Step, cell: LayerNormGRU, raw: Sums, to: Room) -> None:
-    """The layer-normalised GRU's norms of what the inputs give gates and candidate."""
-    D = cell.size
-    for part, norm, (_, sums) in zip(
-        (raw.part(0, 2 * D), raw.part(2 * D, D)), (cell.norm_input_gates, cell.norm_input), to.inputs, strict=True
-    ):
-        normed(step, norm, part, sums)
-
-
-def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> None:
-    """`Cell.inputs` of values side by side."""
+def add_inputs(step: StepBuilder, cell: Cell, to: GateSums, *values: tuple[Value, RecurrentMask]) -> None:
+    """Add `Cell.inputs` of the concatenation of values."""
     if isinstance(cell.input, BiasOnly):
         for row, sums in to.inputs:
             step.bias(cell.input.bias[row : row + sums.size], sums)
@@ -106,7 +101,7 @@ def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> Non
     if isinstance(cell, LayerNormGRU):
         raw = step.sums(3 * cell.size)
         step.product(cell.input.weight, reads, raw)
-        normed_inputs(step, cell, raw, to)
+        normalise_inputs(step, cell, raw, to)
         return
     for row, sums in to.inputs:
         step.product(cell.input.weight, reads, sums, row)
@@ -114,68 +109,114 @@ def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> Non
             step.bias(cell.input.bias[row : row + sums.size], sums)
 
 
-def normed(step: Step, norm: nn.Module, of: Sums, to: Sums) -> None:
-    """sums += LN(others)."""
+def normalise_inputs(step: StepBuilder, cell: LayerNormGRU, raw: Sums, to: GateSums) -> None:
+    """Add the normalised gate inputs of the layer-normalised GRU."""
+    D = cell.size
+    (_, gates), (_, candidate) = to.inputs
+    add_normalised(step, cell.norm_input_gates, raw.slice(0, 2 * D), gates)
+    add_normalised(step, cell.norm_input, raw.slice(2 * D, D), candidate)
+
+
+def add_normalised(step: StepBuilder, norm: nn.Module, sums: Sums, to: Sums) -> None:
+    """Compute to += LN(sums)."""
     assert isinstance(norm, LayerNorm)
-    step.norm(of, to, norm.gain, norm.bias)
+    step.layer_norm(sums, to, norm.gain, norm.bias)
 
 
-def tanh(step: Step, cell: Tanh, to: Room, old: State, new: State, keep: Mask) -> None:
-    step.product(cell.recurrent.weight, step.read((old.h, keep)), to.all)
+def add_cell(
+    step: StepBuilder, cell: Cell, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+) -> None:
+    """Write `Cell.step`, which reads the old state and writes the new one.
+
+    Args:
+        to: The cell's sums, with its gate inputs.
+    """
+    CELL_STEPS[type(cell)](step, cell, to, old, new, recurrent_mask)
+
+
+# The equations of each cell, with the arguments of `add_cell`.
+
+
+def tanh(
+    step: StepBuilder, cell: Tanh, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+) -> None:
+    step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
     step.tanh(to.all, new.h, old.h)
 
 
-def gru(step: Step, cell: GRU, to: Room, old: State, new: State, keep: Mask) -> None:
+def gru(
+    step: StepBuilder, cell: GRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+) -> None:
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
-    step.reset_before(*weights, to.all, old.h, new.h, keep, carries=isinstance(cell, ChoGRU))
+    step.gru_with_reset_before(*weights, to.all, old.h, new.h, recurrent_mask, carries=isinstance(cell, ChoGRU))
 
 
-def torch_gru(step: Step, cell: TorchGRU, to: Room, old: State, new: State, keep: Mask) -> None:
+def torch_gru(
+    step: StepBuilder, cell: TorchGRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+) -> None:
     D = cell.size
-    step.product(cell.recurrent.weight, step.read((old.h, keep)), to.all.part(0, 3 * D))
-    step.bias(cell.recurrent.bias, to.all.part(0, 3 * D))
-    rz = step.sigmoid(to.all.part(0, 2 * D))
-    reset = rz.part(0, D), to.all.part(2 * D, D)
-    step.gru(new.h, to.all.part(3 * D, D), rz.part(D, D), old.h, reset, carries=True)
+    recurrent = to.all.slice(0, 3 * D)
+    step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), recurrent)
+    step.bias(cell.recurrent.bias, recurrent)
+    rz = step.sigmoid(to.all.slice(0, 2 * D))
+    reset = rz.slice(0, D), to.all.slice(2 * D, D)
+    step.gru(new.h, to.all.slice(3 * D, D), rz.slice(D, D), old.h, reset, carries=True)
 
 
-def layer_norm_gru(step: Step, cell: LayerNormGRU, to: Room, old: State, new: State, keep: Mask) -> None:
+def layer_norm_gru(
+    step: StepBuilder,
+    cell: LayerNormGRU,
+    to: GateSums,
+    old: StateValues,
+    new: StateValues,
+    recurrent_mask: RecurrentMask,
+) -> None:
     D = cell.size
     raw = step.sums(3 * D)
-    step.product(cell.recurrent.weight, step.read((old.h, keep)), raw)
-    normed(step, cell.norm_gates, raw.part(0, 2 * D), to.all.part(0, 2 * D))
-    normed(step, cell.norm, raw.part(2 * D, D), to.all.part(2 * D, D))
-    zr = step.sigmoid(to.all.part(0, 2 * D))
-    step.gru(new.h, to.all.part(3 * D, D), zr.part(0, D), old.h, (zr.part(D, D), to.all.part(2 * D, D)))
+    step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), raw)
+    add_normalised(step, cell.norm_gates, raw.slice(0, 2 * D), to.all.slice(0, 2 * D))
+    add_normalised(step, cell.norm, raw.slice(2 * D, D), to.all.slice(2 * D, D))
+    zr = step.sigmoid(to.all.slice(0, 2 * D))
+    reset = zr.slice(D, D), to.all.slice(2 * D, D)
+    step.gru(new.h, to.all.slice(3 * D, D), zr.slice(0, D), old.h, reset)
 
 
-def lstm(step: Step, cell: LSTM, to: Room, old: State, new: State, keep: Mask) -> None:
-    step.product(cell.recurrent.weight, step.read((old.h, keep)), to.all)
-    _lstm(step, to.all, old, new)
+def lstm(
+    step: StepBuilder, cell: LSTM, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+) -> None:
+    step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
+    _add_lstm(step, to.all, old, new)
 
 
-def gate_norm_lstm(step: Step, cell: GateNormLSTM, to: Room, old: State, new: State, keep: Mask) -> None:
+def gate_norm_lstm(
+    step: StepBuilder,
+    cell: GateNormLSTM,
+    to: GateSums,
+    old: StateValues,
+    new: StateValues,
+    recurrent_mask: RecurrentMask,
+) -> None:
     D = cell.size
-    step.product(cell.recurrent.weight, step.read((old.h, keep)), to.all)
+    step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
     gates = step.sums(4 * D)
     for n, norm in enumerate(cell.norms):
-        normed(step, norm, to.all.part(n * D, D), gates.part(n * D, D))
-    _lstm(step, gates, old, new, plain=isinstance(cell, RNMTLSTM))
+        add_normalised(step, norm, to.all.slice(n * D, D), gates.slice(n * D, D))
+    _add_lstm(step, gates, old, new, plain=isinstance(cell, RNMTLSTM))
 
 
-def _lstm(step: Step, sums: Sums, old: State, new: State, plain: bool = False) -> None:
-    assert old.c is not None
-    assert new.c is not None
+def _add_lstm(step: StepBuilder, sums: Sums, old: StateValues, new: StateValues, plain: bool = False) -> None:
+    assert old.c is not None and new.c is not None
     step.lstm(new.h, new.c, sums, old.h, old.c, plain)
 
 
-def ssru(step: Step, _cell: SSRU, to: Room, old: State, new: State, _keep: Mask) -> None:
-    assert old.c is not None
-    assert new.c is not None
+def ssru(
+    step: StepBuilder, _cell: SSRU, to: GateSums, old: StateValues, new: StateValues, _recurrent_mask: RecurrentMask
+) -> None:
+    assert old.c is not None and new.c is not None
     step.ssru(new.h, new.c, to.all, old.h, old.c)
 
 
-CELLS: dict[type[Cell], Callable[..., None]] = {
+CELL_STEPS: dict[type[Cell], Callable[..., None]] = {
     Tanh: tanh,
     GRU: gru,
     ChoGRU: gru,
@@ -186,9 +227,4 @@ CELLS: dict[type[Cell], Callable[..., None]] = {
     RNMTLSTM: gate_norm_lstm,
     SSRU: ssru,
 }
-"""`Cell.step` from the sums of the inputs' share, by exact class."""
-
-
-def cell_step(step: Step, cell: Cell, to: Room, old: State, new: State, keep: Mask) -> None:
-    """`Cell.step`: reads the old state, writes the new one."""
-    CELLS[type(cell)](step, cell, to, old, new, keep)
+"""By exact class."""

@@ -28,16 +28,16 @@ from rnnsearch.utils.tensors import leaves, map_tree, with_leaves
 
 log = logging.getLogger(__name__)
 
-OFF = "RNNSEARCH_GRAPHS"
+SWITCH = "RNNSEARCH_GRAPHS"
 """Set to 0 to launch every kernel by itself."""
 WIDTH_MULTIPLE = 8
 """Sentences on a GPU are padded up to one, so that few shapes occur."""
-OCCURRENCES = 3
+MIN_OCCURRENCES = 3
 """How often a shape must have occurred before it is recorded: recording costs more than the pass itself."""
-MOST_RECORDINGS = 256
-MOST_COUNTED = 4096
+MAX_RECORDINGS = 256
+MAX_COUNTED_SHAPES = 4096
 """Shapes that have occurred, but not often enough yet."""
-ALIGNMENT = 512
+ALIGNMENT_BYTES = 512
 """Bytes."""
 
 Work = Callable[[], None]
@@ -50,10 +50,10 @@ Forward = Callable[[Any, Sequence[Tensor], BatchRng | None], Found]
 shapes alone; what it gives is a tree of tensors (`tensors.map_tree`)."""
 
 
-def recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
+def run_recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
     """`forward(model, tensors, draws)`: in training on a GPU as a recording, elsewhere as it is."""
     device = tensors[0].device
-    if device.type != "cuda" or not torch.is_grad_enabled() or os.environ.get(OFF) == "0":
+    if device.type != "cuda" or not torch.is_grad_enabled() or os.environ.get(SWITCH) == "0":
         return forward(model, tensors, rng)
     if model not in _RECORDERS:
         _RECORDERS[model] = PassRecorder(CudaGraphs(device))
@@ -74,7 +74,7 @@ class Workspace:
 
     def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Tensors of the same shapes beside one another. What is asked for next lies in the same place."""
-        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT) * ALIGNMENT for t in tensors]
+        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for t in tensors]
         before = 0 if self._bytes is None else len(self._bytes)
         if self._bytes is None or before < sum(sizes):
             room = max(sum(sizes), 2 * before)
@@ -88,7 +88,7 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class Spaces:
+class Workspaces:
     """What recordings read and write. Apart, as what a pass has read may not be written to before its way back."""
 
     inputs: Workspace = field(default_factory=Workspace)
@@ -156,7 +156,7 @@ class Recording:
     """A pass of one shape: `onward` leaves in `outputs` what it gives for `inputs`, `back` in `found` the parameters'
     gradients for `asked`, those of the outputs that `wanted` says; None for parameters that those do not depend on."""
 
-    def __init__(self, call: Call, wanted: Container[int], spaces: Spaces, record: Record) -> None:
+    def __init__(self, call: Call, wanted: Container[int], spaces: Workspaces, record: Record) -> None:
         given = call.inputs
         template = call.outputs(given, call.twin(given))
         made = leaves(template)
@@ -226,7 +226,7 @@ class PassRecorder:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._spaces = Spaces()
+        self._spaces = Workspaces()
         self._recordings: OrderedDict[object, Recording] = OrderedDict()
         self._occurred: dict[object, _Occurred] = {}
         self._works = True
@@ -253,7 +253,7 @@ class PassRecorder:
     def _recorded(self, key: object, call: Call) -> Recording | None:
         """A new one, where it is due and can be made."""
         occurred = self._occurred.get(key)
-        if not self._works or occurred is None or occurred.times < OCCURRENCES or not occurred.wanted:
+        if not self._works or occurred is None or occurred.times < MIN_OCCURRENCES or not occurred.wanted:
             return None
         del self._occurred[key]  # whatever comes of it: it is not tried at every turn
         try:
@@ -266,7 +266,7 @@ class PassRecorder:
             log.warning("no CUDA graphs could be recorded, so kernels are launched one by one: %s", error)
             return None
         self._recordings[key] = recording
-        if len(self._recordings) > MOST_RECORDINGS:
+        if len(self._recordings) > MAX_RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
@@ -274,7 +274,7 @@ class PassRecorder:
         """The outputs of a pass that was done kernel by kernel; which of them its way back begins from is noted."""
         if not self._works:
             return tree
-        if len(self._occurred) >= MOST_COUNTED:
+        if len(self._occurred) >= MAX_COUNTED_SHAPES:
             self._occurred.clear()
         occurred = self._occurred.setdefault(key, _Occurred())
         wanted, numbers = set[int](), count()

@@ -1,6 +1,7 @@
-"""The steps of attention, stacks and decoders, written for native recurrences as cells' are in `cell_steps.py`.
+"""The steps of attention, stacks and decoders as operations of native recurrences, like cells in `cell_steps.py`.
 
-The definitions are in `models`; a law holds each equal to its own, gradients included.
+Each function in `DECODER_STEPS` writes the `step` of one decoder in `models`. Property tests compare both, with
+gradients, and so does `verification.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.accel.cell_steps import CELLS, Mask, Room, State, between, cell_step, given, inputs, room, states
-from rnnsearch.engine.structs import rounded_up
-from rnnsearch.models.attention.attention import Query, Attention, AttentionState
+from rnnsearch.accel.cell_steps import (
+    CELL_STEPS,
+    GateSums,
+    RecurrentMask,
+    StateValues,
+    add_cell,
+    add_inputs,
+    allocate_inner_state,
+    allocate_state,
+    allocate_sums,
+    sums_of_inputs,
+)
+from rnnsearch.engine.structs import round_up
+from rnnsearch.models.attention.attention import Attention, AttentionState, Query
 from rnnsearch.models.attention.features import (
     LinguisticCoverage,
     LocalFertility,
@@ -41,8 +53,8 @@ from rnnsearch.models.decoders.bi_scale import BiScale, BiScaleState
 from rnnsearch.models.decoders.conditional import (
     BiDeep,
     BiDeepState,
-    ConditionalRecurrence,
     ConditionalGRU,
+    ConditionalRecurrence,
     ConditionalState,
     DeepTransition,
     RecurrentMasks,
@@ -63,261 +75,326 @@ from rnnsearch.models.decoders.stack_decoders import (
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.ops.linear import linear
-from rnnsearch.ops.step import Feature, Reads, Source, Step, Sums, Value, padded
-from rnnsearch.utils.tensors import each
+from rnnsearch.ops.step import AttentionSource, Reads, StepBuilder, StepFeature, Sums, Value, pad_to_vectors
+from rnnsearch.utils.tensors import repeat_rows
 
 
-class Read(NamedTuple):
-    """What a decoder's readout reads: `Reading.state` and, where there is one, the context."""
+class ReadoutInputs(NamedTuple):
+    """What a decoder's readout reads: `Reading.state` and `Reading.context`."""
 
     state: Value
-    context: Value | None
+    context: Value | None  # None without attention
 
 
-def attention(
-    step: Step, part: Attention, query: Value, state: AttentionState, memory: Memory, to: Value | None = None
+# Attention.
+
+
+def add_attention(
+    step: StepBuilder,
+    attention: Attention,
+    query: Value,
+    state: AttentionState,
+    memory: Memory,
+    to: Value | None = None,
 ) -> Value:
-    """`Attention.step`: where the context stands, which is `to` where that is given. What the memory's values hold
-    behind those of the context is attended to along with them, and stands behind it."""
-    score, window, rows = part.score, part.window, step.x.shape[0]
+    """Write `Attention.step` and return the context.
+
+    If the memory's values have more columns than the annotations, the additional columns of the context follow it.
+
+    Args:
+        to: Where the context is written to; None: it is allocated.
+    """
+    score = attention.score
+    window = attention.window
+    N = step.x.shape[0]
     assert memory.keys is not None
-    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, memory.context_values, memory.mask))
-    source = Source(keys, annotations, mask, heads=score.heads)
+    keys, annotations, mask = (repeat_rows(tensor, N) for tensor in (memory.keys, memory.context_values, memory.mask))
+    source = AttentionSource(keys, annotations, mask, heads=score.heads)
     centre = None
     if isinstance(window, LocalMonotonic):
-        source = source._replace(reach=window.reach, centres=centres(part, state, memory, step.x))
+        centres = window_centres(attention, state, memory, step.x)
+        source = source._replace(window_radius=window.reach, window_centres=centres)
     if isinstance(window, LocalPredictive):
-        source = source._replace(reach=window.reach, spread=window.reach / 2)
-        hidden = step.sums(query.size)
-        step.product(window.query.weight, step.read((query, None)), hidden)
-        bent = step.value(query.size)
-        step.tanh(hidden, bent)
-        centre = step.centre(bent, window.vector)
+        source = source._replace(window_radius=window.reach, window_sigma=window.reach / 2)
+        sums = step.sums(query.size)
+        step.product(window.query.weight, step.read((query, None)), sums)
+        hidden = step.value(query.size)
+        step.tanh(sums, hidden)
+        centre = step.window_centre(hidden, window.vector)
     if isinstance(score, Additive | MultiHeadAdditive | Concat | ConcatIdentity):
-        of_query = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
-        asked, reads = step.sums(score.hidden_size), step.read((query, None))
-        step.product(of_query, reads, asked)
+        query_weight = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
+        query_sums = step.sums(score.hidden_size)
+        reads = step.read((query, None))
+        step.product(query_weight, reads, query_sums)
         if isinstance(score, AdditiveBias):
             assert score.query.bias is not None
-            step.bias(score.query.bias, asked)
-        source = source._replace(vector=score.vector)
-        for own, weight, prepared in zip(part.features, part.feature_weights, memory.features, strict=True):
-            assert isinstance(weight, nn.Linear)
-            once = None if prepared is None else each(prepared, rows)
-            source = feature(step, own, weight.weight, once, reads, source, state, asked)
-        context = step.attend(asked, source, to, centre)
+            step.bias(score.query.bias, query_sums)
+        source = source._replace(score_vector=score.vector)
+        features = zip(attention.features, attention.feature_weights, memory.features, strict=True)
+        for feature, layer, prepared in features:
+            assert isinstance(layer, nn.Linear)
+            prepared_rows = None if prepared is None else repeat_rows(prepared, N)
+            source = add_feature(step, feature, layer.weight, prepared_rows, reads, source, state, query_sums)
+        context = step.attend(query_sums, source, to, centre)
     else:
         scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
         context = step.attend(query, source._replace(scale=scale), to, centre)
-    return context.part(0, memory.annotations.shape[2])
+    return context.slice(0, memory.annotations.shape[2])
 
 
-def feature(
-    step: Step,
-    part: nn.Module,
+def add_feature(
+    step: StepBuilder,
+    feature: nn.Module,
     weight: Tensor,
     prepared: Tensor | None,
-    reads: Reads,
-    source: Source,
+    query_reads: Reads,
+    source: AttentionSource,
     state: AttentionState,
-    asked: Sums,
-) -> Source:
-    """A feature inside an additive score; what does not depend on the weights before goes into keys and query."""
-    if isinstance(part, Position):
-        assert prepared is not None
-        assert state.position is not None
-        step.clock(weight[:, 0].float(), asked, int(state.position[0]))
+    query_sums: Sums,
+) -> AttentionSource:
+    """Write a feature inside an additive score and return the source with it.
+
+    What does not depend on earlier weights is added to the keys and to the query.
+    """
+    if isinstance(feature, Position):
+        assert prepared is not None and state.position is not None
+        step.log_position(weight[:, 0].float(), query_sums, int(state.position[0]))
         return source._replace(keys=source.keys + linear(prepared.to(weight.dtype), weight[:, 1:]))
-    if isinstance(part, NeuralCoverage):
+    if isinstance(feature, NeuralCoverage):
         assert prepared is not None
-        cell, units = part.cell, part.cell.size
-        fixed = step.sums(3 * rounded_up(units))
-        step.product(padded(cell.input.weight[:, 1 + part.annotation_size :], units, 0), reads, fixed)
-        weights = cell.input.weight[:, 0], cell.recurrent_gates.weight, cell.recurrent.weight
-        found = Feature(weight, prepared, cell=weights, fixed=fixed)
-    elif isinstance(part, LinguisticCoverage):
+        cell = feature.cell
+        # Columns of the input weight: alpha, the annotation, the query.
+        query_weight = cell.input.weight[:, 1 + feature.annotation_size :]
+        projected_query = step.sums(3 * round_up(cell.size))
+        step.product(pad_to_vectors(query_weight, cell.size, 0), query_reads, projected_query)
+        gru = cell.input.weight[:, 0], cell.recurrent_gates.weight, cell.recurrent.weight
+        step_feature = StepFeature(weight, prepared, gru=gru, query_sums=projected_query)
+    elif isinstance(feature, LinguisticCoverage):
         assert prepared is not None
-        found = Feature(weight, prepared.reciprocal().unsqueeze(2))
+        step_feature = StepFeature(weight, prepared.reciprocal().unsqueeze(2))
     else:
-        assert isinstance(part, Markov | LocalFertility)
-        ones = torch.ones(*source.mask.shape, 1)
-        found = Feature(weight, ones, part.neighbours, keeps=isinstance(part, LocalFertility))
-    return source._replace(features=(*source.features, found))
+        assert isinstance(feature, Markov | LocalFertility)
+        rate = torch.ones(*source.mask.shape, 1)
+        step_feature = StepFeature(weight, rate, feature.neighbours, accumulates=isinstance(feature, LocalFertility))
+    return source._replace(features=(*source.features, step_feature))
 
 
-def centres(part: Attention, state: AttentionState, memory: Memory, x: Tensor) -> Tensor:
-    """p_t of all positions [N, I], which do not depend on what is asked."""
+def window_centres(attention: Attention, state: AttentionState, memory: Memory, x: Tensor) -> Tensor:
+    """Return the window's centre at all target positions [N, I], if it does not depend on the query."""
     N, I, _ = x.shape
     assert state.position is not None
-    at = (state.position[:, None] + torch.arange(I)).view(memory.mask.shape[0], -1)
-    found = part.window_centre(Query(x.new_empty(*at.shape, 0), at), memory)
-    assert found is not None
-    return found.view(N, I)
+    position = (state.position[:, None] + torch.arange(I)).view(memory.mask.shape[0], -1)
+    centre = attention.window_centre(Query(x.new_empty(*position.shape, 0), position), memory)
+    assert centre is not None
+    return centre.view(N, I)
 
 
-def stack(
-    step: Step,
-    layers: Stack,
-    bottom: Room,
-    own: list[State],
+# Stacks and chains of cells.
+
+
+def add_stack(
+    step: StepBuilder,
+    stack: Stack,
+    bottom: GateSums,
+    states: list[StateValues],
     before: StackState,
     context: Value | None = None,
 ) -> Value:
-    """`Stack.step` from the sums of the bottom layer: where the top's output stands."""
-    below = own[0].h
-    for l, (cell, state, mask) in enumerate(zip(layers.layers, own, before.layer_masks(step.x.shape[1]), strict=True)):
+    """Write `Stack.step` and return its output.
+
+    Args:
+        bottom: Sums of the bottom layer, with its gate inputs.
+        context: A further input of the upper layers.
+    """
+    below = states[0].h
+    masks_of_layers = before.layer_masks(step.x.shape[1])
+    for l, (cell, state, masks) in enumerate(zip(stack.layers, states, masks_of_layers, strict=True)):
         to = bottom
         if l > 0:
-            to = room(step, cell)
-            inputs(step, cell, to, (below, mask.inputs), *(() if context is None else ((context, None),)))
-        cell_step(step, cell, to, state.last, state, mask.recurrent)
-        below = step.add(state.h, below if layers.is_residual(l) else None, mask.outputs)
+            to = allocate_sums(step, cell)
+            context_input = () if context is None else ((context, None),)
+            add_inputs(step, cell, to, (below, masks.inputs), *context_input)
+        add_cell(step, cell, to, state.previous, state, masks.recurrent)
+        below = step.add(state.h, below if stack.is_residual(l) else None, masks.outputs)
     return below
 
 
-def layers_of(step: Step, state: StackState) -> list[State]:
-    """Room for all layers' states."""
-    return [states(step, first) for first in state.cells]
+def allocate_stack_states(step: StepBuilder, state: StackState) -> list[StateValues]:
+    """Allocate the states of all layers of a stack."""
+    return [allocate_state(step, initial) for initial in state.cells]
 
 
-def fed(step: Step, cell: Cell, weight: Tensor, value: Value) -> Room:
-    """A cell's sums with the words' share and W of a value."""
-    to, reads = given(step, cell), step.read((value, None))
+def sums_with_feedback(step: StepBuilder, cell: Cell, weight: Tensor, value: Value) -> GateSums:
+    """Allocate the sums of a cell and add the step's gate inputs and the product of a weight with a value."""
+    to = sums_of_inputs(step, cell)
+    reads = step.read((value, None))
     for row, sums in to.inputs:
         step.product(weight, reads, sums, row)
     return to
 
 
-def _bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> tuple[State, Value]:
-    """The cell's state and the context."""
-    cell = decoder.cell
-    own = states(step, state.cell)
-    context = attention(step, decoder.attention, own.h.last, state.attention, memory)
-    to = fed(step, cell, decoder.context.weight, context)
-    cell_step(step, cell, to, own.last, own, state.recurrent_mask)
-    return own, context
-
-
-def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> Read:
-    own, context = _bahdanau(step, decoder, state, memory)
-    return Read(own.h.last, context)
-
-
-def cohn(step: Step, decoder: Cohn, state: BahdanauState, memory: Memory) -> Read:
-    own, context = _bahdanau(step, decoder, state, memory)
-    return Read(own.h, context)
-
-
-def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Value) -> None:
-    """`Attentional`: h~ of a context and a state."""
-    combined = step.sums(to.size)
-    step.product(part.combine.weight, step.read((context, None), (h, None)), combined)
-    if part.has_bias:
-        step.bias(part.combine.bias, combined)
-    step.tanh(combined, to)
-
-
-def conditional(
-    step: Step, part: ConditionalRecurrence, first: CellState, carried: AttentionState, memory: Memory, keeps: RecurrentMasks
-) -> tuple[State, Value]:
-    """`Conditional.step`: the state after the last transition, and the context."""
-    own, word, middle = states(step, first), part.word, between(step, part.word)
-    cell_step(step, word, given(step, word), own.last, middle, next(keeps))
-    context = attention(step, part.attention, middle.h, carried, memory)
-    chain(step, [part.context, *part.transitions.layers], middle, own, keeps, (context, None))
-    return own, context
-
-
-def chain(step: Step, cells: list[Cell], old: State, new: State, keeps: RecurrentMasks, *read: tuple[Value, Mask]) -> None:
-    """Cells one after the other, from a state to a state; the first reads values, the others nothing but the state."""
-    for number, cell in enumerate(cells):
-        to = room(step, cell)
-        inputs(step, cell, to, *(read if number == 0 else ()))
-        target = new if number == len(cells) - 1 else between(step, cell)
-        cell_step(step, cell, to, old, target, next(keeps))
+def add_transitions(
+    step: StepBuilder,
+    cells: list[Cell],
+    old: StateValues,
+    new: StateValues,
+    recurrent_masks: RecurrentMasks,
+    *inputs: tuple[Value, RecurrentMask],
+) -> None:
+    """Write a chain of cells from an old to a new state; only the first one has inputs."""
+    for n, cell in enumerate(cells):
+        to = allocate_sums(step, cell)
+        add_inputs(step, cell, to, *(inputs if n == 0 else ()))
+        target = new if n == len(cells) - 1 else allocate_inner_state(step, cell)
+        add_cell(step, cell, to, old, target, next(recurrent_masks))
         old = target
 
 
-def cgru(step: Step, decoder: ConditionalGRU, state: ConditionalState, memory: Memory) -> Read:
-    own, context = conditional(step, decoder.cell, state.cell, state.attention, memory, masks_per_cell(state.masks))
-    return Read(own.h, context)
+def add_attentional(step: StepBuilder, layer: Attentional, context: Value, h: Value, to: Value) -> None:
+    """Write `Attentional`: h~ of a context and a state."""
+    sums = step.sums(to.size)
+    step.product(layer.combine.weight, step.read((context, None), (h, None)), sums)
+    if layer.has_bias:
+        step.bias(layer.combine.bias, sums)
+    step.tanh(sums, to)
 
 
-def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> Read:
-    keeps = masks_per_cell(state.masks)
-    own, context = conditional(step, decoder.first, state.cells[0], state.attention, memory, keeps)
-    w = own.h
-    for r, (layer, first) in enumerate(zip(decoder.upper, state.cells[1:], strict=True), start=2):
+# Decoders, with the arguments of `Decoder.step`.
+
+
+def bahdanau(step: StepBuilder, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> ReadoutInputs:
+    s, context = _add_bahdanau(step, decoder, state, memory)
+    return ReadoutInputs(s.h.previous, context)
+
+
+def cohn(step: StepBuilder, decoder: Cohn, state: BahdanauState, memory: Memory) -> ReadoutInputs:
+    s, context = _add_bahdanau(step, decoder, state, memory)
+    return ReadoutInputs(s.h, context)
+
+
+def _add_bahdanau(
+    step: StepBuilder, decoder: Bahdanau, state: BahdanauState, memory: Memory
+) -> tuple[StateValues, Value]:
+    """Write the recurrence and return the cell's state and the context."""
+    cell = decoder.cell
+    s = allocate_state(step, state.cell)
+    context = add_attention(step, decoder.attention, s.h.previous, state.attention, memory)
+    to = sums_with_feedback(step, cell, decoder.context.weight, context)
+    add_cell(step, cell, to, s.previous, s, state.recurrent_mask)
+    return s, context
+
+
+def cgru(step: StepBuilder, decoder: ConditionalGRU, state: ConditionalState, memory: Memory) -> ReadoutInputs:
+    masks = masks_per_cell(state.masks)
+    s, context = add_conditional(step, decoder.cell, state.cell, state.attention, memory, masks)
+    return ReadoutInputs(s.h, context)
+
+
+def bideep(step: StepBuilder, decoder: BiDeep, state: BiDeepState, memory: Memory) -> ReadoutInputs:
+    recurrent_masks = masks_per_cell(state.masks)
+    s, context = add_conditional(step, decoder.first, state.cells[0], state.attention, memory, recurrent_masks)
+    below = s.h
+    for r, (layer, initial) in enumerate(zip(decoder.upper, state.cells[1:], strict=True), start=2):
         assert isinstance(layer, UpperLayer)
-        up = None if state.layer_masks is None else state.layer_masks[:, state.position :, r - 2]
-        own = states(step, first)
-        chain(step, [layer.cell, *layer.transitions.layers], own.last, own, keeps, (w, up), (context, None))
-        w = step.add(own.h, w) if r >= decoder.first_residual else own.h
-    return Read(w, context)
+        input_mask = None
+        if state.layer_masks is not None:
+            input_mask = state.layer_masks[:, state.position :, r - 2]
+        s = allocate_state(step, initial)
+        cells = [layer.cell, *layer.transitions.layers]
+        add_transitions(step, cells, s.previous, s, recurrent_masks, (below, input_mask), (context, None))
+        below = step.add(s.h, below) if r >= decoder.first_residual else s.h
+    return ReadoutInputs(below, context)
 
 
-def bi_scale(step: Step, decoder: BiScale, state: BiScaleState, memory: Memory) -> Read:
-    keeps, D = masks_per_cell(state.masks), decoder.size
-    both, g1, left = (step.state(part.float()) for part in (state.hidden, state.gate, state.retained))
-    h1, h2 = both.part(0, D), both.part(D, D)
-    context = attention(step, decoder.attention, h2.last, state.attention, memory)
-    read, fast, slow = step.read((context, None)), step.sums(2 * D), step.sums(2 * D)
+def add_conditional(
+    step: StepBuilder,
+    recurrence: ConditionalRecurrence,
+    initial: CellState,
+    attention_state: AttentionState,
+    memory: Memory,
+    recurrent_masks: RecurrentMasks,
+) -> tuple[StateValues, Value]:
+    """Write `ConditionalRecurrence.step` and return the state after the last transition, and the context."""
+    s = allocate_state(step, initial)
+    word = recurrence.word
+    after_word = allocate_inner_state(step, word)
+    add_cell(step, word, sums_of_inputs(step, word), s.previous, after_word, next(recurrent_masks))
+    context = add_attention(step, recurrence.attention, after_word.h, attention_state, memory)
+    cells = [recurrence.context, *recurrence.transitions.layers]
+    add_transitions(step, cells, after_word, s, recurrent_masks, (context, None))
+    return s, context
+
+
+def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: Memory) -> ReadoutInputs:
+    masks = masks_per_cell(state.masks)
+    D = decoder.size
+    hidden, g1, retained = (step.state(part.float()) for part in (state.hidden, state.gate, state.retained))
+    h1, h2 = hidden.slice(0, D), hidden.slice(D, D)
+    context = add_attention(step, decoder.attention, h2.previous, state.attention, memory)
+    context_reads = step.read((context, None))
+    fast = step.sums(2 * D)  # gate and candidate of the fast layer
+    slow = step.sums(2 * D)
     step.input(0, fast)
-    step.product(decoder.fast.weight, step.read((left.last.part(0, D), next(keeps))), fast)
-    step.product(decoder.down.weight, step.read((h2.last, next(keeps)), times=g1.last), fast)
-    step.product(decoder.context.weight, read, fast)
-    step.sigmoid(fast.part(0, D), g1)
-    step.tanh(fast.part(D, D), h1)
+    step.product(decoder.fast.weight, step.read((retained.previous.slice(0, D), next(masks))), fast)
+    step.product(decoder.down.weight, step.read((h2.previous, next(masks)), times=g1.previous), fast)
+    step.product(decoder.context.weight, context_reads, fast)
+    step.sigmoid(fast.slice(0, D), g1)
+    step.tanh(fast.slice(D, D), h1)
     assert decoder.up.bias is not None
     step.bias(decoder.up.bias, slow)
     step.product(decoder.up.weight, step.read((h1, None), times=g1), slow)
-    step.product(decoder.slow.weight, step.read((left.last.part(D, D), next(keeps))), slow)
-    step.product(decoder.context.weight, read, slow, 2 * D)
-    g2 = step.sigmoid(slow.part(0, D))
-    step.gru(h2, slow.part(D, D), g1, h2.last)
-    for gate, h, to in ((g1, h1, left.part(0, D)), (g2, h2, left.part(D, D))):
-        step.gru(to, step.sums(D), gate, h)  # sums of nothing: (1 - g) h
-    return Read(both, context)
+    step.product(decoder.slow.weight, step.read((retained.previous.slice(D, D), next(masks))), slow)
+    step.product(decoder.context.weight, context_reads, slow, 2 * D)
+    g2 = step.sigmoid(slow.slice(0, D))
+    step.gru(h2, slow.slice(D, D), g1, h2.previous)
+    for gate, h, to in ((g1, h1, retained.slice(0, D)), (g2, h2, retained.slice(D, D))):
+        step.gru(to, step.sums(D), gate, h)  # empty sums: (1 - g) h
+    return ReadoutInputs(hidden, context)
 
 
-def sutskever(step: Step, decoder: StackDecoder, state: LayersState, _: Memory) -> Read:
-    layers, to = layers_of(step, state.stack), given(step, decoder.stack.bottom)
-    return Read(stack(step, decoder.stack, to, layers, state.stack), None)
+def sutskever(step: StepBuilder, decoder: StackDecoder, state: LayersState, _: Memory) -> ReadoutInputs:
+    states = allocate_stack_states(step, state.stack)
+    to = sums_of_inputs(step, decoder.stack.bottom)
+    return ReadoutInputs(add_stack(step, decoder.stack, to, states, state.stack), None)
 
 
-def luong(step: Step, decoder: Luong, state: LayersState, memory: Memory) -> Read:
+def luong(step: StepBuilder, decoder: Luong, state: LayersState, memory: Memory) -> ReadoutInputs:
     h, _ = sutskever(step, decoder, state, memory)
-    return Read(h, attention(step, decoder.attention, h, state.attention, memory))
+    return ReadoutInputs(h, add_attention(step, decoder.attention, h, state.attention, memory))
 
 
-def luong_input_feeding(step: Step, decoder: LuongInputFeeding, state: LayersState, memory: Memory) -> Read:
+def luong_input_feeding(
+    step: StepBuilder, decoder: LuongInputFeeding, state: LayersState, memory: Memory
+) -> ReadoutInputs:
     assert state.fed is not None
-    h_tilde, layers = step.state(state.fed), layers_of(step, state.stack)
-    to = fed(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.last)
-    h = stack(step, decoder.stack, to, layers, state.stack)
-    context = attention(step, decoder.attention, h, state.attention, memory)
-    attentional(step, decoder.attentional, context, h, h_tilde)
-    return Read(h_tilde, context)
+    h_tilde = step.state(state.fed)
+    states = allocate_stack_states(step, state.stack)
+    to = sums_with_feedback(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.previous)
+    h = add_stack(step, decoder.stack, to, states, state.stack)
+    context = add_attention(step, decoder.attention, h, state.attention, memory)
+    add_attentional(step, decoder.attentional, context, h, h_tilde)
+    return ReadoutInputs(h_tilde, context)
 
 
-def neubig(step: Step, decoder: Neubig, state: LayersState, memory: Memory) -> Read:
+def neubig(step: StepBuilder, decoder: Neubig, state: LayersState, memory: Memory) -> ReadoutInputs:
     assert state.fed is not None
-    context, layers = step.state(state.fed), layers_of(step, state.stack)
-    to = fed(step, decoder.stack.bottom, decoder.context.weight, context.last)
-    h = stack(step, decoder.stack, to, layers, state.stack)
-    attention(step, decoder.attention, h, state.attention, memory, context)
-    return Read(h, context)
+    context = step.state(state.fed)
+    states = allocate_stack_states(step, state.stack)
+    to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context.previous)
+    h = add_stack(step, decoder.stack, to, states, state.stack)
+    add_attention(step, decoder.attention, h, state.attention, memory, context)
+    return ReadoutInputs(h, context)
 
 
-def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory) -> Read:
-    layers = layers_of(step, state.stack)
-    context = attention(step, decoder.attention, layers[0].h.last, state.attention, memory)
-    to = fed(step, decoder.stack.bottom, decoder.context.weight, context)
-    top = stack(step, decoder.stack, to, layers, state.stack, context)
-    return Read(top, context)
+def rnmt_plus(step: StepBuilder, decoder: RNMTPlus, state: LayersState, memory: Memory) -> ReadoutInputs:
+    states = allocate_stack_states(step, state.stack)
+    context = add_attention(step, decoder.attention, states[0].h.previous, state.attention, memory)
+    to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context)
+    h = add_stack(step, decoder.stack, to, states, state.stack, context)
+    return ReadoutInputs(h, context)
 
 
-STEPS: dict[type[Decoder], Callable[..., Read]] = {
+DECODER_STEPS: dict[type[Decoder], Callable[..., ReadoutInputs]] = {
     Bahdanau: bahdanau,
     BahdanauTanh: bahdanau,
     Cohn: cohn,
@@ -331,10 +408,12 @@ STEPS: dict[type[Decoder], Callable[..., Read]] = {
     Neubig: neubig,
     RNMTPlus: rnmt_plus,
 }
-"""`Decoder.step` of step, decoder, state and memory, by exact class."""
+"""Functions of step, decoder, state and memory, by exact class."""
 
 
-WRITTEN: dict[type[nn.Module], str] = {
+# Which decoders are supported.
+
+COMPONENTS: dict[type[nn.Module], str] = {
     Attention: "attention",
     Stack: "stack",
     Attentional: "attentional layer",
@@ -344,37 +423,50 @@ WRITTEN: dict[type[nn.Module], str] = {
     UpperLayer: "upper layer",
     LayerNorm: "normalised layer",
 }
-"""Parts whose equations are written here, each for its very class, in words."""
+"""Components whose equations are written above, by exact class, with their names in messages."""
+SUPPORTED_FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
+SUPPORTED_SCORES = (
+    Additive,
+    AdditiveBias,
+    Concat,
+    ConcatIdentity,
+    MultiHeadAdditive,
+    Dot,
+    ScaledDot,
+    General,
+    Location,
+)
 
 
-def is_derived(module: nn.Module, part: type[nn.Module]) -> bool:
-    """Whether a module is of a class derived from a part's, which may have changed its equations and is not written."""
-    return isinstance(module, part) and type(module) not in WRITTEN
+def is_derived(module: nn.Module, component: type[nn.Module]) -> bool:
+    """Return True if a module is of a class derived from a component's, which may have changed the equations."""
+    return isinstance(module, component) and type(module) not in COMPONENTS
 
 
-def lacks(decoder: nn.Module) -> str | None:
-    """Why a decoder's parts cannot be written so; None where they can."""
-    for module in decoder.modules():
-        if isinstance(module, Cell) and type(module) not in CELLS:
-            return f"its cell is {type(module).__name__}"
-        if isinstance(module, LinearAttentional):
+def unsupported_reason(module: nn.Module) -> str | None:
+    """Return why a decoder or cell cannot be written as operations, or None if it can."""
+    for part in module.modules():
+        if isinstance(part, Cell) and type(part) not in CELL_STEPS:
+            return f"its cell is {type(part).__name__}"
+        if isinstance(part, LinearAttentional):
             return "its attentional layer is linear"
-        if derived := next((what for part, what in WRITTEN.items() if is_derived(module, part)), None):
-            return f"its {derived} is of a derived class"
-        if not isinstance(module, Attention):
-            continue
-        if type(module.score) not in SCORES:
-            return f"its score is {type(module.score).__name__}"
-        if type(module.window) not in (Global, LocalMonotonic, LocalPredictive):
-            return f"its window is {type(module.window).__name__}"
-        if type(module.normaliser) is not Softmax:
-            return f"its normaliser is {type(module.normaliser).__name__}"
-        if any(type(part) not in FEATURES for part in module.features):
-            return "its attention has a feature without a native step"
-        if module.features and module.score.heads > 1:
-            return "its attention has features and several heads"
+        for component, name in COMPONENTS.items():
+            if is_derived(part, component):
+                return f"its {name} is of a derived class"
+        if isinstance(part, Attention) and (reason := _unsupported_attention(part)) is not None:
+            return reason
     return None
 
 
-FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
-SCORES = (Additive, AdditiveBias, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+def _unsupported_attention(attention: Attention) -> str | None:
+    if type(attention.score) not in SUPPORTED_SCORES:
+        return f"its score is {type(attention.score).__name__}"
+    if type(attention.window) not in (Global, LocalMonotonic, LocalPredictive):
+        return f"its window is {type(attention.window).__name__}"
+    if type(attention.normaliser) is not Softmax:
+        return f"its normaliser is {type(attention.normaliser).__name__}"
+    if any(type(feature) not in SUPPORTED_FEATURES for feature in attention.features):
+        return "its attention has a feature without a native step"
+    if attention.features and attention.score.heads > 1:
+        return "its attention has features and several heads"
+    return None

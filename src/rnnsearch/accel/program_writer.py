@@ -1,7 +1,8 @@
-"""Models written as programs that the engine runs without PyTorch (`engine/program.py`): the decoders whose steps are
-written in `steps.py`, under encoders of recurrent layers; and their arrays put back.
+"""Conversion of models to programs that the engine runs without PyTorch (`engine/program.py`), and of weights back.
 
-A law holds each equal to its definition in `models`.
+It supports the decoders of `decoder_steps.py` over recurrent encoders. `export/engine_file.py` writes the programs to
+engine files, and `systems/engine_file.py` loads weights from them. Property tests compare programs with the definitions
+in `models`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.accel.cell_steps import cell_step, given, states
-from rnnsearch.accel.decoder_steps import STEPS
-from rnnsearch.accel.decoder_steps import lacks as step_lacks
-from rnnsearch.accel.readout_steps import deep_part
-from rnnsearch.accel.rnnsearch_search import in_fp32
-from rnnsearch.accel.search import NOTHING, before_output, search_lacks, with_words
+from rnnsearch.accel import decoder_steps
+from rnnsearch.accel.cell_steps import add_cell, allocate_state, sums_of_inputs
+from rnnsearch.accel.decoder_steps import DECODER_STEPS
+from rnnsearch.accel.readout_steps import deep_output_of
+from rnnsearch.accel.rnnsearch_search import to_array
+from rnnsearch.accel.search import EMPTY_SOURCE, add_output_inputs, search_unsupported_reason, with_words
 from rnnsearch.engine.program import (
     Affine,
-    EncoderLayer,
-    First,
-    Instruction,
-    Machine,
-    Place,
+    AttentionProgram,
+    EncoderProgram,
+    FeatureProgram,
+    InitialState,
+    LayerProgram,
+    MatrixSlice,
+    Operation,
     Program,
-    Rows,
-    SourceFeature,
+    StepProgram,
+    ValueRange,
 )
-from rnnsearch.engine.program import Attention as Attended
-from rnnsearch.engine.program import Encoder as Read
-from rnnsearch.engine.recurrent import Computation
+from rnnsearch.engine.recurrent import RecurrentModel
 from rnnsearch.engine.rnnsearch import TABLES, Weight
-from rnnsearch.engine.structs import Array, What
+from rnnsearch.engine.structs import Array, OpType
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LinguisticCoverage, NeuralCoverage, Position
 from rnnsearch.models.attention.scores import Concat, Location, MultiHeadAdditive
@@ -48,211 +49,247 @@ from rnnsearch.models.layers import Embedding
 from rnnsearch.models.memory import StateShape
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.ops.step import Feature, Step
+from rnnsearch.ops.step import StepBuilder, StepFeature
 from rnnsearch.text.vocabulary import BOS
 
 ENCODERS = (Unidirectional, Bidirectional, Stacked)
-CAN = (
-    f"the decoders {', '.join(sorted(cls.component.name() for cls in STEPS))} over encoders of recurrent layers, with attention by "
-    "a softmax, local or global, and a plain output"
+_DECODER_NAMES = ", ".join(sorted(decoder.component.name() for decoder in DECODER_STEPS))
+SUPPORTED = (
+    f"the decoders {_DECODER_NAMES} over encoders of recurrent layers, with attention by a softmax, local or global, "
+    "and a plain output"
 )
-"""What `lacks` has nothing against, in words."""
+"""Description of the models that can be written, for error messages."""
 
 
-def lacks(model: TranslationModel) -> str | None:
-    """Why a model cannot be written so; None where it can."""
-    if (why := search_lacks(model)) is not None:
-        return why
+def unsupported_reason(model: TranslationModel) -> str | None:
+    """Return why a model cannot be written as a program, or None if it can."""
+    if (reason := search_unsupported_reason(model)) is not None:
+        return reason
     if type(model.source_embedding) is not Embedding:
         return "its source words are made of characters"
     if any(type(part) not in ENCODERS for part in model.encoder.modules() if isinstance(part, Encoder)):
         return f"its encoder is {type(model.encoder).__name__}"
-    if (why := step_lacks(model.encoder)) is not None:
-        return f"its encoder: {why}"
+    if (reason := decoder_steps.unsupported_reason(model.encoder)) is not None:
+        return f"its encoder: {reason}"
     return None
 
 
-class _Arrays:
-    """The arrays of a model, by the names that a program calls them."""
-
-    def __init__(self, model: TranslationModel) -> None:
-        self.weights = dict[str, Tensor]()
-        self.rows = dict[str, Tensor]()
-        self._known = dict[int, str]()
-        """By the address of their numbers."""
-        for name, tensor in parameters(model).items():
-            (self.weights if tensor.dim() == 2 else self.rows)[name] = tensor
-            self._known.setdefault(tensor.data_ptr(), name)
-        self._storages = {tensor.untyped_storage().data_ptr(): name for name, tensor in self.weights.items()}
-
-    def block(self, weight: Tensor, row: int = 0, rows: int | None = None) -> Rows:
-        """Some rows of a weight, which may be some columns of a parameter."""
-        name = self._storages.get(weight.untyped_storage().data_ptr())
-        if name is None:  # a constant of the model's
-            name = self._constant()
-            self.weights[name] = weight
-            self._storages[weight.untyped_storage().data_ptr()] = name
-        first, column = divmod(int(weight.storage_offset()), self.weights[name].shape[1])
-        return Rows(name, first + row, len(weight) - row if rows is None else rows, column, weight.shape[1])
-
-    def row(self, numbers: Tensor) -> str:
-        """A parameter of one axis, or numbers of the model's."""
-        known = self._known.get(numbers.data_ptr())
-        if known is not None and self.rows.get(known) is not None and self.rows[known].shape == numbers.shape:
-            return known
-        name = self._constant()
-        self.rows[name] = numbers.detach().flatten().float().clone()
-        return name
-
-    def _constant(self) -> str:
-        """A name of its own."""
-        return f"constant.{len(self.weights) + len(self.rows)}"
-
-    def affine(self, layer: nn.Linear | None) -> Affine | None:
-        """A layer."""
-        if layer is None:
-            return None
-        return Affine(self.block(layer.weight), None if layer.bias is None else self.row(layer.bias))
-
-
-def parameters(model: TranslationModel) -> dict[str, Tensor]:
-    """A model's parameters by name; tables of embeddings and the output layer are called as the engine calls them."""
-    assert isinstance(model.output, Output)
-    tables = (model.source_embedding.weight, model.target_embedding.weight)
-    own = {id(parameter) for parameter in (*tables, *model.output.parameters())}
-    weight, lexical_weight = model.output.weight, model.output.lexical
-    output = weight if lexical_weight is None else torch.cat([weight, lexical_weight], dim=1)
-    found = dict(zip(TABLES, tables, strict=True)) | {"output": output, "output.bias": model.output.bias}
-    found |= {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in own}
-    return {name: tensor.detach() for name, tensor in found.items()}
-
-
 @torch.no_grad()
-def written(model: TranslationModel) -> Computation:
-    """The computation of a model that `lacks` has nothing against."""
-    arrays, decoder, deep = _Arrays(model), model.decoder, deep_part(model.decoder)
+def write_program(model: TranslationModel) -> RecurrentModel:
+    """Return the program and the arrays of a model that `unsupported_reason` has no objection to."""
+    arrays = _ArrayTable(model)
+    decoder = model.decoder
     encoder = _encoder(arrays, model.encoder)
-    (memory,) = model.encode({"source": NOTHING}).values()
-    memory = with_words(model, memory, model.source_embedding(NOTHING.symbols))
-    step, words = Step(torch.empty(1, 1, 0), normalises=True), _word_layer(decoder)
-    read = STEPS[type(decoder)](step, decoder, decoder.start(memory), memory)
-    last = before_output(step, model, read, len(words.weight))
-    machine = _machine(arrays, step, [words] if deep is None else [words, deep.word])
-    first = tuple(_first(arrays, decoder, model.encoder))
-    program = Program(encoder, _attention(arrays, model, step), first, machine, last.at)
-    weights = {name: Weight(in_fp32(weight)) for name, weight in arrays.weights.items()}
+    (memory,) = model.encode({"source": EMPTY_SOURCE}).values()
+    memory = with_words(model, memory, model.source_embedding(EMPTY_SOURCE.embedding_input))
+    step = StepBuilder(torch.empty(1, 1, 0), normalises_inputs=True)
+    word_layers = [_word_layer(decoder)]
+    word_offset = len(word_layers[0].weight)
+    inputs = DECODER_STEPS[type(decoder)](step, decoder, decoder.start(memory), memory)
+    output_reads = add_output_inputs(step, model, inputs, word_offset)
+    if (deep_output := deep_output_of(decoder)) is not None:
+        word_layers.append(deep_output.word)
+    step_program = _step_program(arrays, step, word_layers)
+    initial_states = tuple(_initial_states(arrays, decoder, model.encoder))
+    attention = _attention(arrays, model, step)
+    program = Program(encoder, attention, initial_states, step_program, output_reads.offset)
+    weights = {name: Weight(to_array(weight)) for name, weight in arrays.weights.items()}
     if model.target_embedding.zero_bos:
         weights[TABLES[1]].values[BOS] = 0
-    return Computation(program, weights, {name: in_fp32(row) for name, row in arrays.rows.items()})
+    return RecurrentModel(program, weights, {name: to_array(vector) for name, vector in arrays.vectors.items()})
 
 
 @torch.no_grad()
-def fill(model: TranslationModel, weights: Mapping[str, Array], computation: Computation) -> None:
-    """Put a computation's arrays back into the parameters that they are of; `weights`: its own in fp32.
+def load_arrays(model: TranslationModel, weights: Mapping[str, Array], stored: RecurrentModel) -> None:
+    """Copy the arrays of a program into the parameters of a model.
 
-    Errors: ValueError, KeyError where they are not of such a model.
+    Args:
+        weights: The weights of `stored` in fp32.
+
+    Raises:
+        ValueError, KeyError: The arrays are not those of such a model.
     """
     assert isinstance(model.output, Output)
-    found = dict(weights) | dict(computation.rows)
+    arrays = dict(weights) | dict(stored.vectors)
     if model.output.lexical is not None:
-        found["output"], lexical_weight = torch.tensor(found["output"]).split(
-            [model.output.weight.shape[1], model.output.lexical.shape[1]], dim=1
-        )
-        model.output.lexical.copy_(lexical_weight)
-    targets: dict[str, Tensor] = parameters(model) | {"output": model.output.weight}
-    for name, parameter in targets.items():
-        values = torch.as_tensor(found[name])
+        sizes = [model.output.weight.shape[1], model.output.lexical.shape[1]]
+        arrays["output"], lexical = torch.tensor(arrays["output"]).split(sizes, dim=1)
+        model.output.lexical.copy_(lexical)
+    parameters: dict[str, Tensor] = named_arrays(model) | {"output": model.output.weight}
+    for name, parameter in parameters.items():
+        values = torch.as_tensor(arrays[name])
         if values.shape != parameter.shape:
             raise ValueError(name)
         parameter.copy_(values)
 
 
-def _machine(arrays: _Arrays, step: Step, inputs: list[nn.Linear]) -> Machine:
-    parts = []
-    for part in step.parts:
-        weight, own = None, None
-        if part.tensor is not None and part.what is What.PRODUCT:
-            weight = arrays.block(step.weights[part.tensor], part.rows, part.size)
-        elif part.tensor is not None:
-            own = arrays.row(step.own[part.tensor])
-        parts.append(Instruction(int(part.what), part.size, part.at, part.before, weight, own))
-    layers = [arrays.affine(layer) for layer in inputs]
-    return Machine(
-        tuple(layer for layer in layers if layer is not None),
-        *(step.sums_size, step.values_size, step.reads_size),
-        tuple(parts),
-        arrays.row(step.bias_row()),
-        tuple(Place(value.at, value.size) for value, _ in step.states),
+def named_arrays(model: TranslationModel) -> dict[str, Tensor]:
+    """Return a model's parameters by name, where embeddings and output layer have the engine's names."""
+    assert isinstance(model.output, Output)
+    tables = (model.source_embedding.weight, model.target_embedding.weight)
+    weight: Tensor = model.output.weight
+    if model.output.lexical is not None:
+        weight = torch.cat([weight, model.output.lexical], dim=1)
+    arrays: dict[str, Tensor] = dict(zip(TABLES, tables, strict=True))
+    arrays |= {"output": weight, "output.bias": model.output.bias}
+    renamed = {id(parameter) for parameter in (*tables, *model.output.parameters())}
+    arrays |= {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in renamed}
+    return {name: array.detach() for name, array in arrays.items()}
+
+
+class _ArrayTable:
+    """The arrays of a model by the names that its program uses; constants of the step get new names."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        self.weights: dict[str, Tensor] = {}  # with two axes
+        self.vectors: dict[str, Tensor] = {}  # with one axis
+        self._names: dict[int, str] = {}  # by address of the values
+        for name, tensor in named_arrays(model).items():
+            (self.weights if tensor.dim() == 2 else self.vectors)[name] = tensor
+            self._names.setdefault(tensor.data_ptr(), name)
+        self._storages = {tensor.untyped_storage().data_ptr(): name for name, tensor in self.weights.items()}
+
+    def slice(self, weight: Tensor, row: int = 0, rows: int | None = None) -> MatrixSlice:
+        """Return some rows of a weight, which itself may be some columns of a parameter."""
+        name = self._storages.get(weight.untyped_storage().data_ptr())
+        if name is None:
+            name = self._new_name()
+            self.weights[name] = weight
+            self._storages[weight.untyped_storage().data_ptr()] = name
+        first_row, column = divmod(int(weight.storage_offset()), self.weights[name].shape[1])
+        num_rows = len(weight) - row if rows is None else rows
+        return MatrixSlice(name, first_row + row, num_rows, column, weight.shape[1])
+
+    def vector(self, tensor: Tensor) -> str:
+        """Return the name of a parameter with one axis, or of a constant."""
+        name = self._names.get(tensor.data_ptr())
+        if name is not None and name in self.vectors and self.vectors[name].shape == tensor.shape:
+            return name
+        name = self._new_name()
+        self.vectors[name] = tensor.detach().flatten().float().clone()
+        return name
+
+    def affine(self, layer: nn.Linear | None) -> Affine | None:
+        """Return a layer."""
+        if layer is None:
+            return None
+        return Affine(self.slice(layer.weight), None if layer.bias is None else self.vector(layer.bias))
+
+    def _new_name(self) -> str:
+        return f"constant.{len(self.weights) + len(self.vectors)}"
+
+
+def _step_program(arrays: _ArrayTable, step: StepBuilder, input_layers: list[nn.Linear]) -> StepProgram:
+    operations = []
+    for op in step.ops:
+        weight = None
+        parameters = None
+        if op.tensor_index is not None and op.type is OpType.PRODUCT:
+            weight = arrays.slice(step.weights[op.tensor_index], op.first_row, op.size)
+        elif op.tensor_index is not None:
+            parameters = arrays.vector(step.parameters[op.tensor_index])
+        operations.append(Operation(int(op.type), op.size, op.offsets, op.previous, weight, parameters))
+    inputs = [arrays.affine(layer) for layer in input_layers]
+    return StepProgram(
+        inputs=tuple(layer for layer in inputs if layer is not None),
+        sums=step.sums_size,
+        values=step.values_size,
+        reads=step.reads_size,
+        operations=tuple(operations),
+        bias=arrays.vector(step.initial_sums()),
+        states=tuple(ValueRange(value.offset, value.size) for value, _ in step.states),
     )
 
 
-def _encoder(arrays: _Arrays, encoder: Encoder) -> Read:
-    layers, adds = list[nn.Module]([encoder]), 2
+# Encoder.
+
+
+def _encoder(arrays: _ArrayTable, encoder: Encoder) -> EncoderProgram:
+    layers: list[nn.Module] = [encoder]
+    first_residual = 2
     if isinstance(encoder, Stacked):
-        layers, adds = list(encoder.layers), encoder.first_residual
-    found = []
+        layers = list(encoder.layers)
+        first_residual = encoder.first_residual
+    programs = []
     for number, layer in enumerate(layers, start=1):
         assert isinstance(layer, Unidirectional | Bidirectional)
-        cells = [layer.forward_cell, *([layer.backward_cell] if isinstance(layer, Bidirectional) else [])]
-        wide = type(layer.forward_cell) in (LSTM, TorchGRU)
-        found.append(EncoderLayer(tuple(_cell(arrays, cell) for cell in cells), number >= adds, wide))
-    turned = isinstance(encoder, Unidirectional | Stacked) and encoder.reverse
-    return Read(tuple(found), encoder.reads_end, turned)
+        cells = [layer.forward_cell]
+        if isinstance(layer, Bidirectional):
+            cells.append(layer.backward_cell)
+        fp32_inputs = type(layer.forward_cell) in (LSTM, TorchGRU)
+        cell_programs = tuple(_cell(arrays, cell) for cell in cells)
+        programs.append(LayerProgram(cell_programs, number >= first_residual, fp32_inputs))
+    reverse = isinstance(encoder, Unidirectional | Stacked) and encoder.reverse
+    return EncoderProgram(tuple(programs), encoder.reads_end, reverse)
 
 
-def _cell(arrays: _Arrays, cell: Cell) -> Machine:
-    step = Step(torch.empty(1, 1, 0), normalises=True)
-    own = states(step, cell.start(torch.zeros(1, cell.size)))
-    cell_step(step, cell, given(step, cell), own.last, own, None)
+def _cell(arrays: _ArrayTable, cell: Cell) -> StepProgram:
+    step = StepBuilder(torch.empty(1, 1, 0), normalises_inputs=True)
+    state = allocate_state(step, cell.start(torch.zeros(1, cell.size)))
+    add_cell(step, cell, sums_of_inputs(step, cell), state.previous, state, None)
     assert isinstance(cell.input, nn.Linear)
-    return _machine(arrays, step, [cell.input])
+    return _step_program(arrays, step, [cell.input])
 
 
-def _attention(arrays: _Arrays, model: TranslationModel, step: Step) -> Attended | None:
-    """What a decoder's step attends to, and how."""
-    found, source = [module for module in model.decoder.modules() if isinstance(module, Attention)], step.source
+# Attention.
+
+
+def _attention(arrays: _ArrayTable, model: TranslationModel, step: StepBuilder) -> AttentionProgram | None:
+    """Return the attention of a decoder, given its step; None if it has none."""
+    source = step.source
     if source is None:
         return None
-    (attention,) = found
-    score, keys = attention.score, arrays.affine(getattr(attention.score, "key", None))
+    (attention,) = (module for module in model.decoder.modules() if isinstance(module, Attention))
+    score = attention.score
+    keys = arrays.affine(getattr(score, "key", None))
     if isinstance(score, Concat):
-        keys = Affine(arrays.block(score.weight[:, score.query_size :]), None)
-    pairs = list(zip(attention.features, attention.feature_weights, strict=True))
-    places = [weight for part, weight in pairs if isinstance(part, Position) and isinstance(weight, nn.Linear)]
-    kinds = [part for part, _ in pairs if not isinstance(part, Position)]
-    features = [
-        _feature(arrays, part, one, kept) for part, one, kept in zip(kinds, source.features, step.kept, strict=True)
-    ]
-    return Attended(
+        keys = Affine(arrays.slice(score.weight[:, score.query_size :]), None)
+    position_layer = None
+    recurrent_features = []  # those that depend on earlier weights
+    for feature, layer in zip(attention.features, attention.feature_weights, strict=True):
+        if not isinstance(feature, Position):
+            recurrent_features.append(feature)
+        elif position_layer is None:
+            assert isinstance(layer, nn.Linear)
+            position_layer = Affine(arrays.slice(layer.weight[:, 1:]), None)
+    features = []
+    triples = zip(recurrent_features, source.features, step.feature_query_values, strict=True)
+    for feature, step_feature, query_values in triples:
+        features.append(_feature(arrays, feature, step_feature, query_values))
+    return AttentionProgram(
         projection=arrays.affine(model.decoder.projection if isinstance(model.decoder, RNMTPlus) else None),
         keys=keys,
-        positions=arrays.block(score.weight).array if isinstance(score, Location) else None,
+        position_keys=arrays.slice(score.weight).array if isinstance(score, Location) else None,
         values=arrays.affine(score.value) if isinstance(score, MultiHeadAdditive) else None,
-        words=model.lexical is not None,
+        with_words=model.lexical is not None,
         heads=source.heads,
         scale=source.scale,
-        reach=source.reach,
-        spread=source.spread,
-        follows=source.centres is not None,
-        vector=None if source.vector is None else arrays.row(source.vector),
-        place=Affine(arrays.block(places[0].weight[:, 1:]), None) if places else None,
+        window_radius=source.window_radius,
+        window_sigma=source.window_sigma,
+        follows_target=source.window_centres is not None,
+        score_vector=None if source.score_vector is None else arrays.vector(source.score_vector),
+        position_layer=position_layer,
         features=tuple(features),
     )
 
 
-def _feature(arrays: _Arrays, part: nn.Module, written: Feature, kept: int) -> SourceFeature:
-    """A feature that remembers weights."""
-    layer, fertility = None, 0.0
-    if isinstance(part, NeuralCoverage):
-        weight = part.cell.input.weight[:, 1 : 1 + part.annotation_size]
-        layer = Affine(arrays.block(weight), arrays.row(part.cell.input.bias))
-    elif isinstance(part, LinguisticCoverage):
-        layer, fertility = arrays.affine(part.fertility), float(part.max_fertility)
-    return SourceFeature(*written.described(kept), layer, fertility)
+def _feature(arrays: _ArrayTable, feature: nn.Module, step_feature: StepFeature, query_values: int) -> FeatureProgram:
+    layer = None
+    max_fertility = 0.0
+    if isinstance(feature, NeuralCoverage):
+        annotation_weight = feature.cell.input.weight[:, 1 : 1 + feature.annotation_size]
+        layer = Affine(arrays.slice(annotation_weight), arrays.vector(feature.cell.input.bias))
+    elif isinstance(feature, LinguisticCoverage):
+        layer = arrays.affine(feature.fertility)
+        max_fertility = float(feature.max_fertility)
+    return FeatureProgram(*step_feature.description(query_values), layer, max_fertility)
+
+
+# Decoder.
 
 
 def _word_layer(decoder: Decoder) -> nn.Linear:
-    """What makes the words' share of a decoder's first cell."""
+    """Return the layer that projects the previous word for the decoder's first cell."""
     if isinstance(decoder, BiScale):
         return decoder.word
     if isinstance(decoder, Bahdanau):
@@ -266,57 +303,58 @@ def _word_layer(decoder: Decoder) -> nn.Linear:
     return cell.input
 
 
-def _first(arrays: _Arrays, decoder: Decoder, encoder: Encoder) -> Iterator[First]:
-    """Where a decoder's first states come from, in the order in which its step has them."""
+def _initial_states(arrays: _ArrayTable, decoder: Decoder, encoder: Encoder) -> Iterator[InitialState]:
+    """Return the decoder's initial states in the order of its step."""
     if isinstance(decoder, StackDecoder):
         if decoder.fed_size:
             yield _zeros(decoder.fed_size)
-        yield from _bridged(arrays, decoder.bridge, encoder.shapes)
+        yield from _bridge_states(arrays, decoder.bridge, encoder.shapes)
     elif isinstance(decoder, BiScale):
-        both = First(2 * decoder.size, "mean", (), arrays.affine(decoder.initial), "tanh", 0)
-        yield from (both, _zeros(decoder.size), both)
+        hidden = InitialState(2 * decoder.size, "mean", (), arrays.affine(decoder.initial), "tanh", 0)
+        yield from (hidden, _zeros(decoder.size), hidden)
     elif isinstance(decoder, BiDeep | ConditionalGRU):
         cell = decoder.recurrence.word
         for layer in range(len(decoder.initial.weight) // cell.size):
-            first = First(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
-            yield from _started(cell, first)
+            h = InitialState(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
+            yield from _cell_states(cell, h)
     else:
         assert isinstance(decoder, Bahdanau)
-        size, initial = decoder.cell.size, arrays.affine(decoder.initial)
-        first = _zeros(size) if initial is None else First(size, "summary", (), initial, "tanh", 0)
-        yield from _started(decoder.cell, first)
+        size = decoder.cell.size
+        initial = arrays.affine(decoder.initial)
+        h = _zeros(size) if initial is None else InitialState(size, "summary", (), initial, "tanh", 0)
+        yield from _cell_states(decoder.cell, h)
 
 
-def _zeros(size: int) -> First:
-    return First(size, "zeros", (), None, "", 0)
+def _zeros(size: int) -> InitialState:
+    return InitialState(size, "zeros", (), None, "", 0)
 
 
-def _started(cell: Cell, h: First) -> Iterator[First]:
-    """`Cell.start`: h, and beside it a memory that is empty (an LSTM's) or h, too (SSRU's)."""
+def _cell_states(cell: Cell, h: InitialState) -> Iterator[InitialState]:
+    """Return the parts of `Cell.start`: h, and a memory that is zero (LSTM) or also h (SSRU)."""
     for part in cell.start(torch.ones(1, cell.size)):
         yield h if part.any() else _zeros(cell.size)
 
 
-def _bridged(arrays: _Arrays, bridge: Bridge, encoder: Sequence[StateShape]) -> Iterator[First]:
-    """The first states of a stack's layers."""
-    begin = 0
-    for l, (kind, size) in enumerate(bridge.decoder):
-        for part in range(len(kind._fields)):
+def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateShape]) -> Iterator[InitialState]:
+    """Return the initial states of all layers of a stack."""
+    offset = 0
+    for l, (state_type, size) in enumerate(bridge.decoder):
+        for part in range(len(state_type._fields)):
             if isinstance(bridge, Zero):
                 yield _zeros(size)
             elif isinstance(bridge, Copy):
-                yield First(size, "finals", ((l, part),), None, "", 0)
+                yield InitialState(size, "finals", ((l, part),), None, "", 0)
             elif isinstance(bridge, Learned):
                 e = bridge.encoder_layers[l]
-                read = tuple((e, own) for own in range(len(encoder[e].state_type._fields)))
-                yield First(size, "finals", read, _layer(arrays, bridge.layers[l]), "tanh", part * size)
+                finals = tuple((e, encoder_part) for encoder_part in range(len(encoder[e].state_type._fields)))
+                yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[l]), "tanh", part * size)
             else:
                 assert isinstance(bridge, Rectified)
-                read = tuple((e, min(part, len(shape.state_type._fields) - 1)) for e, shape in enumerate(encoder))
-                yield First(size, "finals", read, _layer(arrays, bridge.layers[part]), "relu", begin)
-        begin += size
+                finals = tuple((e, min(part, len(shape.state_type._fields) - 1)) for e, shape in enumerate(encoder))
+                yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[part]), "relu", offset)
+        offset += size
 
 
-def _layer(arrays: _Arrays, layer: nn.Module) -> Affine | None:
+def _linear(arrays: _ArrayTable, layer: nn.Module) -> Affine | None:
     assert isinstance(layer, nn.Linear)
     return arrays.affine(layer)

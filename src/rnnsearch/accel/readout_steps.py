@@ -1,11 +1,12 @@
-"""Readouts, which native search has in its step, written as the steps of decoders are in `steps.py`.
+"""Readouts as operations, which native search runs after a decoder's step (`decoder_steps.py`).
 
-The definitions are in `models`; a law holds each equal to its own.
+In training, readouts run for all positions at once and need no operations. Property tests compare each function with
+its definition in `models`, and so does `verification.py`.
 """
 
 from __future__ import annotations
 
-from rnnsearch.accel.decoder_steps import Read, attentional
+from rnnsearch.accel.decoder_steps import ReadoutInputs, add_attentional
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.copying import Lexical
 from rnnsearch.models.decoders.decoder import Decoder
@@ -19,39 +20,73 @@ from rnnsearch.models.decoders.readouts import (
 )
 from rnnsearch.models.decoders.stack_decoders import Luong, Neubig, RNMTPlus
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.ops.step import Step, Value
+from rnnsearch.ops.step import StepBuilder, Value
+
+SUPPORTED_LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional, BiasedAttentional)
 
 
-def readout_sums(step: Step, part: Readout, word: int, read: Read) -> tuple[Value, ...]:
-    """A `Readout`, maxout or tanh, of the decoder's state, the context and the word, whose share of the sums is the
-    inputs' from `word` on."""
-    assert read.context is not None
-    width = part.state.weight.shape[0]
-    hidden = step.sums(width)
-    step.input(word, hidden)
-    assert part.state.bias is not None
-    step.bias(part.state.bias, hidden)
-    step.product(part.state.weight, step.read((read.state, None)), hidden)
-    step.product(part.context.weight, step.read((read.context, None)), hidden)
-    if type(part) is DeepOutput:
-        return (step.maxout(hidden),)
-    bent = step.value(width)
-    step.tanh(hidden, bent)
-    return (bent,)
+def add_readout(step: StepBuilder, decoder: Decoder, word_offset: int, inputs: ReadoutInputs) -> tuple[Value, ...]:
+    """Write `Decoder.readout` and return the values whose concatenation the output layer reads.
+
+    Args:
+        word_offset: Offset, in the projected inputs x, of the word's part of a deep output.
+    """
+    deep_output = deep_output_of(decoder)
+    if deep_output is not None:
+        return (add_deep_output(step, deep_output, word_offset, inputs),)
+    if type(decoder) is Luong:
+        assert inputs.context is not None
+        h_tilde = step.value(decoder.attentional.combine.weight.shape[0])
+        add_attentional(step, decoder.attentional, inputs.context, inputs.state, h_tilde)
+        return (h_tilde,)
+    if isinstance(decoder, Neubig | RNMTPlus):
+        assert inputs.context is not None
+        return inputs.state, inputs.context
+    return (inputs.state,)
 
 
-def lexical(step: Step, part: Lexical, context: Value) -> Value:
-    """`Lexical`, of the attended words behind a context."""
-    size = part.hidden.weight.shape[0]
-    attended, hidden, bent = step.bend(context.part(context.size, size)), step.sums(size), step.value(size)
-    step.bias(part.hidden.bias, hidden)
-    step.product(part.hidden.weight, step.read((attended, None)), hidden)
-    step.tanh(hidden, bent)
-    return step.add(bent, attended)
+def add_deep_output(step: StepBuilder, layer: Readout, word_offset: int, inputs: ReadoutInputs) -> Value:
+    """Write a `Readout` with maxout or tanh over the decoder's state, the context and the word."""
+    assert inputs.context is not None and layer.state.bias is not None
+    size = layer.state.weight.shape[0]
+    sums = step.sums(size)
+    step.input(word_offset, sums)
+    step.bias(layer.state.bias, sums)
+    step.product(layer.state.weight, step.read((inputs.state, None)), sums)
+    step.product(layer.context.weight, step.read((inputs.context, None)), sums)
+    if type(layer) is DeepOutput:
+        return step.maxout(sums)
+    t = step.value(size)
+    step.tanh(sums, t)
+    return t
 
 
-def lexical_lacks(model: TranslationModel) -> str | None:
-    """Why a model's lexical model, where it has one, cannot be written so; None where it can."""
+def add_lexical(step: StepBuilder, lexical: Lexical, context: Value) -> Value:
+    """Write the lexical model of the attended words, which follow the context in the values."""
+    size = lexical.hidden.weight.shape[0]
+    attended = step.tanh_values(context.slice(context.size, size))
+    sums = step.sums(size)
+    hidden = step.value(size)
+    step.bias(lexical.hidden.bias, sums)
+    step.product(lexical.hidden.weight, step.read((attended, None)), sums)
+    step.tanh(sums, hidden)
+    return step.add(hidden, attended)
+
+
+def deep_output_of(decoder: Decoder) -> Readout | None:
+    """Return the decoder's readout layer if it also reads the word."""
+    layer = decoder.readout_layer
+    return layer if isinstance(layer, Readout) else None
+
+
+def readout_unsupported_reason(decoder: Decoder) -> str | None:
+    """Return why a decoder's readout layer cannot be written as operations, or None if it can or there is none."""
+    layer = decoder.readout_layer
+    return None if layer is None or type(layer) in SUPPORTED_LAYERS else f"its readout is {type(layer).__name__}"
+
+
+def lexical_unsupported_reason(model: TranslationModel) -> str | None:
+    """Return why a model's lexical model cannot be written as operations, or None if it can or there is none."""
     if model.lexical is None:
         return None
     if type(model.lexical) is not Lexical:
@@ -59,38 +94,5 @@ def lexical_lacks(model: TranslationModel) -> str | None:
     if any(isinstance(module, Attention) and module.score.heads > 1 for module in model.decoder.modules()):
         return "a lexical model with several heads"
     if isinstance(model.decoder, Neubig):
-        return "a lexical model beside a context that is part of the state"
+        return "a lexical model with a context that is part of the state"
     return "a lexical model over merged positions" if model.encoder.merges_positions else None
-
-
-def readout_lacks(decoder: Decoder) -> str | None:
-    """Why the layer between a decoder's state and the output, where it has one, cannot be written so; None where it
-    can."""
-    layer = decoder.readout_layer
-    return None if layer is None or type(layer) in LAYERS else f"its readout is {type(layer).__name__}"
-
-
-LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional, BiasedAttentional)
-
-
-def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:
-    """`Decoder.readout`: what stands side by side before the output layer. word: where the word's share of a deep
-    output begins in the inputs'."""
-    deep = deep_part(decoder)
-    if deep is not None:
-        return readout_sums(step, deep, word, read)
-    if type(decoder) is Luong:
-        assert read.context is not None
-        to = step.value(decoder.attentional.combine.weight.shape[0])
-        attentional(step, decoder.attentional, read.context, read.state, to)
-        return (to,)
-    if isinstance(decoder, Neubig | RNMTPlus):
-        assert read.context is not None
-        return read.state, read.context
-    return (read.state,)
-
-
-def deep_part(decoder: Decoder) -> Readout | None:
-    """The readout that reads the word too, of a decoder that has one."""
-    found = decoder.readout_layer
-    return found if isinstance(found, Readout) else None

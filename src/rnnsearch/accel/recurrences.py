@@ -1,4 +1,4 @@
-"""Native recurrences in the place of a cell's and a decoder's loops, of the steps that `steps.py` writes."""
+"""Native recurrences for `Cell.run` and `Decoder.unroll`, from the steps in `cell_steps.py` and `decoder_steps.py`."""
 
 from __future__ import annotations
 
@@ -7,56 +7,64 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.accel.cell_steps import Mask, cell_step, given, states
-from rnnsearch.accel.decoder_steps import STEPS
+from rnnsearch.accel.cell_steps import RecurrentMask, add_cell, allocate_state, sums_of_inputs
+from rnnsearch.accel.decoder_steps import DECODER_STEPS
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import LSTM, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.ops import autotune, recurrence
-from rnnsearch.ops.step import Step
-from rnnsearch.utils.tensors import product_type
-
-TIMED: dict[type[nn.Module], str] = {LSTM: autotune.LSTM}
-"""Cells whose sequence has been timed by itself, for the library has it fused."""
+from rnnsearch.ops.step import StepBuilder
+from rnnsearch.utils.tensors import matmul_dtype
 
 
 def sequence(
-    cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Mask
+    cell: Cell,
+    x: Tensor,
+    mask: Tensor | None,
+    backward: bool,
+    start: CellState | None,
+    recurrent_mask: RecurrentMask,
 ) -> tuple[Tensor, CellState]:
-    """`Cell.run`."""
-    step = Step(x)
-    nothing = torch.zeros(x.shape[0], cell.size)
-    own = states(step, cell.start(nothing) if start is None else start)
-    cell_step(step, cell, given(step, cell), own.last, own, keep)
-    step.outputs = [own.h] if own.c is None else [own.h, own.c]
+    """Return the result of `Cell.run` from gate inputs x."""
+    step = StepBuilder(x)
+    initial = cell.start(torch.zeros(x.shape[0], cell.size)) if start is None else start
+    state = allocate_state(step, initial)
+    add_cell(step, cell, sums_of_inputs(step, cell), state.previous, state, recurrent_mask)
+    step.outputs = [state.h] if state.c is None else [state.h, state.c]
     outputs, _ = recurrence.run(step, mask, backward)
-    ends = [output[:, 0] if backward else output[:, -1] for output in outputs]
-    return outputs[0], cell.state(*ends)
+    last = [output[:, 0] if backward else output[:, -1] for output in outputs]
+    return outputs[0], cell.state(*last)
 
 
 def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
-    """`Decoder.unroll` of a decoder with attention."""
-    step = Step(x)
-    read = STEPS[type(decoder)](step, decoder, state, memory)
-    assert read.context is not None
-    step.outputs = [read.state, read.context]
+    """Return the result of `Decoder.unroll` for a decoder with attention."""
+    step = StepBuilder(x)
+    inputs = DECODER_STEPS[type(decoder)](step, decoder, state, memory)
+    assert inputs.context is not None
+    step.outputs = [inputs.state, inputs.context]
     (h, context), alpha = recurrence.run(step)
     return Reading(h, context, alpha)
 
 
-def runs(module: nn.Module, x: Tensor) -> bool:
-    """Whether a module's step runs natively on x here: on the CPU, with even sizes in bf16, and where the recurrence
-    that was timed is faster so. All decoders go by RNNsearch's; sequences by the LSTM's where the library has that, of
-    other cells by the GRU's."""
-    apart = {
-        part
-        for attention in module.modules()
-        if isinstance(attention, Attention)
-        for features in (attention.features, attention.feature_weights)
-        for part in features.modules()
-    }  # in fp32, or of the query's size
-    products = (part for part in module.modules() if isinstance(part, nn.Linear) and part not in apart)
-    sizes = {size for part in products for size in part.weight.shape}
-    timed = TIMED.get(type(module), autotune.GRU) if isinstance(module, Cell) else autotune.RNNSEARCH
-    return recurrence.can_run(x, tuple(sizes)) and autotune.way(timed, product_type(x)) == autotune.NATIVE
+def runs_natively(module: nn.Module, x: Tensor) -> bool:
+    """Return True if the step of a cell or decoder can run in native code on x and is faster so.
+
+    All decoders follow the timing of RNNsearch, and cells that of the GRU, except for the LSTM, which PyTorch has as a
+    fused kernel.
+    """
+    # Products of attention features are in fp32, or of the query's size.
+    feature_modules: set[nn.Module] = set()
+    for attention in module.modules():
+        if isinstance(attention, Attention):
+            feature_modules.update(attention.features.modules(), attention.feature_weights.modules())
+    sizes: set[int] = set()
+    for part in module.modules():
+        if isinstance(part, nn.Linear) and part not in feature_modules:
+            sizes.update(part.weight.shape)
+    kernel = autotune.RNNSEARCH
+    if isinstance(module, Cell):
+        kernel = autotune.LSTM if type(module) is LSTM else autotune.GRU
+    if not recurrence.can_run(x, tuple(sizes)):
+        return False
+    return autotune.implementation(kernel, matmul_dtype(x)) == autotune.NATIVE

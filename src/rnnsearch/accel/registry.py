@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from rnnsearch.accel import recurrences, verification
-from rnnsearch.accel.decoder_steps import is_derived, lacks
+from rnnsearch.accel.decoder_steps import is_derived, unsupported_reason
 from rnnsearch.accel.verification import TRAINING, Conditions
 from rnnsearch.models.attention.attention import Attention, AttentionInputs, AttentionOutput, Query
 from rnnsearch.models.attention.normalisers import Softmax
@@ -49,7 +49,7 @@ from rnnsearch.ops import autotune, torch_recurrences
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.loss import cross_entropy
 from rnnsearch.ops.torch_recurrences import gru_sequence
-from rnnsearch.utils.tensors import each
+from rnnsearch.utils.tensors import repeat_rows
 
 FAST_SWITCH = "RNNSEARCH_FAST"
 """Environment variable; 0 runs the definitions only."""
@@ -83,7 +83,7 @@ def choose(model: nn.Module, fast: bool = True, conditions: Conditions = TRAININ
         fast: If False, all modules run their definitions.
         conditions: The use of the model, for which fast implementations are compared with the definitions.
     """
-    autotune.time_at_first_use(cases)
+    autotune.register_cases(cases)
     choices = []
     for name, module in model.named_modules():
         if not isinstance(module, Cell | Decoder | Attention | Output):
@@ -241,7 +241,7 @@ def _run(
     cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, recurrent_mask: Tensor | None
 ) -> SequenceResult:
     """Run `Cell.run` on gate inputs x; in PyTorch, only the GRU without dropout has a backward pass of its own."""
-    if recurrences.runs(cell, x):
+    if recurrences.runs_natively(cell, x):
         return recurrences.sequence(cell, x, mask, backward, start, recurrent_mask)
     if recurrent_mask is not None or type(cell) is not GRU:
         return cell.run(x, mask, backward, start, recurrent_mask)
@@ -265,7 +265,7 @@ def _native_or_library(library_sequence: Callable[..., SequenceResult]) -> Calla
         start: CellState | None,
         recurrent_mask: Tensor | None,
     ) -> SequenceResult:
-        if recurrences.runs(cell, x):
+        if recurrences.runs_natively(cell, x):
             return recurrences.sequence(cell, cell.inputs(x), mask, backward, start, recurrent_mask)
         if recurrent_mask is None and torch_recurrences.can_run(mask, start, backward):
             return library_sequence(cell, x, mask, backward, start)
@@ -340,7 +340,7 @@ def _native_or(unroll_in_pytorch: Callable[[Any, Tensor, Any, Memory], Reading])
     """Return the native recurrence of a decoder, with a function that runs where native code does not."""
 
     def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
-        run = recurrences.unroll if recurrences.runs(decoder, x) else unroll_in_pytorch
+        run = recurrences.unroll if recurrences.runs_natively(decoder, x) else unroll_in_pytorch
         return run(decoder, x, state, memory)
 
     return FastImplementation("whole recurrence with a manual backward pass", unroll, _recurrence_unsupported_reason)
@@ -348,7 +348,7 @@ def _native_or(unroll_in_pytorch: Callable[[Any, Tensor, Any, Memory], Reading])
 
 def _recurrence_unsupported_reason(decoder: Decoder) -> str | None:
     has_dropout = any(isinstance(part, Attention) and part.dropout > 0 for part in decoder.modules())
-    return lacks(decoder) or ("its attention drops weights" if has_dropout else None)
+    return unsupported_reason(decoder) or ("its attention drops weights" if has_dropout else None)
 
 
 def _repeat_step(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
@@ -362,11 +362,11 @@ def _bahdanau_in_pytorch(decoder: Bahdanau, x: Tensor, state: BahdanauState, mem
     cell = decoder.cell
     score = decoder.attention.score
     assert isinstance(cell, GRU) and isinstance(score, Additive) and memory.keys is not None
-    weights = torch_recurrences.Parameters(
+    weights = torch_recurrences.RNNsearchParameters(
         score.query.weight, score.vector, decoder.context.weight, cell.recurrent_gates.weight, cell.recurrent.weight
     )
-    annotations, keys, mask = (each(part, len(x)) for part in (memory.annotations, memory.keys, memory.mask))
-    return Reading(*torch_recurrences.unroll(x, state.cell.h, annotations, keys, mask, weights))
+    annotations, keys, mask = (repeat_rows(part, len(x)) for part in (memory.annotations, memory.keys, memory.mask))
+    return Reading(*torch_recurrences.unroll_rnnsearch(x, state.cell.h, annotations, keys, mask, weights))
 
 
 def _other_component(decoder: Bahdanau) -> str | None:
@@ -408,7 +408,7 @@ def _window_unsupported_reason(attention: Attention) -> str | None:
 
 
 _SEQUENCE = "whole sequence with a manual backward pass"
-_NATIVE_SEQUENCE = FastImplementation(_SEQUENCE, _sequence, lacks)
+_NATIVE_SEQUENCE = FastImplementation(_SEQUENCE, _sequence, unsupported_reason)
 _RNNSEARCH = _native_or(_bahdanau_in_pytorch)
 _RECURRENCE = _native_or(_repeat_step)
 FAST_IMPLEMENTATIONS: dict[type[nn.Module], FastImplementation] = {

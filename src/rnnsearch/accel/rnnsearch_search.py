@@ -1,37 +1,37 @@
-"""RNNsearch without gradients in native code: what translation runs on a CPU where there is a compiler.
+"""Native search of RNNsearch (Bahdanau et al. 2015), the system of the presets, without gradients.
 
-It serves the system of Bahdanau et al. (2015) as the presets have it: a bidirectional GRU encoder, the `bahdanau` or
-`bahdanau-tanh` decoder with a GRU, additive global attention with a softmax. Weights are laid out once, in fp32, bf16
-or int8; states and scores are fp32 in each. Sizes are rounded up to the processor's vectors: units that are added
-have weights of zero, stay zero and change nothing.
+It supports a bidirectional GRU encoder, the `bahdanau` or `bahdanau-tanh` decoder with a GRU, and additive global
+attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine for
+the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
+(`search/model_scorer.py`); engine files are written and read with `export_arrays` and `import_arrays`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rnnsearch.accel.registry import is_rnnsearch
-from rnnsearch.data.batch import Side
-from rnnsearch.engine.n_best import NBest
+from rnnsearch.data.batch import Stream
+from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import (
-    GRU_PARTS,
+    DIRECTIONS,
+    GRU_WEIGHTS,
     TABLES,
-    WAYS,
-    Arrays,
-    CBeam,
-    CChoice,
-    CGreedy,
-    Memory,
-    RNNsearch,
+    CBeamOptions,
+    CGreedyResult,
+    CSearchOptions,
+    RNNsearchEngine,
+    RNNsearchMemory,
+    RNNsearchModel,
     Sizes,
     Weight,
 )
-from rnnsearch.engine.structs import Array, Kind, Laid, rounded_up
+from rnnsearch.engine.structs import Array, DType, PackedMatrix, round_up
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -40,26 +40,177 @@ from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.ops.linear import Packed
+from rnnsearch.ops.linear import PackedWeight
 from rnnsearch.ops.native.library import library
-from rnnsearch.ops.step import padded
+from rnnsearch.ops.step import pad_to_vectors
 from rnnsearch.text.vocabulary import BOS
 
-# The weights of RNNsearch as the engine has them, and back: which parameters stand where in which array.
+WORD_TABLE_BYTES = 64 << 20  # up to this size, the gate inputs of all target words are computed once
 
 
-class Block(NamedTuple):
-    """A parameter inside an array: blocks of so many of its rows, and of so many of its columns, are rounded up with
-    zeros (0: none are); and the bias of these rows, if they have one."""
+class NativeRNNsearch:
+    """Native search of an RNNsearch model: its `encode`, `start` and `step` with readout and output layer.
 
-    weight: Tensor
-    rows: int = 0
-    columns: int = 0
-    bias: Tensor | None = None
+    Made by `create`. The weights are copied, so that later changes of the model have no effect.
+    """
+
+    searches_in_one_call: ClassVar[bool] = True
+
+    def __init__(self, native: ctypes.CDLL, model: TranslationModel, dtype: DType) -> None:
+        assert isinstance(model.decoder, Bahdanau) and isinstance(model.output, Output)
+        self._native = native
+        self._dtype = dtype
+        self._engine = RNNsearchEngine(native, export_arrays(model), dtype, torch.get_num_threads, WORD_TABLE_BYTES)
+        self._source_embedding = model.source_embedding
+        self._output_layer = model.output
+        self.output = self._engine.output
+        """Output layer over the whole vocabulary."""
+        self.hidden = [slice(0, model.decoder.cell.size)]
+        """Columns of hidden vectors in a state: all but the padding."""
+
+    @staticmethod
+    def supports(model: TranslationModel) -> bool:
+        """Return True if a model is such a system."""
+        encoder = model.encoder
+        decoder = model.decoder
+        if type(encoder) is not Bidirectional or not encoder.reads_end:
+            return False
+        if type(encoder.forward_cell) is not GRU or type(encoder.backward_cell) is not GRU:
+            return False
+        if not is_rnnsearch(decoder) or type(decoder.readout_layer) not in (DeepOutput, TanhOutput):
+            return False
+        return type(model.output) is Output and model.lexical is None and model.language_model is None
+
+    @staticmethod
+    @torch.no_grad()
+    def create(model: TranslationModel, dtype: DType) -> NativeRNNsearch | None:
+        """Return the native search of a model, or None if the model is not supported or there is no native code."""
+        if not NativeRNNsearch.supports(model):
+            return None
+        native = library() if model.device.type == "cpu" else None
+        return None if native is None else NativeRNNsearch(native, model, dtype)
+
+    def rows(self, ids: Tensor) -> PackedMatrix:
+        """Return the output layer over the tokens `ids` [C]."""
+        return PackedWeight(self._native, self._output_layer.weight[ids], self._output_layer.bias[ids], self._dtype)
+
+    def encode(self, source: Stream) -> NativeRNNsearchMemory:
+        """Return the memory of B sentences [B, J], whose real tokens come first."""
+        words: Tensor = self._source_embedding(source.embedding_input)
+        memory = self._engine.encode(words.detach().float().numpy(), source.mask.sum(1).numpy())
+        return NativeRNNsearchMemory(*map(torch.from_numpy, memory))
+
+    def start(self, memory: NativeRNNsearchMemory) -> Tensor:
+        """Return s_0 [B, D]."""
+        return torch.from_numpy(self._engine.start(memory.arrays))
+
+    def step(
+        self, memory: NativeRNNsearchMemory, state: Tensor, y: Tensor, output: PackedMatrix
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute one target position of N hypotheses.
+
+        Returns:
+            Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, D], and alpha [N, J].
+        """
+        results = self._engine.step(memory.arrays, state.numpy(), y.numpy(), output)
+        logits, norm, next_state, alpha = map(torch.from_numpy, results)
+        return logits, norm, next_state, alpha
+
+    def greedy(
+        self, memory: NativeRNNsearchMemory, output: PackedMatrix, constraints: SearchConstraints
+    ) -> GreedyOutput:
+        """Search a batch greedily."""
+        buffers = GreedyBuffers(memory.keys.shape[1], constraints)
+        return buffers.output(self._engine.greedy(memory.arrays, output, constraints.struct, buffers.struct))
+
+    def beam(
+        self,
+        memory: NativeRNNsearchMemory,
+        output: PackedMatrix,
+        constraints: SearchConstraints,
+        options: CBeamOptions,
+    ) -> NBestArrays | None:
+        """Search a batch with a beam; return None if a score is NaN."""
+        result = constraints.allocate(options.n_best, memory.keys.shape[1])
+        is_finite = self._engine.beam(memory.arrays, output, constraints.struct, options, result.struct)
+        return result if is_finite else None
 
 
-class _Parts(NamedTuple):
-    """Of such a model, by their types."""
+class NativeRNNsearchMemory(NamedTuple):
+    """The engine's memory as tensors, which search can select rows from."""
+
+    annotations: Tensor
+    keys: Tensor
+    key_exponentials: Tensor
+    max_key: Tensor
+    lengths: Tensor
+    summary: Tensor
+
+    @property
+    def arrays(self) -> RNNsearchMemory:
+        """The engine's memory."""
+        return RNNsearchMemory(*(part.numpy() for part in self))
+
+
+class SearchConstraints(NamedTuple):
+    """Limits of a search, shared by all native searches."""
+
+    token_ids: Tensor | None  # [C], token of each column of the output layer; None: the whole vocabulary
+    banned: Tensor  # columns that are never chosen
+    max_lengths: Tensor  # [B], tokens per translation
+    bos: int
+    eos: int
+
+    @property
+    def struct(self) -> CSearchOptions:
+        """The structure that native code reads."""
+        ids = None if self.token_ids is None else self.token_ids.data_ptr()
+        return CSearchOptions(
+            ids, self.banned.data_ptr(), len(self.banned), self.bos, self.eos, self.max_lengths.data_ptr()
+        )
+
+    def allocate(self, n: int, J: int) -> NBestArrays:
+        """Return arrays for the n best hypotheses of each sentence with J source positions."""
+        return NBestArrays.allocate(len(self.max_lengths), n, int(self.max_lengths.max()) + 1, J)
+
+
+class GreedyOutput(NamedTuple):
+    """The result of a native greedy search over T steps."""
+
+    tokens: Tensor  # [T, B], 0 behind the end
+    scores: Tensor  # [T, B], 0 behind the end
+    attention: Tensor | None  # [B, T, J], undefined behind the end; None without attention
+    length: Tensor  # [B], number of scored tokens
+
+
+class GreedyBuffers:
+    """Tensors that a native greedy search over J source positions writes to."""
+
+    def __init__(self, J: int, constraints: SearchConstraints) -> None:
+        B = len(constraints.max_lengths)
+        T = int(constraints.max_lengths.max()) + 1
+        self._tokens = torch.zeros(T, B, dtype=torch.int64)
+        self._scores = torch.zeros(T, B)
+        self._alphas = torch.empty(B, T, J)
+        self._length = torch.empty(B, dtype=torch.int64)
+        parts = (self._tokens, self._scores, self._alphas, self._length)
+        self.struct = CGreedyResult(T, *(part.data_ptr() for part in parts))
+
+    def output(self, steps: int, convert: Callable[[Tensor], Tensor | None] = lambda alphas: alphas) -> GreedyOutput:
+        """Return the result after some steps.
+
+        Args:
+            convert: Applied to the attention weights [B, T, J].
+        """
+        alphas = convert(self._alphas[:, :steps])
+        return GreedyOutput(self._tokens[:steps], self._scores[:steps], alphas, self._length)
+
+
+# Weights of RNNsearch as arrays of the engine, and back.
+
+
+class _Components(NamedTuple):
+    """The components of an RNNsearch model, by their types."""
 
     directions: tuple[GRU, GRU]
     decoder: Bahdanau
@@ -70,8 +221,8 @@ class _Parts(NamedTuple):
     output: Output
 
     @staticmethod
-    def of(model: TranslationModel) -> _Parts:
-        """Those of one that `NativeRNNsearch.takes`."""
+    def of(model: TranslationModel) -> _Components:
+        """Return the components of a model that `NativeRNNsearch` supports."""
         encoder, decoder, output = model.encoder, model.decoder, model.output
         assert isinstance(encoder, Bidirectional)
         assert isinstance(decoder, Bahdanau)
@@ -84,251 +235,137 @@ class _Parts(NamedTuple):
         assert isinstance(score, Additive)
         assert isinstance(readout, Readout)
         assert initial is not None
-        return _Parts((forward, backward), decoder, cell, score, readout, initial, output)
+        return _Components((forward, backward), decoder, cell, score, readout, initial, output)
 
     @property
     def sizes(self) -> Sizes:
-        """Those that arrays do not show."""
+        """Sizes that the arrays do not show."""
         return Sizes(self.directions[0].size, self.cell.size, 2 if isinstance(self.readout, DeepOutput) else 1)
 
 
-def _blocks(model: TranslationModel) -> dict[str, list[Block]]:
-    """What stands below each other in each array, by the names of MATRICES and TABLES."""
-    directions, decoder, cell, score, readout, initial, output = parts = _Parts.of(model)
-    H, D, A = parts.sizes.encoder, parts.sizes.state, len(score.vector)
-    found: dict[str, list[Block]] = {}
-    for way, one in zip(WAYS, directions, strict=True):
-        gru = (
-            Block(one.input.weight, H, 0, one.input.bias),
-            Block(one.recurrent_gates.weight, H, H),
-            Block(one.recurrent.weight, H, H),
-        )
-        found |= {f"encoder.{way}.{name}": [block] for name, block in zip(GRU_PARTS, gru, strict=True)}
-    found |= {
-        "key": [Block(score.key.weight, A, H)],
-        "initial": [Block(initial.weight, D, H, initial.bias)],
-        "from_state": [
-            Block(score.query.weight, A, D),
-            Block(cell.recurrent_gates.weight, D, D),
-            Block(readout.state.weight, 0, D, readout.state.bias),
-        ],
-        "from_context": [Block(decoder.context.weight, D, H), Block(readout.context.weight, 0, H)],
-        "candidate": [Block(cell.recurrent.weight, D, D)],
-        "from_word": [Block(cell.input.weight, D, 0, cell.input.bias), Block(readout.word.weight)],
-        "output": [Block(output.weight, bias=output.bias)],
-    }
-    for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
-        if type(table) is Embedding:
-            found[name] = [Block(table.weight)]
-    return found
+class _Block(NamedTuple):
+    """A parameter as part of an array of the engine, padded to whole vectors."""
+
+    weight: Tensor
+    units: int = 0  # blocks of this many rows are padded; 0: none
+    input_units: int = 0  # blocks of this many columns are padded; 0: none
+    bias: Tensor | None = None  # of the rows
+
+    @property
+    def padded_rows(self) -> int:
+        """Number of rows with padding."""
+        rows = len(self.weight)
+        return rows // self.units * round_up(self.units) if self.units else rows
 
 
-def arrays_of(model: TranslationModel) -> Arrays:
-    """A model's weights as the engine has them, in fp32."""
-    weights, biases = dict[str, Weight](), dict[str, Array]()
+def export_arrays(model: TranslationModel) -> RNNsearchModel:
+    """Return the weights of a model in fp32 as the engine stores them."""
+    weights: dict[str, Weight] = {}
+    biases: dict[str, Array] = {}
     for name, blocks in _blocks(model).items():
-        rounded = [_rounded(block.weight, block.rows, block.columns) for block in blocks]
-        weights[name] = Weight(in_fp32(torch.cat(rounded)))
+        padded = [_pad(block.weight, block.units, block.input_units) for block in blocks]
+        weights[name] = Weight(to_array(torch.cat(padded)))
         if any(block.bias is not None for block in blocks):
-            both = zip(blocks, rounded, strict=True)
-            of_rows = [x.new_zeros(len(x)) if b.bias is None else _rounded(b.bias, b.rows) for b, x in both]
-            biases[name] = in_fp32(torch.cat(of_rows))
+            block_biases = []
+            for block, weight in zip(blocks, padded, strict=True):
+                bias = weight.new_zeros(len(weight)) if block.bias is None else _pad(block.bias, block.units)
+                block_biases.append(bias)
+            biases[name] = to_array(torch.cat(block_biases))
     for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
         if isinstance(table, Embedding) and table.zero_bos:
             weights[name].values[BOS] = 0
-    parts = _Parts.of(model)
-    return Arrays(weights, biases, in_fp32(_rounded(parts.score.vector, len(parts.score.vector))), parts.sizes)
+    components = _Components.of(model)
+    vector = components.score.vector
+    return RNNsearchModel(weights, biases, to_array(_pad(vector, len(vector))), components.sizes)
 
 
 @torch.no_grad()
-def fill_from(model: TranslationModel, weights: Mapping[str, Array], arrays: Arrays) -> None:
-    """Put an engine's arrays back into the parameters that they are of; `weights`: those of `arrays` in fp32.
+def import_arrays(model: TranslationModel, weights: Mapping[str, Array], stored: RNNsearchModel) -> None:
+    """Copy the engine's arrays into the parameters of a model.
 
-    Errors: ValueError where they are not of such a model.
+    Args:
+        weights: The weights of `stored` in fp32.
+
+    Raises:
+        ValueError: The arrays are not those of such a model.
     """
-    filled = set[int]()
+    filled: set[int] = set()  # ids of parameters
 
-    def put(parameter: Tensor, array: Array, rows: int = 0, columns: int = 0) -> None:
-        values = _short(torch.tensor(array), rows, len(parameter))
-        parameter.copy_(_short(values.t(), columns, parameter.shape[1]).t() if values.dim() > 1 else values)
+    def fill(parameter: Tensor, array: Array, units: int = 0, input_units: int = 0) -> None:
+        values = _unpad(torch.tensor(array), units, len(parameter))
+        if values.dim() > 1:
+            values = _unpad(values.t(), input_units, parameter.shape[1]).t()
+        parameter.copy_(values)
         filled.add(id(parameter))
 
     for name, blocks in _blocks(model).items():
-        begin = 0
-        for block, height in zip(blocks, _heights(blocks), strict=True):
-            end = begin + height
-            put(block.weight, weights[name][begin:end], block.rows, block.columns)
+        start = 0
+        for block in blocks:
+            end = start + block.padded_rows
+            fill(block.weight, weights[name][start:end], block.units, block.input_units)
             if block.bias is not None:
-                put(block.bias, arrays.biases[name][begin:end], block.rows)
-            begin = end
-        if begin != len(weights[name]):
+                fill(block.bias, stored.biases[name][start:end], block.units)
+            start = end
+        if start != len(weights[name]):
             raise ValueError(name)
-    vector = _Parts.of(model).score.vector
-    put(vector, arrays.vector, len(vector))
-    if left := [name for name, parameter in model.named_parameters() if id(parameter) not in filled]:
-        raise ValueError(left[0])
+    vector = _Components.of(model).score.vector
+    fill(vector, stored.score_vector, len(vector))
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in filled:
+            raise ValueError(name)
 
 
-def _heights(blocks: Sequence[Block]) -> list[int]:
-    """Rows of each, rounded up."""
-    return [len(b.weight) if not b.rows else len(b.weight) // b.rows * rounded_up(b.rows) for b in blocks]
+def _blocks(model: TranslationModel) -> dict[str, list[_Block]]:
+    """Return the parameters that each array of the engine is stacked from."""
+    directions, decoder, cell, score, readout, initial, output = components = _Components.of(model)
+    H = components.sizes.encoder
+    D = components.sizes.state
+    A = len(score.vector)
+    blocks: dict[str, list[_Block]] = {}
+    for direction, gru in zip(DIRECTIONS, directions, strict=True):
+        parts = (
+            _Block(gru.input.weight, H, 0, gru.input.bias),
+            _Block(gru.recurrent_gates.weight, H, H),
+            _Block(gru.recurrent.weight, H, H),
+        )
+        blocks |= {f"encoder.{direction}.{name}": [part] for name, part in zip(GRU_WEIGHTS, parts, strict=True)}
+    blocks |= {
+        "key": [_Block(score.key.weight, A, H)],
+        "initial": [_Block(initial.weight, D, H, initial.bias)],
+        "from_state": [
+            _Block(score.query.weight, A, D),
+            _Block(cell.recurrent_gates.weight, D, D),
+            _Block(readout.state.weight, 0, D, readout.state.bias),
+        ],
+        "from_context": [_Block(decoder.context.weight, D, H), _Block(readout.context.weight, 0, H)],
+        "candidate": [_Block(cell.recurrent.weight, D, D)],
+        "from_word": [_Block(cell.input.weight, D, 0, cell.input.bias), _Block(readout.word.weight)],
+        "output": [_Block(output.weight, bias=output.bias)],
+    }
+    for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
+        if type(table) is Embedding:
+            blocks[name] = [_Block(table.weight)]
+    return blocks
 
 
-def in_fp32(tensor: Tensor) -> Array:
-    """A copy as an array."""
+def to_array(tensor: Tensor) -> Array:
+    """Return a copy in fp32 as an array."""
     return tensor.detach().float().contiguous().numpy().copy()
 
 
-def _rounded(weight: Tensor, rows: int, columns: int = 0) -> Tensor:
-    """A weight or bias whose blocks of so many rows, and of so many columns, are rounded up with zeros (0: none)."""
-    for axis, size in enumerate((rows, columns)):
-        weight = padded(weight, size, axis) if size else weight
+def _pad(weight: Tensor, units: int, input_units: int = 0) -> Tensor:
+    """Pad blocks of rows and columns to whole vectors; 0 units: no padding."""
+    for axis, size in enumerate((units, input_units)):
+        weight = pad_to_vectors(weight, size, axis) if size else weight
     return weight
 
 
-def _short(rounded: Tensor, size: int, rows: int) -> Tensor:
-    """What `_rounded` has rounded up, a block's rows. Errors: ValueError where it is of other sizes."""
-    if len(rounded) != (rows // size * rounded_up(size) if size else rows):
-        raise ValueError
-    return rounded.unflatten(0, (-1, rounded_up(size)))[:, :size].flatten(0, 1) if size else rounded
+def _unpad(padded: Tensor, units: int, rows: int) -> Tensor:
+    """Remove the padding of blocks of rows.
 
-
-TABLE_BYTES = 64 << 20
-"""Up to this size the words' share of the gates is computed once for the whole vocabulary."""
-
-
-class NativeMemory(NamedTuple):
-    """The engine's `Memory` in tensors, which search selects from."""
-
-    annotations: Tensor
-    keys: Tensor
-    exponentials: Tensor
-    reach: Tensor
-    lengths: Tensor
-    summary: Tensor
-
-    @property
-    def arrays(self) -> Memory:
-        """As the engine reads it."""
-        return Memory(*(part.numpy() for part in self))
-
-
-class Greedy(NamedTuple):
-    """tokens, scores: [T, B], 0 past the end; attention: [B, T, J], undefined there, None without; length: [B], scored
-    symbols."""
-
-    tokens: Tensor
-    scores: Tensor
-    attention: Tensor | None
-    length: Tensor
-
-
-class Among(NamedTuple):
-    """What symbols translations are made of: `ids` of the output's columns (None: all), the columns `banned`, which are
-    never taken, and at most `most` [B] symbols a sentence."""
-
-    ids: Tensor | None
-    banned: Tensor
-    most: Tensor
-    bos: int
-    eos: int
-
-    @property
-    def choice(self) -> CChoice:
-        """As native code reads it."""
-        columns = None if self.ids is None else self.ids.data_ptr()
-        return CChoice(columns, self.banned.data_ptr(), len(self.banned), self.bos, self.eos, self.most.data_ptr())
-
-    def room(self, n: int, J: int) -> NBest:
-        """Room for the n best of each sentence over J source positions."""
-        return NBest.room(len(self.most), n, int(self.most.max()) + 1, J)
-
-
-class GreedySearch:
-    """What greedy search in native code fills, over J source positions."""
-
-    def __init__(self, J: int, among: Among) -> None:
-        B, T = len(among.most), int(among.most.max()) + 1
-        self._tokens, self._scores = torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B)
-        self._alphas, self._length = torch.empty(B, T, J), torch.empty(B, dtype=torch.int64)
-        made = (self._tokens, self._scores, self._alphas, self._length)
-        self.made = CGreedy(T, *(part.data_ptr() for part in made))
-
-    def found(self, steps: int, attention: Callable[[Tensor], Tensor | None] = lambda alphas: alphas) -> Greedy:
-        """What stands there after so many steps; `attention`: what becomes of the weights."""
-        alphas = attention(self._alphas[:, :steps])
-        return Greedy(self._tokens[:steps], self._scores[:steps], alphas, self._length)
-
-
-class NativeRNNsearch:
-    """The twin of a model's `encode`, `start` and `step` (its readout and output product among it).
-
-    Make it with `of`; the model's weights are copied and may change afterwards.
+    Raises:
+        ValueError: The padded tensor has another number of rows.
     """
-
-    searches_whole: ClassVar[bool] = True
-
-    def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
-        assert isinstance(model.decoder, Bahdanau)
-        assert isinstance(model.output, Output)
-        self._native, self._kind = native, kind
-        self._engine = RNNsearch(native, arrays_of(model), kind, torch.get_num_threads, TABLE_BYTES)
-        self._embed, self._layer = model.source_embedding, model.output
-        self.output = self._engine.output
-        """The output layer, over the whole vocabulary."""
-        self.hidden = [slice(0, model.decoder.cell.size)]
-        """Where in a state s_i is, which is all of it but what rounds it up."""
-
-    @staticmethod
-    def takes(model: TranslationModel) -> bool:
-        """Whether a model is such a system."""
-        encoder, decoder = model.encoder, model.decoder
-        if type(encoder) is not Bidirectional or not encoder.reads_end:
-            return False
-        if type(encoder.forward_cell) is not GRU or type(encoder.backward_cell) is not GRU:
-            return False
-        if not is_rnnsearch(decoder) or type(decoder.readout_layer) not in (DeepOutput, TanhOutput):
-            return False
-        return type(model.output) is Output and model.lexical is None and model.language_model is None
-
-    @staticmethod
-    @torch.no_grad()
-    def of(model: TranslationModel, kind: Kind) -> NativeRNNsearch | None:
-        """The twin of a model on the CPU; None where it has no twin or nothing can be built here."""
-        if not NativeRNNsearch.takes(model):
-            return None
-        native = library() if model.device.type == "cpu" else None
-        return None if native is None else NativeRNNsearch(native, model, kind)
-
-    def rows(self, ids: Tensor) -> Laid:
-        """The output layer over the symbols `ids` [C] alone."""
-        return Packed(self._native, self._layer.weight[ids], self._layer.bias[ids], self._kind)
-
-    def encode(self, source: Side) -> NativeMemory:
-        """The memory of B sentences [B, J], whose real symbols come first."""
-        words: Tensor = self._embed(source.symbols)
-        found = self._engine.encode(words.detach().float().numpy(), source.mask.sum(1).numpy())
-        return NativeMemory(*map(torch.from_numpy, found))
-
-    def start(self, memory: NativeMemory) -> Tensor:
-        """s_0 [B, D]."""
-        return torch.from_numpy(self._engine.start(memory.arrays))
-
-    def step(
-        self, memory: NativeMemory, state: Tensor, y: Tensor, output: Laid
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""
-        made = self._engine.step(memory.arrays, state.numpy(), y.numpy(), output)
-        logits, norm, after, alpha = map(torch.from_numpy, made)
-        return logits, norm, after, alpha
-
-    def greedy(self, memory: NativeMemory, output: Laid, among: Among) -> Greedy:
-        """Greedy search of B sentences."""
-        search = GreedySearch(memory.keys.shape[1], among)
-        return search.found(self._engine.greedy(memory.arrays, output, among.choice, search.made))
-
-    def beam(self, memory: NativeMemory, output: Laid, among: Among, asked: CBeam) -> NBest | None:
-        """Beam search of B sentences; None where a score was no number."""
-        found = among.room(asked.n_best, memory.keys.shape[1])
-        fine = self._engine.beam(memory.arrays, output, among.choice, asked, found.made)
-        return found if fine else None
+    if len(padded) != (rows // units * round_up(units) if units else rows):
+        raise ValueError
+    return padded.unflatten(0, (-1, round_up(units)))[:, :units].flatten(0, 1) if units else padded

@@ -1,5 +1,10 @@
-"""Search in native code with every decoder whose step is written in `steps.py`: weights laid out once, in fp32, bf16 or
-int8, one position or a batch's whole search a call. RNNsearch has a twin of its own, which shares more (`decoding.py`).
+"""Native search of all decoders in `decoder_steps.py`, and native matrix products for any model, without gradients.
+
+Weights are packed once, in fp32, bf16 or int8. `NativeDecoder` computes one position, or a whole batch's greedy or beam
+search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has its own native search, which shares
+more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses.
+
+Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, C columns of the output layer.
 """
 
 from __future__ import annotations
@@ -14,284 +19,370 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.accel.decoder_steps import STEPS, Read, lacks
-from rnnsearch.accel.readout_steps import deep_part, lexical, lexical_lacks, readout, readout_lacks
-from rnnsearch.accel.rnnsearch_search import TABLE_BYTES, Among, Greedy, GreedySearch
-from rnnsearch.data.batch import Side, Spelling, Symbols
-from rnnsearch.engine.n_best import NBest
-from rnnsearch.engine.rnnsearch import CBeam
-from rnnsearch.engine.structs import CBatch, CDecoder, Kind, Laid, What
+from rnnsearch.accel import decoder_steps, verification
+from rnnsearch.accel.decoder_steps import DECODER_STEPS, ReadoutInputs
+from rnnsearch.accel.readout_steps import (
+    add_lexical,
+    add_readout,
+    deep_output_of,
+    lexical_unsupported_reason,
+    readout_unsupported_reason,
+)
+from rnnsearch.accel.rnnsearch_search import WORD_TABLE_BYTES, GreedyBuffers, GreedyOutput, SearchConstraints
+from rnnsearch.data.batch import CharacterTable, EmbeddingInput, Stream
+from rnnsearch.engine.n_best import NBestArrays
+from rnnsearch.engine.rnnsearch import CBeamOptions
+from rnnsearch.engine.structs import CDecoder, CSourceBatch, DType, OpType, PackedMatrix
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.ops.linear import Packed, at, threads
+from rnnsearch.ops.linear import PackedWeight, num_threads, pointer
 from rnnsearch.ops.native.library import library
-from rnnsearch.ops.recurrence import features_of, laid_out, prepared_of
-from rnnsearch.ops.step import Reads, Source, Step
+from rnnsearch.ops.recurrence import features_struct, packed_ops, prepared_features
+from rnnsearch.ops.step import AttentionSource, Reads, StepBuilder
 from rnnsearch.text.vocabulary import EOS, PAD, UNK
 
-# Any model with its matrix products in native code: what search runs on a CPU where a family has no whole native twin
-# of its own.
+# Models with native products.
 
 Model = TypeVar("Model", TranslationModel, LanguageModel)
 
 
-class PackedLinear(nn.Linear):
-    """The twin of a linear layer, without gradients; it has the same parameters."""
+def packed_model(model: Model, dtype: DType) -> Model | None:
+    """Return a model with the same parameters whose linear and output layers are packed; None without native code.
 
-    def __init__(self, native: ctypes.CDLL, layer: nn.Linear, kind: Kind) -> None:
+    Weights are packed now, so that later changes of the parameters have no effect. A layer whose native product differs
+    from its definition stays as it is.
+    """
+    native = library() if model.device.type == "cpu" else None
+    if native is None:
+        return None
+    packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    for module in list(packed.modules()):
+        for name, child in module.named_children():
+            if type(child) is Linear and _product_problem(native, child, dtype) is None:
+                setattr(module, name, PackedLinear(native, child, dtype))
+            elif type(child) is Output and _product_problem(native, child, dtype) is None:
+                setattr(module, name, PackedOutput(native, child, dtype))
+    return packed
+
+
+PRODUCT_TOLERANCE = {DType.FP32: 1e-5, DType.BF16: 0.01, DType.INT8: 0.03}  # relative to the norm
+
+
+def _product_problem(native: ctypes.CDLL, layer: Linear | Output, dtype: DType) -> str | None:
+    """Return why the native products of a linear or output layer must not be used, or None if they may be."""
+
+    def check() -> bool:
+        x = verification.random(5, verification.SIZE).detach()
+        if isinstance(layer, Linear):
+            linear = verification.filled(Linear(verification.SIZE, verification.VOCABULARY))
+            results = [(PackedLinear(native, linear, dtype)(x), linear(x))]
+        else:
+            output = verification.filled(Output(verification.SIZE - 4, verification.VOCABULARY, lexical=4))
+            packed = PackedOutput(native, output, dtype)
+            ids = torch.tensor([3, 5, 17])
+            results = [(packed.logits_function(rows)(x), output.logits_function(rows)(x)) for rows in (None, ids)]
+        return all(bool((y - want).norm() <= PRODUCT_TOLERANCE[dtype] * want.norm()) for y, want in results)
+
+    return verification.find_problem(check, f"the native {dtype.name.lower()} product", layer, dtype)
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer with packed weights, without gradients; it keeps the parameters."""
+
+    def __init__(self, native: ctypes.CDLL, layer: nn.Linear, dtype: DType) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.weight, self.bias = layer.weight, layer.bias
-        self.packed = Packed(native, layer.weight, layer.bias, kind)
+        self.in_features = layer.in_features
+        self.out_features = layer.out_features
+        self.weight = layer.weight
+        self.bias = layer.bias
+        self.packed = PackedWeight(native, layer.weight, layer.bias, dtype)
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.packed(input)
 
 
 class PackedOutput(Output):
-    """The twin of an output layer, W_l beside W_o where there is one."""
+    """An output layer with packed weights, W_o and W_l as one matrix."""
 
-    def __init__(self, native: ctypes.CDLL, layer: Output, kind: Kind) -> None:
+    def __init__(self, native: ctypes.CDLL, layer: Output, dtype: DType) -> None:
         nn.Module.__init__(self)
-        self.vocabulary, self.lexical = layer.vocabulary, layer.lexical
-        self.weight, self.bias = layer.weight, layer.bias
-        self._native, self._kind = native, kind
-        self._packed = self._of(layer.weight, layer.lexical, layer.bias)
+        self.vocabulary = layer.vocabulary
+        self.weight = layer.weight
+        self.lexical = layer.lexical
+        self.bias = layer.bias
+        self._native = native
+        self._dtype = dtype
+        self._full = self._pack(layer.weight, layer.lexical, layer.bias)
 
-    def _of(self, weight: Tensor, lexical: Tensor | None, bias: Tensor) -> Packed:
-        both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
-        return Packed(self._native, both, bias, self._kind)
-
-    def logits_function(self, rows: Int[Tensor, "C"] | None) -> Packed:
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> PackedWeight:
         if rows is None:
-            return self._packed
-        return self._of(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
+            return self._full
+        return self._pack(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
+
+    def _pack(self, weight: Tensor, lexical: Tensor | None, bias: Tensor) -> PackedWeight:
+        if lexical is not None:
+            weight = torch.cat([weight, lexical], dim=1)
+        return PackedWeight(self._native, weight, bias, self._dtype)
 
 
-def packed(model: Model, kind: Kind) -> Model | None:
-    """A model of the same parameters whose linear layers are `PackedLinear`; None where nothing can be built here.
-
-    The weights are laid out now: what becomes of the parameters later is not seen.
-    """
-    native = library() if model.device.type == "cpu" else None
-    if native is None:
-        return None
-    twin = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
-    for module in list(twin.modules()):
-        for name, child in module.named_children():
-            if type(child) is Linear:
-                setattr(module, name, PackedLinear(native, child, kind))
-            elif type(child) is Output:
-                setattr(module, name, PackedOutput(native, child, kind))
-    return twin
+# Native search.
 
 
-NOTHING = Side.of(torch.full((1, 1), EOS), Spelling(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD)))
-"""An empty sentence, for models that read characters, too."""
-
-
-class NativeBatch(NamedTuple):
-    """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J]; centres: [B, C] of a window that knows them, else empty;
-    prepared: [B, J, P], what features have computed of the source. first: what features remember of it before the first
-    position, the decoder's first states and t = 0, side by side [B, S]. origin: as in `Memory`."""
-
-    keys: Tensor
-    annotations: Tensor
-    mask: Tensor
-    centres: Tensor
-    prepared: Tensor
-    first: Tensor
-    origin: Origin | None
-
-
-def search_lacks(model: TranslationModel) -> str | None:
-    """Why a model has no native search; None where it has one."""
-    decoder, output = type(model.decoder), type(model.output)
+def search_unsupported_reason(model: TranslationModel) -> str | None:
+    """Return why a model has no native search, or None if it has."""
+    decoder = type(model.decoder)
+    output = type(model.output)
     if model.language_model is not None:
         return "a language model is inside"
-    if decoder not in STEPS:
+    if decoder not in DECODER_STEPS:
         return f"the decoder is {decoder.__name__}"
     if output is not Output:
         return f"the output layer is {output.__name__}"
-    return lacks(model.decoder) or readout_lacks(model.decoder) or lexical_lacks(model)
+    if (reason := decoder_steps.unsupported_reason(model.decoder)) is not None:
+        return reason
+    return readout_unsupported_reason(model.decoder) or lexical_unsupported_reason(model)
+
+
+class NativeMemory(NamedTuple):
+    """Everything that native search computes once per sentence."""
+
+    keys: Tensor  # [B, J, A]
+    annotations: Tensor  # [B, J, H]
+    mask: Tensor  # [B, J]
+    centres: Tensor  # [B, C] of a window whose centres are known, otherwise [B, 0]
+    prepared: Tensor  # [B, J, P], what features compute once per sentence
+    state: Tensor  # [B, S]: feature states, the decoder's initial states, and the position t = 0
+    origin: Origin | None  # see `models.memory.Memory`
+
+    @property
+    def struct(self) -> CSourceBatch:
+        """The structure that native code reads."""
+        parts = (self.keys, self.annotations, self.mask, self.centres, self.prepared)
+        return CSourceBatch(*(part.data_ptr() for part in parts), self.mask.shape[1], self.centres.shape[1])
+
+
+class NativeDecoder:
+    """Native search of a model: its `encode`, `start` and `step` with readout and output layer.
+
+    Made by `create`. The weights are copied, so that later changes of the model have no effect.
+    """
+
+    def __init__(self, native: ctypes.CDLL, model: TranslationModel, dtype: DType) -> None:
+        packed = packed_model(model, dtype)
+        assert packed is not None and isinstance(packed.output, PackedOutput)
+        self._native = native
+        self._dtype = dtype
+        self._model = model
+        self._packed = packed  # runs the encoder
+        self._output_layer = packed.output
+        self.output = packed.output.logits_function(None)
+        """Output layer over the whole vocabulary."""
+        # Packed matrices by weight, first row and number of rows; their biases are not used here.
+        self._matrices: dict[tuple[int, int, int], PackedWeight] = {}
+        for layer in packed.modules():
+            if isinstance(layer, PackedLinear):
+                self._matrices[id(layer.weight), 0, len(layer.weight)] = layer.packed
+        self._deep_output = deep_output_of(packed.decoder)
+        embeddings = model.target_embedding(EmbeddingInput(torch.arange(model.target_embedding.weight.shape[0])))
+        self.vocabulary = len(embeddings)
+        first_word = self._project_words(embeddings[:1])
+        self._word_table: Tensor | None = None
+        if len(embeddings) * first_word.shape[1] * 4 <= WORD_TABLE_BYTES:
+            self._word_table = self._project_words(embeddings).float().contiguous()
+        self._write_struct(x_size=first_word.shape[1])
+
+    @staticmethod
+    @torch.no_grad()
+    def create(model: TranslationModel, dtype: DType) -> NativeDecoder | None:
+        """Return the native search of a model, or None if the model is not supported or there is no native code."""
+        if search_unsupported_reason(model) is not None:
+            return None
+        native = library() if model.device.type == "cpu" else None
+        return None if native is None else NativeDecoder(native, model, dtype)
+
+    def rows(self, ids: Tensor) -> PackedMatrix:
+        """Return the output layer over the tokens `ids` [C]."""
+        return self._output_layer.logits_function(ids)
+
+    def encode(self, sentences: Stream) -> NativeMemory:
+        """Return the memory of B sentences [B, J]."""
+        step, _, memory = self._write_step(sentences)
+        B = len(sentences.ids)
+        empty = torch.empty(B, 0)
+        source = step.source or AttentionSource(empty[:, :, None], empty[:, :, None], empty.bool())
+        # One state per annotation; a merging encoder has fewer of them than tokens.
+        feature_states = torch.zeros(B, source.mask.shape[1] * self._struct.features.state_size)
+        initial_states = [initial.float() for _, initial in step.states]
+        return NativeMemory(
+            keys=source.keys.float().contiguous(),
+            annotations=source.annotations.float().contiguous(),
+            mask=source.mask.contiguous(),
+            centres=empty if source.window_centres is None else source.window_centres.float().contiguous(),
+            prepared=prepared_features(source).contiguous(),
+            state=torch.cat([feature_states, *initial_states, torch.zeros(B, 1)], dim=1),
+            origin=memory.origin,
+        )
+
+    def start(self, memory: NativeMemory) -> Tensor:
+        """Return the state before the first position [B, S]."""
+        return memory.state
+
+    def step(
+        self, memory: NativeMemory, state: Tensor, y: Tensor, output: PackedMatrix
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Compute one target position of N hypotheses.
+
+        Returns:
+            Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, S], and the weights of
+            the source positions [N, J], None without attention.
+        """
+        N = y.shape[0]
+        B = memory.state.shape[0]
+        if int(y.max()) >= self.vocabulary:
+            y = y.masked_fill(y >= self.vocabulary, UNK)
+        state = state.contiguous()
+        x: Tensor | None = None  # projected words
+        if self._word_table is None:
+            x = self._project_words(self._model.target_embedding(EmbeddingInput(y))).float().contiguous()
+        logits = state.new_empty(N, output.struct.outputs)
+        norm = state.new_empty(N)
+        alpha = state.new_empty(N, memory.mask.shape[1])
+        next_state = torch.empty_like(state)
+        inputs = (pointer(y), None if x is None else pointer(x), c_int64(N), c_int64(N // B), pointer(state))
+        results = (pointer(next_state), pointer(alpha), pointer(logits), pointer(norm))
+        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct))
+        self._native.decoder_step(*arguments, *inputs, *results, num_threads())
+        return logits, norm, next_state, self._to_source(memory, alpha)
+
+    @property
+    def searches_in_one_call(self) -> bool:
+        """True if `greedy` and `beam` can be called: all target words are projected."""
+        return self._word_table is not None
+
+    def greedy(self, memory: NativeMemory, output: PackedMatrix, constraints: SearchConstraints) -> GreedyOutput:
+        """Search a batch greedily; the result has no attention if the decoder has none."""
+        state = memory.state.clone()
+        buffers = GreedyBuffers(memory.mask.shape[1], constraints)
+        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct), byref(constraints.struct))
+        self._native.decoder_greedy.restype = c_int64
+        steps = self._native.decoder_greedy(
+            *arguments, c_int64(len(state)), pointer(state), byref(buffers.struct), num_threads()
+        )
+        return buffers.output(steps, lambda alphas: self._to_source(memory, alphas))
+
+    def beam(
+        self, memory: NativeMemory, output: PackedMatrix, constraints: SearchConstraints, options: CBeamOptions
+    ) -> NBestArrays | None:
+        """Search a batch with a beam; return None if a score is NaN. Without attention, J of the result is 0."""
+        state = memory.state
+        result = constraints.allocate(options.n_best, memory.mask.shape[1])
+        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct), byref(constraints.struct))
+        self._native.decoder_beam.restype = c_int64
+        is_finite = self._native.decoder_beam(
+            *(*arguments, byref(options), c_int64(len(state)), pointer(state), byref(result.struct), num_threads())
+        )
+        if not is_finite:
+            return None
+        B, n, T, _ = result.attention.shape
+        alphas = self._to_source(memory, torch.from_numpy(result.attention).view(B, n * T, -1))
+        return result if alphas is None else result._replace(attention=alphas.view(B, n, T, -1).numpy())
+
+    def _to_source(self, memory: NativeMemory, alpha: Tensor) -> Tensor | None:
+        """Return weights over source positions, given weights over annotations; None without attention."""
+        if not self._model.decoder.attends:
+            return None
+        return alpha if memory.origin is None else memory.origin.to_source(alpha)
+
+    def _project_words(self, embedded: Tensor) -> Tensor:
+        """Return the words' part of the sums: the recurrence's, then the readout's."""
+        inputs = self._packed.decoder.inputs(embedded)
+        if self._deep_output is None:
+            return inputs
+        return torch.cat([inputs, self._deep_output.word(embedded)], dim=1)
+
+    def _write_step(self, source: Stream) -> tuple[StepBuilder, ReadoutInputs, Memory]:
+        """Write the step over some sentences [B, J], with their memory and initial states, and the model's weights."""
+        packed = self._packed
+        decoder = self._model.decoder
+        words = packed.source_embedding(source.embedding_input)
+        memory = with_words(packed, packed.decoder.remember(packed.encoder(words, source.mask, None)), words)
+        # A window whose centres are known has as many as there are source tokens; later ones repeat the last.
+        step = StepBuilder(torch.empty(*source.ids.shape, 0))
+        inputs = DECODER_STEPS[type(decoder)](step, decoder, packed.decoder.start(memory), memory)
+        return step, inputs, memory
+
+    def _write_struct(self, x_size: int) -> None:
+        """Write the step for one token of an empty sentence; memories of real sentences are given at each call."""
+        step, inputs, _ = self._write_step(EMPTY_SOURCE)
+        deep_output_size = 0 if self._deep_output is None else self._deep_output.word.weight.shape[0]
+        output_reads = add_output_inputs(step, self._model, inputs, x_size - deep_output_size)
+        self._ops = packed_ops(step, self._matrix_address)
+        self._initial_sums = step.initial_sums()
+        state_ranges = [(value.offset, value.size) for value, _ in step.states]
+        flat_ranges = [number for state_range in state_ranges for number in state_range]
+        self._state_ranges = (c_int64 * len(flat_ranges))(*flat_ranges)
+        sizes = [size for _, size in state_ranges]
+        struct = CDecoder(x_size, step.sums_size, step.values_size, step.reads_size)
+        struct.heads = 1
+        struct.score_scale = 1.0
+        struct.window_radius = -1
+        if (source := step.source) is not None:
+            struct.key_size = source.keys.shape[2]
+            struct.annotation_size = source.annotations.shape[2]
+            struct.heads = source.heads
+            struct.score_scale = source.scale
+            struct.window_radius = source.window_radius
+            struct.window_sigma = source.window_sigma
+            vector = source.score_vector
+            self._score_vector = torch.zeros(0) if vector is None else vector.float().contiguous()
+            struct.score_vector = self._score_vector.data_ptr()
+        struct.num_ops = len(self._ops)
+        struct.ops = ctypes.addressof(self._ops)
+        struct.bias = self._initial_sums.data_ptr()
+        struct.num_states = len(state_ranges)
+        struct.states = ctypes.addressof(self._state_ranges)
+        struct.state_size = sum(sizes) + 1  # the position t is behind the states
+        for n, op in enumerate(step.ops):
+            if op.type is OpType.READ and op.offsets[0] == output_reads.offset:
+                struct.readout = ctypes.addressof(self._ops) + n * ctypes.sizeof(self._ops[0])
+                break
+        struct.word_table = None if self._word_table is None else self._word_table.data_ptr()
+        struct.features, self._features = features_struct(step)
+        self._struct = struct
+        self._step = step  # owns tensors that the operations point to
+        # Counted from the end, because the size of the feature states before them depends on the sentence.
+        ends = (np.cumsum([0, *sizes]) - struct.state_size).tolist()
+        self.hidden = [slice(ends[n], ends[n + 1]) for n in step.hidden_states]
+        """Columns of the hidden vectors of cells in a state."""
+
+    def _matrix_address(self, weight: Tensor, first_row: int, rows: int) -> int:
+        """Return the address of some rows of a weight, packed."""
+        key = (id(weight), first_row, rows)
+        if key not in self._matrices:
+            self._matrices[key] = PackedWeight(self._native, weight[first_row : first_row + rows], None, self._dtype)
+        return ctypes.addressof(self._matrices[key].struct)
+
+
+EMPTY_SOURCE = Stream.from_ids(
+    torch.full((1, 1), EOS), CharacterTable(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD))
+)
+"""An empty sentence, also for models that read characters."""
 
 
 def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory:
-    """What a step attends to: the embedded words [B, J, E], too, where there is a lexical model."""
+    """Return a memory whose values also contain the embedded words [B, J, E], if the model has a lexical model."""
     if model.lexical is None:
         return memory
     return memory._replace(values=torch.cat([memory.context_values, words], dim=2))
 
 
-def before_output(step: Step, model: TranslationModel, read: Read, word: int) -> Reads:
-    """What stands side by side for the output layer; word: as `readout` has it."""
-    values = readout(step, model.decoder, word, read)
+def add_output_inputs(step: StepBuilder, model: TranslationModel, inputs: ReadoutInputs, word_offset: int) -> Reads:
+    """Write readout and lexical model and return the inputs of the output layer; `word_offset`: see `add_readout`."""
+    values = add_readout(step, model.decoder, word_offset, inputs)
     if model.lexical is not None:
-        assert read.context is not None
-        values += (lexical(step, model.lexical, read.context),)
+        assert inputs.context is not None
+        values += (add_lexical(step, model.lexical, inputs.context),)
     return step.read(*((value, None) for value in values))
-
-
-class NativeDecoder:
-    """The twin of a model's `encode`, `start` and `step` (its readout and output product among it).
-
-    Make it with `of`; the model's weights are copied and may change afterwards.
-    """
-
-    def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
-        encoder = packed(model, kind)
-        assert encoder is not None
-        assert isinstance(encoder.output, PackedOutput)
-        self._native, self._kind, self._model = native, kind, model
-        self._encoder, self._layer = encoder, encoder.output
-        self.output = encoder.output.logits_function(None)
-        """The output layer, over the whole vocabulary."""
-        layers = (layer for layer in encoder.modules() if isinstance(layer, PackedLinear))
-        self._laid = {(id(layer.weight), 0, len(layer.weight)): layer.packed for layer in layers}
-        """By weight, first row and rows; a bias of theirs is not read here."""
-        self._deep = deep_part(encoder.decoder)
-        embeddings = model.target_embedding(Symbols(torch.arange(model.target_embedding.weight.shape[0])))
-        few = self._words(embeddings[:1])
-        small = len(embeddings) * few.shape[1] * 4 <= TABLE_BYTES
-        self._table = self._words(embeddings).float().contiguous() if small else None
-        self.vocabulary = len(embeddings)
-        self._layout(few)
-
-    @staticmethod
-    @torch.no_grad()
-    def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
-        """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
-        if search_lacks(model) is not None:
-            return None
-        native = library() if model.device.type == "cpu" else None
-        return None if native is None else NativeDecoder(native, model, kind)
-
-    def _words(self, embedded: Tensor) -> Tensor:
-        """The words' share of the sums, the readout's behind the recurrence's."""
-        share = self._encoder.decoder.inputs(embedded)
-        if self._deep is None:
-            return share
-        return torch.cat([share, self._deep.word(embedded)], dim=1)
-
-    def _layout(self, word: Tensor) -> None:
-        """The step, written once for one symbol of one sentence; the sentences of a search take its place."""
-        step, read, _ = self._write(NOTHING)
-        deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
-        last = before_output(step, self._model, read, word.shape[1] - deep)
-        self._parts = laid_out(step, self._matrix)
-        self._bias = step.bias_row()
-        places = [number for value, _ in step.states for number in (value.at, value.size)]
-        self._places = (c_int64 * len(places))(*places)
-        c = CDecoder(word.shape[1], step.sums_size, step.values_size, step.reads_size)
-        c.heads, c.scale, c.reach = 1, 1.0, -1
-        source = step.source
-        if source is not None:
-            c.key, c.annotation = source.keys.shape[2], source.annotations.shape[2]
-            c.heads, c.scale, c.reach, c.spread = source.heads, source.scale, source.reach, source.spread
-            self._vector = torch.zeros(0) if source.vector is None else source.vector.float().contiguous()
-            c.vector = self._vector.data_ptr()
-        c.parts, c.part, c.bias = len(self._parts), ctypes.addressof(self._parts), self._bias.data_ptr()
-        c.states, c.state, c.state_size = len(places) // 2, ctypes.addressof(self._places), sum(places[1::2]) + 1
-        number = next(n for n, part in enumerate(step.parts) if part.what is What.READ and part.at[0] == last.at)
-        c.readout = ctypes.addressof(self._parts) + number * ctypes.sizeof(self._parts[0])
-        c.table = None if self._table is None else self._table.data_ptr()
-        c.features, self._features = features_of(step)
-        self._c, self._step = c, step
-        # Counted from the end, for how much features remember before the states hangs on the source's length.
-        ends = (np.cumsum([0, *places[1::2]]) - c.state_size).tolist()
-        self.hidden = [slice(ends[n], ends[n + 1]) for n in step.hidden]
-        """Where in a state the hidden vectors of cells are."""
-
-    def _matrix(self, weight: Tensor, begin: int, size: int) -> int:
-        """The address of some rows of a weight, laid out."""
-        key = (id(weight), begin, size)
-        if key not in self._laid:
-            self._laid[key] = Packed(self._native, weight[begin : begin + size], None, self._kind)
-        return ctypes.addressof(self._laid[key].matrix)
-
-    def _write(self, source: Side) -> tuple[Step, Read, Memory]:
-        """The step over some sentences [B, J], with what they are remembered by and their first states; it is written
-        with the model's own weights."""
-        model, decoder = self._encoder, self._model.decoder
-        words = model.source_embedding(source.symbols)
-        memory = with_words(model, model.decoder.remember(model.encoder(words, source.mask, None)), words)
-        step = Step(torch.empty(*source.ids.shape, 0))  # as many positions as a window's centre moves over
-        return step, STEPS[type(decoder)](step, decoder, model.decoder.start(memory), memory), memory
-
-    def rows(self, ids: Tensor) -> Packed:
-        """The output layer over the symbols `ids` [C] alone."""
-        return self._layer.logits_function(ids)
-
-    def encode(self, sentences: Side) -> NativeBatch:
-        """The memory of B sentences [B, J]."""
-        step, _, memory = self._write(sentences)
-        B = len(sentences.ids)
-        nothing = torch.empty(B, 0)
-        source = step.source or Source(nothing[:, :, None], nothing[:, :, None], nothing.bool())
-        # Of each annotation, of which a merging encoder has fewer than symbols.
-        remembered = torch.zeros(B, source.mask.shape[1] * self._c.features.memory)
-        first = torch.cat([remembered, *(part.float() for _, part in step.states), torch.zeros(B, 1)], dim=1)
-        centres = nothing if source.centres is None else source.centres.float().contiguous()
-        keys, annotations = source.keys.float().contiguous(), source.annotations.float().contiguous()
-        prepared = prepared_of(source).contiguous()
-        return NativeBatch(keys, annotations, source.mask.contiguous(), centres, prepared, first, memory.origin)
-
-    def start(self, memory: NativeBatch) -> Tensor:
-        """The state before the first position [B, S]."""
-        return memory.first
-
-    def step(
-        self, memory: NativeBatch, state: Tensor, y: Tensor, output: Laid
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, S] and the weights of the
-        source positions [N, J], None of a decoder without attention."""
-        N, B = y.shape[0], memory.first.shape[0]
-        if int(y.max()) >= self.vocabulary:
-            y = y.masked_fill(y >= self.vocabulary, UNK)
-        state, x = state.contiguous(), None
-        if self._table is None:
-            x = self._words(self._model.target_embedding(Symbols(y))).float().contiguous()
-        logits, norm = state.new_empty(N, output.matrix.outputs), state.new_empty(N)
-        alpha, after = state.new_empty(N, memory.mask.shape[1]), torch.empty_like(state)
-        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)))
-        made = (at(state), at(after), at(alpha), at(logits), at(norm))
-        read = None if x is None else at(x)
-        self._native.decoder_step(*weights, at(y), read, c_int64(N), c_int64(N // B), *made, threads())
-        return logits, norm, after, self._on_source(memory, alpha)
-
-    def _on_source(self, memory: NativeBatch, alpha: Tensor) -> Tensor | None:
-        if not self._model.decoder.attends:
-            return None
-        return alpha if memory.origin is None else memory.origin.to_source(alpha)
-
-    @property
-    def searches_whole(self) -> bool:
-        """Whether it has the words' share of the sums for a whole search in one call."""
-        return self._table is not None
-
-    def greedy(self, memory: NativeBatch, output: Laid, among: Among) -> Greedy:
-        """As `NativeRNNsearch.greedy`; attention is None of a decoder without."""
-        state, search = memory.first.clone(), GreedySearch(memory.mask.shape[1], among)
-        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(among.choice))
-        self._native.decoder_greedy.restype = c_int64
-        steps = self._native.decoder_greedy(*weights, c_int64(len(state)), at(state), byref(search.made), threads())
-        return search.found(steps, lambda alphas: self._on_source(memory, alphas))
-
-    def beam(self, memory: NativeBatch, output: Laid, among: Among, asked: CBeam) -> NBest | None:
-        """As `NativeRNNsearch.beam`; without attention J is 0."""
-        first, found = memory.first, among.room(asked.n_best, memory.mask.shape[1])
-        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(among.choice), byref(asked))
-        self._native.decoder_beam.restype = c_int64
-        if not self._native.decoder_beam(*weights, c_int64(len(first)), at(first), byref(found.made), threads()):
-            return None
-        B, n, T, _ = found.attention.shape
-        alphas = self._on_source(memory, torch.from_numpy(found.attention).view(B, n * T, -1))
-        return found if alphas is None else found._replace(attention=alphas.view(B, n, T, -1).numpy())
-
-
-def _batch(memory: NativeBatch) -> CBatch:
-    parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
-    return CBatch(*(part.data_ptr() for part in parts), memory.mask.shape[1], memory.centres.shape[1])

@@ -15,12 +15,11 @@ import inspect
 import logging
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,30 +27,35 @@ from torch import Tensor, nn
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.options import MAX_INTEGER
 from rnnsearch.config.outputs import SoftmaxOptions
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
+from rnnsearch.engine.structs import DType
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.windows import LocalPredictive
 from rnnsearch.models.batch_rng import BatchRng
-from rnnsearch.models.cells import Cell
+from rnnsearch.models.cells import SSRU, Cell
+from rnnsearch.models.memory import Encoded
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import autotune
 from rnnsearch.ops.native.library import library
-from rnnsearch.text.vocabulary import EOS, PAD
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.utils.tensors import lengths_mask
 
 log = logging.getLogger(__name__)
 
+M = TypeVar("M", bound=nn.Module)
+
 TOLERANCE = {torch.float32: 5e-4, torch.bfloat16: 0.02}
 """Allowed distance from the definition in fp32, relative to the norm of a tensor; the property tests use it, too."""
 BF16_FACTOR = 16.0  # in bf16, this many times the distance between the definitions in bf16 and fp32 in addition
+SEARCH_TOLERANCE = 2e-4  # of log-probabilities and attention weights, absolute and relative
 MIN_RELATIVE_NORM = 0.01  # tensors with a smaller norm, relative to the largest, count as that large
 
 SIZE = 20  # of the layers of tiny models: a whole vector of 16 values, and 4 more
 VOCABULARY = 23
 STANDARD_DEVIATION = 0.25  # of the parameters: gates are then neither linear nor saturated
 
-DIFFERS = "the fast implementation differs from the definition"
+FAST_IMPLEMENTATION = "the fast implementation"  # name in messages
 
 
 class Conditions(NamedTuple):
@@ -60,11 +64,16 @@ class Conditions(NamedTuple):
     gradients: bool
     dtype: torch.dtype = torch.float32  # of the products in training, in addition to fp32
 
+    @classmethod
+    def of_training(cls, precision: str) -> Conditions:
+        """Return the conditions of training in a precision, `fp32` or `bf16`."""
+        return cls(gradients=True, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+
 
 TRAINING = Conditions(gradients=True)
 INFERENCE = Conditions(gradients=False)
 
-_problems: dict[Hashable, str | None] = {}  # results of all checks of this process
+_problems: dict[tuple[Any, ...], str | None] = {}  # results of all checks of this process
 _lock = threading.RLock()
 
 
@@ -72,12 +81,11 @@ def cell_problem(cell: Cell, run: Callable[..., Any], conditions: Conditions) ->
     """Return why the fast implementation `run` of a cell's `sequence` must not be used, or None if it may be."""
 
     def check() -> bool:
-        tiny = type(cell)(SIZE, SIZE)
-        _fill(tiny)
-        x = _random(2, 4, SIZE)
-        start = tiny.start(_random(2, SIZE).detach())
+        tiny = filled(type(cell)(SIZE, SIZE))
+        x = random(2, 4, SIZE)
+        start = tiny.start(random(2, SIZE).detach())
         mask = lengths_mask(torch.tensor([4, 2]), 4)
-        recurrent_mask = 2.0 * (_random(2, SIZE).detach() > 0)
+        recurrent_mask = 2.0 * (random(2, SIZE).detach() > 0)
 
         def forward() -> list[Tensor | None]:
             outputs, last = tiny.sequence(x, mask, start=start)
@@ -90,7 +98,8 @@ def cell_problem(cell: Cell, run: Callable[..., Any], conditions: Conditions) ->
         calls = forward, backward_with_dropout
         return all(_equals_definition(tiny, run, call, [x], conditions) for call in calls)
 
-    return _problem(check, cell, conditions)
+    conditions = _without_rounding(conditions, cell)
+    return find_problem(check, FAST_IMPLEMENTATION, cell, run, conditions)
 
 
 def output_problem(output: Output, run: Callable[..., Any], conditions: Conditions) -> str | None:
@@ -98,13 +107,12 @@ def output_problem(output: Output, run: Callable[..., Any], conditions: Conditio
     lexical_size = 0 if output.lexical is None else SIZE
 
     def check() -> bool:
-        tiny = Output(SIZE, VOCABULARY, lexical=lexical_size)
-        _fill(tiny)
-        readout = _random(5, SIZE + lexical_size)
+        tiny = filled(Output(SIZE, VOCABULARY, lexical=lexical_size))
+        readout = random(5, SIZE + lexical_size)
         target = torch.tensor([3, 4, 22, 4, 7])
         return _equals_definition(tiny, run, lambda: tiny.losses(readout, target, 0.1), [readout], conditions)
 
-    return _problem(check, output, conditions, lexical_size)
+    return find_problem(check, FAST_IMPLEMENTATION, output, run, conditions, lexical_size)
 
 
 def component_problem(
@@ -118,23 +126,66 @@ def component_problem(
     Returns:
         The reason, or None if `run` may be used.
     """
-    config = tiny_config(model.config)
 
     def check() -> bool:
-        tiny = TinyModel(config)
+        tiny = TinyModel(model.config)
         component = tiny.model.get_submodule(path)
         annotations = tiny.encoded.annotations.detach().requires_grad_()
-        words = _random(2, 3, config.embedding)
+        words = random(2, 3, tiny.config.embedding)
         if not isinstance(component, Attention):
             call = partial(tiny.unroll, annotations, words)
             return _equals_definition(component, run, call, [annotations, words], conditions)
-        queries = _random(2, 3, config.decoder.size)
+        queries = random(2, 3, tiny.config.decoder.size)
         call = partial(tiny.attend, path, annotations, words, queries)
         return _equals_definition(component, run, call, [annotations, words, queries], conditions)
 
-    if any(isinstance(part, LocalPredictive) for part in model.decoder.modules()):
-        conditions = Conditions(conditions.gradients)  # rounding moves positions into or out of a window
-    return _problem(check, model.get_submodule(path), conditions, path, config.model_dump_json(), code_of(model))
+    conditions = _without_rounding(conditions, model.decoder)
+    key = (run, conditions, path, tiny_config(model.config).model_dump_json(), code_of(*map(type, model.modules())))
+    return find_problem(check, FAST_IMPLEMENTATION, model.get_submodule(path), *key)
+
+
+def search_problem(
+    model: TranslationModel, create: Callable[[TranslationModel, DType], Any], name: str = "the native search"
+) -> str | None:
+    """Return why a native search must not be used, or None if its steps equal those of the model.
+
+    Args:
+        create: Returns the native search of a model, with `encode`, `start` and `step`.
+        name: Its name in messages.
+    """
+
+    def check() -> bool:
+        tiny = TinyModel(model.config)
+        native = create(tiny.model, DType.FP32)
+        return native is not None and _steps_are_equal(tiny, native)
+
+    return find_problem(check, name, model, create, tiny_config(model.config).model_dump_json())
+
+
+@torch.no_grad()
+def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
+    """Return True if a native search gives the log-probabilities and attention weights of its model."""
+    memories = tiny.model.encode({"source": tiny.source})
+    state = tiny.model.start(memories)
+    native_memory = native.encode(tiny.source)
+    native_state = native.start(native_memory)
+    for y in ([BOS, BOS], [5, 6], [VOCABULARY - 1, 7]):
+        tokens = torch.tensor(y)
+        readout, state, attention = tiny.model.step(tokens, state, memories)
+        logits, norm, native_state, alpha = native.step(native_memory, native_state, tokens, native.output)
+        pairs = [(logits - norm[:, None], tiny.model.log_probs(readout))]
+        if attention:
+            pairs.append((alpha, attention["source"]))
+        for result, want in pairs:
+            if not torch.allclose(result, want, rtol=SEARCH_TOLERANCE, atol=SEARCH_TOLERANCE):
+                return False
+    return True
+
+
+def _without_rounding(conditions: Conditions, module: nn.Module) -> Conditions:
+    """Return conditions in fp32 for modules whose results or gradients jump, so that rounding may change them a lot."""
+    jumps = any(isinstance(part, LocalPredictive | SSRU) for part in module.modules())  # windows, max(0, c)
+    return Conditions(conditions.gradients) if jumps else conditions
 
 
 def forget() -> None:
@@ -142,42 +193,45 @@ def forget() -> None:
     _problems.clear()
 
 
-def _problem(check: Callable[[], bool], module: nn.Module, *key: Hashable) -> str | None:
-    """Return why a fast implementation must not be used, or None if it may be; warn when this is found out.
+def find_problem(check: Callable[[], bool], name: str, definition: nn.Module | type, *key: Any) -> str | None:
+    """Return why a fast implementation must not be used, or None if it may be; warn if a new problem is found.
 
     Args:
-        check: Returns True if the fast implementation equals the definition. It is called once for a class and key.
+        check: Returns True if the fast implementation equals the definition. It is called once for the code of the
+            module and a key.
+        name: Name of the fast implementation in messages.
+        definition: The module or class that has the definition.
     """
-    key = (type(module), code_of(module), *key)
+    classes = (definition,) if isinstance(definition, type) else tuple(map(type, definition.modules()))
+    whole_key = (name, classes[0], code_of(*classes), *key)
     with _lock:
-        if key not in _problems:
+        if whole_key not in _problems:
             try:
                 with _isolated():
-                    _problems[key] = None if check() else DIFFERS
+                    result = None if check() else "differs from the definition"
             except Exception as error:  # a component that was added by the user may have any requirements
-                _problems[key] = f"the fast implementation cannot be checked ({type(error).__name__}: {error})"
-            if (problem := _problems[key]) is not None:
-                log.warning(
-                    "%s: %s, so the definition runs, which is slower; expected after a change to the equations",
-                    _described(module),
-                    problem,
-                )
-        return _problems[key]
+                result = f"cannot be checked ({type(error).__name__}: {error})"
+            if result is not None:
+                message = "%s of %s %s, so the definition runs, which is slower; expected after a change of equations"
+                log.warning(message, name, _described(classes), result)
+                result = f"{name} {result}"
+            _problems[whole_key] = result
+        return _problems[whole_key]
 
 
-def _described(module: nn.Module) -> str:
-    """Return a module's class and file, and the classes of its components."""
-    cls = type(module)
-    components = {type(part).__name__ for part in module.modules() if type(part).__module__.startswith("rnnsearch")}
+def _described(classes: Sequence[type]) -> str:
+    """Return the name and file of the first class, and the names of the others."""
+    cls = classes[0]
+    components = {other.__name__ for other in classes if other.__module__.startswith("rnnsearch")}
     components -= {cls.__name__, "Linear"}
     with_components = f", with {', '.join(sorted(components))}" if components else ""
-    return f"{cls.__name__} ({Path(inspect.getfile(cls)).name}{with_components})"
+    return f"{cls.__name__} ({cls.__module__.replace('.', '/')}.py{with_components})"
 
 
-def code_of(module: nn.Module) -> frozenset[CodeType]:
-    """Return the code of the methods of a module and its submodules, except for PyTorch's."""
-    classes = {base for part in module.modules() for base in type(part).__mro__} - set(nn.Module.__mro__)
-    members = [inspect.unwrap(member) for cls in classes for member in vars(cls).values() if callable(member)]
+def code_of(*classes: type) -> frozenset[CodeType]:
+    """Return the code of the methods of classes, with inherited ones except for PyTorch's."""
+    bases = {base for cls in classes for base in cls.__mro__} - set(nn.Module.__mro__)
+    members = [inspect.unwrap(member) for base in bases for member in vars(base).values() if callable(member)]
     return frozenset(member.__code__ for member in members if inspect.isfunction(member))
 
 
@@ -267,17 +321,26 @@ def _are_near(
 
 
 class TinyModel:
-    """A translation model with the components of a config and random parameters, and two encoded sentences."""
+    """A translation model with the components of a config and random parameters, and two sentences."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.model = TranslationModel(config, VOCABULARY, VOCABULARY).eval()
-        _fill(self.model)
+        """Create the model.
+
+        Args:
+            config: Config of a model of any size.
+        """
+        self.config = tiny_config(config)
+        self.model = filled(TranslationModel(self.config, VOCABULARY, VOCABULARY)).eval()
         ids = [[5, 6, 7, 8, 9, 10, 11, EOS], [12, 13, 5, EOS, PAD, PAD, PAD, PAD]]
-        self.source = Side.of(torch.tensor(ids))
-        words = self.model.source_embedding(self.source.symbols)
-        self.encoded = self.model.encoder(words, self.source.mask, None)
-        if self.model.reads_source_words:
-            self.encoded = self.encoded._replace(words=words.detach())
+        self.source = Stream.from_ids(torch.tensor(ids))
+
+    @cached_property
+    @torch.no_grad()
+    def encoded(self) -> Encoded:
+        """The encoder's outputs for `source`."""
+        words = self.model.source_embedding(self.source.embedding_input)
+        encoded: Encoded = self.model.encoder(words, self.source.mask, None)
+        return encoded._replace(words=words) if self.model.reads_source_words else encoded
 
     def unroll(self, annotations: Tensor, words: Tensor) -> list[Tensor | None]:
         """Return what the decoder computes from annotations [B, J, H] and embedded target words [B, I, E]."""
@@ -335,13 +398,14 @@ def _resized(options: Any, size: int) -> Any:
     return options.model_copy(update=sizes)
 
 
-def _fill(module: nn.Module) -> None:
-    """Fill all parameters with random numbers, always the same."""
+def filled(module: M) -> M:
+    """Fill all parameters of a module with random numbers, always the same, and return it."""
     generator = torch.Generator().manual_seed(1)
     for parameter in module.parameters():
         parameter.data.normal_(std=STANDARD_DEVIATION, generator=generator)
+    return module
 
 
-def _random(*shape: int) -> Tensor:
+def random(*shape: int) -> Tensor:
     """Return normal random numbers, always the same for a shape, that have gradients."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).requires_grad_()

@@ -1,1 +1,1 @@
-"""Models as native code reads them, without PyTorch: arrays in one file, laid out once, and searched."""
+"""The engine: models as arrays and programs that native code runs without PyTorch, and their files."""

@@ -1,12 +1,14 @@
-"""A model in one file, for the engine alone: a header in JSON, deflated, and arrays behind it. Imports no torch.
+"""Engine files: a whole model in one file, which `runtime` and the web page read without PyTorch.
 
     8 bytes   RNNENGN and a line feed
-    8 bytes   how long the header is, and 8 bytes: how long it is inflated (little-endian)
-    header    what the model is, its tokenizers, and of each array: type, shape, where it begins, and whether it is
-              dense or sparse (`engine/stored.py`)
-    arrays    each at a multiple of 64 bytes behind the header
+    8 bytes   size of the compressed header, little-endian
+    8 bytes   size of the uncompressed header, little-endian
+    header    JSON, compressed with zlib: the model's description, its tokenizers, and the type, shape, offset and form
+              (dense or sparse, see `stored.py`) of each array
+    arrays    each at a multiple of 64 bytes after the header
 
-Whatever stands in a file, nothing is read but what lies in it, and nothing is made that is much larger.
+Files may come from anyone: nothing outside of the file is read, and memory is limited relative to its size. This module
+must not import torch.
 """
 
 from __future__ import annotations
@@ -24,111 +26,128 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnsearch.engine import stored
-from rnnsearch.engine.recurrent import Computation
-from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
-from rnnsearch.engine.stored import ALIGNED
-from rnnsearch.engine.structs import Array, Kind
+from rnnsearch.engine.recurrent import RecurrentModel
+from rnnsearch.engine.rnnsearch import TABLES, RNNsearchModel, Weight
+from rnnsearch.engine.stored import ALIGNMENT
+from rnnsearch.engine.structs import Array, DType
 from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import write_bytes
 
 MAGIC = b"RNNENGN\n"
 FORMAT = 2
-MOST_HEADER = 64 << 20
-"""Bytes of a header, inflated."""
-EXPANDED = 64
-"""Times as large as a file its arrays may become: a bit of one without zeros can stand for 4 bytes, and two may be the
-same."""
-BLOCK = 1 << 20
-"""Bytes at a time, of which the digest is taken."""
-CANDIDATES = ("candidates.translations", "candidates.frequent")
-"""Lists of target symbols: [source vocabulary, K], 0 where there is none, and [F]."""
-HALVED = ("output", *TABLES)
-"""What may stand in 4 bits: what a word more makes larger."""
+READABLE_FORMATS = (1, FORMAT)  # format 1 has dense arrays only
+MAX_HEADER_BYTES = 64 << 20  # uncompressed
+# Maximum size of the arrays relative to the file: one bit of a sparse array represents 4 bytes, and arrays may share
+# their bytes.
+MAX_EXPANSION = 64
 DIGEST = "sha256"
-Model = Arrays | Computation
-SYSTEMS: dict[str, type[Arrays] | type[Computation]] = {one.system: one for one in (Arrays, Computation)}
+DIGEST_BLOCK_BYTES = 1 << 20
+CANDIDATES = ("candidates.translations", "candidates.frequent")
+"""Names of the candidate lists: [source vocabulary, K] target tokens, 0 where there are fewer, and [F]."""
+INT4_ARRAYS = ("output", *TABLES)
+"""Arrays that can be stored as int4: those that grow with the vocabulary."""
 SCALE = ".scale"
-"""Behind a weight's name: the scales of its rows."""
+"""Suffix of the array with the scales of a weight's rows."""
+
+EngineModel = RNNsearchModel | RecurrentModel
+SYSTEMS: dict[str, type[RNNsearchModel] | type[RecurrentModel]] = {
+    RNNsearchModel.system: RNNsearchModel,
+    RecurrentModel.system: RecurrentModel,
+}
 
 
 class Contents(NamedTuple):
-    """What a file holds: `candidates` by CANDIDATES, or none."""
+    """The contents of an engine file."""
 
     header: dict[str, Any]
-    model: Model
-    kind: Kind
-    candidates: tuple[Array, Array] | None = None
+    model: EngineModel
+    dtype: DType
+    candidates: tuple[Array, Array] | None = None  # the arrays of CANDIDATES
 
 
-def write(path: Path, contents: Contents, halved: bool = False) -> int:
-    """Write a file, whole or not at all; how many bytes it has. The header given is what it says besides the arrays;
-    `halved`: of bytes, those of embeddings and output stand in 4 bits."""
-    about, model, kind, candidates = contents
-    entries, payload = dict[str, Any](), bytearray()
-    begun = dict[tuple[str, bytes], int]()
-    arrays = arrays_in_file(model, kind, halved)
-    few = "uint16" if len(model.weights["output"].values) <= 1 << 16 else "int32"
+def write(path: Path, contents: Contents, int4: bool = False) -> int:
+    """Write an engine file atomically and return its size in bytes.
+
+    Args:
+        contents: The model; its header has everything except for the arrays.
+        int4: Store embeddings and output layer as int4, if the type is int8.
+    """
+    header, model, dtype, candidates = contents
+    arrays = stored_arrays(model, dtype, int4)
+    id_type = "uint16" if len(model.weights["output"].values) <= 1 << 16 else "int32"
     for name, ids in zip(CANDIDATES, candidates or (), strict=False):
-        arrays[name] = few, ids.astype(stored.TYPES[few])
+        arrays[name] = id_type, ids.astype(stored.TYPES[id_type])
+    entries: dict[str, Any] = {}
+    payload = bytearray()
+    offsets: dict[tuple[str, bytes], int] = {}  # equal arrays, such as tied embeddings, are stored once
     for name, (type, array) in arrays.items():
-        form, raw = stored.written(type, array)
-        begin = begun.setdefault((type, raw), len(payload))  # an output that shares its embeddings stands there once
-        if begin == len(payload):
-            payload += raw + bytes(-len(raw) % ALIGNED)
-        entries[name] = [type, list((model.weights[name].values if type == "int4" else array).shape), begin, form]
+        form, raw = stored.encode(type, array)
+        offset = offsets.setdefault((type, raw), len(payload))
+        if offset == len(payload):
+            payload += raw + bytes(-len(raw) % ALIGNMENT)
+        shape = model.weights[name].values.shape if type == "int4" else array.shape
+        entries[name] = [type, list(shape), offset, form]
     header = {
-        **about,
+        **header,
         "format": FORMAT,
         "system": model.system,
-        "kind": kind.name.lower(),
-        **model.described,
+        "kind": dtype.name.lower(),
+        **model.header_fields,
         "arrays": entries,
         DIGEST: hashlib.sha256(payload).hexdigest(),
     }
-    inflated = json.dumps(header, ensure_ascii=False).encode()
-    deflated = zlib.compress(inflated, 9)
-    head = MAGIC + len(deflated).to_bytes(8, "little") + len(inflated).to_bytes(8, "little") + deflated
-    whole = head + bytes(-len(head) % ALIGNED) + payload
-    write_bytes(path, whole)
-    return len(whole)
+    text = json.dumps(header, ensure_ascii=False).encode()
+    compressed = zlib.compress(text, 9)
+    head = MAGIC + len(compressed).to_bytes(8, "little") + len(text).to_bytes(8, "little") + compressed
+    data = head + bytes(-len(head) % ALIGNMENT) + payload
+    write_bytes(path, data)
+    return len(data)
 
 
-def arrays_in_file(model: Model, kind: Kind, halved: bool) -> dict[str, tuple[str, Array]]:
-    """Each array as it stands in the file, with its type."""
-    found = dict[str, tuple[str, Array]]()
+def stored_arrays(model: EngineModel, dtype: DType, int4: bool) -> dict[str, tuple[str, Array]]:
+    """Return the type and the stored values of each array."""
+    arrays: dict[str, tuple[str, Array]] = {}
     for name, (values, _) in model.weights.items():
-        if kind is Kind.INT8:
-            numbers, scale = stored.in_bytes(values)
-            found[f"{name}{SCALE}"] = ("fp32", stored.readable(scale) if name in TABLES else scale)
-            found[name] = ("int8", numbers)
-            if halved and name in HALVED:  # or without zeros, where that is less
-                found[name] = min(found[name], ("int4", stored.in_halves(numbers)), key=in_file)
+        if dtype is DType.INT8:
+            quantised, scale = stored.quantise_int8(values)
+            arrays[f"{name}{SCALE}"] = ("fp32", stored.reproducible_scales(scale) if name in TABLES else scale)
+            arrays[name] = ("int8", quantised)
+            if int4 and name in INT4_ARRAYS:  # a sparse int8 array may be smaller
+                arrays[name] = min(arrays[name], ("int4", stored.pack_int4(quantised)), key=stored_bytes)
+        elif dtype is DType.BF16:
+            arrays[name] = ("bf16", stored.to_bf16(values))
         else:
-            found[name] = ("bf16", stored.to_bf16(values)) if kind is Kind.BF16 else ("fp32", values)
-    return found | {name: ("fp32", row) for name, row in model.rows.items()}
+            arrays[name] = ("fp32", values)
+    return arrays | {name: ("fp32", vector) for name, vector in model.vectors.items()}
 
 
-def in_file(array: tuple[str, Array]) -> int:
-    """Bytes that an array of a type takes."""
-    return len(stored.written(*array)[1])
+def stored_bytes(array: tuple[str, Array]) -> int:
+    """Return the stored size of an array, given its type and values."""
+    return len(stored.encode(*array)[1])
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Contents]:
-    """What a file holds; its weights are read whenever they are asked for, and can be within the block alone: a model
-    that lays them out has one of them twice, not all.
+def open_file(path: Path) -> Iterator[Contents]:
+    """Open an engine file, whose weights are read each time they are accessed inside the block.
 
-    Errors: ModelError, one sentence, for a file that is missing, cut, changed, of a later version, or no such file.
+    A model that packs its weights one by one therefore has only one of them in memory twice.
+
+    Raises:
+        ModelError: The file is missing, truncated, modified, of a later version, or not an engine file.
     """
     with _open(path) as file:
-        header, begin = _header(path, file)
-        yield _contents(path, file, header, begin)
+        header, begin = _read_header(path, file)
+        yield _read_contents(path, file, header, begin)
 
 
-def header_of(path: Path) -> dict[str, Any]:
-    """The header alone. Errors: ModelError, as in `opened`, as far as it can be seen."""
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of an engine file.
+
+    Raises:
+        ModelError: As in `open_file`, as far as the header shows it.
+    """
     with _open(path) as file:
-        return _header(path, file)[0]
+        return _read_header(path, file)[0]
 
 
 def _open(path: Path) -> BufferedReader:
@@ -140,70 +159,78 @@ def _open(path: Path) -> BufferedReader:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _header(path: Path, file: BufferedReader) -> tuple[dict[str, Any], int]:
-    first = file.read(len(MAGIC) + 16)
-    if len(first) < len(MAGIC) + 16 or not first.startswith(MAGIC):
+def _read_header(path: Path, file: BufferedReader) -> tuple[dict[str, Any], int]:
+    """Return the header and the position of the arrays."""
+    start = file.read(len(MAGIC) + 16)
+    if len(start) < len(MAGIC) + 16 or not start.startswith(MAGIC):
         raise ModelError(f"{path}: is not an engine file, as `rnnsearch export` writes it")
-    length, inflated = (int.from_bytes(first[begin : begin + 8], "little") for begin in (8, 16))
-    if max(length, inflated) > MOST_HEADER:
-        raise damaged(path)
-    unpacked = zlib.decompressobj()
+    compressed_size = int.from_bytes(start[8:16], "little")
+    size = int.from_bytes(start[16:24], "little")
+    if max(compressed_size, size) > MAX_HEADER_BYTES:
+        raise damaged_error(path)
+    decompressor = zlib.decompressobj()
     try:
-        text = unpacked.decompress(file.read(length), inflated + 1)
-        header = json.loads(text) if len(text) == inflated else None
+        text = decompressor.decompress(file.read(compressed_size), size + 1)
+        header = json.loads(text) if len(text) == size else None
     except (zlib.error, ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise damaged(path)
-    if (told := header.get("format")) not in (1, FORMAT):  # the first had dense arrays alone
-        raise ModelError(f"{path}: must be of format {FORMAT} or 1, which this version reads; got {told}")
-    head = len(first) + length
-    return header, head + -head % ALIGNED
+        raise damaged_error(path)
+    if (format := header.get("format")) not in READABLE_FORMATS:
+        raise ModelError(f"{path}: must be of format {FORMAT} or 1, which this version reads; got {format}")
+    head_size = len(start) + compressed_size
+    return header, head_size + -head_size % ALIGNMENT
 
 
-def _contents(path: Path, file: BufferedReader, header: dict[str, Any], begin: int) -> Contents:
+def _read_contents(path: Path, file: BufferedReader, header: dict[str, Any], begin: int) -> Contents:
     file.seek(begin)
-    digest, size = hashlib.sha256(), 0
-    while block := file.read(BLOCK):
+    digest = hashlib.sha256()
+    size = 0
+    while block := file.read(DIGEST_BLOCK_BYTES):
         digest.update(block)
         size += len(block)
     if digest.hexdigest() != header.get(DIGEST):
-        raise ModelError(f"{path}: is cut or was changed: its arrays are not those that were written")
+        raise ModelError(f"{path}: is truncated or was modified: the checksum of its arrays is wrong")
     try:
-        if (told := str(header["system"])) not in SYSTEMS:
+        if (system := str(header["system"])) not in SYSTEMS:
             known = ", ".join(SYSTEMS)
-            raise ModelError(f"{path}: must hold a system that this version knows ({known}); got {told}")
-        kind = Kind[str(header["kind"]).upper()]
+            raise ModelError(f"{path}: must contain a system that this version knows ({known}); got {system}")
+        dtype = DType[str(header["kind"]).upper()]
         entries = {str(name): entry for name, entry in header["arrays"].items()}
-        if sum(stored.bytes_of(entry[1]) for entry in entries.values()) > EXPANDED * size:
-            raise damaged(path)
-        found = StoredWeights(stored.Payload(file, begin, size), entries)
-        # Their shapes must fit each other, which is seen without reading them.
-        model = SYSTEMS[told].of(header, found.outlines, found.rows)
+        if sum(stored.max_bytes(entry[1]) for entry in entries.values()) > MAX_EXPANSION * size:
+            raise damaged_error(path)
+        weights = StoredWeights(stored.Payload(file, begin, size), entries)
+        # Shapes are checked before any weight is read.
+        model = SYSTEMS[system].from_header(header, weights.shapes_only, weights.vectors)
         model.check()
-        scaled = {weight.scale is not None for weight in model.weights.values()}
-        if scaled != {kind is Kind.INT8} or {*found} != {*model.weights}:
-            raise damaged(path)
-        return Contents(header, replace(model, weights=found), kind, _candidates(found))
+        has_scales = {weight.scale is not None for weight in model.weights.values()}
+        if has_scales != {dtype is DType.INT8} or {*weights} != {*model.weights}:
+            raise damaged_error(path)
+        return Contents(header, replace(model, weights=weights), dtype, _read_candidates(weights))
     except ModelError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
-        raise damaged(path) from None
+        raise damaged_error(path) from None
 
 
-def damaged(path: Path) -> ModelError:
-    """What is said of a header that says what cannot be."""
+def damaged_error(path: Path) -> ModelError:
+    """Return the error for an invalid header."""
     return ModelError(f"{path}: its header is damaged: export the model again")
 
 
 class StoredWeights(Mapping[str, Weight]):
-    """The weights of an open file, each read when it is asked for."""
+    """The weights of an open file; each is read from the file whenever it is accessed."""
 
     def __init__(self, payload: stored.Payload, entries: Mapping[str, Any]) -> None:
-        """entries: what the header says of each array. Errors: ValueError, KeyError, TypeError where it cannot be."""
-        self._payload, self.entries = payload, entries
+        """Check the header's entries of all arrays.
+
+        Raises:
+            ValueError, KeyError, TypeError: An entry is invalid.
+        """
+        self._payload = payload
+        self.entries = entries
         for entry in entries.values():
-            stored.require(payload, *entry)
+            stored.check_entry(payload, *entry)
         self._names = [name for name, entry in entries.items() if len(entry[1]) == 2 and name not in CANDIDATES]
 
     def __getitem__(self, name: str) -> Weight:
@@ -216,36 +243,45 @@ class StoredWeights(Mapping[str, Weight]):
         return len(self._names)
 
     @property
-    def outlines(self) -> dict[str, Weight]:
-        """Their types and shapes, without memory."""
-        return {name: self._weight(name, self._outline) for name in self}
+    def shapes_only(self) -> dict[str, Weight]:
+        """All weights with their types and shapes, but without memory for the values."""
+        return {name: self._weight(name, self._empty) for name in self}
 
     @property
-    def rows(self) -> dict[str, Array]:
-        """The file's arrays of one axis, without scales and lists."""
-        names = (name for name, entry in self.entries.items() if len(entry[1]) == 1 and name not in CANDIDATES)
-        return {name: self.array(name) for name in names if not name.endswith(SCALE)}
+    def vectors(self) -> dict[str, Array]:
+        """The arrays with one axis, except for scales and candidate lists."""
+        vectors = {}
+        for name, (_, shape, *_) in self.entries.items():
+            if len(shape) == 1 and name not in CANDIDATES and not name.endswith(SCALE):
+                vectors[name] = self.array(name)
+        return vectors
 
     def array(self, name: str) -> Array:
-        """Any array of the file."""
-        return stored.read(self._payload, *self.entries[name])
+        """Read any array of the file."""
+        return stored.read_array(self._payload, *self.entries[name])
 
-    def _outline(self, name: str) -> Array:
+    def _empty(self, name: str) -> Array:
         type, shape, *_ = self.entries[name]
-        return np.broadcast_to(np.zeros((), stored.type_of(type)), shape)
+        return np.broadcast_to(np.zeros((), stored.decoded_dtype(type)), shape)
 
-    def _weight(self, name: str, of: Callable[[str], Array]) -> Weight:
+    def _weight(self, name: str, get_array: Callable[[str], Array]) -> Weight:
         scale = f"{name}{SCALE}"
-        return Weight(of(name), of(scale) if scale in self.entries else None)
+        return Weight(get_array(name), get_array(scale) if scale in self.entries else None)
 
 
-def _candidates(found: StoredWeights) -> tuple[Array, Array] | None:
-    """Errors: KeyError, ValueError where they are of other vocabularies."""
-    if CANDIDATES[0] not in found.entries:
+def _read_candidates(weights: StoredWeights) -> tuple[Array, Array] | None:
+    """Return the candidate lists of a file, if it has any.
+
+    Raises:
+        KeyError, ValueError: The lists do not match the vocabularies.
+    """
+    if CANDIDATES[0] not in weights.entries:
         return None
-    translations, frequent = (found.array(name) for name in CANDIDATES)
-    sources, targets = (found.entries[name][1][0] for name in ("source_embedding", "output"))
-    known = all(ids.dtype.kind in "ui" and ids.min() >= 0 and ids.max() < targets for ids in (translations, frequent))
-    if not known or translations.ndim != 2 or frequent.ndim != 1 or len(translations) != sources:
+    translations, frequent = (weights.array(name) for name in CANDIDATES)
+    source_vocabulary, vocabulary = (weights.entries[name][1][0] for name in ("source_embedding", "output"))
+    for ids in (translations, frequent):
+        if ids.dtype.kind not in "ui" or ids.min() < 0 or ids.max() >= vocabulary:
+            raise ValueError
+    if translations.ndim != 2 or frequent.ndim != 1 or len(translations) != source_vocabulary:
         raise ValueError
     return translations, frequent

@@ -1,4 +1,7 @@
-"""The steps and layers of a program laid out for native code, each once. Imports no torch."""
+"""Packing of the layers and steps of a program (`program.py`) for native code, used by `recurrent.py`.
+
+This module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -8,85 +11,108 @@ from ctypes import addressof
 
 import numpy as np
 
-from rnnsearch.engine.program import Affine, Attention, Machine, Rows
+from rnnsearch.engine.program import Affine, AttentionProgram, MatrixSlice, StepProgram
 from rnnsearch.engine.rnnsearch import Weight
-from rnnsearch.engine.structs import Array, CDecoder, CFeatures, CPart, Kind, Laid, What
+from rnnsearch.engine.structs import Array, CDecoder, CFeatures, COp, DType, OpType, PackedMatrix
 
 
-class Layout:
-    """What is made of a model's arrays, which must not change. What native code reads by its address stays as long as
-    this."""
+class PackedLayout:
+    """Packed matrices and structures of a model, each made once.
 
-    def __init__(self, native: ctypes.CDLL, weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> None:
-        self._native, self._weights, self._rows = native, weights, rows
-        self._laid, self._held = dict[tuple[tuple[Affine, ...], Kind], Laid](), list[object]()
+    It owns the memory that the structures point to, so it must live as long as they do.
+    """
 
-    def matrix(self, layers: tuple[Affine, ...], kind: Kind) -> Laid:
-        """Layers that read the same numbers, one below the other."""
-        if (layers, kind) not in self._laid:
-            blocks = [self._block(layer.weight) for layer in layers]
-            scales = [scale for _, scale in blocks if scale is not None]
-            values, scale = np.concatenate([one for one, _ in blocks]), np.concatenate(scales) if scales else None
-            if scale is not None and kind is not Kind.INT8:
-                values, scale = values * scale[:, None], None
-            self._laid[layers, kind] = Laid(self._native, values, self._biases(layers), kind, scale)
-        return self._laid[layers, kind]
+    def __init__(self, native: ctypes.CDLL, weights: Mapping[str, Weight], vectors: Mapping[str, Array]) -> None:
+        self._native = native
+        self._weights = weights
+        self._vectors = vectors
+        self._matrices: dict[tuple[tuple[Affine, ...], DType], PackedMatrix] = {}
+        self._referenced: list[object] = []  # objects that structures point to
 
-    def _block(self, block: Rows) -> Weight:
-        values, scale = self._weights[block.array]
-        rows, columns = slice(block.row, block.row + block.rows), slice(block.column, block.column + block.columns)
+    def matrix(self, layers: tuple[Affine, ...], dtype: DType) -> PackedMatrix:
+        """Return layers with the same input as one matrix, stacked by rows."""
+        key = layers, dtype
+        if key not in self._matrices:
+            weights = [self._slice(layer.weight) for layer in layers]
+            values = np.concatenate([weight.values for weight in weights])
+            scales = [weight.scale for weight in weights if weight.scale is not None]
+            scale = np.concatenate(scales) if scales else None
+            if scale is not None and dtype is not DType.INT8:
+                values = values * scale[:, None]
+                scale = None
+            bias = np.concatenate([self._bias(layer) for layer in layers])
+            self._matrices[key] = PackedMatrix(self._native, values, bias, dtype, scale)
+        return self._matrices[key]
+
+    def _slice(self, part: MatrixSlice) -> Weight:
+        values, scale = self._weights[part.array]
+        rows = slice(part.row, part.row + part.rows)
+        columns = slice(part.column, part.column + part.columns)
         return Weight(values[rows, columns], None if scale is None else scale[rows])
 
-    def _biases(self, layers: tuple[Affine, ...]) -> Array:
-        none = {layer: np.zeros(layer.weight.rows, np.float32) for layer in layers if layer.bias is None}
-        return np.concatenate([none[one] if one.bias is None else self._rows[one.bias] for one in layers])
+    def _bias(self, layer: Affine) -> Array:
+        return np.zeros(layer.weight.rows, np.float32) if layer.bias is None else self._vectors[layer.bias]
 
-    def machine(self, machine: Machine, kind: Kind) -> CDecoder:
-        """A step of a cell, or of a decoder that neither attends nor reads words yet."""
-        parts = (CPart * len(machine.parts))()
-        for to, part in zip(parts, machine.parts, strict=True):
-            to.set(part.what, part.size, part.at, part.before)
-            if part.weight is not None and part.what == What.PRODUCT:
-                to.weight = addressof(self.matrix((Affine(part.weight, None),), kind).matrix)
-            elif part.own is not None:
-                to.weight = self.hold(self._rows[part.own])
-        places = np.array(machine.states, np.int64)
-        c = CDecoder(machine.x_size, machine.sums, machine.values, machine.reads)
-        c.heads, c.scale, c.reach = 1, 1.0, -1
-        c.parts, c.part, c.bias = len(parts), addressof(parts), self.hold(self._rows[machine.bias])
-        c.states, c.state, c.state_size = len(places), places.ctypes.data, int(places[:, 1].sum()) + 1
-        self._held += [parts, places]
-        return c
+    def step(self, program: StepProgram, dtype: DType) -> CDecoder:
+        """Return the structure of a cell's step, or of a decoder's step before `add_attention` and `add_words`."""
+        ops = (COp * len(program.operations))()
+        for op, operation in zip(ops, program.operations, strict=True):
+            op.set_operands(operation.type, operation.size, operation.offsets, operation.previous)
+            if operation.weight is not None and operation.type == OpType.PRODUCT:
+                op.weight = addressof(self.matrix((Affine(operation.weight, None),), dtype).struct)
+            elif operation.parameters is not None:
+                op.weight = self._address(self._vectors[operation.parameters])
+        states = np.array(program.states, np.int64)  # [states, 2], offsets and sizes
+        decoder = CDecoder(program.x_size, program.sums, program.values, program.reads)
+        decoder.heads = 1
+        decoder.score_scale = 1.0
+        decoder.window_radius = -1
+        decoder.num_ops = len(ops)
+        decoder.ops = addressof(ops)
+        decoder.bias = self._address(self._vectors[program.bias])
+        decoder.num_states = len(states)
+        decoder.states = self._address(states)
+        decoder.state_size = int(states[:, 1].sum()) + 1  # the position t is behind the states
+        self._referenced.append(ops)
+        return decoder
 
-    def attend(self, c: CDecoder, attention: Attention, sizes: tuple[int, int]) -> None:
-        """A step's attention, to keys and values of these sizes."""
-        c.key, c.annotation = sizes
-        c.heads, c.scale, c.reach, c.spread = attention.heads, attention.scale, attention.reach, attention.spread
-        c.vector = self.hold(np.zeros(1, np.float32) if attention.vector is None else self._rows[attention.vector])
-        c.features, features = CFeatures.of([tuple(map(int, feature[:5])) for feature in attention.features])
-        self._held.append(features)
+    def add_attention(self, decoder: CDecoder, attention: AttentionProgram, key_size: int, value_size: int) -> None:
+        """Set the fields of a decoder's attention."""
+        vector = attention.score_vector
+        decoder.key_size = key_size
+        decoder.annotation_size = value_size
+        decoder.heads = attention.heads
+        decoder.score_scale = attention.scale
+        decoder.window_radius = attention.window_radius
+        decoder.window_sigma = attention.window_sigma
+        decoder.score_vector = self._address(np.zeros(1, np.float32) if vector is None else self._vectors[vector])
+        descriptions = [tuple(map(int, feature[:5])) for feature in attention.features]
+        decoder.features, items = CFeatures.create(descriptions)
+        self._referenced.append(items)
 
-    def read_words(self, c: CDecoder, machine: Machine, embeddings: Weight, kind: Kind) -> None:
-        """The words that a decoder's step reads."""
-        c.from_word = addressof(self.matrix(machine.inputs, kind).matrix)
+    def add_words(self, decoder: CDecoder, program: StepProgram, embeddings: Weight, dtype: DType) -> None:
+        """Set the fields of the words that a decoder reads."""
+        decoder.word_projection = addressof(self.matrix(program.inputs, dtype).struct)
         if embeddings.scale is None:
-            c.embeddings = self.hold(embeddings.values)
+            decoder.embeddings = self._address(embeddings.values)
         else:
-            c.bytes, c.scales = self.hold(embeddings.values), self.hold(embeddings.scale)
+            decoder.int8_embeddings = self._address(embeddings.values)
+            decoder.embedding_scales = self._address(embeddings.scale)
 
-    def readout(self, c: CDecoder, at: int) -> None:
-        """Where what the output layer reads begins among a step's reads."""
-        part = CPart(what=What.READ)
-        part.at[0] = at
-        c.readout = addressof(part)
-        self._held.append(part)
+    def add_readout(self, decoder: CDecoder, offset: int) -> None:
+        """Set the offset, among the reads of a step, of the output layer's inputs."""
+        op = COp(type=OpType.READ)
+        op.offset[0] = offset
+        decoder.readout = addressof(op)
+        self._referenced.append(op)
 
-    def hold(self, array: Array) -> int:
-        """The address of an array's numbers."""
+    def release_weights(self) -> None:
+        """Drop the unpacked arrays, except for those that structures point to."""
+        self._weights = {}
+        self._vectors = {}
+
+    def _address(self, array: Array) -> int:
+        """Return the address of an array's values, which live as long as this object."""
         array = np.ascontiguousarray(array)
-        self._held.append(array)
+        self._referenced.append(array)
         return int(array.ctypes.data)
-
-    def finish(self) -> None:
-        """All is laid out, and what it was made of can go."""
-        self._weights, self._rows = {}, {}

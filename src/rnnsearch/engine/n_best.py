@@ -1,4 +1,7 @@
-"""What a whole beam search in native code finds. Imports no torch."""
+"""Results of a native beam search over a batch, shared by the engine and by search with PyTorch.
+
+This module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,27 @@ from rnnsearch.engine.rnnsearch import CHypotheses
 from rnnsearch.engine.structs import Array
 
 
-class NBest(NamedTuple):
-    """The n best of a batch of B sentences over J source symbols, before they are cut to their lengths: tokens, scores
-    [B, n, T], attention [B, n, T, J] (J = 0 without), length (0: there is none), finished [B, n]."""
+class NBestArrays(NamedTuple):
+    """The n best hypotheses of B sentences with J source positions, padded to T tokens."""
 
-    tokens: Array
-    scores: Array
-    attention: Array
-    length: Array
-    finished: Array
+    tokens: Array  # [B, n, T]
+    scores: Array  # [B, n, T], log-probabilities of the tokens
+    attention: Array  # [B, n, T, J]; J is 0 without attention
+    length: Array  # [B, n]; 0: there are fewer hypotheses
+    finished: Array  # [B, n], 1 if the hypothesis ended with EOS
 
     @classmethod
-    def room(cls, B: int, n: int, T: int, J: int) -> NBest:
-        """Room for them."""
-        symbols, sentences = (B, n, T), (B, n)
+    def allocate(cls, B: int, n: int, T: int, J: int) -> NBestArrays:
+        """Return arrays of zeros, which native code fills."""
         return cls(
-            np.zeros(symbols, np.int64),
-            np.zeros(symbols, np.float32),
-            np.zeros((*symbols, J), np.float32),
-            np.zeros(sentences, np.int64),
-            np.zeros(sentences, np.int64),
+            tokens=np.zeros((B, n, T), np.int64),
+            scores=np.zeros((B, n, T), np.float32),
+            attention=np.zeros((B, n, T, J), np.float32),
+            length=np.zeros((B, n), np.int64),
+            finished=np.zeros((B, n), np.int64),
         )
 
     @property
-    def made(self) -> CHypotheses:
-        """Where native code writes them."""
-        tokens, scores, attention, length, finished = (part.ctypes.data for part in self)
-        return CHypotheses(self.tokens.shape[2], tokens, scores, attention, length, finished)
+    def struct(self) -> CHypotheses:
+        """The structure that native code writes to."""
+        return CHypotheses(self.tokens.shape[2], *(array.ctypes.data for array in self))

@@ -1,8 +1,8 @@
-"""What a recurrent model computes, as data: its encoder, its decoder's first states and its step, with the names of the
-arrays that they read. Imports no torch.
+"""The computation of a recurrent model as data: encoder, initial decoder states and the decoder's step.
 
-`accel/program_writer.py` writes it of a model; `engine/recurrent.py` runs it. It may stand in a file of anybody's, so
-nothing is run before `check` has seen that every range lies in its row and every array has its shape.
+A `Program` contains the names of the arrays that it reads. `accel/program_writer.py` writes it for a model,
+`engine/recurrent.py` runs it, and an engine file stores it as JSON. Since a file may come from anyone, `ProgramChecker`
+verifies every offset and shape before native code runs it. This module must not import torch.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from rnnsearch.engine.structs import MOST_UNITS, What, rounded_up
+from rnnsearch.engine.structs import MAX_UNITS, OpType, round_up
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-MOST = 1 << 20
-"""Of any size."""
-MOST_PARTS = 4096
+MAX_SIZE = 1 << 20  # of any layer or row
+MAX_OPERATIONS = 4096  # of a step
 
 
-class Rows(NamedTuple):
+class MatrixSlice(NamedTuple):
     """Some rows and columns of an array."""
 
     array: str
@@ -31,357 +30,393 @@ class Rows(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """x W^T + b. bias: an array; None without."""
+    """The layer x W^T + b."""
 
-    weight: Rows
-    bias: str | None
+    weight: MatrixSlice
+    bias: str | None  # name of an array
 
 
-class Instruction(NamedTuple):
-    """`Op` of recurrence.h. weight: of a product; own: the array of another part's own weights."""
+class Operation(NamedTuple):
+    """`Op` of recurrence.h."""
 
-    what: int
+    type: int
     size: int
-    at: tuple[int, ...]
-    before: int
-    weight: Rows | None
-    own: str | None
+    offsets: tuple[int, ...]  # of the operands
+    previous: int  # bit k: operand k is a value of the previous position
+    weight: MatrixSlice | None  # of a product
+    parameters: str | None  # array with the parameters of other operations
 
 
-class Place(NamedTuple):
-    """A range of values."""
+class ValueRange(NamedTuple):
+    """A range of the values of a position."""
 
-    at: int
+    offset: int
     size: int
 
 
-class Machine(NamedTuple):
-    """A step. inputs: the layers, one below the other, that make the inputs' share of what is read; sums, values,
-    reads: how many numbers a position's rows have; bias: the array that its sums begin with; states: what a position
-    hands to the next."""
+class StepProgram(NamedTuple):
+    """One position of a cell or a decoder."""
 
-    inputs: tuple[Affine, ...]
-    sums: int
+    inputs: tuple[Affine, ...]  # layers of the projected inputs x, stacked by rows
+    sums: int  # sizes of the rows of a position, see recurrence.h
     values: int
     reads: int
-    parts: tuple[Instruction, ...]
-    bias: str
-    states: tuple[Place, ...]
+    operations: tuple[Operation, ...]
+    bias: str  # array that the sums are initialised with
+    states: tuple[ValueRange, ...]  # values that are carried to the next position
 
     @property
     def x_size(self) -> int:
-        """Of the inputs' share."""
+        """Size of the projected inputs."""
         return sum(layer.weight.rows for layer in self.inputs)
 
 
-class EncoderLayer(NamedTuple):
-    """One cell, left to right, or a second one beside it, right to left, whose output stands behind the first's.
-    adds: whether what the layer reads is added to what it gives. wide: whether its cells read in fp32, whatever the
-    precision, as PyTorch's own sequences do."""
+class LayerProgram(NamedTuple):
+    """One layer of an encoder."""
 
-    cells: tuple[Machine, ...]
-    adds: bool
-    wide: bool
+    cells: tuple[StepProgram, ...]  # left to right and, if bidirectional, right to left
+    residual: bool  # the layer's input is added to its output
+    fp32_inputs: bool  # inputs are projected in fp32 in any precision, as in PyTorch's fused sequences
 
 
-class Encoder(NamedTuple):
-    """Layers, one on top of the other. reads_end: whether the end symbol is read; reverse: whether words are read from
-    the last to the first, the end symbol last all the same."""
+class EncoderProgram(NamedTuple):
+    """The layers of an encoder, bottom first."""
 
-    layers: tuple[EncoderLayer, ...]
-    reads_end: bool
-    reverse: bool
+    layers: tuple[LayerProgram, ...]
+    reads_end: bool  # the end token is read
+    reverse: bool  # words are read from last to first, before the end token
 
 
-class SourceFeature(NamedTuple):
-    """A feature of source positions that remembers their weights (`source_features.h`): a GRU of some units, which
-    reads a `layer` of the annotations, or sums of weights. fertility: of sums that a position's own `layer` divides,
-    the greatest; 0 of others."""
+class FeatureProgram(NamedTuple):
+    """A feature of source positions that depends on earlier weights (source_features.h)."""
 
-    units: int
+    units: int  # of a GRU over `layer` of the annotations; 0: a sum of weights
     neighbours: int
-    keeps: int
-    fixed: int
-    kept: int
-    layer: Affine | None
-    fertility: float
+    accumulates: int
+    query_sums: int
+    query_values: int
+    layer: Affine | None  # of the annotations
+    max_fertility: float  # of sums that are divided by the fertility from `layer`; otherwise 0
 
 
-class Attention(NamedTuple):
-    """projection: of the annotations, before all else. keys: of them; without, `positions` is an array of a key for
-    each source position, and without either they are the annotations themselves. values: what contexts are sums of, or
-    the annotations; words: with the embedded words behind them. reach: of a window, or -1, which `follows` the target
-    position or has a centre of its own. vector: v_a, of an additive score. place: of two numbers, log(1 + j) and
-    log(1 + J) of source position j of J, into the keys."""
+class AttentionProgram(NamedTuple):
+    """Attention: keys, values, score and window."""
 
-    projection: Affine | None
-    keys: Affine | None
-    positions: str | None
-    values: Affine | None
-    words: bool
+    projection: Affine | None  # of the annotations, before everything else
+    keys: Affine | None  # of the annotations; None: `position_keys`, or the annotations themselves
+    position_keys: str | None  # array with a key per source position
+    values: Affine | None  # of the annotations, which contexts are sums of; None: the annotations themselves
+    with_words: bool  # values are followed by the embedded source words
     heads: int
     scale: float
-    reach: int
-    spread: float
-    follows: bool
-    vector: str | None
-    place: Affine | None
-    features: tuple[SourceFeature, ...]
+    window_radius: int  # -1: global
+    window_sigma: float
+    follows_target: bool  # the window's centre is the target position; otherwise the step computes it
+    score_vector: str | None  # v_a of an additive score
+    position_layer: Affine | None  # of log(1 + j) and log(1 + J), added to the key of source position j of J
+    features: tuple[FeatureProgram, ...]
 
 
-class First(NamedTuple):
-    """A state before the first position: zeros; or numbers of the encoder's, through a layer and a function where they
-    are given. of: "zeros", "summary" (the top layer's own last output), "mean" (of the annotations) or "finals" (last
-    states by encoder layer, from 0, and part: h, c). function: "", "tanh" or "relu". begin: of the numbers that are
-    found, the first."""
+class InitialState(NamedTuple):
+    """One of the decoder's initial states: zeros, or outputs of the encoder through a layer and a function."""
 
     size: int
-    of: str
-    finals: tuple[tuple[int, int], ...]
+    # "zeros"; "summary", the last output of the top layer; "mean" of the annotations; or "finals", last states
+    source: str
+    finals: tuple[tuple[int, int], ...]  # encoder layer from 0, and 0 for h or 1 for c
     layer: Affine | None
-    function: str
-    begin: int
+    activation: str  # "", "tanh" or "relu"
+    offset: int  # of the state in the result
 
 
 class Program(NamedTuple):
-    """attention: None of a decoder without. first: of each of the step's states. readout: where what the output layer
-    reads begins among the reads."""
+    """A whole model, except for embeddings and output layer."""
 
-    encoder: Encoder
-    attention: Attention | None
-    first: tuple[First, ...]
-    step: Machine
-    readout: int
+    encoder: EncoderProgram
+    attention: AttentionProgram | None
+    initial_states: tuple[InitialState, ...]  # in the order of `step.states`
+    step: StepProgram
+    readout_offset: int  # of the output layer's inputs among the reads of the step
 
     @property
     def layers(self) -> tuple[Affine, ...]:
-        """All layers outside cells and the decoder's step."""
-        found = [first.layer for first in self.first]
+        """All layers outside the cells and the decoder's step."""
+        layers = [state.layer for state in self.initial_states]
         if (attention := self.attention) is not None:
-            found += [attention.projection, attention.keys, attention.values, attention.place]
-            found += [feature.layer for feature in attention.features]
-        return tuple(layer for layer in found if layer is not None)
+            layers += [attention.projection, attention.keys, attention.values, attention.position_layer]
+            layers += [feature.layer for feature in attention.features]
+        return tuple(layer for layer in layers if layer is not None)
 
 
-def parsed(data: Any) -> Program:
-    """What `json` made of a program. Errors: ValueError."""
-    found = _typed(Program, data)
-    assert isinstance(found, Program)
-    return found
+def parse_program(data: Any) -> Program:
+    """Return the program in the data of a JSON file.
+
+    Raises:
+        ValueError: The data do not have the structure of a program.
+    """
+    program = _convert(Program, data)
+    assert isinstance(program, Program)
+    return program
 
 
-def _typed(kind: Any, data: Any) -> Any:
-    """Data as the type that a field has."""
-    options = get_args(kind)
-    if isinstance(kind, UnionType):
-        (one,) = (option for option in options if option is not NoneType)
-        return None if data is None else _typed(one, data)
-    if get_origin(kind) is tuple:
-        each = [options[0]] * len(data) if isinstance(data, list) and options[-1] is ... else list(options)
-        if not isinstance(data, list) or len(data) != len(each):
-            raise ValueError(kind)
-        return tuple(map(_typed, each, data))
-    if issubclass(kind, tuple):
-        fields = get_type_hints(kind)
+def _convert(type_hint: Any, data: Any) -> Any:
+    """Convert data to the type of a field; named tuples are lists in JSON."""
+    options = get_args(type_hint)
+    if isinstance(type_hint, UnionType):  # T | None
+        (inner,) = (option for option in options if option is not NoneType)
+        return None if data is None else _convert(inner, data)
+    if get_origin(type_hint) is tuple:
+        is_uniform = isinstance(data, list) and options[-1] is ...
+        item_types = [options[0]] * len(data) if is_uniform else list(options)
+        if not isinstance(data, list) or len(data) != len(item_types):
+            raise ValueError(type_hint)
+        return tuple(map(_convert, item_types, data))
+    if issubclass(type_hint, tuple):
+        fields = get_type_hints(type_hint)
         if not isinstance(data, list) or len(data) != len(fields):
-            raise ValueError(kind)
-        return kind(*map(_typed, fields.values(), data))
-    if kind is float and type(data) is int:
+            raise ValueError(type_hint)
+        return type_hint(*map(_convert, fields.values(), data))
+    if type_hint is float and type(data) is int:
         data = float(data)
-    if type(data) is not kind:
-        raise ValueError(kind)
+    if type(data) is not type_hint:
+        raise ValueError(type_hint)
     return data
 
 
 SUMS, VALUES, READS, INPUTS = "sums", "values", "reads", "inputs"
-RANGES: dict[What, tuple[tuple[int, str, float], ...]] = {
-    What.INPUT: ((0, SUMS, 1), (1, INPUTS, 1)),
-    What.READ: ((0, READS, 1), (1, VALUES, 1), (2, VALUES, 1)),
-    What.PRODUCT: ((0, SUMS, 1),),
-    What.SIGMOID: ((0, VALUES, 1), (1, SUMS, 1), (2, VALUES, 1)),
-    What.TANH: ((0, VALUES, 1), (1, SUMS, 1), (2, VALUES, 1)),
-    What.GRU: ((0, VALUES, 1), (1, VALUES, 1), (2, SUMS, 1), (3, VALUES, 1), (4, VALUES, 1), (5, VALUES, 1)),
-    What.LSTM: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 4), (3, SUMS, 4), (4, VALUES, 1), (5, VALUES, 1)),
-    What.ADDITIVE: ((1, SUMS, 1), (2, VALUES, 1)),
-    What.DOT: ((1, VALUES, 1),),
-    What.ADD: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1)),
-    What.NORM: ((0, SUMS, 1), (1, SUMS, 1), (2, VALUES, 1)),
-    What.CENTRE: ((1, VALUES, 1),),
-    What.LOG_POSITION: ((0, SUMS, 1),),
-    What.MAXOUT: ((0, VALUES, 1), (1, SUMS, 2)),
-    What.TANH_VALUES: ((0, VALUES, 1), (1, VALUES, 1)),
-    What.SSRU: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1), (3, SUMS, 2), (4, VALUES, 1), (5, VALUES, 1)),
+# Operand of each operation that is a range: number of the operand, row, and size in multiples of the operation's size.
+RANGES: dict[OpType, tuple[tuple[int, str, int], ...]] = {
+    OpType.INPUT: ((0, SUMS, 1), (1, INPUTS, 1)),
+    OpType.READ: ((0, READS, 1), (1, VALUES, 1), (2, VALUES, 1)),
+    OpType.PRODUCT: ((0, SUMS, 1),),
+    OpType.SIGMOID: ((0, VALUES, 1), (1, SUMS, 1), (2, VALUES, 1)),
+    OpType.TANH: ((0, VALUES, 1), (1, SUMS, 1), (2, VALUES, 1)),
+    OpType.GRU: ((0, VALUES, 1), (1, VALUES, 1), (2, SUMS, 1), (3, VALUES, 1), (4, VALUES, 1), (5, VALUES, 1)),
+    OpType.LSTM: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 4), (3, SUMS, 4), (4, VALUES, 1), (5, VALUES, 1)),
+    OpType.ADDITIVE: ((1, SUMS, 1), (2, VALUES, 1)),
+    OpType.DOT: ((1, VALUES, 1),),
+    OpType.ADD: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1)),
+    OpType.NORM: ((0, SUMS, 1), (1, SUMS, 1), (2, VALUES, 1)),
+    OpType.CENTRE: ((1, VALUES, 1),),
+    OpType.LOG_POSITION: ((0, SUMS, 1),),
+    OpType.MAXOUT: ((0, VALUES, 1), (1, SUMS, 2)),
+    OpType.TANH_VALUES: ((0, VALUES, 1), (1, VALUES, 1)),
+    OpType.SSRU: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1), (3, SUMS, 2), (4, VALUES, 1), (5, VALUES, 1)),
 }
-"""Which `at` of a part begins a range of which row, and how many times its size (`ops.h`)."""
-OPTIONAL = {What.READ: (2,), What.SIGMOID: (2,), What.TANH: (2,), What.GRU: (5,)}
-"""Those that may be -1."""
-PLACES = {
-    **{what: 1 + max(n for n, _, _ in ranges) for what, ranges in RANGES.items()},
-    What.PRODUCT: 3,
-    What.GRU: 8,
-    What.LSTM: 7,
-    What.ADDITIVE: 4,
-    What.DOT: 4,
-    What.NORM: 4,
-    What.LOG_POSITION: 2,
+OPTIONAL = {OpType.READ: (2,), OpType.SIGMOID: (2,), OpType.TANH: (2,), OpType.GRU: (5,)}  # operands that may be -1
+NUM_OFFSETS = {
+    **{type: 1 + max(n for n, _, _ in ranges) for type, ranges in RANGES.items()},
+    OpType.PRODUCT: 3,
+    OpType.GRU: 8,
+    OpType.LSTM: 7,
+    OpType.ADDITIVE: 4,
+    OpType.DOT: 4,
+    OpType.NORM: 4,
+    OpType.LOG_POSITION: 2,
 }
-"""How many `at` a part has."""
 
 
-class Checker:
-    """Whether a program fits its arrays, of these shapes; weights have two axes. Errors: ValueError, KeyError."""
+class ProgramChecker:
+    """Check of a program against the shapes of its arrays; weights have two axes.
+
+    `check` raises ValueError or KeyError if any part does not fit, so that native code never accesses memory outside of
+    its arrays.
+    """
 
     def __init__(self, program: Program, shapes: Shapes) -> None:
-        self.program, self.shapes = program, shapes
-        self.source, self.target = (shapes[f"{side}_embedding"][1] for side in ("source", "target"))
+        self.program = program
+        self.shapes = shapes
+        self.source_size = shapes["source_embedding"][1]
+        self.target_size = shapes["target_embedding"][1]
 
     def check(self) -> None:
-        """All of it."""
-        program, attention = self.program, self.program.attention
-        _must(1 <= len(program.encoder.layers) <= MOST_PARTS)
-        sizes, finals = self._encoder(program.encoder)
-        summary, own = sizes
-        if attention is not None:
-            own, key, values = self._attention(attention, own)
-        self.machine(program.step, self.target, None if attention is None else (attention, key, values))
-        _must(len(program.first) == len(program.step.states))
-        for first, place in zip(program.first, program.step.states, strict=True):
-            _must(first.size == place.size)
-            self._first(first, {"summary": summary, "mean": own}, finals)
-        words, read = self.shapes["output"]
-        _must(words == self.shapes["target_embedding"][0] and self.shapes["output.bias"] == (words,))
-        _must(program.readout >= 0 and program.readout + read <= program.step.reads)
+        """Raise ValueError or KeyError if the program does not fit its arrays."""
+        program = self.program
+        _require(1 <= len(program.encoder.layers) <= MAX_OPERATIONS)
+        summary_size, annotation_size, final_sizes = self._check_encoder(program.encoder)
+        if program.attention is None:
+            self._check_step(program.step, self.target_size, None)
+        else:
+            annotation_size, key_size, value_size = self._check_attention(program.attention, annotation_size)
+            self._check_step(program.step, self.target_size, (program.attention, key_size, value_size))
+        _require(len(program.initial_states) == len(program.step.states))
+        source_sizes = {"summary": summary_size, "mean": annotation_size}
+        for state, values in zip(program.initial_states, program.step.states, strict=True):
+            _require(state.size == values.size)
+            self._check_initial_state(state, source_sizes, final_sizes)
+        vocabulary, readout_size = self.shapes["output"]
+        _require(vocabulary == self.shapes["target_embedding"][0] and self.shapes["output.bias"] == (vocabulary,))
+        _require(program.readout_offset >= 0 and program.readout_offset + readout_size <= program.step.reads)
 
-    def _encoder(self, encoder: Encoder) -> tuple[tuple[int, int], list[list[int]]]:
-        """The sizes of summary and annotations, and of each layer's last states."""
-        below, finals, summary = self.source, list[list[int]](), 0
+    def _check_encoder(self, encoder: EncoderProgram) -> tuple[int, int, list[list[int]]]:
+        """Return the sizes of summary and annotations, and those of each layer's last states."""
+        input_size = self.source_size
+        summary_size = 0
+        final_sizes: list[list[int]] = []
         for layer in encoder.layers:
-            _must(1 <= len(layer.cells) <= 2)
+            _require(1 <= len(layer.cells) <= 2)
             for cell in layer.cells:
-                _must(len(cell.inputs) == 1)
-                self.machine(cell, below, None)
-            states = {tuple(place.size for place in cell.states) for cell in layer.cells}
-            _must(len(states) == 1)
-            (own,) = states
-            _must(1 <= len(own) <= 2)
-            finals.append([size * len(layer.cells) for size in own])
-            _must(not layer.adds or below == finals[-1][0])
-            below, summary = finals[-1][0], own[0]
-        return (summary, below), finals
+                _require(len(cell.inputs) == 1)
+                self._check_step(cell, input_size, None)
+            state_sizes = {tuple(values.size for values in cell.states) for cell in layer.cells}
+            _require(len(state_sizes) == 1)  # both directions are alike
+            (sizes,) = state_sizes
+            _require(1 <= len(sizes) <= 2)
+            final_sizes.append([size * len(layer.cells) for size in sizes])
+            _require(not layer.residual or input_size == final_sizes[-1][0])
+            input_size = final_sizes[-1][0]
+            summary_size = sizes[0]
+        return summary_size, input_size, final_sizes
 
-    def _attention(self, attention: Attention, own: int) -> tuple[int, int, int]:
-        """The sizes of annotations, keys and values."""
-        own = self._affine(attention.projection, own)
-        key = self._affine(attention.keys, own)
-        if attention.positions is not None:
-            _must(attention.keys is None)
-            key = self._shape(attention.positions, 2)[1]
-        values = self._affine(attention.values, own) + (self.source if attention.words else 0)
+    def _check_attention(self, attention: AttentionProgram, annotation_size: int) -> tuple[int, int, int]:
+        """Return the sizes of annotations, keys and values."""
+        annotation_size = self._check_affine(attention.projection, annotation_size)
+        key_size = self._check_affine(attention.keys, annotation_size)
+        if attention.position_keys is not None:
+            _require(attention.keys is None)
+            key_size = self._shape(attention.position_keys, 2)[1]
+        value_size = self._check_affine(attention.values, annotation_size)
+        if attention.with_words:
+            value_size += self.source_size
         heads = attention.heads
-        _must(1 <= heads <= min(key, values) and key % heads == 0 and values % heads == 0)
-        _must(-1 <= attention.reach <= MOST and 0 <= attention.spread <= MOST and abs(attention.scale) <= MOST)
-        _must(attention.vector is None or self._shape(attention.vector, 1) == (key,))
-        _must(attention.place is None or self._affine(attention.place, 2) == key)
-        _must(not attention.features or (heads == 1 and attention.vector is not None))
+        _require(1 <= heads <= min(key_size, value_size) and key_size % heads == 0 and value_size % heads == 0)
+        _require(-1 <= attention.window_radius <= MAX_SIZE and 0 <= attention.window_sigma <= MAX_SIZE)
+        _require(abs(attention.scale) <= MAX_SIZE)
+        vector = attention.score_vector
+        _require(vector is None or self._shape(vector, 1) == (key_size,))
+        position_layer = attention.position_layer
+        _require(position_layer is None or self._check_affine(position_layer, 2) == key_size)
+        _require(not attention.features or (heads == 1 and vector is not None))
         for feature in attention.features:
-            self._feature(feature, own)
-        return own, key, values
+            self._check_feature(feature, annotation_size)
+        return annotation_size, key_size, value_size
 
-    def _feature(self, feature: SourceFeature, own: int) -> None:
-        """Over annotations of so many numbers."""
-        units, step = feature.units, self.program.step
-        _must(0 <= units <= MOST_UNITS and 0 <= feature.neighbours <= MOST_PARTS and 0 <= feature.fertility <= MOST)
-        made = self._affine(feature.layer, own)
+    def _check_feature(self, feature: FeatureProgram, annotation_size: int) -> None:
+        units = feature.units
+        step = self.program.step
+        _require(0 <= units <= MAX_UNITS and 0 <= feature.neighbours <= MAX_OPERATIONS)
+        _require(0 <= feature.max_fertility <= MAX_SIZE)
+        layer_size = self._check_affine(feature.layer, annotation_size)
         if units:
-            share = 3 * rounded_up(units)
-            _must(feature.layer is not None and made == 3 * units)
-            _must(0 <= feature.fixed <= step.sums - share and 0 <= feature.kept <= step.values - share)
+            query_size = 3 * round_up(units)
+            _require(feature.layer is not None and layer_size == 3 * units)
+            _require(0 <= feature.query_sums <= step.sums - query_size)
+            _require(0 <= feature.query_values <= step.values - query_size)
         else:
-            _must(feature.layer is None or (made == 1 and feature.fertility > 0))
+            _require(feature.layer is None or (layer_size == 1 and feature.max_fertility > 0))
 
-    def _first(self, first: First, sizes: Mapping[str, int], finals: list[list[int]]) -> None:
-        if first.of == "zeros":
-            _must(first.layer is None and 0 < first.size <= MOST)
+    def _check_initial_state(
+        self, state: InitialState, source_sizes: Mapping[str, int], final_sizes: list[list[int]]
+    ) -> None:
+        if state.source == "zeros":
+            _require(state.layer is None and 0 < state.size <= MAX_SIZE)
             return
-        if first.of == "finals":
-            _must(bool(first.finals) and all(0 <= layer < len(finals) for layer, _ in first.finals))
-            read = sum(finals[layer][min(max(part, 0), len(finals[layer]) - 1)] for layer, part in first.finals)
-            _must(all(0 <= part < len(finals[layer]) for layer, part in first.finals))
+        if state.source == "finals":
+            _require(bool(state.finals))
+            for layer, part in state.finals:
+                _require(0 <= layer < len(final_sizes) and 0 <= part < len(final_sizes[layer]))
+            size = sum(final_sizes[layer][part] for layer, part in state.finals)
         else:
-            read = sizes.get(first.of, 0)
-        _must(first.function in ("", "tanh", "relu"))
-        found = self._affine(first.layer, read)
-        _must(first.begin >= 0 and first.size > 0 and first.begin + first.size <= found)
+            size = source_sizes.get(state.source, 0)
+        _require(state.activation in ("", "tanh", "relu"))
+        result_size = self._check_affine(state.layer, size)
+        _require(state.offset >= 0 and state.size > 0 and state.offset + state.size <= result_size)
+
+    def _check_step(
+        self, step: StepProgram, input_size: int, attention: tuple[AttentionProgram, int, int] | None
+    ) -> None:
+        """Check the step of a cell or decoder.
+
+        Args:
+            input_size: Size of the inputs that `step.inputs` project.
+            attention: The attention of the step with the sizes of keys and values; None if it does not attend.
+        """
+        _require(input_size <= MAX_UNITS and len(step.inputs) >= 1 and len(step.operations) <= MAX_OPERATIONS)
+        for layer in step.inputs:
+            self._check_affine(layer, input_size)
+        row_sizes = {SUMS: step.sums, VALUES: step.values, READS: step.reads, INPUTS: step.x_size}
+        _require(all(0 <= size <= MAX_SIZE for size in row_sizes.values()))
+        _require(self._shape(step.bias, 1) == (step.sums,) and len(step.states) >= 1)
+        for values in step.states:
+            _require(values.size >= 1 and 0 <= values.offset <= step.values - values.size)
+        attending = [operation for operation in step.operations if operation.type in (OpType.ADDITIVE, OpType.DOT)]
+        _require(len(attending) == (0 if attention is None else 1))
+        for operation in step.operations:
+            self._check_operation(operation, row_sizes, attention)
+
+    def _check_operation(
+        self,
+        operation: Operation,
+        row_sizes: Mapping[str, int],
+        attention: tuple[AttentionProgram, int, int] | None,
+    ) -> None:
+        type = OpType(operation.type)
+        size = operation.size
+        offsets = operation.offsets
+        _require(type in RANGES and len(offsets) == NUM_OFFSETS[type])
+        _require(1 <= size <= MAX_SIZE and 0 <= operation.previous < 256)
+        for n, row, multiple in RANGES[type]:
+            is_absent = offsets[n] == -1 and n in OPTIONAL.get(type, ())
+            _require(is_absent or 0 <= offsets[n] <= row_sizes[row] - size * multiple)
+        if type is OpType.PRODUCT:
+            if operation.weight is None:
+                raise ValueError
+            self._check_slice(operation.weight)
+            _require((operation.weight.rows, operation.weight.columns) == (size, offsets[2]))
+            _require(0 <= offsets[1] <= row_sizes[READS] - offsets[2])
+        if type is OpType.GRU and offsets[5] >= 0:
+            _require(offsets[1] <= row_sizes[VALUES] - 2 * size and 0 <= offsets[6] <= row_sizes[SUMS] - size)
+        if type in (OpType.NORM, OpType.CENTRE, OpType.LOG_POSITION):
+            if operation.parameters is None:
+                raise ValueError
+            _require(self._shape(operation.parameters, 1) == (2 * size if type is OpType.NORM else size,))
+            single_value = {OpType.NORM: offsets[-1], OpType.CENTRE: offsets[0]}.get(type, 0)
+            _require(0 <= single_value < row_sizes[VALUES])
+        if type in (OpType.ADDITIVE, OpType.DOT):
+            if attention is None:
+                raise ValueError
+            self._check_attending(operation, row_sizes[VALUES], *attention)
+
+    def _check_attending(
+        self, operation: Operation, values: int, attention: AttentionProgram, key_size: int, value_size: int
+    ) -> None:
+        offsets = operation.offsets
+        _require(operation.size == key_size and 0 <= offsets[0] <= values - value_size and -1 <= offsets[3] < values)
+        _require((attention.score_vector is not None) == (operation.type == OpType.ADDITIVE))
+        _require(attention.window_radius < 0 or attention.follows_target or offsets[3] >= 0)
+        if attention.features:
+            count = num_feature_parameters(attention.features, key_size)
+            _require(operation.parameters is not None and self._shape(operation.parameters, 1) == (count,))
 
     def _shape(self, name: str, axes: int) -> tuple[int, ...]:
         shape = self.shapes[name]
-        _must(len(shape) == axes and max(shape) <= MOST)
+        _require(len(shape) == axes and max(shape) <= MAX_SIZE)
         return shape
 
-    def _rows(self, block: Rows) -> None:
-        rows, columns = self._shape(block.array, 2)
-        _must(min(block.rows, block.columns) >= 1 and min(block.row, block.column) >= 0)
-        _must(block.row + block.rows <= rows and block.column + block.columns <= columns)
+    def _check_slice(self, part: MatrixSlice) -> None:
+        rows, columns = self._shape(part.array, 2)
+        _require(min(part.rows, part.columns) >= 1 and min(part.row, part.column) >= 0)
+        _require(part.row + part.rows <= rows and part.column + part.columns <= columns)
 
-    def _affine(self, layer: Affine | None, read: int) -> int:
-        """The size of what it gives, of so many numbers."""
+    def _check_affine(self, layer: Affine | None, input_size: int) -> int:
+        """Return the output size of a layer for an input size; without a layer they are equal."""
         if layer is None:
-            return read
-        self._rows(layer.weight)
-        _must(layer.weight.columns == read)
-        _must(layer.bias is None or self._shape(layer.bias, 1) == (layer.weight.rows,))
+            return input_size
+        self._check_slice(layer.weight)
+        _require(layer.weight.columns == input_size)
+        _require(layer.bias is None or self._shape(layer.bias, 1) == (layer.weight.rows,))
         return layer.weight.rows
 
-    def machine(self, machine: Machine, read: int, attends: tuple[Attention, int, int] | None) -> None:
-        """A step that reads so many numbers a position, and may attend: to keys and values of these sizes."""
-        _must(read <= MOST_UNITS and len(machine.inputs) >= 1 and len(machine.parts) <= MOST_PARTS)
-        for layer in machine.inputs:
-            self._affine(layer, read)
-        room = {SUMS: machine.sums, VALUES: machine.values, READS: machine.reads, INPUTS: machine.x_size}
-        _must(all(0 <= size <= MOST for size in room.values()) and machine.x_size <= MOST)
-        _must(self._shape(machine.bias, 1) == (machine.sums,) and len(machine.states) >= 1)
-        for place in machine.states:
-            _must(place.size >= 1 and 0 <= place.at <= machine.values - place.size)
-        attending = [part for part in machine.parts if part.what in (What.ADDITIVE, What.DOT)]
-        _must(len(attending) == (0 if attends is None else 1))
-        for part in machine.parts:
-            self._part(part, room, attends)
 
-    def _part(self, part: Instruction, room: Mapping[str, int], attends: tuple[Attention, int, int] | None) -> None:
-        what, size, at = What(part.what), part.size, part.at
-        _must(what in RANGES and len(at) == PLACES[what] and 1 <= size <= MOST and 0 <= part.before < 256)
-        for n, row, times in RANGES[what]:
-            _must((at[n] == -1 and n in OPTIONAL.get(what, ())) or 0 <= at[n] <= room[row] - size * times)
-        if what is What.PRODUCT:
-            if part.weight is None:
-                raise ValueError
-            self._rows(part.weight)
-            _must((part.weight.rows, part.weight.columns) == (size, at[2]) and 0 <= at[1] <= room[READS] - at[2])
-        if what is What.GRU and at[5] >= 0:
-            _must(at[1] <= room[VALUES] - 2 * size and 0 <= at[6] <= room[SUMS] - size)
-        if what in (What.NORM, What.CENTRE, What.LOG_POSITION):
-            if part.own is None:
-                raise ValueError
-            _must(self._shape(part.own, 1) == (2 * size if what is What.NORM else size,))
-            one = {What.NORM: at[-1], What.CENTRE: at[0]}.get(what, 0)
-            _must(0 <= one < room[VALUES])
-        if what in (What.ADDITIVE, What.DOT):
-            if attends is None:
-                raise ValueError
-            attention, key, values = attends
-            _must(size == key and 0 <= at[0] <= room[VALUES] - values and -1 <= at[3] < room[VALUES])
-            _must((attention.vector is not None) == (what is What.ADDITIVE))
-            _must(attention.reach < 0 or attention.follows or at[3] >= 0)
-            if attention.features:
-                _must(part.own is not None and self._shape(part.own, 1) == (own_weights(attention.features, key),))
+def num_feature_parameters(features: Sequence[FeatureProgram], key_size: int) -> int:
+    """Return the number of parameters of features: W_f, then for each GRU the weights of alpha and of its state."""
+    count = 0
+    for feature in features:
+        units = round_up(feature.units)
+        count += key_size * (units or 2 * feature.neighbours + 1) + 3 * units * (units + 1)
+    return count
 
 
-def own_weights(features: Sequence[SourceFeature], key: int) -> int:
-    """How many numbers the features' own weights have: W_f, then of each GRU those of alpha and of its state."""
-    each = [(rounded_up(one.units), one.neighbours) for one in features]
-    return sum(key * (d or 2 * k + 1) + 3 * d * (d + 1) for d, k in each)
-
-
-def _must(holds: bool) -> None:
-    if not holds:
+def _require(condition: bool) -> None:
+    if not condition:
         raise ValueError

@@ -1,8 +1,8 @@
-"""Any recurrent model whose computation is written as a program (`program.py`), in native code, from arrays. Imports no
-torch.
+"""The engine for any recurrent model that is stored as a program (`program.py`), in NumPy and native code.
 
-The decoder's products are of the kind asked for; the recurrences of the encoder's cells are in fp32, as where the whole
-package searches. RNNsearch has an engine of its own, which shares more (`rnnsearch.py`).
+Used by `runtime` for engine files of all systems except RNNsearch, which has its own engine (`rnnsearch.py`). Matrix
+products are in the requested type, but the recurrences of encoder cells are in fp32, as in search with PyTorch. This
+module must not import torch.
 """
 
 from __future__ import annotations
@@ -15,259 +15,329 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.layout import Layout
-from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, SourceFeature, parsed
-from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CGreedy, CHypotheses, Output, RNNsearch, Weight
-from rnnsearch.engine.structs import Array, CBatch, CDecoder, Kind, Laid, What, at, rounded_up
+from rnnsearch.engine.layout import PackedLayout
+from rnnsearch.engine.program import (
+    Affine,
+    FeatureProgram,
+    InitialState,
+    Program,
+    ProgramChecker,
+    StepProgram,
+    parse_program,
+)
+from rnnsearch.engine.rnnsearch import (
+    TABLES,
+    CBeamOptions,
+    CGreedyResult,
+    CHypotheses,
+    CSearchOptions,
+    PackedOutputLayer,
+    RNNsearchEngine,
+    Weight,
+)
+from rnnsearch.engine.structs import Array, CDecoder, CSourceBatch, DType, OpType, PackedMatrix, pointer, round_up
 
-ALONE = c_int32(1)
-"""The threads of a call: one."""
+ONE_THREAD = c_int32(1)
 
 
 @dataclass(frozen=True)
-class Computation:
-    """A model: its program, and the arrays that it names."""
+class RecurrentModel:
+    """A program and the arrays that it names."""
 
     program: Program
     weights: Mapping[str, Weight]
-    """[outputs, inputs] each; the tables of embeddings and the output layer are TABLES and `output`."""
-    rows: Mapping[str, Array]
-    """fp32, of one axis."""
+    """[outputs, inputs] each; the embedding tables are called as in TABLES, and the output layer `output`."""
+    vectors: Mapping[str, Array]
+    """Arrays with one axis, in fp32."""
     system: ClassVar[str] = "recurrent"
-    """What a file calls it."""
+    """Name of the system in engine files."""
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What a file says of it besides arrays."""
+    def header_fields(self) -> dict[str, Any]:
+        """Fields of an engine file's header, in addition to the arrays."""
         return {"program": self.program}
 
     @staticmethod
-    def of(header: Mapping[str, Any], weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> Computation:
-        """That of a file. Errors: KeyError, ValueError, TypeError where it is none."""
-        return Computation(parsed(header["program"]), weights, rows)
+    def from_header(
+        header: Mapping[str, Any], weights: Mapping[str, Weight], vectors: Mapping[str, Array]
+    ) -> RecurrentModel:
+        """Return the model of an engine file.
+
+        Raises:
+            KeyError, ValueError, TypeError: The header does not contain a program.
+        """
+        return RecurrentModel(parse_program(header["program"]), weights, vectors)
 
     @property
-    def attended(self) -> tuple[int, int]:
-        """The sizes of the keys and values of one that attends."""
-        attention, own = self.program.attention, self.program.encoder.layers[-1].cells
+    def attention_sizes(self) -> tuple[int, int]:
+        """Sizes of keys and values, if the model has attention."""
+        attention = self.program.attention
         assert attention is not None
-        (asked,) = (part for part in self.program.step.parts if part.what in (What.ADDITIVE, What.DOT))
-        size = sum(cell.states[0].size for cell in own)
+        (operation,) = (op for op in self.program.step.operations if op.type in (OpType.ADDITIVE, OpType.DOT))
+        value_size = sum(cell.states[0].size for cell in self.program.encoder.layers[-1].cells)
         for layer in (attention.projection, attention.values):
-            size = size if layer is None else layer.weight.rows
-        return asked.size, size + (self.weights[TABLES[0]].values.shape[1] if attention.words else 0)
+            value_size = value_size if layer is None else layer.weight.rows
+        if attention.with_words:
+            value_size += self.weights[TABLES[0]].values.shape[1]
+        return operation.size, value_size
 
     def check(self) -> None:
-        """Errors: ValueError, KeyError where arrays are not those of the program."""
-        shapes = {name: one.values.shape for name, one in self.weights.items()}
-        shapes |= {name: row.shape for name, row in self.rows.items()}
+        """Raise ValueError or KeyError if the arrays are not those of the program."""
+        shapes = {name: weight.values.shape for name, weight in self.weights.items()}
+        shapes |= {name: vector.shape for name, vector in self.vectors.items()}
         for values, scale in self.weights.values():
             if values.ndim != 2 or values.dtype != (np.float32 if scale is None else np.int8):
                 raise ValueError
             if scale is not None and (scale.shape != values.shape[:1] or scale.dtype != np.float32):
                 raise ValueError
-        if any(row.ndim != 1 or row.dtype != np.float32 for row in self.rows.values()):
+        if any(vector.ndim != 1 or vector.dtype != np.float32 for vector in self.vectors.values()):
             raise ValueError
-        Checker(self.program, shapes).check()
-        machines = [cell for layer in self.program.encoder.layers for cell in layer.cells]
-        for machine in (*machines, self.program.step):  # whose inputs are laid out as one matrix
-            if len({self.weights[layer.weight.array].scale is None for layer in machine.inputs}) != 1:
+        ProgramChecker(self.program, shapes).check()
+        steps = [cell for layer in self.program.encoder.layers for cell in layer.cells]
+        for step in (*steps, self.program.step):  # whose inputs are packed as one matrix, of one type
+            if len({self.weights[layer.weight.array].scale is None for layer in step.inputs}) != 1:
                 raise ValueError
 
 
-class Memory(NamedTuple):
-    """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J], positions that are attended to; centres: [B, J] of a
-    window that follows the target position, else [B, 0]; prepared: [B, J, P], what features have computed of the
-    source; state: what these remember, the decoder's first states and t = 0, side by side [B, S]."""
+class RecurrentMemory(NamedTuple):
+    """Everything that is computed once per sentence, for B sentences with J source positions."""
 
-    keys: Array
-    annotations: Array
-    mask: Array
-    centres: Array
-    prepared: Array
-    state: Array
+    keys: Array  # [B, J, A]
+    annotations: Array  # [B, J, H], values of the attention
+    mask: Array  # [B, J], True on positions that can be attended to
+    centres: Array  # [B, J] for a window that follows the target position, otherwise [B, 0]
+    prepared: Array  # [B, J, P], values that features compute once per sentence
+    state: Array  # [B, S]: feature states, the decoder's initial states, and the position t = 0
 
 
-class _Cell(NamedTuple):
-    """inputs: W and b of what it reads; step: as native code has it; sizes: of its states, the first its output."""
+class _PackedCell(NamedTuple):
+    """An encoder's cell."""
 
-    inputs: Laid
+    inputs: PackedMatrix  # W and b of the inputs
     step: CDecoder
-    sizes: list[int]
+    sizes: list[int]  # of its states, the first of which is its output
 
 
-class Recurrent:
-    """A model's weights, laid out, and what is done with them."""
+class RecurrentEngine:
+    """A model with packed weights, which encodes and searches."""
 
-    def __init__(self, native: ctypes.CDLL, model: Computation, kind: Kind, selects: bool = False) -> None:
-        """`selects`: whether some of the output's rows will be asked for."""
+    def __init__(self, native: ctypes.CDLL, model: RecurrentModel, dtype: DType, selects: bool = False) -> None:
+        """Pack the weights.
+
+        Args:
+            selects: True if `rows` will be called.
+        """
+        self._native = native
+        self._dtype = dtype
         program = self._program = model.program
-        self._native, self._kind = native, kind
-        # The largest first: room that it was read into is there for the others.
-        self._output = Output(native, model.weights["output"], model.rows["output.bias"], kind, selects)
-        self.output = self._output.whole
-        """The output layer, over the whole vocabulary."""
-        self.rows = self._output.over
-        """It over some symbols alone."""
+        # The largest matrix comes first: the memory that it was read into can then be used for the others.
+        self._output = PackedOutputLayer(native, model.weights["output"], model.vectors["output.bias"], dtype, selects)
+        self.output = self._output.full
+        """Output layer over the whole vocabulary."""
+        self.rows = self._output.rows
+        """Function that returns the output layer over some tokens."""
         self.sources, self.targets = (model.weights[name] for name in TABLES)
-        layout = self._layout = Layout(native, model.weights, model.rows)
-        self._cells = [[self._cell(cell, layer.wide) for cell in layer.cells] for layer in program.encoder.layers]
-        self._decoder = layout.machine(program.step, kind)
-        layout.read_words(self._decoder, program.step, self.targets, kind)
-        layout.readout(self._decoder, program.readout)
+        layout = self._layout = PackedLayout(native, model.weights, model.vectors)
+        self._encoder: list[list[_PackedCell]] = []  # cells of each layer
+        for layer in program.encoder.layers:
+            input_dtype = DType.FP32 if layer.fp32_inputs else dtype
+            self._encoder.append([self._packed_cell(cell, input_dtype) for cell in layer.cells])
+        self._decoder = layout.step(program.step, dtype)
+        layout.add_words(self._decoder, program.step, self.targets, dtype)
+        layout.add_readout(self._decoder, program.readout_offset)
+        self._position_keys: Array | None = None
         if program.attention is not None:
-            layout.attend(self._decoder, program.attention, model.attended)
-        self._laid = {layer: layout.matrix((layer,), kind) for layer in program.layers}
-        positions = program.attention and program.attention.positions
-        self._positions = None if positions is None else model.weights[positions].all
-        layout.finish()
+            layout.add_attention(self._decoder, program.attention, *model.attention_sizes)
+            if program.attention.position_keys is not None:
+                self._position_keys = model.weights[program.attention.position_keys].fp32
+        self._layers = {layer: layout.matrix((layer,), dtype) for layer in program.layers}
+        layout.release_weights()
 
     @property
     def attends(self) -> bool:
-        """Whether there are weights of source positions."""
+        """True if the model has attention."""
         return self._program.attention is not None
 
     def embed(self, ids: Array) -> Array:
-        """Source words [B, J, E] of ids [B, J]."""
-        return self.sources.rows(ids)
+        """Return source embeddings [B, J, E] of ids [B, J]."""
+        return self.sources.fp32_rows(ids)
 
-    def encode(self, words: Array, lengths: Array) -> Memory:
-        """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""
-        program, order = self._program, np.argsort(-lengths, kind="stable")
-        words, lengths = np.ascontiguousarray(words[order], np.float32), np.asarray(lengths[order], np.int64)
+    def encode(self, words: Array, lengths: Array) -> RecurrentMemory:
+        """Return the memory of B sentences.
+
+        Args:
+            words: Embedded source words [B, J, E].
+            lengths: Numbers of real words [B], which come first in each row.
+        """
+        program = self._program
+        order = np.argsort(-lengths, kind="stable")  # native code takes the longest sentences first
+        words = np.ascontiguousarray(words[order], np.float32)
+        lengths = np.asarray(lengths[order], np.int64)
         if not program.encoder.reads_end:
             lengths = np.maximum(lengths - 1, 1)
-        annotations, summary, finals = self._encoded(words, lengths)
-        annotations = self._affine(program.attention and program.attention.projection, annotations)
-        (B, J), real = words.shape[:2], np.arange(words.shape[1]) < lengths[:, None]
-        total = (annotations * real[:, :, None]).sum(1, dtype=np.float32)
-        found = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
-        states = [self._first(first, found, finals, B) for first in program.first]
-        remembered = np.zeros((B, J * int(self._decoder.features.memory)), np.float32)
-        state = np.concatenate([remembered, *states, np.zeros((B, 1), np.float32)], 1)
-        if self._positions is not None:
-            real = real & (np.arange(J) < len(self._positions))
-        keys, values, centres, prepared = self._attended(annotations, words, lengths)
-        back = np.argsort(order, kind="stable")
-        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, prepared, state)))
+        annotations, summary, finals = self._run_encoder(words, lengths)
+        if program.attention is not None:
+            annotations = self._apply(program.attention.projection, annotations)
+        B, J = words.shape[:2]
+        mask = np.arange(J) < lengths[:, None]
+        total = (annotations * mask[:, :, None]).sum(1, dtype=np.float32)
+        sources = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
+        states = [self._initial_state(state, sources, finals, B) for state in program.initial_states]
+        feature_states = np.zeros((B, J * int(self._decoder.features.state_size)), np.float32)
+        state = np.concatenate([feature_states, *states, np.zeros((B, 1), np.float32)], 1)
+        if self._position_keys is not None:
+            mask = mask & (np.arange(J) < len(self._position_keys))
+        keys, values, centres, prepared = self._attention_inputs(annotations, words, lengths)
+        inverse = np.argsort(order, kind="stable")
+        parts = (keys, values, mask, centres, prepared, state)
+        return RecurrentMemory(*(np.ascontiguousarray(part[inverse]) for part in parts))
 
-    def _attended(self, annotations: Array, words: Array, lengths: Array) -> tuple[Array, Array, Array, Array]:
-        """Keys, values, centres and what features prepare, of [B, J, H]; empty of a decoder without attention."""
-        (B, J, _), attention = annotations.shape, self._program.attention
-        nothing = np.empty((B, J, 0), np.float32)
+    def _attention_inputs(self, annotations: Array, words: Array, lengths: Array) -> tuple[Array, Array, Array, Array]:
+        """Return keys, values, window centres and prepared values of features; empty without attention."""
+        attention = self._program.attention
+        B, J, _ = annotations.shape
+        empty = np.empty((B, J, 0), np.float32)
         if attention is None:
-            return nothing, nothing, nothing[:, 0], nothing
-        keys, values = self._affine(attention.keys, annotations), self._affine(attention.values, annotations)
-        values = np.concatenate([values, words], 2) if attention.words else values
-        if self._positions is not None:
-            keys = np.zeros((B, J, self._positions.shape[1]), np.float32)
-            known = min(J, len(self._positions))
-            keys[:, :known] = self._positions[:known]
-        if attention.place is not None:
-            places = np.broadcast_arrays(np.arange(1, J + 1)[None], lengths[:, None])
-            keys = keys + self._affine(attention.place, np.log1p(np.stack(places, 2).astype(np.float32)))
-        centres = nothing[:, 0]
-        if attention.follows:
+            return empty, empty, empty[:, 0], empty
+        keys = self._apply(attention.keys, annotations)
+        values = self._apply(attention.values, annotations)
+        if attention.with_words:
+            values = np.concatenate([values, words], 2)
+        if self._position_keys is not None:
+            keys = np.zeros((B, J, self._position_keys.shape[1]), np.float32)
+            known = min(J, len(self._position_keys))
+            keys[:, :known] = self._position_keys[:known]
+        if attention.position_layer is not None:
+            positions = np.broadcast_arrays(np.arange(1, J + 1)[None], lengths[:, None])  # j and J
+            keys = keys + self._apply(attention.position_layer, np.log1p(np.stack(positions, 2).astype(np.float32)))
+        centres = empty[:, 0]
+        if attention.follows_target:
             centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
-        prepared = [self._prepared(feature, annotations) for feature in attention.features]
-        return keys, values, centres, np.concatenate([nothing, *prepared], 2)
+        prepared = [self._prepare(feature, annotations) for feature in attention.features]
+        return keys, values, centres, np.concatenate([empty, *prepared], 2)
 
-    def _prepared(self, feature: SourceFeature, annotations: Array) -> Array:
-        """What a feature computes once a sentence [B, J, 1 or 3 units in whole vectors]."""
+    def _prepare(self, feature: FeatureProgram, annotations: Array) -> Array:
+        """Return what a feature computes once per sentence: [B, J, 1], or [B, J, 3 units] in whole vectors."""
         if feature.layer is None:
             return np.ones((*annotations.shape[:2], 1), np.float32)
-        made = self._affine(feature.layer, annotations)
+        projected = self._apply(feature.layer, annotations)
         if not feature.units:
             with np.errstate(over="ignore"):
-                return (1 + np.exp(-made)) / np.float32(feature.fertility)
-        gates = made.reshape(*made.shape[:2], 3, feature.units)
-        rest = rounded_up(feature.units) - feature.units
-        return np.pad(gates, ((0, 0), (0, 0), (0, 0), (0, rest))).reshape(*made.shape[:2], -1)
+                return (1 + np.exp(-projected)) / np.float32(feature.max_fertility)  # 1 / (max_fertility sigma(x))
+        gates = projected.reshape(*projected.shape[:2], 3, feature.units)
+        padding = round_up(feature.units) - feature.units
+        return np.pad(gates, ((0, 0), (0, 0), (0, 0), (0, padding))).reshape(*projected.shape[:2], -1)
 
-    def _encoded(self, x: Array, lengths: Array) -> tuple[Array, Array, list[list[Array]]]:
-        """Annotations [B, J, H], the summary [B, S], and the last states of each layer."""
-        encoder, finals = self._program.encoder, list[list[Array]]()
-        read, summary = _turned(x, lengths) if encoder.reverse else x, x[:, 0]
-        for layer, cells in zip(encoder.layers, self._cells, strict=True):
-            both = [self._sequence(cell, read, lengths, backward=bool(n)) for n, cell in enumerate(cells)]
-            outputs = np.concatenate([outputs for outputs, _ in both], 2)
-            finals.append([np.concatenate(parts, 1) for parts in zip(*(last for _, last in both), strict=True)])
-            summary = both[-1][1][0]
-            read = outputs + read if layer.adds else outputs
-        return _turned(read, lengths) if encoder.reverse else read, summary, finals
+    def _run_encoder(self, x: Array, lengths: Array) -> tuple[Array, Array, list[list[Array]]]:
+        """Return annotations [B, J, H], the summary [B, S], and the last states of each layer."""
+        encoder = self._program.encoder
+        finals: list[list[Array]] = []
+        hidden = _reverse_words(x, lengths) if encoder.reverse else x
+        summary = x[:, 0]
+        for layer, cells in zip(encoder.layers, self._encoder, strict=True):
+            results = [self._run_cell(cell, hidden, lengths, backward=n == 1) for n, cell in enumerate(cells)]
+            outputs = np.concatenate([outputs for outputs, _ in results], 2)
+            states = zip(*(states for _, states in results), strict=True)
+            finals.append([np.concatenate(directions, 1) for directions in states])
+            summary = results[-1][1][0]
+            hidden = outputs + hidden if layer.residual else outputs
+        return _reverse_words(hidden, lengths) if encoder.reverse else hidden, summary, finals
 
-    def _cell(self, machine: Machine, wide: bool) -> _Cell:
-        """A cell of the encoder, laid out."""
-        inputs = self._layout.matrix(machine.inputs, Kind.FP32 if wide else self._kind)
-        return _Cell(inputs, self._layout.machine(machine, Kind.FP32), [place.size for place in machine.states])
+    def _packed_cell(self, program: StepProgram, input_dtype: DType) -> _PackedCell:
+        inputs = self._layout.matrix(program.inputs, input_dtype)
+        return _PackedCell(inputs, self._layout.step(program, DType.FP32), [values.size for values in program.states])
 
-    def _sequence(self, cell: _Cell, x: Array, lengths: Array, backward: bool) -> tuple[Array, list[Array]]:
-        """A cell's outputs [B, J, D], 0 on padding, and its last states."""
-        (B, J), share = x.shape[:2], cell.inputs.times(x)
-        state, outputs = np.zeros((B, cell.step.state_size), np.float32), np.zeros((B, J, cell.sizes[0]), np.float32)
-        sizes = (at(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward))
-        made = (at(state), at(outputs), ALONE)
-        self._native.cell_sequence(byref(cell.step), *sizes, at(share), *made)
+    def _run_cell(self, cell: _PackedCell, x: Array, lengths: Array, backward: bool) -> tuple[Array, list[Array]]:
+        """Return a cell's outputs [B, J, D], 0 on padding, and its last states."""
+        B, J = x.shape[:2]
+        projected = cell.inputs.multiply(x)
+        state = np.zeros((B, cell.step.state_size), np.float32)
+        outputs = np.zeros((B, J, cell.sizes[0]), np.float32)
+        self._native.cell_sequence(
+            *(byref(cell.step), pointer(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward)),
+            *(pointer(projected), pointer(state), pointer(outputs), ONE_THREAD),
+        )
         ends = np.cumsum(cell.sizes)
         return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
 
-    def _first(self, first: First, found: Mapping[str, Array], finals: list[list[Array]], B: int) -> Array:
-        if first.of == "zeros":
-            return np.zeros((B, first.size), np.float32)
-        if first.of == "finals":
-            read = np.concatenate([finals[layer][part] for layer, part in first.finals], 1)
+    def _initial_state(
+        self, state: InitialState, sources: Mapping[str, Array], finals: list[list[Array]], B: int
+    ) -> Array:
+        if state.source == "zeros":
+            return np.zeros((B, state.size), np.float32)
+        if state.source == "finals":
+            values = np.concatenate([finals[layer][part] for layer, part in state.finals], 1)
         else:
-            read = found[first.of]
-        made = self._affine(first.layer, read)
-        if first.function:
-            made = np.tanh(made) if first.function == "tanh" else np.maximum(made, 0)
-        return made[:, first.begin : first.begin + first.size]
+            values = sources[state.source]
+        values = self._apply(state.layer, values)
+        if state.activation:
+            values = np.tanh(values) if state.activation == "tanh" else np.maximum(values, 0)
+        return values[:, state.offset : state.offset + state.size]
 
-    def step(self, memory: Memory, state: Array, y: Array, output: Laid) -> tuple[Array, Array, Array, Array]:
-        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, S] and alpha [N, J]."""
-        N, B, J = len(y), len(memory.mask), memory.mask.shape[1]
-        y, state = np.ascontiguousarray(y, np.int64), np.ascontiguousarray(state)
-        logits, norm, alpha = (
-            np.zeros(shape, np.float32) for shape in ((N, output.matrix.outputs), N, (N, J if self.attends else 0))
+    def step(
+        self, memory: RecurrentMemory, state: Array, y: Array, output: PackedMatrix
+    ) -> tuple[Array, Array, Array, Array]:
+        """Compute one target position of N = B * K hypotheses.
+
+        Returns:
+            Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, S], and the attention
+            weights [N, J].
+        """
+        N = len(y)
+        B, J = memory.mask.shape
+        y = np.ascontiguousarray(y, np.int64)
+        state = np.ascontiguousarray(state)
+        logits = np.zeros((N, output.struct.outputs), np.float32)
+        norm = np.zeros(N, np.float32)
+        alpha = np.zeros((N, J if self.attends else 0), np.float32)
+        next_state = np.empty_like(state)
+        self._native.decoder_step(
+            *(*self._arguments(memory, output), pointer(y), None, c_int64(N), c_int64(N // B)),
+            *(pointer(state), pointer(next_state), pointer(alpha), pointer(logits), pointer(norm), ONE_THREAD),
         )
-        after = np.empty_like(state)
-        made = (at(state), at(after), at(alpha), at(logits), at(norm))
-        sizes = (at(y), None, c_int64(N), c_int64(N // B))
-        self._native.decoder_step(*self._weights(memory, output), *sizes, *made, ALONE)
-        return logits, norm, after, alpha
+        return logits, norm, next_state, alpha
 
-    def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
-        """Greedy search; the steps taken."""
+    def greedy(
+        self, memory: RecurrentMemory, output: PackedMatrix, options: CSearchOptions, result: CGreedyResult
+    ) -> int:
+        """Fill the result of greedy search and return the number of steps."""
         self._native.decoder_greedy.restype = c_int64
-        state, weights = memory.state.copy(), self._weights(memory, output)
-        sizes = (c_int64(len(state)), at(state))
-        return int(self._native.decoder_greedy(*weights, byref(choice), *sizes, byref(made), ALONE))
+        state = memory.state.copy()
+        arguments = (*self._arguments(memory, output), byref(options), c_int64(len(state)), pointer(state))
+        return int(self._native.decoder_greedy(*arguments, byref(result), ONE_THREAD))
 
-    def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
-        """Beam search; whether all scores were numbers."""
+    def beam(
+        self,
+        memory: RecurrentMemory,
+        output: PackedMatrix,
+        options: CSearchOptions,
+        beam_options: CBeamOptions,
+        result: CHypotheses,
+    ) -> bool:
+        """Fill the result of beam search and return True unless a score is NaN."""
         self._native.decoder_beam.restype = c_int64
-        sizes = (c_int64(len(memory.state)), at(memory.state))
-        asked = (byref(choice), byref(beam))
-        weights = self._weights(memory, output)
-        return bool(self._native.decoder_beam(*weights, *asked, *sizes, byref(made), ALONE))
+        sizes = (c_int64(len(memory.state)), pointer(memory.state))
+        arguments = (*self._arguments(memory, output), byref(options), byref(beam_options), *sizes)
+        return bool(self._native.decoder_beam(*arguments, byref(result), ONE_THREAD))
 
-    def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
+    def _arguments(self, memory: RecurrentMemory, output: PackedMatrix) -> tuple[Any, ...]:
+        """Return the arguments that all functions of search.cpp begin with."""
         parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
-        width = memory.mask.shape[1] if self.attends else 0
-        batch = CBatch(*(part.ctypes.data for part in parts), width, memory.centres.shape[1])
-        return byref(self._decoder), byref(output.matrix), byref(batch)
+        length = memory.mask.shape[1] if self.attends else 0
+        batch = CSourceBatch(*(part.ctypes.data for part in parts), length, memory.centres.shape[1])
+        return byref(self._decoder), byref(output.struct), byref(batch)
 
-    def _affine(self, layer: Affine | None, x: Array) -> Array:
-        """A layer of the program; x where there is none."""
-        return x if layer is None else self._laid[layer].times(x)
-
-
-Engine = RNNsearch | Recurrent
-"""What search runs."""
+    def _apply(self, layer: Affine | None, x: Array) -> Array:
+        """Return the output of a layer of the program; x if there is none."""
+        return x if layer is None else self._layers[layer].multiply(x)
 
 
-def _turned(x: Array, lengths: Array) -> Array:
-    """Each sentence's words from last to first, its end symbol last (Sutskever et al. 2014, section 3.3)."""
-    last, places = lengths[:, None] - 1, np.arange(x.shape[1])[None]
-    order = np.where(places < last, last - 1 - places, places)
+Engine = RNNsearchEngine | RecurrentEngine
+
+
+def _reverse_words(x: Array, lengths: Array) -> Array:
+    """Return each sentence's words from last to first, before its end token (Sutskever et al. 2014, section 3.3)."""
+    last = lengths[:, None] - 1
+    positions = np.arange(x.shape[1])[None]
+    order = np.where(positions < last, last - 1 - positions, positions)
     return np.ascontiguousarray(np.take_along_axis(x, order[:, :, None], 1))

@@ -1,8 +1,10 @@
-"""RNNsearch (Bahdanau et al. 2015) in native code, from arrays. Imports no torch.
+"""The engine for RNNsearch (Bahdanau et al. 2015), in NumPy and native code.
 
-It is what the presets have: a bidirectional GRU encoder, a decoder with a GRU, additive global attention with a
-softmax, maxout or a tanh layer in front of the output. Weights are in fp32, bf16 or int8, states and scores fp32. Sizes
-are rounded up to the processor's vectors: units that are added have weights of zero, stay zero and change nothing.
+It supports the system of the presets: a bidirectional GRU encoder, a decoder with a GRU, additive global attention with
+a softmax, and maxout or a tanh layer before the output layer. Used by `runtime` and, through
+`accel/rnnsearch_search.py`, by search with PyTorch. Weights are in fp32, bf16 or int8; states and scores are in fp32.
+Sizes are rounded up to whole vectors; the additional units have weights of zero and stay zero. This module must not
+import torch.
 """
 
 from __future__ import annotations
@@ -15,68 +17,80 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.structs import MOST_UNITS, UNIT, Array, Kind, Laid, Matrix, at, rounded_up
+from rnnsearch.engine.structs import MAX_UNITS, UNIT_MULTIPLE, Array, CMatrix, DType, PackedMatrix, pointer, round_up
 from rnnsearch.text.vocabulary import UNK
 
-WAYS = ("forward", "backward")
-GRU_PARTS = ("input", "gates", "candidate")
+DIRECTIONS = ("forward", "backward")
+GRU_WEIGHTS = ("input", "gates", "candidate")
 MATRICES = (
-    *(f"encoder.{way}.{part}" for way in WAYS for part in GRU_PARTS),
+    *(f"encoder.{direction}.{weight}" for direction in DIRECTIONS for weight in GRU_WEIGHTS),
     *("key", "initial", "from_state", "from_context", "candidate", "from_word", "output"),
 )
-"""The weights that are multiplied by, each [outputs, inputs] with a bias [outputs] under NAME.bias where it has one."""
+"""Names of the weights [outputs, inputs] that are multiplied by; the bias of a weight, if any, is called NAME.bias."""
 TABLES = ("source_embedding", "target_embedding")
-"""[V, E]."""
+"""Names of the embedding tables [V, E]."""
 
 
-class _GRU(Structure):
-    _fields_ = (("input", Matrix), ("gates", Matrix), ("candidate", Matrix))
+class _CGRU(Structure):
+    """`GRUWeights` of rnnsearch.h."""
+
+    _fields_ = (("input", CMatrix), ("gates", CMatrix), ("candidate", CMatrix))
 
 
-class _Encoder(Structure):
-    _fields_ = (("direction", _GRU * 2), ("size", c_int64))
+class _CEncoder(Structure):
+    """`EncoderWeights` of rnnsearch.h."""
+
+    _fields_ = (("directions", _CGRU * 2), ("size", c_int64))
 
 
-class _Decoder(Structure):
+class _CDecoder(Structure):
+    """`DecoderWeights` of rnnsearch.h."""
+
     _fields_ = (
-        ("from_state", Matrix),
-        ("from_context", Matrix),
-        ("candidate", Matrix),
-        ("vector", c_void_p),
-        ("from_word", Matrix),
-        ("words", c_void_p),
+        ("from_state", CMatrix),
+        ("from_context", CMatrix),
+        ("candidate", CMatrix),
+        ("score_vector", c_void_p),
+        ("from_word", CMatrix),
+        ("word_table", c_void_p),
         ("embeddings", c_void_p),
-        ("bytes", c_void_p),
-        ("scales", c_void_p),
-        ("size", c_int64),
-        ("align", c_int64),
-        ("context", c_int64),
-        ("readout", c_int64),
+        ("int8_embeddings", c_void_p),
+        ("embedding_scales", c_void_p),
+        ("state_size", c_int64),
+        ("key_size", c_int64),
+        ("context_size", c_int64),
+        ("readout_size", c_int64),
         ("pool", c_int64),
     )
 
 
-class _Sources(Structure):
+class _CSourceMemory(Structure):
+    """`SourceMemory` of rnnsearch.h."""
+
     _fields_ = (
         ("annotations", c_void_p),
         ("keys", c_void_p),
-        ("exponentials", c_void_p),
-        ("reach", c_void_p),
+        ("key_exponentials", c_void_p),
+        ("max_key", c_void_p),
         ("lengths", c_void_p),
-        ("width", c_int64),
+        ("length", c_int64),
     )
 
 
-class CChoice(Structure):
+class CSearchOptions(Structure):
     """`SearchOptions` of greedy_search.h."""
 
     _fields_ = (
-        *(("ids", c_void_p), ("banned", c_void_p), ("bans", c_int64), ("bos", c_int64), ("eos", c_int64)),
-        ("most", c_void_p),
+        ("token_ids", c_void_p),
+        ("banned", c_void_p),
+        ("num_banned", c_int64),
+        ("bos", c_int64),
+        ("eos", c_int64),
+        ("max_length", c_void_p),
     )
 
 
-class CGreedy(Structure):
+class CGreedyResult(Structure):
     """`GreedyResult` of greedy_search.h."""
 
     _fields_ = (
@@ -85,16 +99,16 @@ class CGreedy(Structure):
     )
 
 
-class CBeam(Structure):
+class CBeamOptions(Structure):
     """`BeamOptions` of beam_search.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("width", "n_best", "gnmt")),
+        *((name, c_int64) for name in ("width", "n_best", "gnmt_norm")),
         ("length_penalty", c_double),
         ("coverage_penalty", c_float),
-        *((name, c_void_p) for name in ("covered", "forced")),
-        ("forced_count", c_int64),
-        *((name, c_void_p) for name in ("places", "ways", "way", "sizes")),
+        *((name, c_void_p) for name in ("coverage_mask", "forced")),
+        ("num_forced", c_int64),
+        *((name, c_void_p) for name in ("byte_offsets", "allowed_offsets", "allowed", "token_bytes")),
     )
 
 
@@ -109,229 +123,300 @@ class CHypotheses(Structure):
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the arrays do not say of themselves."""
+    """Sizes that the shapes of the arrays do not show; the field names are stored in engine files."""
 
     encoder: int
-    """Units of one direction, not rounded."""
+    """Hidden size of one direction, not rounded."""
     state: int
+    """Size of the decoder's state, not rounded."""
     pool: int
-    """2: the readout is the maximum of pairs; 1: a tanh."""
+    """2 if the readout is the maximum of pairs, 1 if it is a tanh layer."""
 
 
 class Weight(NamedTuple):
-    """[outputs, inputs] in fp32, or in bytes with a scale [outputs] for each row."""
+    """A weight [outputs, inputs] in fp32, or in int8 with a scale per row."""
 
     values: Array
-    scale: Array | None = None
+    scale: Array | None = None  # [outputs]
 
     @property
-    def all(self) -> Array:
-        """All of them in fp32."""
-        return self.rows(np.arange(len(self.values)))
+    def fp32(self) -> Array:
+        """The whole weight in fp32."""
+        return self.fp32_rows(np.arange(len(self.values)))
 
-    def rows(self, ids: Array) -> Array:
-        """Some of them in fp32."""
-        found = self.values[ids]
-        with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are told of
-            return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
+    def fp32_rows(self, ids: Array) -> Array:
+        """Return some rows in fp32."""
+        rows = self.values[ids]
+        with np.errstate(over="ignore", invalid="ignore"):  # search reports scores that are NaN
+            return rows.astype(np.float32) if self.scale is None else rows * self.scale[ids][..., None]
 
 
-class Output:
-    """An output layer, laid out, over the whole vocabulary or, where it `selects`, over some of it."""
+class PackedOutputLayer:
+    """A packed output layer over the whole vocabulary or, if it `selects`, over some tokens."""
 
     def __init__(
-        self, native: ctypes.CDLL, weight: Weight, bias: Array | None, kind: Kind, selects: bool = False
+        self, native: ctypes.CDLL, weight: Weight, bias: Array | None, dtype: DType, selects: bool = False
     ) -> None:
-        self.whole = Laid(native, weight.values, bias, kind, weight.scale)
-        self._native, self._kind, self._rows = native, kind, (weight, bias) if selects else None
+        self.full = PackedMatrix(native, weight.values, bias, dtype, weight.scale)
+        self._native = native
+        self._dtype = dtype
+        self._unpacked = (weight, bias) if selects else None
 
-    def over(self, ids: Array) -> Laid:
-        """The layer of the symbols `ids` [C] alone."""
-        assert self._rows is not None
-        (values, scale), bias = self._rows
-        bias, scale = (None if row is None else row[ids] for row in (bias, scale))
-        return Laid(self._native, values[ids], bias, self._kind, scale)
+    def rows(self, ids: Array) -> PackedMatrix:
+        """Return the output layer over the tokens `ids` [C]."""
+        assert self._unpacked is not None
+        (values, scale), bias = self._unpacked
+        bias = None if bias is None else bias[ids]
+        scale = None if scale is None else scale[ids]
+        return PackedMatrix(self._native, values[ids], bias, self._dtype, scale)
 
 
 @dataclass(frozen=True)
-class Arrays:
-    """A model."""
+class RNNsearchModel:
+    """The arrays of an RNNsearch model."""
 
     weights: Mapping[str, Weight]
-    """By the names of MATRICES and TABLES; without a table of source words where these are made of something else."""
+    """By the names in MATRICES and TABLES; without `source_embedding` if source words are composed from characters."""
     biases: Mapping[str, Array]
-    """[outputs] of the matrices that have one."""
-    vector: Array
+    """[outputs], for the names in MATRICES that have one."""
+    score_vector: Array
     """v_a [A]."""
     sizes: Sizes
     system: ClassVar[str] = "rnnsearch"
-    """What a file calls it."""
+    """Name of the system in engine files."""
 
     @property
-    def rows(self) -> dict[str, Array]:
-        """Its arrays of one axis, by name."""
-        return {f"{name}.bias": bias for name, bias in self.biases.items()} | {"vector": self.vector}
+    def vectors(self) -> dict[str, Array]:
+        """Arrays with one axis, by name."""
+        return {f"{name}.bias": bias for name, bias in self.biases.items()} | {"vector": self.score_vector}
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What a file says of it besides arrays."""
+    def header_fields(self) -> dict[str, Any]:
+        """Fields of an engine file's header, in addition to the arrays."""
         return {"sizes": vars(self.sizes)}
 
     @staticmethod
-    def of(header: Mapping[str, Any], weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> Arrays:
-        """That of a file. Errors: KeyError, ValueError, TypeError where it is none."""
-        biases = {name: rows[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in rows}
+    def from_header(
+        header: Mapping[str, Any], weights: Mapping[str, Weight], vectors: Mapping[str, Array]
+    ) -> RNNsearchModel:
+        """Return the model of an engine file.
+
+        Raises:
+            KeyError, ValueError, TypeError: The header or the arrays are not those of such a model.
+        """
+        biases = {name: vectors[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in vectors}
         sizes = Sizes(**{name: int(size) for name, size in header["sizes"].items()})
-        return Arrays({name: weights[name] for name in (*MATRICES, *TABLES)}, biases, rows["vector"], sizes)
+        return RNNsearchModel({name: weights[name] for name in (*MATRICES, *TABLES)}, biases, vectors["vector"], sizes)
 
     def check(self) -> None:
-        """Native code reads what sizes say. Errors: ValueError where arrays are not of these, or not of these types."""
-        H, D = rounded_up(self.sizes.encoder), rounded_up(self.sizes.state)
-        A, V = len(self.vector), len(self.weights["target_embedding"].values)
-        R = len(self.weights["from_word"].values) - 3 * D
-        read = R // self.sizes.pool if self.sizes.pool in (1, 2) else 0
-        if min(self.sizes.encoder, self.sizes.state, R, read) < 1 or R % self.sizes.pool or A % UNIT:
+        """Raise ValueError if an array's shape or type is not as the sizes say, which native code relies on."""
+        H = round_up(self.sizes.encoder)
+        D = round_up(self.sizes.state)
+        A = len(self.score_vector)
+        V = len(self.weights["target_embedding"].values)
+        readout = len(self.weights["from_word"].values) - 3 * D  # before pooling
+        output_inputs = readout // self.sizes.pool if self.sizes.pool in (1, 2) else 0
+        if min(self.sizes.encoder, self.sizes.state, readout, output_inputs) < 1:
             raise ValueError("sizes")
-        E, F = (self.weights[name].values.shape[-1] for name in TABLES)
-        if max(2 * H, D, A, R, E, F) > MOST_UNITS:
+        if readout % self.sizes.pool or A % UNIT_MULTIPLE:
             raise ValueError("sizes")
-        gru = {"input": (3 * H, E), "gates": (2 * H, H), "candidate": (H, H)}
-        shapes = {f"encoder.{way}.{part}": shape for way in WAYS for part, shape in gru.items()} | {
+        source_size, target_size = (self.weights[name].values.shape[-1] for name in TABLES)
+        if max(2 * H, D, A, readout, source_size, target_size) > MAX_UNITS:
+            raise ValueError("sizes")
+        gru_shapes = {"input": (3 * H, source_size), "gates": (2 * H, H), "candidate": (H, H)}
+        shapes = {
             "key": (A, 2 * H),
             "initial": (D, H),
-            "from_state": (A + 2 * D + R, D),
-            "from_context": (3 * D + R, 2 * H),
+            "from_state": (A + 2 * D + readout, D),
+            "from_context": (3 * D + readout, 2 * H),
             "candidate": (D, D),
-            "from_word": (3 * D + R, F),
-            "output": (V, read),
-            "source_embedding": (len(self.weights["source_embedding"].values), E),
-            "target_embedding": (V, F),
+            "from_word": (3 * D + readout, target_size),
+            "output": (V, output_inputs),
+            "source_embedding": (len(self.weights["source_embedding"].values), source_size),
+            "target_embedding": (V, target_size),
         }
+        for direction in DIRECTIONS:
+            shapes |= {f"encoder.{direction}.{weight}": shape for weight, shape in gru_shapes.items()}
         for name, shape in shapes.items():
             values, scale = self.weights[name]
             if values.shape != shape or values.dtype != (np.float32 if scale is None else np.int8):
                 raise ValueError(name)
-        rows = [(bias, shapes[name][:1]) for name, bias in self.biases.items()] + [(self.vector, (A,))]
-        rows += [(one.scale, shapes[name][:1]) for name, one in self.weights.items() if one.scale is not None]
-        if any(row.shape != shape or row.dtype != np.float32 for row, shape in rows):
+        vectors = [(bias, shapes[name][:1]) for name, bias in self.biases.items()] + [(self.score_vector, (A,))]
+        for name, (_, scale) in self.weights.items():
+            if scale is not None:
+                vectors.append((scale, shapes[name][:1]))
+        if any(vector.shape != shape or vector.dtype != np.float32 for vector, shape in vectors):
             raise ValueError("biases, scales")
 
 
-class Memory(NamedTuple):
-    """annotations: [B, J, H]; keys, exponentials: [B, J, A], U_a h_j and e^(2 U_a h_j); reach: [B], the greatest
-    |key|; lengths: [B], real source positions, which are the first ones; summary: [B, S]."""
+class RNNsearchMemory(NamedTuple):
+    """Everything that is computed once per sentence, for B sentences with J source positions."""
 
-    annotations: Array
-    keys: Array
-    exponentials: Array
-    reach: Array
-    lengths: Array
-    summary: Array
+    annotations: Array  # [B, J, H]
+    keys: Array  # [B, J, A], U_a h_j
+    key_exponentials: Array  # [B, J, A], e^(2 U_a h_j)
+    max_key: Array  # [B], largest magnitude of a key
+    lengths: Array  # [B], numbers of real source positions, which come first
+    summary: Array  # [B, S]
 
     @property
-    def sources(self) -> _Sources:
-        """As native code reads it."""
-        parts = (self.annotations, self.keys, self.exponentials, self.reach, self.lengths)
-        return _Sources(*(part.ctypes.data for part in parts), self.keys.shape[1])
+    def struct(self) -> _CSourceMemory:
+        """The structure that native code reads."""
+        parts = (self.annotations, self.keys, self.key_exponentials, self.max_key, self.lengths)
+        return _CSourceMemory(*(part.ctypes.data for part in parts), self.keys.shape[1])
 
 
-class RNNsearch:
-    """The system's weights, laid out, and what is done with them."""
+class RNNsearchEngine:
+    """A model with packed weights, which encodes and searches."""
 
     attends: ClassVar[bool] = True
 
     def __init__(
         self,
         native: ctypes.CDLL,
-        arrays: Arrays,
-        kind: Kind,
+        model: RNNsearchModel,
+        dtype: DType,
         threads: Callable[[], int] = lambda: 1,
         table_bytes: int = 0,
         selects: bool = False,
     ) -> None:
-        """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for. Up to so
-        many `table_bytes` the words' share of the gates is computed once for the whole vocabulary: the same, faster."""
-        self._native, self.threads = native, threads
-        # The largest first: room that it was read into is there for the others.
-        self._output = Output(native, arrays.weights["output"], arrays.biases.get("output"), kind, selects)
-        self.output = self._output.whole
-        """The output layer, over the whole vocabulary."""
-        self.rows = self._output.over
-        """It over some symbols alone."""
-        of_each = ((name, arrays.weights[name], arrays.biases.get(name)) for name in MATRICES if name != "output")
-        self._laid = {name: Laid(native, w.values, bias, kind, w.scale) for name, w, bias in of_each}
-        self.sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
-        of = {name: one.matrix for name, one in self._laid.items()}
-        gru = [_GRU(*(of[f"encoder.{way}.{part}"] for part in GRU_PARTS)) for way in WAYS]
-        D, H = rounded_up(arrays.sizes.state), rounded_up(arrays.sizes.encoder)
-        self._encoder = _Encoder((_GRU * 2)(*gru), H)
-        self._vector = np.ascontiguousarray(arrays.vector, np.float32)
-        word, V = of["from_word"], len(self.targets.values)
-        few = V * word.outputs * 4 <= table_bytes
-        self._words = self._laid["from_word"].times(self.targets.all, threads()) if few else None
-        values, scale = np.ascontiguousarray(self.targets.values), self.targets.scale
-        self._kept = (values, scale)
-        fp32, scaled = (values, None) if scale is None else (None, values)
-        self._decoder = _Decoder(
-            *(of[name] for name in ("from_state", "from_context", "candidate")),
-            self._vector.ctypes.data,
-            word,
-            *(None if part is None else part.ctypes.data for part in (self._words, fp32, scaled, scale)),
-            *(D, len(self._vector), 2 * H, word.outputs - 3 * D, arrays.sizes.pool),
-        )
+        """Pack the weights.
+
+        Args:
+            threads: Returns the number of threads of a call.
+            table_bytes: Maximum size of a table with the projected inputs of all target words, which is faster than to
+                project them at every step and gives the same results.
+            selects: True if `rows` will be called.
+        """
+        self._native = native
+        self.threads = threads
+        # The largest matrix comes first: the memory that it was read into can then be used for the others.
+        self._output = PackedOutputLayer(native, model.weights["output"], model.biases.get("output"), dtype, selects)
+        self.output = self._output.full
+        """Output layer over the whole vocabulary."""
+        self.rows = self._output.rows
+        """Function that returns the output layer over some tokens."""
+        self._matrices: dict[str, PackedMatrix] = {}
+        for name in MATRICES:
+            if name != "output":
+                values, scale = model.weights[name]
+                self._matrices[name] = PackedMatrix(native, values, model.biases.get(name), dtype, scale)
+        self.sources = model.weights.get("source_embedding")
+        self.targets = model.weights["target_embedding"]
+        structs = {name: matrix.struct for name, matrix in self._matrices.items()}
+        directions = []
+        for direction in DIRECTIONS:
+            directions.append(_CGRU(*(structs[f"encoder.{direction}.{weight}"] for weight in GRU_WEIGHTS)))
+        self._encoder = _CEncoder((_CGRU * 2)(*directions), round_up(model.sizes.encoder))
+        self._decoder = self._decoder_struct(model, structs, table_bytes)
+
+    def _decoder_struct(self, model: RNNsearchModel, structs: Mapping[str, CMatrix], table_bytes: int) -> _CDecoder:
+        D = round_up(model.sizes.state)
+        from_word = structs["from_word"]
+        self._score_vector = np.ascontiguousarray(model.score_vector, np.float32)
+        self._embeddings = np.ascontiguousarray(self.targets.values)
+        self._word_table: Array | None = None
+        if len(self._embeddings) * from_word.outputs * 4 <= table_bytes:
+            self._word_table = self._matrices["from_word"].multiply(self.targets.fp32, self.threads())
+        decoder = _CDecoder(*(structs[name] for name in ("from_state", "from_context", "candidate")))
+        decoder.score_vector = self._score_vector.ctypes.data
+        decoder.from_word = from_word
+        decoder.word_table = None if self._word_table is None else self._word_table.ctypes.data
+        if self.targets.scale is None:
+            decoder.embeddings = self._embeddings.ctypes.data
+        else:
+            decoder.int8_embeddings = self._embeddings.ctypes.data
+            decoder.embedding_scales = self.targets.scale.ctypes.data
+        decoder.state_size = D
+        decoder.key_size = len(self._score_vector)
+        decoder.context_size = 2 * round_up(model.sizes.encoder)
+        decoder.readout_size = from_word.outputs - 3 * D
+        decoder.pool = model.sizes.pool
+        return decoder
 
     def embed(self, ids: Array) -> Array:
-        """Source words [B, J, E] of ids [B, J]."""
-        assert self.sources is not None, "a table of source words, which must be given"
-        return self.sources.rows(ids)
+        """Return source embeddings [B, J, E] of ids [B, J]."""
+        assert self.sources is not None, "the model composes source words from characters"
+        return self.sources.fp32_rows(ids)
 
-    def encode(self, words: Array, lengths: Array) -> Memory:
-        """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""
-        order = np.argsort(-lengths, kind="stable")
+    def encode(self, words: Array, lengths: Array) -> RNNsearchMemory:
+        """Return the memory of B sentences.
+
+        Args:
+            words: Embedded source words [B, J, E].
+            lengths: Numbers of real words [B], which come first in each row.
+        """
+        order = np.argsort(-lengths, kind="stable")  # native code takes the longest sentences first
         x = np.ascontiguousarray(words[order], np.float32)
-        (B, J, _), D, lengths = x.shape, self._encoder.size, np.ascontiguousarray(lengths[order], np.int64)
-        annotations, summary = np.empty((B, J, 2 * D), np.float32), np.empty((B, D), np.float32)
-        where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
-        self._native.rnnsearch_encode(byref(self._encoder), *where, c_int32(self.threads()))
-        keys = self._laid["key"].times(annotations, self.threads())
-        with np.errstate(over="ignore"):  # where `reach` says so they are not read
+        lengths = np.ascontiguousarray(lengths[order], np.int64)
+        B, J = x.shape[:2]
+        D = self._encoder.size
+        annotations = np.empty((B, J, 2 * D), np.float32)
+        summary = np.empty((B, D), np.float32)
+        self._native.rnnsearch_encode(
+            *(byref(self._encoder), pointer(x), pointer(lengths), c_int64(B), c_int64(J)),
+            *(pointer(annotations), pointer(summary), c_int32(self.threads())),
+        )
+        keys = self._matrices["key"].multiply(annotations, self.threads())
+        with np.errstate(over="ignore"):  # native code does not read exponentials of keys that are too large
             exponentials = np.exp(2 * keys)
-        memory = Memory(annotations, keys, exponentials, np.abs(keys).max((1, 2)), lengths, summary)
+        memory = RNNsearchMemory(annotations, keys, exponentials, np.abs(keys).max((1, 2)), lengths, summary)
         if (order == np.arange(B)).all():
             return memory
-        back = np.argsort(order, kind="stable")
-        return Memory(*(part[back] for part in memory))
+        inverse = np.argsort(order, kind="stable")
+        return RNNsearchMemory(*(part[inverse] for part in memory))
 
-    def start(self, memory: Memory) -> Array:
-        """s_0 [B, D]."""
-        return np.tanh(self._laid["initial"].times(memory.summary, self.threads()))
+    def start(self, memory: RNNsearchMemory) -> Array:
+        """Return s_0 [B, D]."""
+        return np.tanh(self._matrices["initial"].multiply(memory.summary, self.threads()))
 
-    def step(self, memory: Memory, state: Array, y: Array, output: Laid) -> tuple[Array, Array, Array, Array]:
-        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""
-        N, B = len(y), len(memory.lengths)
+    def step(
+        self, memory: RNNsearchMemory, state: Array, y: Array, output: PackedMatrix
+    ) -> tuple[Array, Array, Array, Array]:
+        """Compute one target position of N = B * K hypotheses.
+
+        Returns:
+            Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, D], and the attention
+            weights [N, J].
+        """
+        N = len(y)
+        B, J = memory.keys.shape[:2]
         y = np.ascontiguousarray(np.where(y < len(self.targets.values), y, UNK), np.int64)
-        state, C, J = np.ascontiguousarray(state), output.matrix.outputs, memory.keys.shape[1]
-        logits, norm, alpha = (np.empty(shape, np.float32) for shape in ((N, C), N, (N, J)))
-        after = np.empty_like(state)
-        made = (at(state), at(after), at(alpha), at(logits), at(norm))
-        sizes = (c_int64(N), c_int64(N // B))
-        self._native.rnnsearch_step(*self._weights(memory, output), at(y), *sizes, *made, c_int32(self.threads()))
-        return logits, norm, after, alpha
+        state = np.ascontiguousarray(state)
+        logits = np.empty((N, output.struct.outputs), np.float32)
+        norm = np.empty(N, np.float32)
+        alpha = np.empty((N, J), np.float32)
+        next_state = np.empty_like(state)
+        self._native.rnnsearch_step(
+            *(*self._arguments(memory, output), pointer(y), c_int64(N), c_int64(N // B), pointer(state)),
+            *(pointer(next_state), pointer(alpha), pointer(logits), pointer(norm), c_int32(self.threads())),
+        )
+        return logits, norm, next_state, alpha
 
-    def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
-        """Greedy search; the steps taken."""
-        state, weights = self.start(memory), self._weights(memory, output)
+    def greedy(
+        self, memory: RNNsearchMemory, output: PackedMatrix, options: CSearchOptions, result: CGreedyResult
+    ) -> int:
+        """Fill the result of greedy search and return the number of steps."""
         self._native.rnnsearch_greedy.restype = c_int64
-        sizes = (c_int64(len(state)), at(state))
-        return int(self._native.rnnsearch_greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
+        state = self.start(memory)
+        arguments = (*self._arguments(memory, output), byref(options), c_int64(len(state)), pointer(state))
+        return int(self._native.rnnsearch_greedy(*arguments, byref(result), c_int32(self.threads())))
 
-    def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
-        """Beam search; whether all scores were numbers."""
-        state, weights = self.start(memory), self._weights(memory, output)
+    def beam(
+        self,
+        memory: RNNsearchMemory,
+        output: PackedMatrix,
+        options: CSearchOptions,
+        beam_options: CBeamOptions,
+        result: CHypotheses,
+    ) -> bool:
+        """Fill the result of beam search and return True unless a score is NaN."""
         self._native.rnnsearch_beam.restype = c_int64
-        sizes = (c_int64(len(state)), at(state))
-        asked = (byref(choice), byref(beam))
-        return bool(self._native.rnnsearch_beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
+        state = self.start(memory)
+        sizes = (c_int64(len(state)), pointer(state))
+        arguments = (*self._arguments(memory, output), byref(options), byref(beam_options), *sizes)
+        return bool(self._native.rnnsearch_beam(*arguments, byref(result), c_int32(self.threads())))
 
-    def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
-        return byref(self._decoder), byref(output.matrix), byref(memory.sources)
+    def _arguments(self, memory: RNNsearchMemory, output: PackedMatrix) -> tuple[Any, ...]:
+        """Return the arguments that all functions of rnnsearch.cpp begin with."""
+        return byref(self._decoder), byref(output.struct), byref(memory.struct)

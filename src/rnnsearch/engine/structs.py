@@ -1,4 +1,8 @@
-"""Weights laid out once for native products. Imports no torch."""
+"""Arrays and steps in the form that native code reads: packed weight matrices and ctypes structures.
+
+Used by the engine and, through `ops` and `accel`, by training and search with PyTorch. Each structure mirrors one of a
+C++ header in `ops/native`, with the same fields in the same order. This module must not import torch.
+"""
 
 from __future__ import annotations
 
@@ -11,95 +15,93 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-UNIT = 16
-"""Sizes are rounded up to multiples of this: no vector is longer."""
-
-MOST_UNITS = 1 << 14
-"""Of a layer, and numbers of an embedded word: one row stands on native code's stack."""
+UNIT_MULTIPLE = 16  # sizes are rounded up to multiples of this; no processor's vectors are longer
+MAX_UNITS = 1 << 14  # of a layer, and size of an embedding: native code keeps one row on its stack
 
 Array = npt.NDArray[Any]
 
 
-def rounded_up(size: int) -> int:
-    """A size and what it takes to the next vector."""
-    return -(-size // UNIT) * UNIT
+def round_up(size: int) -> int:
+    """Return the size in whole vectors."""
+    return -(-size // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
 
-class Kind(IntEnum):
-    """What products are of: fp32; bf16; or bytes times a scale a row, of weights and of inputs alike. Sums of bytes are
-    exact, those of the others fp32."""
+def pointer(x: Array) -> c_void_p:
+    """Return the address of the first value of a contiguous array."""
+    return c_void_p(x.ctypes.data)
+
+
+class DType(IntEnum):
+    """Type of the values that matrix products multiply, weights and inputs alike.
+
+    INT8 values have one scale per row; their sums are exact. Sums of the others are in fp32.
+    """
 
     FP32 = 0
     BF16 = 1
     INT8 = 2
 
     @property
-    def each(self) -> int:
-        """Numbers in 4 bytes."""
+    def values_per_word(self) -> int:
+        """Number of values in 4 bytes."""
         return (1, 2, 4)[self]
 
 
-class Matrix(Structure):
+class CMatrix(Structure):
     """`PackedMatrix` of packed_matrix.h."""
 
     _fields_ = (
         ("panels", c_void_p),
         ("bias", c_void_p),
         ("scale", c_void_p),
-        ("excess", c_void_p),
+        ("correction", c_void_p),
         ("outputs", c_int64),
         ("inputs", c_int64),
-        ("kind", c_int32),
+        ("dtype", c_int32),
     )
 
 
-def at(x: Array) -> c_void_p:
-    """The address of a contiguous array's numbers."""
-    return c_void_p(x.ctypes.data)
+class PackedMatrix:
+    """A weight [outputs, inputs] and its bias, packed once for many native products in one type.
 
-
-class Laid:
-    """A weight [outputs, inputs] and its bias, laid out for native products of one kind.
-
-    The weight is fp32, or bytes -127 .. 127 with a scale for each row, which are laid out as they are.
+    The weight is in fp32, or in int8 (-127 to 127) with a scale per row, which is packed unchanged.
     """
 
     def __init__(
-        self, native: ctypes.CDLL, weight: Array, bias: Array | None, kind: Kind, scale: Array | None = None
+        self, native: ctypes.CDLL, weight: Array, bias: Array | None, dtype: DType, scale: Array | None = None
     ) -> None:
         self._native = native
-        panel = int(native.panel_width())
+        panel_width = int(native.panel_width())
         outputs, inputs = weight.shape
-        rounded = -(-outputs // panel) * panel
-        depth = -(-inputs // kind.each)
-        self._panels = np.empty(rounded * depth + UNIT, np.float32)  # 4 bytes each, whatever they hold
-        begin = -self._panels.ctypes.data // 4 % UNIT  # whole cache lines
-        self._rows = (np.zeros(rounded, np.float32), np.zeros(rounded, np.float32), np.zeros(rounded, np.int32))
-        """Bias, scale and excess of each row."""
+        padded_outputs = -(-outputs // panel_width) * panel_width
+        words = -(-inputs // dtype.values_per_word)
+        self._panels = np.empty(padded_outputs * words + UNIT_MULTIPLE, np.float32)  # words of 4 bytes of any type
+        start = -self._panels.ctypes.data // 4 % UNIT_MULTIPLE  # of the first whole cache line
+        self._bias = np.zeros(padded_outputs, np.float32)
+        self._scale = np.zeros(padded_outputs, np.float32)
+        self._correction = np.zeros(padded_outputs, np.int32)
         if bias is not None:
-            self._rows[0][:outputs] = bias
-        of_rows = (part.ctypes.data for part in self._rows)
-        self.matrix = Matrix(self._panels[begin:].ctypes.data, *of_rows, outputs, inputs, kind)
+            self._bias[:outputs] = bias
+        row_pointers = (row.ctypes.data for row in (self._bias, self._scale, self._correction))
+        self.struct = CMatrix(self._panels[start:].ctypes.data, *row_pointers, outputs, inputs, dtype)
         if scale is None:
             weight = np.ascontiguousarray(weight, np.float32)
-            native.pack(at(weight), byref(self.matrix))
+            native.pack(pointer(weight), byref(self.struct))
         else:
-            weight, scale = np.ascontiguousarray(weight, np.int8), np.ascontiguousarray(scale, np.float32)
-            native.pack_int8(at(weight), at(scale), byref(self.matrix))
+            weight = np.ascontiguousarray(weight, np.int8)
+            scale = np.ascontiguousarray(scale, np.float32)
+            native.pack_int8(pointer(weight), pointer(scale), byref(self.struct))
 
-    def times(self, x: Array, threads: int = 1) -> Array:
-        """x W^T + b of rows of any number of axes."""
+    def multiply(self, x: Array, threads: int = 1) -> Array:
+        """Return x W^T + b for x [..., inputs]."""
         rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
-        y = np.empty((len(rows), self.matrix.outputs), np.float32)
-        self._native.linear(byref(self.matrix), at(rows), c_int64(len(rows)), at(y), c_int32(threads))
+        y = np.empty((len(rows), self.struct.outputs), np.float32)
+        self._native.linear(byref(self.struct), pointer(rows), c_int64(len(rows)), pointer(y), c_int32(threads))
         return y.reshape(*x.shape[:-1], -1)
 
 
-# Steps as native code reads them: lists of parts with ranges of numbers (`recurrence.h`). Imports no torch.
-
-
-class What(IntEnum):
-    """`OpType` of recurrence.h."""
+class OpType(IntEnum):
+    """`OpType` of recurrence.h; the numbers are stored in engine files."""
 
     INPUT = 0
     READ = 1
@@ -119,80 +121,88 @@ class What(IntEnum):
     SSRU = 15
 
 
-class CPart(Structure):
+class COp(Structure):
     """`Op` of recurrence.h."""
 
     _fields_ = (
-        ("what", c_int64),
+        ("type", c_int64),
         ("size", c_int64),
-        ("at", c_int64 * 8),
-        ("before", c_int64),
+        ("offset", c_int64 * 8),
+        ("previous", c_int64),
         ("weight", c_void_p),
         ("mask", c_void_p),
-        ("mask_row", c_int64),
-        ("mask_position", c_int64),
-        ("gradient", c_void_p),
+        ("mask_row_stride", c_int64),
+        ("mask_position_stride", c_int64),
+        ("d_weight", c_void_p),
     )
 
-    def set(self, what: int, size: int, at: Sequence[int], before: int) -> None:
-        """What does not depend on weights."""
-        self.what, self.size, self.before = what, size, before
-        for n, place in enumerate(at):
-            self.at[n] = place
+    def set_operands(self, type: int, size: int, offsets: Sequence[int], previous: int) -> None:
+        """Set the fields that do not depend on weights or masks."""
+        self.type = type
+        self.size = size
+        self.previous = previous
+        for n, offset in enumerate(offsets):
+            self.offset[n] = offset
 
 
 class CFeature(Structure):
     """`Feature` of source_features.h."""
 
-    _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "keeps", "fixed", "kept"))
+    _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "accumulates", "query_sums", "query_values"))
 
 
 class CFeatures(Structure):
     """`Features` of source_features.h."""
 
-    _fields_ = (("each", c_void_p), *((name, c_int64) for name in ("count", "width", "memory", "prepared")))
+    _fields_ = (("items", c_void_p), *((name, c_int64) for name in ("count", "width", "state_size", "prepared_size")))
 
     @staticmethod
-    def of(each: Sequence[tuple[int, ...]]) -> tuple[CFeatures, object]:
-        """Those of which CFeature says this each, and what must be kept as long as they are used."""
-        features, found = (CFeature * len(each))(*(CFeature(*one) for one in each)), CFeatures(count=len(each))
-        for one in features:
-            units = rounded_up(one.units)
-            found.width += units or 2 * one.neighbours + 1
-            found.memory += units or 1
-            found.prepared += 3 * units or 1
-        found.each = addressof(features)
-        return found, features
+    def create(descriptions: Sequence[tuple[int, ...]]) -> tuple[CFeatures, object]:
+        """Return the structure for features, each described by the fields of `CFeature`.
+
+        Returns:
+            The structure, and an object that must live as long as the structure.
+        """
+        items = (CFeature * len(descriptions))(*(CFeature(*description) for description in descriptions))
+        features = CFeatures(count=len(descriptions))
+        for item in items:
+            units = round_up(item.units)  # 0 for a sum of weights, otherwise of a GRU
+            features.width += units or 2 * item.neighbours + 1
+            features.state_size += units or 1
+            features.prepared_size += 3 * units or 1
+        features.items = addressof(items)
+        return features, items
 
 
 class CDecoder(Structure):
     """`Decoder` of decoder.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key", "annotation")),
+        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key_size")),
+        ("annotation_size", c_int64),
         ("heads", c_int64),
-        ("parts", c_int64),
-        ("part", c_void_p),
+        ("num_ops", c_int64),
+        ("ops", c_void_p),
         ("bias", c_void_p),
-        ("vector", c_void_p),
-        ("scale", c_float),
-        ("reach", c_int64),
-        ("spread", c_float),
-        ("states", c_int64),
-        ("state", c_void_p),
+        ("score_vector", c_void_p),
+        ("score_scale", c_float),
+        ("window_radius", c_int64),
+        ("window_sigma", c_float),
+        ("num_states", c_int64),
+        ("states", c_void_p),
         ("state_size", c_int64),
         ("readout", c_void_p),
-        ("table", c_void_p),
+        ("word_table", c_void_p),
         ("features", CFeatures),
-        *((name, c_void_p) for name in ("from_word", "embeddings", "bytes", "scales")),
+        *((name, c_void_p) for name in ("word_projection", "embeddings", "int8_embeddings", "embedding_scales")),
     )
 
 
-class CBatch(Structure):
+class CSourceBatch(Structure):
     """`SourceBatch` of decoder.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres", "prepared")),
-        ("width", c_int64),
-        ("centre_count", c_int64),
+        *((name, c_void_p) for name in ("keys", "annotations", "mask", "window_centres", "prepared")),
+        ("length", c_int64),
+        ("num_centres", c_int64),
     )

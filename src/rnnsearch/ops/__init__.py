@@ -1,4 +1,4 @@
-"""Speed at the level of tensors: recurrences with a backward pass written by hand, products, losses, and their C++.
+"""Fast operations on tensors: products, losses and recurrences with manual backward passes, and their C++ code.
 
-No class of `models` is known here; `accel/registry.py` says which of these stands in for which definition.
+This package knows no class of `models`; `accel` uses it to implement methods of models.
 """

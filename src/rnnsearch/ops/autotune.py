@@ -1,8 +1,11 @@
-"""Which way each kernel goes on this machine: in native code or by a library, whichever was faster when timed.
+"""Choice between native code and libraries, by timing each kernel once per machine.
 
-They are timed at first use, in about two seconds, and the times are kept beside the built library: what is chosen is
-read from them, so that a resumed run does what the first did. A processor, a torch, a number of threads or code that
-has none yet is timed anew. With `RNNSEARCH_NATIVE=1`, or where that names a variant, native code serves in any case.
+Kernels are timed when an implementation is first requested, in about two seconds, and the timings are stored next to
+the compiled library. Choices are read from that table, so that a resumed run makes the same ones. Another processor,
+PyTorch version, number of threads or version of the code is timed again. With `RNNSEARCH_NATIVE=1`, or the name of a
+variant, native code is always used and nothing is timed.
+
+The cases that are timed are in `autotune_cases.py`; `accel/registry.py` registers them.
 """
 
 from __future__ import annotations
@@ -24,284 +27,311 @@ from typing import Any, NamedTuple
 import torch
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.ops.native.building import SWITCH, told
-from rnnsearch.ops.native.library import TYPES, library
-from rnnsearch.utils.files import atomic_file, default_cache
+from rnnsearch.ops.native.building import SWITCH, cpuinfo_field
+from rnnsearch.ops.native.library import DTYPE_NAMES, library
+from rnnsearch.utils.files import atomic_file, default_cache_folder
 
 log = logging.getLogger(__name__)
 
+# Implementations: native code, the library that PyTorch chooses, and oneDNN.
 NATIVE, TORCH, ONEDNN = "native", "torch", "onednn"
-"""Ways: ours; PyTorch's own choice; oneDNN, called by us."""
+# Kernels.
 PRODUCT, WEIGHT_GRADIENT, GRU, LSTM, RNNSEARCH = "product", "weight gradient", "GRU", "LSTM", "RNNsearch"
 SOFTMAX, PACKED = "softmax loss", "packed product"
-"""Kernels."""
-BUDGET = {PRODUCT: 0.15, WEIGHT_GRADIENT: 0.15, GRU: 0.1, LSTM: 0.1, RNNSEARCH: 0.1, SOFTMAX: 0.06, PACKED: 0.02}
-"""Seconds for each case of a kernel: two in all, on a machine that does nothing else."""
-LEAST, MOST = 2, 16
-"""Repetitions of each way, after one to warm up; where the first has taken PATIENCE times the budget, one is enough."""
-PATIENCE = 3
-LEAD = 1.05
-"""By which a library must be faster in products: it builds and keeps a kernel for each shape, which times of a few do
-not show; whole updates with products of a library that seemed a little faster took a little longer."""
-LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-"""Variables that hold libraries to some instructions."""
-
+# For each case of a kernel; about two seconds in total on an otherwise idle machine.
+BUDGET_SECONDS = {
+    PRODUCT: 0.15,
+    WEIGHT_GRADIENT: 0.15,
+    GRU: 0.1,
+    LSTM: 0.1,
+    RNNSEARCH: 0.1,
+    SOFTMAX: 0.06,
+    PACKED: 0.02,
+}
+MAX_BUDGET_FACTOR = 3  # if the first repetition takes this many times the budget, there is no second one
+MIN_REPETITIONS = 2  # after one that warms up
+MAX_REPETITIONS = 16
+# A library must be faster by this factor in products. It builds and keeps a kernel per shape, which timings of a few
+# shapes do not show: whole updates with a library that seemed slightly faster took slightly longer.
+LIBRARY_MARGIN = 1.05
+INSTRUCTION_SET_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+"""Environment variables that limit libraries to some instructions."""
 
 Run = Callable[[int], object]
-"""Of the number of the repetition."""
+"""Runs a candidate once, given the number of the repetition."""
 
 
 class Case(NamedTuple):
-    """operations: multiplications and additions of its products; of a softmax, five a number. calls: of a repetition.
-    ways: to do it, by name."""
+    """A kernel at one size, with the candidates to time."""
 
     kernel: str
-    kind: str
+    dtype: str
     sizes: str
-    operations: float
-    calls: int
-    ways: dict[str, Run]
+    operations: float  # multiplications and additions of its products; for a softmax, five per value
+    calls: int  # per repetition
+    candidates: dict[str, Run]
 
 
-Cases = Callable[[], Iterator[Case]]
-"""Products come first: others are made of them."""
-
-
-class Timed(NamedTuple):
-    """Of a case: seconds of a call, each way's best."""
+class Timing(NamedTuple):
+    """The best time of each candidate of a case; the field names are stored in the file."""
 
     kernel: str
-    kind: str
+    dtype: str
     sizes: str
     operations: float
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # per call
 
-    def speed(self, way: str) -> float:
-        """Operations a second, in thousands of millions."""
-        return self.operations / self.seconds[way] / 1e9
+    def gflops(self, candidate: str) -> float:
+        """Return the speed of a candidate in 10^9 operations per second."""
+        return self.operations / self.seconds[candidate] / 1e9
 
 
 class Table(NamedTuple):
-    """key: what the times depend on."""
+    """The timings of a machine."""
 
-    key: dict[str, Any]
-    cases: list[Timed]
+    key: dict[str, Any]  # everything that the timings depend on
+    timings: list[Timing]
 
-    def way(self, kernel: str, kind: str) -> str:
-        """The fastest, in the mean over the sizes; `torch` where nothing was timed."""
-        means = self.means(kernel, kind)
+    def fastest(self, kernel: str, dtype: str) -> str:
+        """Return the fastest candidate in the mean over all sizes; TORCH if nothing was timed."""
+        means = self.mean_seconds(kernel, dtype)
         if NATIVE in means and kernel in (PRODUCT, WEIGHT_GRADIENT):
-            means[NATIVE] /= LEAD
-        return min(means, key=lambda way: means[way], default=TORCH)
+            means[NATIVE] /= LIBRARY_MARGIN
+        return min(means, key=lambda candidate: means[candidate], default=TORCH)
 
-    def means(self, kernel: str, kind: str) -> dict[str, float]:
-        """Each way's seconds: the geometric mean over the sizes."""
-        own = [case.seconds for case in self.cases if (case.kernel, case.kind) == (kernel, kind)]
-        ways = own[0] if own else {}
-        return {way: math.exp(sum(math.log(seconds[way]) for seconds in own) / len(own)) for way in ways}
+    def mean_seconds(self, kernel: str, dtype: str) -> dict[str, float]:
+        """Return the geometric mean over all sizes of each candidate's seconds."""
+        rows = [timing.seconds for timing in self.timings if (timing.kernel, timing.dtype) == (kernel, dtype)]
+        candidates = rows[0] if rows else {}
+        return {name: math.exp(sum(math.log(seconds[name]) for seconds in rows) / len(rows)) for name in candidates}
 
-    def limit(self, kind: str) -> float:
-        """The best measured product's speed in a type, by whatever way."""
-        products = [case for case in self.cases if case.kernel in (PRODUCT, WEIGHT_GRADIENT, PACKED)]
-        return max((case.speed(way) for case in products if case.kind == kind for way in case.seconds), default=0.0)
+    def peak_gflops(self, dtype: str) -> float:
+        """Return the speed of the fastest product in a type, by any candidate."""
+        peak = 0.0
+        for timing in self.timings:
+            if timing.dtype == dtype and timing.kernel in (PRODUCT, WEIGHT_GRADIENT, PACKED):
+                peak = max([peak, *(timing.gflops(candidate) for candidate in timing.seconds)])
+        return peak
 
 
+Cases = Callable[[], Iterator[Case]]
 _cases: Cases | None = None
-"""What is timed. Kernels ask here which way they go, so that nothing here can import them."""
-_tables: dict[str, Table] = {}
-"""Of this process, by library: made for the number of threads at first use. Threads that compute alone later, as those
-of search do, must time nothing amid the others' work."""
-_ways: dict[tuple[str, str, torch.dtype], str] = {}
-"""Of this process, by library, kernel and type: they are asked for at every product."""
+_tables: dict[str, Table] = {}  # of this process, by library
+_implementations: dict[tuple[str, str, torch.dtype], str] = {}  # by library, kernel and type; read at every product
 _lock = threading.Lock()
-_under_way = threading.local()
-"""In the thread that times: what it has timed."""
+_local = threading.local()  # `table`: unfinished table of a thread that measures; `forced`: see `forced`
 
 
-def time_at_first_use(cases: Cases) -> None:
-    """Say what is timed when a way is first asked for; without, the library serves."""
-    global _cases  # noqa: PLW0603 (of the process, as the tables are)
+def register_cases(cases: Cases) -> None:
+    """Set the cases to time when an implementation is first requested; without cases, libraries are used.
+
+    They are registered from outside because they call the kernels, which themselves use this module. Products come
+    first, since other cases contain products.
+    """
+    global _cases  # noqa: PLW0603 (of the process, like the tables)
     if _cases is not cases:
         _cases = cases
-        forget()
+        reset()
 
 
-def held() -> bool:
-    """Whether native code serves whatever a clock says."""
+def implementation(kernel: str, dtype: torch.dtype) -> str:
+    """Return the implementation of a kernel to use for a type on the CPU."""
+    if dtype not in DTYPE_NAMES:
+        return TORCH
+    if (chosen := getattr(_local, "forced", None)) is not None:
+        return str(chosen)
+    if native_is_forced():
+        return NATIVE
+    if (unfinished := _unfinished_table()) is not None:
+        return unfinished.fastest(kernel, DTYPE_NAMES[dtype])
+    key = _library_name(), kernel, dtype
+    if key not in _implementations:
+        _implementations[key] = table().fastest(kernel, DTYPE_NAMES[dtype])
+    return _implementations[key]
+
+
+def fastest_search_dtype(dtypes: Iterable[str]) -> str | None:
+    """Return the type in which native search is fastest, or None if the library's products in fp32 are faster."""
+    if native_is_forced():
+        return next(iter(dtypes))
+    means = {dtype: table().mean_seconds(PACKED, dtype) for dtype in dtypes}
+    means = {dtype: seconds for dtype, seconds in means.items() if NATIVE in seconds}
+    best = min(means, key=lambda dtype: means[dtype][NATIVE], default=None)
+    library_seconds = min((seconds[TORCH] for seconds in means.values()), default=0.0)  # in fp32 for every type
+    return best if best is not None and means[best][NATIVE] < library_seconds else None
+
+
+def native_is_forced() -> bool:
+    """Return True if native code is used whatever the timings are."""
     return os.environ.get(SWITCH, "") not in ("", "0") and library() is not None
 
 
 @contextmanager
-def forced(way: str) -> Iterator[None]:
-    """Use one implementation of every kernel in this thread, whatever was measured; nothing is timed."""
-    before = getattr(_under_way, "forced", None)
-    _under_way.forced = way
+def forced(implementation: str) -> Iterator[None]:
+    """Use one implementation of all kernels in this thread, without any timing."""
+    before = getattr(_local, "forced", None)
+    _local.forced = implementation
     try:
         yield
     finally:
-        _under_way.forced = before
-
-
-def way(kernel: str, kind: torch.dtype) -> str:
-    """The way of a kernel for numbers of a type on the CPU."""
-    if kind not in TYPES:
-        return TORCH
-    if (chosen := getattr(_under_way, "forced", None)) is not None:
-        return chosen
-    if held():
-        return NATIVE
-    if (begun := _begun()) is not None:
-        return begun.way(kernel, TYPES[kind])
-    place = _place(), kernel, kind
-    if place not in _ways:
-        _ways[place] = table().way(kernel, TYPES[kind])
-    return _ways[place]
-
-
-def search_kind(kinds: Iterable[str]) -> str | None:
-    """The type of native search that is the fastest of some; None where products in fp32 of the library are faster."""
-    if held():
-        return next(iter(kinds))
-    means = {kind: mean for kind in kinds if NATIVE in (mean := table().means(PACKED, kind))}
-    best = min(means, key=lambda kind: means[kind][NATIVE], default=None)
-    library_seconds = min((mean[TORCH] for mean in means.values()), default=0.0)  # in fp32 for every kind
-    return best if best is not None and means[best][NATIVE] < library_seconds else None
+        _local.forced = before
 
 
 def table() -> Table:
-    """The times on this machine, kept or made now."""
-    place = _place()
-    if place not in _tables:
+    """Return the timings on this machine, stored or measured now.
+
+    A process has one table per library, for the number of threads at first use. Threads that later search on one core
+    each must not time anything while others work.
+    """
+    name = _library_name()
+    if name not in _tables:
         with _lock:
-            if place not in _tables:
-                _tables[place] = kept_or_made(key(Path(place).name))
-    return _tables[place]
+            if name not in _tables:
+                _tables[name] = load_or_measure(table_key(Path(name).name))
+    return _tables[name]
 
 
-def forget() -> None:
-    """Ask the file again, as a new process does."""
+def reset() -> None:
+    """Read the file again at the next request, like a new process."""
     _tables.clear()
-    _ways.clear()
+    _implementations.clear()
 
 
-def _place() -> str:
-    """Of the library in use; empty where there is none."""
-    found = library()
-    return "" if found is None else found._name
+def _library_name() -> str:
+    """Return the file name of the library in use; empty if there is none."""
+    native = library()
+    return "" if native is None else native._name
 
 
-def _begun() -> Table | None:
-    return getattr(_under_way, "table", None)
+def _unfinished_table() -> Table | None:
+    return getattr(_local, "table", None)
 
 
-def key(name: str) -> dict[str, Any]:
-    """What times with a library depend on."""
+# The file of timings.
+
+
+def table_key(library_name: str) -> dict[str, Any]:
+    """Return everything that timings with a library depend on."""
     code = b"" if _cases is None else Path(getfile(_cases)).read_bytes()
     return {
-        "library": name,
+        "library": library_name,
         "processor": processor_name(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "held to": {name: os.environ[name] for name in LIMITS if name in os.environ},
+        "instruction sets": {name: os.environ[name] for name in INSTRUCTION_SET_VARIABLES if name in os.environ},
         "cases": hashlib.sha256(code).hexdigest()[:16],
     }
 
 
 def processor_name() -> str:
-    """The name of the processor's model."""
-    return told("model name") or platform.processor() or platform.machine()
+    """Return the model name of the processor."""
+    return cpuinfo_field("model name") or platform.processor() or platform.machine()
 
 
-def kept_in(key: dict[str, Any]) -> Path:
-    """The file of the times."""
-    said = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    return default_cache() / "native" / f"{Path(key['library']).stem or 'none'}-times-{said}.json"
+def table_path(key: dict[str, Any]) -> Path:
+    """Return the path of the file for a key."""
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    return default_cache_folder() / "native" / f"{Path(key['library']).stem or 'none'}-times-{digest}.json"
 
 
-def kept_or_made(key: dict[str, Any]) -> Table:
-    """The times of the file, else measured; of two processes at once the first to end says what both do."""
-    path = kept_in(key)
-    if (kept := _read(path, key)) is not None:
-        return kept
-    began = time.perf_counter()
-    made = Table(key, _measured())
-    if made.cases:
-        log.info("native code was timed beside PyTorch in %.1f s: %s", time.perf_counter() - began, path)
-        try:
-            return _keep(path, made)
-        except RnnsearchError as error:
-            log.info("%s", error)
-    return made
+def load_or_measure(key: dict[str, Any]) -> Table:
+    """Return the stored timings, or measure and store them."""
+    path = table_path(key)
+    if (stored := _read(path, key)) is not None:
+        return stored
+    start = time.perf_counter()
+    measured = Table(key, _measure())
+    if not measured.timings:
+        return measured
+    log.info("native code was compared with libraries in %.1f s: %s", time.perf_counter() - start, path)
+    try:
+        return _store(path, measured)
+    except RnnsearchError as error:
+        log.info("%s", error)
+        return measured
 
 
 def _read(path: Path, key: dict[str, Any]) -> Table | None:
-    """None where there is no file, or one that is damaged or of another key."""
+    """Return the table in a file, or None if the file is missing, damaged or for another key."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        found = Table(said["key"], [Timed(**case) for case in said["cases"]])
-        whole = found.key == key and found.cases and all(s > 0 for case in found.cases for s in case.seconds.values())
-        for kernel, kind in {(case.kernel, case.kind) for case in found.cases}:
-            found.way(kernel, kind)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found = Table(data["key"], [Timing(**timing) for timing in data["cases"]])
+        is_valid = found.key == key and bool(found.timings)
+        for timing in found.timings:
+            is_valid &= all(seconds > 0 for seconds in timing.seconds.values())
+            found.fastest(timing.kernel, timing.dtype)  # raises if candidates differ between sizes
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if whole else None
+    return found if is_valid else None
 
 
-def _keep(path: Path, made: Table) -> Table:
-    """Write the file, unless another process has done so meanwhile: then what that says.
+def _store(path: Path, measured: Table) -> Table:
+    """Write the file and return its table; if another process was first, return that process's table.
 
-    Errors: RnnsearchError where it cannot be written.
+    Raises:
+        RnnsearchError: The file cannot be written.
     """
-    cases = [case._asdict() for case in made.cases]
-    whole = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with atomic_file(whole) as temporary:
-        temporary.write_text(json.dumps({"key": made.key, "cases": cases}, indent=1) + "\n", encoding="utf-8")
+    timings = [timing._asdict() for timing in measured.timings]
+    own_file = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with atomic_file(own_file) as temporary:
+        temporary.write_text(json.dumps({"key": measured.key, "cases": timings}, indent=1) + "\n", encoding="utf-8")
     try:
-        os.link(whole, path)  # unlike a renaming, it fails where there is one
+        os.link(own_file, path)  # fails if the file exists, unlike a renaming
     except OSError:
-        if (first := _read(path, made.key)) is not None:
+        if (first := _read(path, measured.key)) is not None:
             return first
         with suppress(OSError):
-            whole.replace(path)
+            own_file.replace(path)
     finally:
-        whole.unlink(missing_ok=True)
-    return made
+        own_file.unlink(missing_ok=True)
+    return measured
 
 
-def _measured() -> list[Timed]:
-    """All times, in a thread of its own: it has no autocast, no modes and no gradients' hooks of the one that asks."""
-    table, failed = Table({}, []), []
+# Measurement.
+
+
+def _measure() -> list[Timing]:
+    """Time all cases in a new thread, which has none of the caller's autocast, modes or hooks."""
+    table = Table({}, [])
+    errors: list[BaseException] = []
     threads = torch.get_num_threads()
 
-    def measure() -> None:
+    def run() -> None:
         torch.set_num_threads(threads)
-        _under_way.table = table
+        _local.table = table
         try:
             for case in () if _cases is None else _cases():
-                table.cases.append(times(case, BUDGET[case.kernel]))
+                table.timings.append(time_case(case, BUDGET_SECONDS[case.kernel]))
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=measure, name="timing")
+    thread = threading.Thread(target=run, name="timing")
     thread.start()
     thread.join()
-    if failed:
-        raise failed[0]
-    return table.cases
+    if errors:
+        raise errors[0]
+    return table.timings
 
 
-def times(case: Case, budget: float) -> Timed:
-    """The best time of each way. Ways take turns, so that other work on the machine disturbs all alike."""
-    best = dict.fromkeys(case.ways, math.inf)
-    began = time.perf_counter()
-    for repetition in range(MOST + 1):
-        for way, run in case.ways.items():
+def time_case(case: Case, budget: float) -> Timing:
+    """Return the best time of each candidate; they take turns, so that other work on the machine affects all alike."""
+    best = dict.fromkeys(case.candidates, math.inf)
+    start = time.perf_counter()
+    for repetition in range(MAX_REPETITIONS + 1):
+        for name, run in case.candidates.items():
             for _ in range(case.calls):
-                start = time.perf_counter()
+                call_start = time.perf_counter()
                 run(repetition)
                 if repetition > 0:
-                    best[way] = min(best[way], time.perf_counter() - start)
-        spent = time.perf_counter() - began
-        if (repetition >= LEAST and spent > budget) or (repetition > 0 and spent > PATIENCE * budget):
+                    best[name] = min(best[name], time.perf_counter() - call_start)
+        elapsed = time.perf_counter() - start
+        if repetition >= MIN_REPETITIONS and elapsed > budget:
             break
-    return Timed(case.kernel, case.kind, case.sizes, case.operations, best)
+        if repetition > 0 and elapsed > MAX_BUDGET_FACTOR * budget:
+            break
+    return Timing(case.kernel, case.dtype, case.sizes, case.operations, best)

@@ -1,4 +1,4 @@
-"""Where and in which precision models run."""
+"""Choice of device and precision, and what the machine has."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from rnnsearch.ops.native.library import status
 
 
 def choose_device(name: str, option: str = "training.device", local_rank: int | None = None) -> torch.device:
-    """`auto` is the GPU where there is one. Where several processes of a machine train together, each has the GPU of
-    its own number there, `local_rank`.
+    """Return a device by name; `auto` is the GPU if there is one.
 
-    Errors: ConfigError, naming `option`, for a device that this machine has not, or that all processes would share.
+    Args:
+        option: Name of the option, for error messages.
+        local_rank: Number of this process on its machine, if several processes train together; each gets the GPU with
+            its number.
+
+    Raises:
+        ConfigError: This machine has no such device, or several processes would share it.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if local_rank is not None and name.startswith("cuda"):
         if name != "cuda":
-            wanted = "must be auto, cpu or cuda where several processes train, which have a GPU each"
-            raise ConfigError([f'{option}: {wanted}; got "{name}"'])
+            must = "must be auto, cpu or cuda if several processes train, each of which has its own GPU"
+            raise ConfigError([f'{option}: {must}; got "{name}"'])
         name = f"cuda:{local_rank}"
     try:
         device = torch.device(name)
@@ -31,29 +36,29 @@ def choose_device(name: str, option: str = "training.device", local_rank: int | 
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
         raise ConfigError([f'{option}: must be auto, cpu, cuda or cuda:N; got "{name}"'])
-    here = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= here:
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
-            [f'{option}: must be a device of this machine; got "{name}", and torch finds {here} CUDA devices']
+            [f'{option}: must be a device of this machine; got "{name}", and torch finds {count} CUDA devices']
         )
     return device
 
 
 def precision(device: torch.device, name: str) -> AbstractContextManager[object]:
-    """bf16: matrix products in bfloat16 over fp32 master weights; fp32: everything as it is."""
+    """Return a context for matrix products: bf16 over fp32 master weights, or fp32 everywhere."""
     return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
 
 
-def describe(device: torch.device) -> str:
-    """The device as the learning-statistics table names it; of a CPU, also whether native code runs there."""
+def describe_device(device: torch.device) -> str:
+    """Return the name of a GPU; for a CPU the number of threads, the processor and the native code in use."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
     return f"{threads} thread{'' if threads == 1 else 's'} of {processor_name()}, {status()}"
 
 
-def machine_memory() -> int | None:
-    """Bytes of this machine's memory; None where the system does not say."""
+def total_memory() -> int | None:
+    """Return the memory of this machine in bytes, or None if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -1,4 +1,8 @@
-"""What the twins share: who computes matrix products, and the gradients of the GRU's gates."""
+"""Matrix products by the fastest implementation, packed weights for search, and the backward pass of the GRU's gates.
+
+Products are computed by native code (`product.cpp`: one kernel for all shapes) or by a library (one kernel per shape),
+whichever is faster on this machine (`autotune.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,176 +16,21 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from rnnsearch.engine.structs import Kind, Laid
+from rnnsearch.engine.structs import DType, PackedMatrix
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune import NATIVE, ONEDNN, PRODUCT, TORCH, WEIGHT_GRADIENT
-from rnnsearch.ops.native.library import function
-from rnnsearch.utils.tensors import at_least_fp32, product_type
+from rnnsearch.ops.native.library import native_function
+from rnnsearch.utils.tensors import at_least_fp32, matmul_dtype
 
-# Weights laid out once for native products, and what every call of native code needs.
-
-
-def at(x: Tensor) -> c_void_p:
-    """The address of a contiguous tensor's numbers."""
-    return c_void_p(x.data_ptr())
-
-
-def threads() -> c_int32:
-    """As many threads as torch uses."""
-    return c_int32(torch.get_num_threads())
-
-
-class Packed(Laid):
-    """A weight [outputs, inputs] and its bias, laid out for native products of one kind."""
-
-    def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
-        rows = None if bias is None else bias.detach().float().numpy()
-        super().__init__(native, weight.detach().float().contiguous().numpy(), rows, kind)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x W^T + b of rows of any number of axes."""
-        rows = x.reshape(-1, self.matrix.inputs).float().contiguous()
-        y = rows.new_empty(rows.shape[0], self.matrix.outputs)
-        self._native.linear(byref(self.matrix), at(rows), c_int64(rows.shape[0]), at(y), threads())
-        return y.view(*x.shape[:-1], -1)
-
-
-# Products of matrices in C++ (`product.cpp`): one kernel for all shapes; a library builds one for each.
-
-
-def can_run(kind: torch.dtype) -> bool:
-    """Whether the compiled function is there for a type."""
-    return function("product", kind) is not None
-
-
-def native_product(
-    x: Tensor, weight: Tensor, kind: torch.dtype, out: torch.dtype | None = None, bias: Tensor | None = None
-) -> Tensor:
-    """x weight^T + bias of [M, K], [N, K] and [N] to [M, N], without a gradient. Numbers of `kind` are multiplied: what
-    is wider is rounded to it on the way; sums are in fp32, and rounded to `kind` again but where `out` is fp32.
-
-    x and weight may have any layout. An element's sum has the same order whatever M, N and the number of threads.
-    """
-    out = out or kind
-    run = function("product" if out == kind else "product_unrounded", kind)
-    assert run is not None and {x.dtype, weight.dtype, out} <= {kind, torch.float32}
-    (M, K), N = x.shape, weight.shape[0]
-    given = None if bias is None else bias.float().contiguous()
-    if K == 0:
-        return x.new_zeros(M, N, dtype=out) if given is None else given.to(out).repeat(M, 1)
-    y = x.new_empty(M, N, dtype=out)
-    if y.numel():
-        of_x, of_weight = ((t.data_ptr(), *t.stride(), int(t.dtype == torch.float32)) for t in (x, weight))
-        run(M, N, K, *of_x, *of_weight, 0 if given is None else given.data_ptr(), y)
-    return y
-
-
-def product(
-    x: Tensor, weight: Tensor, kind: torch.dtype, out: torch.dtype | None = None, bias: Tensor | None = None
-) -> Tensor:
-    """x weight^T + bias, [M, K], [N, K] and [N] to [M, N], without a gradient, by the way that was the fastest. Numbers
-    of `kind`, to which x and weight are rounded, are multiplied and come out, or fp32 where that is `out`."""
-    chosen = way(PRODUCT, x.device, kind)
-    if chosen == NATIVE:
-        return native_product(x, weight, kind, out, bias)
-    y = _of_library(chosen, x.to(kind), weight.to(kind)).to(out or kind)
-    return y if bias is None else y.add_(bias)
-
-
-def operand(weight: Tensor, kind: torch.dtype) -> Tensor:
-    """A weight for several calls of `product`: a library would round it at each."""
-    return weight if own_product(weight.device, kind) else weight.to(kind)
-
-
-def weight_gradient(d_y: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
-    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T, numbers of
-    `kind` multiplied, in fp32 at least."""
-    d, rows = d_y.flatten(0, -2).t(), x.flatten(0, -2).t()
-    chosen = way(WEIGHT_GRADIENT, d.device, kind)
-    if chosen == NATIVE:
-        return native_product(d, rows, kind, torch.float32)
-    return at_least_fp32(_of_library(chosen, d.to(kind), rows.to(kind)))
-
-
-def _of_library(chosen: str, x: Tensor, weight: Tensor) -> Tensor:
-    return (by_onednn if chosen == ONEDNN else by_torch)(x, weight)
-
-
-def way(kernel: str, device: torch.device, kind: torch.dtype) -> str:
-    """Who computes products of a type."""
-    if device.type != "cpu":
-        return TORCH
-    chosen = autotune.way(kernel, kind)
-    return TORCH if chosen == NATIVE and not can_run(kind) else chosen
-
-
-def own_product(device: torch.device, kind: torch.dtype) -> bool:
-    """Whether products of a type are native code's."""
-    return way(PRODUCT, device, kind) == NATIVE
-
-
-def by_torch(x: Tensor, weight: Tensor) -> Tensor:
-    """As PyTorch would."""
-    return x @ weight.t()
-
-
-def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """In fp32: PyTorch's default library on CPUs (MKL) runs at half of its speed where the processor is not Intel's."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, dense(weight), None, "none", [], "")
-    return found
-
-
-def dense(weight: Tensor) -> Tensor:
-    """A matrix without gaps, in its layout: oneDNN takes a thousand times longer for a part of a wider one."""
-    if weight.is_contiguous() or weight.t().is_contiguous():
-        return weight
-    return weight.t().contiguous().t() if weight.stride(0) == 1 else weight.contiguous()
-
-
-def has_onednn() -> bool:
-    """Whether this torch has it."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-    """d of U_z above U_r, and of U, over all rows at once: from d of the pre-activations of z, r and the candidate, the
-    states h that the gates read, and r * h."""
-    D = before.shape[-1]
-    kind = d_gates.dtype
-    return weight_gradient(d_gates[..., : 2 * D], before, kind), weight_gradient(d_gates[..., 2 * D :], reset, kind)
-
-
-def gru_backward(
-    d_new: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, keep: Tensor | None, U: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Backward through h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) of Bahdanau et al.'s GRU: d of what z, r and the
-    candidate are functions of [N, 3 D], in the products' type, and the part of d h that goes past the recurrent gates'
-    product [N, D].
-
-    d_new: [N, D], d of h'. gates: [N, 2 D], z and r. keep: [N, 1], 0 where the step left the state as it was.
-    """
-    z, r = gates.chunk(2, dim=-1)
-    used = z if keep is None else z * keep
-    d_candidate = d_new * used * (1 - candidate * candidate)
-    d_z = d_new * (candidate - h) * used * (1 - z)
-    d_reset = d_candidate.to(U.dtype) @ U
-    d_r = d_reset * h * r * (1 - r)
-    pre = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
-    return pre, d_new * (1 - used) + d_reset * r
-
-
-# y = W x + b, with its three products where they are fastest.
-
-ROWS = 256
-"""Fewer rows do not pay for laying out the weights anew."""
+MIN_NATIVE_ROWS = 256  # fewer rows do not pay for packing the weights for each product
 
 
 def linear(
     x: Float[Tensor, "*rows E"], weight: Float[Tensor, "G E"], bias: Float[Tensor, "G"] | None = None
 ) -> Float[Tensor, "*rows G"]:
-    """`torch.nn.functional.linear`; for many rows in native code where that is there."""
-    many = x.numel() >= ROWS * x.shape[-1]
-    if not (many and weight.dtype == torch.float32 and own_product(x.device, product_type(x))):
+    """Return x W^T + b like `torch.nn.functional.linear`, with native products for many rows if they are faster."""
+    has_many_rows = x.numel() >= MIN_NATIVE_ROWS * x.shape[-1]
+    if not (has_many_rows and weight.dtype == torch.float32 and product_is_native(x.device, matmul_dtype(x))):
         return functional.linear(x, weight, bias)
     apply: Callable[..., Tensor] = _Linear.apply
     return apply(x, weight, bias)
@@ -190,20 +39,202 @@ def linear(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        kind = product_type(x)
-        rows = x.to(kind).reshape(-1, x.shape[-1])
+        dtype = matmul_dtype(x)
+        rows = x.to(dtype).reshape(-1, x.shape[-1])
         ctx.save_for_backward(rows, weight)
-        ctx.x = x.shape, x.dtype, kind
-        return product(rows, weight, kind, bias=bias).view(*x.shape[:-1], weight.shape[0])
+        ctx.x = x.shape, x.dtype, dtype
+        return product(rows, weight, dtype, bias=bias).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        shape, type_of_x, kind = ctx.x
+        x_shape, x_dtype, dtype = ctx.x
+        x_needs_grad, weight_needs_grad, bias_needs_grad = ctx.needs_input_grad
         d_y = grads[0].reshape(-1, weight.shape[0])
-        to_x, to_weight, to_bias = ctx.needs_input_grad
-        out = kind if type_of_x == kind else torch.float32
-        d_x = product(d_y, weight.t(), kind, out).to(type_of_x).view(shape) if to_x else None
-        d_weight = weight_gradient(d_y, rows, kind) if to_weight else None
-        d_bias = d_y.sum(0, dtype=torch.float32) if to_bias else None
+        d_x = d_weight = d_bias = None
+        if x_needs_grad:
+            out_dtype = dtype if x_dtype == dtype else torch.float32
+            d_x = product(d_y, weight.t(), dtype, out_dtype).to(x_dtype).view(x_shape)
+        if weight_needs_grad:
+            d_weight = weight_gradient(d_y, rows, dtype)
+        if bias_needs_grad:
+            d_bias = d_y.sum(0, dtype=torch.float32)
         return d_x, d_weight, d_bias
+
+
+# Products without gradients.
+
+
+def product(
+    x: Tensor, weight: Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Return x W^T + b [M, N] for x [M, K] and W [N, K].
+
+    Args:
+        dtype: Type that x and W are rounded to.
+        out_dtype: Type of the result: `dtype`, or fp32.
+    """
+    chosen = product_implementation(PRODUCT, x.device, dtype)
+    if chosen == NATIVE:
+        return native_product(x, weight, dtype, out_dtype, bias)
+    y = _library_product(chosen, x.to(dtype), weight.to(dtype)).to(out_dtype or dtype)
+    return y if bias is None else y.add_(bias)
+
+
+def operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a weight for several calls of `product`, rounded once if a library would round it at each call."""
+    return weight if product_is_native(weight.device, dtype) else weight.to(dtype)
+
+
+def weight_gradient(d_y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the gradient of W [N, K] in y = W x, summed over all rows, in at least fp32.
+
+    Args:
+        d_y: Gradient of y [*rows, N].
+        x: Inputs [*rows, K].
+        dtype: Type that both are rounded to.
+    """
+    columns_d_y = d_y.flatten(0, -2).t()
+    columns_x = x.flatten(0, -2).t()
+    chosen = product_implementation(WEIGHT_GRADIENT, d_y.device, dtype)
+    if chosen == NATIVE:
+        return native_product(columns_d_y, columns_x, dtype, torch.float32)
+    return at_least_fp32(_library_product(chosen, columns_d_y.to(dtype), columns_x.to(dtype)))
+
+
+def product_implementation(kernel: str, device: torch.device, dtype: torch.dtype) -> str:
+    """Return the implementation of products to use."""
+    if device.type != "cpu":
+        return TORCH
+    chosen = autotune.implementation(kernel, dtype)
+    return TORCH if chosen == NATIVE and not has_native_product(dtype) else chosen
+
+
+def product_is_native(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return True if native code computes the products of a type."""
+    return product_implementation(PRODUCT, device, dtype) == NATIVE
+
+
+def has_native_product(dtype: torch.dtype) -> bool:
+    """Return True if there is a native product for a type."""
+    return native_function("product", dtype) is not None
+
+
+def native_product(
+    x: Tensor, weight: Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Return `product` computed by native code.
+
+    x and W are in `dtype` or fp32, in any layout, and are rounded to `dtype` on the way. Sums are in fp32. The order of
+    summation of an element does not depend on M, N and the number of threads.
+    """
+    out_dtype = out_dtype or dtype
+    run = native_function("product" if out_dtype == dtype else "product_unrounded", dtype)
+    assert run is not None and {x.dtype, weight.dtype, out_dtype} <= {dtype, torch.float32}
+    M, K = x.shape
+    N = weight.shape[0]
+    fp32_bias = None if bias is None else bias.float().contiguous()
+    if K == 0:
+        return x.new_zeros(M, N, dtype=out_dtype) if fp32_bias is None else fp32_bias.to(out_dtype).repeat(M, 1)
+    y = x.new_empty(M, N, dtype=out_dtype)
+    if y.numel():
+        # Address, strides, and whether the values are in fp32.
+        x_arguments = (x.data_ptr(), *x.stride(), int(x.dtype == torch.float32))
+        weight_arguments = (weight.data_ptr(), *weight.stride(), int(weight.dtype == torch.float32))
+        run(M, N, K, *x_arguments, *weight_arguments, 0 if fp32_bias is None else fp32_bias.data_ptr(), y)
+    return y
+
+
+def _library_product(chosen: str, x: Tensor, weight: Tensor) -> Tensor:
+    return onednn_product(x, weight) if chosen == ONEDNN else torch_product(x, weight)
+
+
+def torch_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W^T by the library that PyTorch chooses."""
+    return x @ weight.t()
+
+
+def onednn_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W^T in fp32 by oneDNN; PyTorch's default, MKL, has half of its speed on CPUs that are not Intel's."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, without_gaps(weight), None, "none", [], "")
+    return y
+
+
+def without_gaps(weight: Tensor) -> Tensor:
+    """Return a matrix without gaps in its layout; oneDNN takes a thousand times longer for columns of a wider one."""
+    if weight.is_contiguous() or weight.t().is_contiguous():
+        return weight
+    return weight.t().contiguous().t() if weight.stride(0) == 1 else weight.contiguous()
+
+
+def has_onednn() -> bool:
+    """Return True if this PyTorch has oneDNN."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+# The GRU's gates, for the recurrences in PyTorch.
+
+
+def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of [U_z; U_r] and of U, summed over all rows.
+
+    Args:
+        d_gates: Gradient of the pre-activations of z, r and the candidate [*rows, 3 D].
+        before: States h that the gates read [*rows, D].
+        reset: r * h [*rows, D].
+    """
+    D = before.shape[-1]
+    dtype = d_gates.dtype
+    return weight_gradient(d_gates[..., : 2 * D], before, dtype), weight_gradient(d_gates[..., 2 * D :], reset, dtype)
+
+
+def gru_backward(
+    d_next: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, active: Tensor | None, U: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run the backward pass of h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) (the GRU of Bahdanau et al. 2015).
+
+    Args:
+        d_next: Gradient of h' [N, D].
+        gates: z and r [N, 2 D].
+        active: [N, 1], 0 where the step left the state unchanged; None if it did nowhere.
+
+    Returns:
+        The gradient of the pre-activations of z, r and the candidate [N, 3 D] in the type of products, and the part of
+        the gradient of h that does not go through the recurrent gates' product [N, D].
+    """
+    z, r = gates.chunk(2, dim=-1)
+    used = z if active is None else z * active
+    d_candidate = d_next * used * (1 - candidate * candidate)
+    d_z = d_next * (candidate - h) * used * (1 - z)
+    d_reset = d_candidate.to(U.dtype) @ U  # of r * h
+    d_r = d_reset * h * r * (1 - r)
+    d_gates = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
+    return d_gates, d_next * (1 - used) + d_reset * r
+
+
+# Packed weights and the arguments of native code for search.
+
+
+def pointer(x: Tensor) -> c_void_p:
+    """Return the address of the first value of a contiguous tensor."""
+    return c_void_p(x.data_ptr())
+
+
+def num_threads() -> c_int32:
+    """Return the number of threads that PyTorch uses."""
+    return c_int32(torch.get_num_threads())
+
+
+class PackedWeight(PackedMatrix):
+    """A packed weight [outputs, inputs] and its bias, made from tensors and applied to tensors."""
+
+    def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, dtype: DType) -> None:
+        bias_array = None if bias is None else bias.detach().float().numpy()
+        super().__init__(native, weight.detach().float().contiguous().numpy(), bias_array, dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x W^T + b for x [..., inputs]."""
+        rows = x.reshape(-1, self.struct.inputs).float().contiguous()
+        y = rows.new_empty(rows.shape[0], self.struct.outputs)
+        self._native.linear(byref(self.struct), pointer(rows), c_int64(rows.shape[0]), pointer(y), num_threads())
+        return y.view(*x.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""The loss of the output layer in chunks: the fast twin of `Output.losses`."""
+"""The softmax loss of an output layer, computed in chunks of rows: the fast implementation of `Output.losses`."""
 
 from __future__ import annotations
 
@@ -11,39 +11,13 @@ from torch import Tensor
 
 from rnnsearch.ops import autotune
 from rnnsearch.ops.linear import operand, product, weight_gradient
-from rnnsearch.ops.native.library import function
-from rnnsearch.utils.tensors import at_least_fp32, product_type
+from rnnsearch.ops.native.library import native_function
+from rnnsearch.utils.tensors import at_least_fp32, matmul_dtype
 
-# Softmax, loss and gradient of a chunk of logits in C++ (`softmax_loss.cpp`).
-
-
-def can_run(readout: Tensor, weight: Tensor) -> bool:
-    """Whether the compiled function is there for logits of these: on the CPU, over fp32 weights."""
-    if readout.device.type != "cpu" or weight.dtype != torch.float32:
-        return False
-    return function("softmax_loss", product_type(readout)) is not None
-
-
-def native_softmax_loss(
-    logits: Tensor, bias: Tensor, target: Tensor, eps: float, d_bias: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """NLL [M] of each row of logits [M, V] (without the bias), and its loss with label smoothing eps [M].
-
-    With `d_bias`, which is added to, the logits become d(sum of losses) / dlogits.
-    """
-    M, V = logits.shape
-    run = function("softmax_loss", logits.dtype)
-    assert run is not None
-    nll, smoothed = bias.new_empty(M), bias.new_empty(M)
-    wanted = d_bias is not None
-    run(M, V, logits, bias, target, float(eps), int(wanted), nll, smoothed, d_bias if wanted else nll)
-    return nll, smoothed
-
-
-CHUNK_BYTES = 1 << 24
-"""Of logits held at a time: the loss never holds B x I x V of them."""
-LEAST_ROWS = 128
-"""Of a chunk all the same: each adds to the gradient of all V rows of W, which costs as much as many rows' logits."""
+CHUNK_BYTES = 1 << 24  # of logits that exist at once; the loss never has all [B, I, V] of them
+# A smaller chunk would not pay: each adds to the gradient of all V rows of W, which costs as much as the logits of many
+# rows.
+MIN_CHUNK_ROWS = 128
 
 
 def cross_entropy(
@@ -53,48 +27,47 @@ def cross_entropy(
     target: Int[Tensor, "M"],
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "M"]]:
-    """The sum of the symbols' cross-entropy with label smoothing, and the NLL of each, which has no gradient."""
+    """Return the sum of the tokens' cross-entropy with label smoothing, and each token's NLL, without gradient."""
     if not torch.is_grad_enabled():
-        # The function forms gradients of whatever requires them; on a dev set that is work for nothing.
+        # The function computes gradients of all inputs that require them, which a dev set does not need.
         readout, weight, bias = readout.detach(), weight.detach(), bias.detach()
     apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
     return apply(readout, weight, bias, target, smoothing)
 
 
-def chunk_rows(rows: int, row_bytes: int) -> int:
-    """Rows of each of the fewest chunks of equal size within CHUNK_BYTES, or of LEAST_ROWS."""
-    chunks = max(1, min(-(-rows * row_bytes // CHUNK_BYTES), -(-rows // LEAST_ROWS)))
-    return max(1, -(-rows // chunks))
-
-
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy whose softmax and gradient are formed chunk by chunk in the forward pass."""
+    """Cross-entropy that computes its gradient in the forward pass, chunk by chunk, while the logits exist."""
 
     @staticmethod
     def forward(
         ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        kind = product_type(readout)
-        x, W, b = readout.to(kind), operand(weight, kind), at_least_fp32(bias)
-        needed = any(ctx.needs_input_grad[:3])
-        d_x = torch.empty_like(x) if needed else None
+        dtype = matmul_dtype(readout)
+        x = readout.to(dtype)  # [M, R]
+        W = operand(weight, dtype)  # [V, R]
+        b = at_least_fp32(bias)
+        needs_grad = any(ctx.needs_input_grad[:3])
+        d_x = torch.empty_like(x) if needs_grad else None
+        d_b = torch.zeros_like(b) if needs_grad else None
         d_W: Tensor | None = None
-        d_b = torch.zeros_like(b) if needed else None
-        own = can_run(readout, weight) and autotune.way(autotune.SOFTMAX, kind) == autotune.NATIVE
-        chunk = native_softmax_loss if own else softmax_loss
-        total, nll = b.new_zeros(()), b.new_empty(x.shape[0])
+        is_native = has_native_loss(readout, weight)
+        is_native = is_native and autotune.implementation(autotune.SOFTMAX, dtype) == autotune.NATIVE
+        softmax_loss = native_softmax_loss if is_native else torch_softmax_loss
+        total = b.new_zeros(())
+        nll = b.new_empty(x.shape[0])
         rows = chunk_rows(x.shape[0], W.shape[0] * x.element_size())
         with torch.autocast(x.device.type, enabled=False):
-            for begin in range(0, x.shape[0], rows):
-                part = x[begin : begin + rows]
-                logits = product(part, W, kind)
-                nll[begin : begin + rows], losses = chunk(logits, b, target[begin : begin + rows], smoothing, d_b)
+            for start in range(0, x.shape[0], rows):
+                chunk = slice(start, start + rows)
+                logits = product(x[chunk], W, dtype)
+                nll[chunk], losses = softmax_loss(logits, b, target[chunk], smoothing, d_b)
                 total += losses.sum()
                 if d_x is not None:
-                    d_x[begin : begin + rows] = product(logits, W.t(), kind)
-                    share = weight_gradient(logits, part, kind)
-                    d_W = share if d_W is None else d_W.add_(share)
-        if needed:
+                    d_logits = logits  # overwritten by the loss
+                    d_x[chunk] = product(d_logits, W.t(), dtype)
+                    chunk_d_W = weight_gradient(d_logits, x[chunk], dtype)
+                    d_W = chunk_d_W if d_W is None else d_W.add_(chunk_d_W)
+        if needs_grad:
             ctx.save_for_backward(d_x, weight.new_zeros(weight.shape) if d_W is None else d_W, d_b)
         ctx.mark_non_differentiable(nll)
         return total, nll
@@ -106,13 +79,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None
 
 
-def softmax_loss(
+def chunk_rows(rows: int, row_bytes: int) -> int:
+    """Return the rows per chunk: the fewest chunks of equal size that respect CHUNK_BYTES or MIN_CHUNK_ROWS."""
+    chunks = max(1, min(-(-rows * row_bytes // CHUNK_BYTES), -(-rows // MIN_CHUNK_ROWS)))
+    return max(1, -(-rows // chunks))
+
+
+def torch_softmax_loss(
     logits: Tensor, bias: Tensor, target: Tensor, eps: float, d_bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """NLL [M] of each row of logits [M, V] (without the bias), and its loss with label smoothing eps [M].
+    """Return the NLL and the loss with label smoothing eps of each row of logits, [M] each.
 
-    With `d_bias`, which is added to, the logits become d(sum of losses) / dlogits:
-    softmax - (1 - eps) onehot - eps / V. The native twin is `native.softmax_loss`.
+    Args:
+        logits: [M, V], without the bias. If `d_bias` is given, they are overwritten with the gradient of the sum of the
+            losses: softmax - (1 - eps) onehot - eps / V.
+        d_bias: Gradient of the bias, which is added to.
     """
     V = bias.shape[0]
     log_p = torch.log_softmax(at_least_fp32(logits) + bias, dim=1)
@@ -125,4 +106,25 @@ def softmax_loss(
             gradient -= eps / V
         d_bias += gradient.sum(0)
         logits.copy_(gradient)
+    return nll, losses
+
+
+def has_native_loss(readout: Tensor, weight: Tensor) -> bool:
+    """Return True if native code supports these inputs: on the CPU, with fp32 weights."""
+    if readout.device.type != "cpu" or weight.dtype != torch.float32:
+        return False
+    return native_function("softmax_loss", matmul_dtype(readout)) is not None
+
+
+def native_softmax_loss(
+    logits: Tensor, bias: Tensor, target: Tensor, eps: float, d_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return `torch_softmax_loss` computed by native code."""
+    M, V = logits.shape
+    run = native_function("softmax_loss", logits.dtype)
+    assert run is not None
+    nll = bias.new_empty(M)
+    losses = bias.new_empty(M)
+    # An unused address takes the place of d_bias if there is none.
+    run(M, V, logits, bias, target, float(eps), int(d_bias is not None), nll, losses, nll if d_bias is None else d_bias)
     return nll, losses

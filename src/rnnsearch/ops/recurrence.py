@@ -1,4 +1,9 @@
-"""A recurrence in C++, onward and back, from the list of what one step does (`step.py`, `native/recurrence.cpp`)."""
+"""Native recurrences with a backward pass, from the description of one step (`step.py`, `native/recurrence.cpp`).
+
+`accel/recurrences.py` runs cells and decoders with it; native search packs the same steps (`packed_ops`).
+
+Axes: N rows, I positions, J source positions, A key size, H annotation size, M heads.
+"""
 
 from __future__ import annotations
 
@@ -10,151 +15,191 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.engine.structs import CFeatures, CPart, What
+from rnnsearch.engine.structs import CFeatures, COp, OpType
 from rnnsearch.ops.linear import weight_gradient
-from rnnsearch.ops.native.library import function
-from rnnsearch.ops.step import Source, Step
-from rnnsearch.utils.tensors import product_type
+from rnnsearch.ops.native.library import native_function
+from rnnsearch.ops.step import AttentionSource, StepBuilder
+from rnnsearch.utils.tensors import matmul_dtype
 
 
-def run(step: Step, real: Tensor | None = None, backward: bool = False) -> tuple[list[Tensor], Tensor]:
-    """The `outputs` of all positions [N, I, size] each, and the attention weights [N, I, J] (of heads, their mean),
-    J = 0 without attention. real: [N, I], where the state changes. backward: from the last position to the first.
+def run(step: StepBuilder, active: Tensor | None = None, backward: bool = False) -> tuple[list[Tensor], Tensor]:
+    """Run a step at all positions.
+
+    Args:
+        active: [N, I], False where the states stay unchanged (padding); None: True everywhere.
+        backward: Run from the last position to the first.
+
+    Returns:
+        The outputs of the step [N, I, size] each, and the attention weights [N, I, J], averaged over heads; J is 0
+        without attention.
     """
-    nothing = step.x.new_empty(step.x.shape[0], 0, 0)
-    source = step.source or Source(nothing, nothing, nothing.flatten(1).bool())
-    vector = source.keys.new_zeros(source.keys.shape[2]) if source.vector is None else source.vector
+    empty = step.x.new_empty(step.x.shape[0], 0, 0)
+    source = step.source or AttentionSource(empty, empty, empty.flatten(1).bool())
+    vector = source.score_vector
+    if vector is None:
+        vector = source.keys.new_zeros(source.keys.shape[2])
     tensors = (
-        *(first for _, first in step.states),
+        *(initial for _, initial in step.states),
         *step.weights,
         *(bias for _, bias in step.biases),
-        *step.own,
+        *step.parameters,
     )
+    source_tensors = (source.keys, source.annotations, vector, prepared_features(source))
     apply: Callable[..., tuple[Tensor, ...]] = _Recurrence.apply
-    of_source = source.keys, source.annotations, vector, prepared_of(source)
-    alphas, *outputs = apply(step, real, backward, source, step.x, *of_source, *tensors)
+    alphas, *outputs = apply(step, active, backward, source, step.x, *source_tensors, *tensors)
     return outputs, alphas
 
 
 def can_run(x: Tensor, sizes: tuple[int, ...] = ()) -> bool:
-    """Whether the compiled functions are there for such inputs; in bf16 all `sizes` that products sum over must be
-    even."""
-    kind = product_type(x)
-    if x.device.type != "cpu" or (kind == torch.bfloat16 and any(size % 2 for size in sizes)):
+    """Return True if native code supports these inputs; in bf16 all `sizes` that products sum over must be even."""
+    dtype = matmul_dtype(x)
+    if x.device.type != "cpu" or (dtype == torch.bfloat16 and any(size % 2 for size in sizes)):
         return False
-    return function("recurrence_forward", kind) is not None
+    return native_function("recurrence_forward", dtype) is not None
 
 
-def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Array[CPart]:
-    """The parts for `search.cpp`, where a product has the address of a matrix that is laid out, made by `matrix` of
-    a weight, its first row and how many. The step must be kept as long as they are used."""
-    step.own = [weight.float().contiguous() for weight in step.own]
-    parts = (CPart * len(step.parts))()
-    for to, part in zip(parts, step.parts, strict=True):
-        to.set(part.what, part.size, part.at, part.before)
-        if part.what is What.PRODUCT and part.tensor is not None:
-            to.weight = matrix(step.weights[part.tensor], part.rows, part.size)
-        elif part.tensor is not None:
-            to.weight = step.own[part.tensor].data_ptr()
-    return parts
+def packed_ops(step: StepBuilder, matrix_address: Callable[[Tensor, int, int], int]) -> ctypes.Array[COp]:
+    """Return the operations of a step for `search.cpp`, where products have packed matrices.
+
+    They point to tensors of the step, which must live as long.
+
+    Args:
+        matrix_address: Returns the address of a packed matrix, given a weight, its first row and the number of rows.
+    """
+    step.parameters = [parameters.float().contiguous() for parameters in step.parameters]
+    structs = (COp * len(step.ops))()
+    for struct, op in zip(structs, step.ops, strict=True):
+        struct.set_operands(op.type, op.size, op.offsets, op.previous)
+        if op.tensor_index is None:
+            continue
+        if op.type is OpType.PRODUCT:
+            struct.weight = matrix_address(step.weights[op.tensor_index], op.first_row, op.size)
+        else:
+            struct.weight = step.parameters[op.tensor_index].data_ptr()
+    return structs
 
 
-def features_of(step: Step) -> tuple[CFeatures, object]:
-    """The features of a step, and what must be kept as long as they are used."""
+def features_struct(step: StepBuilder) -> tuple[CFeatures, object]:
+    """Return the features of a step as a structure, and an object that must live as long."""
     features = step.source.features if step.source else ()
-    return CFeatures.of([part.described(kept) for part, kept in zip(features, step.kept, strict=True)])
+    pairs = zip(features, step.feature_query_values, strict=True)
+    return CFeatures.create([feature.description(query_values) for feature, query_values in pairs])
 
 
-def prepared_of(source: Source) -> Tensor:
-    """What the features have computed once a sentence, side by side [N, J, P]."""
-    nothing = torch.empty(*source.mask.shape, 0)
-    return torch.cat([nothing, *(part.whole(part.prepared, 2).float() for part in source.features)], dim=2)
+def prepared_features(source: AttentionSource) -> Tensor:
+    """Return the concatenation of everything that features compute once per sentence [N, J, P]."""
+    parts = [torch.empty(*source.mask.shape, 0)]
+    parts += [feature.pad(feature.prepared, 2).float() for feature in source.features]
+    return torch.cat(parts, dim=2)
 
 
-class _COutside(Structure):
-    _fields_ = (("d", c_void_p), ("at", c_int64), ("size", c_int64), ("before", c_int64))
+class _COutputGradient(Structure):
+    """`OutputGradient` of recurrence.h."""
+
+    _fields_ = (("d", c_void_p), ("offset", c_int64), ("size", c_int64), ("previous", c_int64))
 
 
 class _CRecurrence(Structure):
+    """`Recurrence` of recurrence.h."""
+
     _fields_ = (
-        *(
-            (name, c_int64)
-            for name in ("rows", "positions", "backward", "x_size", "sums_size", "values_size", "reads_size")
-        ),
-        *((name, c_int64) for name in ("source", "key", "annotation", "heads", "parts")),
-        *((name, c_void_p) for name in ("part", "bias", "x", "real", "keys", "annotations", "mask", "vector")),
-        ("scale", c_float),
-        ("reach", c_int64),
-        ("spread", c_float),
-        ("centres", c_void_p),
+        *((name, c_int64) for name in ("rows", "positions", "reversed")),
+        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size")),
+        *((name, c_int64) for name in ("source_length", "key_size", "annotation_size", "heads", "num_ops")),
+        *((name, c_void_p) for name in ("ops", "bias", "x", "active")),
+        *((name, c_void_p) for name in ("keys", "annotations", "source_mask", "score_vector")),
+        ("score_scale", c_float),
+        ("window_radius", c_int64),
+        ("window_sigma", c_float),
+        ("window_centres", c_void_p),
         ("features", CFeatures),
-        *((name, c_void_p) for name in ("prepared", "memory", "values", "reads", "alphas", "outside")),
-        ("outsides", c_int64),
-        *((name, c_void_p) for name in ("d_alphas", "d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector")),
-        *((name, c_void_p) for name in ("d_first", "d_prepared")),
+        *((name, c_void_p) for name in ("prepared", "feature_states", "values", "reads", "alphas")),
+        ("output_gradients", c_void_p),
+        ("num_output_gradients", c_int64),
+        *((name, c_void_p) for name in ("d_alphas", "d_sums", "d_contexts", "d_annotations")),
+        *((name, c_void_p) for name in ("d_keys", "d_vector", "d_initial", "d_prepared")),
     )
 
 
 class _Call:
-    """The arguments of one call; it holds the tensors whose addresses they are."""
+    """The arguments of one call of native code, and the tensors that they point to."""
 
-    def __init__(self, step: Step, real: Tensor | None, backward: bool, source: Source, kind: torch.dtype) -> None:
-        self.step, self.kind, self.source = step, kind, source
-        self.held: list[Tensor] = []
+    def __init__(
+        self, step: StepBuilder, active: Tensor | None, backward: bool, source: AttentionSource, dtype: torch.dtype
+    ) -> None:
+        self.step = step
+        self.dtype = dtype
+        self.source = source
+        self.referenced: list[Tensor] = []
         N, I, X = step.x.shape
         J, A = source.keys.shape[1:]
-        self.c = _CRecurrence(N, I, int(backward), X, step.sums_size, step.values_size, step.reads_size)
-        self.c.source, self.c.key, self.c.annotation = J, A, source.annotations.shape[2]
-        self.c.heads, self.c.scale = source.heads, source.scale
-        self.c.reach, self.c.spread = source.reach, source.spread
-        self.c.centres = None if source.centres is None else self.at(source.centres.float())
-        self.c.mask = self.at(source.mask)
-        self.c.features, self.features = features_of(step)
-        self.c.real = None if real is None else self.at(real)
+        struct = self.struct = _CRecurrence(N, I, int(backward), X, step.sums_size, step.values_size, step.reads_size)
+        struct.source_length = J
+        struct.key_size = A
+        struct.annotation_size = source.annotations.shape[2]
+        struct.heads = source.heads
+        struct.score_scale = source.scale
+        struct.window_radius = source.window_radius
+        struct.window_sigma = source.window_sigma
+        centres = source.window_centres
+        struct.window_centres = None if centres is None else self.address(centres.float())
+        struct.source_mask = self.address(source.mask)
+        struct.features, self.features = features_struct(step)
+        struct.active = None if active is None else self.address(active)
 
-    def at(self, tensor: Tensor) -> int:
-        """The address of a tensor's numbers, contiguous."""
-        self.held.append(tensor.contiguous())
-        return self.held[-1].data_ptr()
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of a tensor's values, contiguous, which live as long as this object."""
+        self.referenced.append(tensor.contiguous())
+        return self.referenced[-1].data_ptr()
 
-    def set_parts(self, weights: list[Tensor], own: list[Tensor], gradients: list[Tensor]) -> None:
-        """Every part with the addresses of its tensors."""
-        parts = (CPart * len(self.step.parts))()
-        where = [self.at(weight) for weight in weights]
+    def set_ops(self, weights: list[Tensor], parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        """Set the operations, with the addresses of their tensors.
+
+        Args:
+            gradients: Tensors for the gradients of `parameters`; empty for a forward pass.
+        """
+        structs = (COp * len(self.step.ops))()
+        weight_addresses = [self.address(weight) for weight in weights]
         masks = [mask.float().contiguous() for mask in self.step.masks]
-        for to, part in zip(parts, self.step.parts, strict=True):
-            to.set(part.what, part.size, part.at, part.before)
-            if part.tensor is None:
+        for struct, op in zip(structs, self.step.ops, strict=True):
+            struct.set_operands(op.type, op.size, op.offsets, op.previous)
+            if op.tensor_index is None:
                 continue
-            if part.what is What.PRODUCT:
-                to.weight = where[part.tensor] + part.rows * part.at[2] * weights[part.tensor].element_size()
-            elif part.what in (What.NORM, What.CENTRE, What.LOG_POSITION, What.ADDITIVE):
-                to.weight = self.at(own[part.tensor])
-                to.gradient = gradients[part.tensor].data_ptr() if gradients else None
+            if op.type is OpType.PRODUCT:
+                row_bytes = op.offsets[2] * weights[op.tensor_index].element_size()
+                struct.weight = weight_addresses[op.tensor_index] + op.first_row * row_bytes
+            elif op.type in (OpType.NORM, OpType.CENTRE, OpType.LOG_POSITION, OpType.ADDITIVE):
+                struct.weight = self.address(parameters[op.tensor_index])
+                struct.d_weight = gradients[op.tensor_index].data_ptr() if gradients else None
             else:
-                mask = masks[part.tensor]
-                to.mask, to.mask_row = self.at(mask), mask.stride(0)
-                to.mask_position = mask.stride(1) if mask.dim() == 3 else 0
-        self.parts = parts
-        self.c.parts, self.c.part = len(parts), ctypes.addressof(parts)
+                mask = masks[op.tensor_index]
+                struct.mask = self.address(mask)
+                struct.mask_row_stride = mask.stride(0)
+                struct.mask_position_stride = mask.stride(1) if mask.dim() == 3 else 0
+        self.ops = structs
+        self.struct.num_ops = len(structs)
+        self.struct.ops = ctypes.addressof(structs)
 
     def run(self, name: str) -> None:
-        entry = function(name, self.kind)
-        assert entry is not None
-        entry(self.c)
+        """Call a native function."""
+        function = native_function(name, self.dtype)
+        assert function is not None
+        function(self.struct)
 
 
 class _Recurrence(torch.autograd.Function):
-    """Given: the first states, the weights, the biases and the parts' own weights of a step, in its order, one after
-    the other."""
+    """The recurrence as a function of all tensors that have gradients.
+
+    `tensors`: initial states, weights, biases and other parameters of the step, in its order.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        step: Step,
-        real: Tensor | None,
+        step: StepBuilder,
+        active: Tensor | None,
         backward: bool,
-        source: Source,
+        source: AttentionSource,
         x: Tensor,
         keys: Tensor,
         annotations: Tensor,
@@ -162,91 +207,128 @@ class _Recurrence(torch.autograd.Function):
         prepared: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        kind = product_type(x)
-        (N, I), J = x.shape[:2], keys.shape[1]
-        states, weights, biases, own = _split(step, tensors)
+        dtype = matmul_dtype(x)
+        N, I = x.shape[:2]
+        J = keys.shape[1]
+        initial_states, weights, biases, parameters = _split(step, tensors)
         weights = [weight.float().contiguous() for weight in weights]
-        keys, annotations = keys.to(kind).contiguous(), annotations.to(kind).contiguous()
-        vector, prepared = vector.float().contiguous(), prepared.contiguous()
-        call = _Call(step, real, backward, source, kind)
-        values = torch.empty(N, I + 1, step.values_size)
-        for (value, _), first in zip(step.states, states, strict=True):
-            values[:, I if backward else 0, value.at : value.at + value.size] = first
-        bias = step.bias_row(biases)
-        reads, alphas = torch.empty(N, I, step.reads_size, dtype=kind), torch.empty(N, I, source.heads, J)
-        call.set_parts(weights, own, [])
-        call.c.bias, call.c.x, call.c.keys, call.c.annotations = map(call.at, (bias, x.to(kind), keys, annotations))
-        call.c.vector, call.c.values, call.c.reads, call.c.alphas = map(call.at, (vector, values, reads, alphas))
-        memory = torch.zeros(N, I + 1, J, call.c.features.memory)
-        call.c.prepared, call.c.memory = call.at(prepared), call.at(memory)
+        keys = keys.to(dtype).contiguous()
+        annotations = annotations.to(dtype).contiguous()
+        vector = vector.float().contiguous()
+        prepared = prepared.contiguous()
+        # Gradients are rounded to the types that native code reads.
+        ctx.dtypes = [tensor.dtype for tensor in (x, keys, annotations, vector, prepared, *tensors)]
+        call = _Call(step, active, backward, source, dtype)
+        values = torch.empty(N, I + 1, step.values_size)  # of all positions, and the initial states
+        for (value, _), initial in zip(step.states, initial_states, strict=True):
+            values[:, I if backward else 0, value.offset : value.offset + value.size] = initial
+        reads = torch.empty(N, I, step.reads_size, dtype=dtype)
+        alphas = torch.empty(N, I, source.heads, J)
+        feature_states = torch.zeros(N, I + 1, J, call.struct.features.state_size)
+        call.set_ops(weights, parameters, [])
+        struct = call.struct
+        struct.bias = call.address(step.initial_sums(biases))
+        struct.x = call.address(x.to(dtype))
+        struct.keys = call.address(keys)
+        struct.annotations = call.address(annotations)
+        struct.score_vector = call.address(vector)
+        struct.prepared = call.address(prepared)
+        struct.values = call.address(values)
+        struct.reads = call.address(reads)
+        struct.alphas = call.address(alphas)
+        struct.feature_states = call.address(feature_states)
         call.run("recurrence_forward")
-        ctx.step, ctx.real, ctx.turned, ctx.source, ctx.kind = step, real, backward, source, kind
-        ctx.types = [part.dtype for part in (x, keys, annotations, vector, prepared, *tensors)]
-        ctx.save_for_backward(values, reads, alphas, keys, annotations, vector, prepared, memory, *weights, *own)
-        now, before = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
-        outputs = ((before if v.before else now)[..., v.at : v.at + v.size] for v in step.outputs)
+        ctx.step, ctx.active, ctx.reversed, ctx.source, ctx.dtype = step, active, backward, source, dtype
+        saved = (values, reads, alphas, keys, annotations, vector, prepared, feature_states)
+        ctx.save_for_backward(*saved, *weights, *parameters)
+        current, previous = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
+        outputs = []
+        for value in step.outputs:
+            position_values = previous if value.from_previous else current
+            outputs.append(position_values[..., value.offset : value.offset + value.size])
         return alphas.mean(2), *outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        step, source, kind = ctx.step, ctx.source, ctx.kind
-        values, reads, alphas, keys, annotations, vector, prepared, memory, *rest = ctx.saved_tensors
-        weights, own = rest[: len(step.weights)], rest[len(step.weights) :]
+        step, source, dtype = ctx.step, ctx.source, ctx.dtype
+        values, reads, alphas, keys, annotations, vector, prepared, feature_states, *rest = ctx.saved_tensors
+        weights = rest[: len(step.weights)]
+        parameters = rest[len(step.weights) :]
         N, I, M, J = alphas.shape
-        call = _Call(step, ctx.real, ctx.turned, source, kind)
-        d_own = [torch.empty_like(weight) for weight in own]
-        call.set_parts(weights, own, d_own)
-        outside = (_COutside * len(step.outputs))()
-        for to, value, d in zip(outside, step.outputs, grads[1:], strict=True):
-            to.d, to.at, to.size, to.before = call.at(d.float()), value.at, value.size, int(value.before)
-        d_sums, d_contexts = reads.new_empty(N, I, step.sums_size), reads.new_empty(N, I, annotations.shape[2])
-        d_annotations, d_keys = torch.empty_like(annotations), torch.empty(keys.shape)
-        d_vector, d_first = torch.empty_like(vector), torch.empty(N, step.values_size)
+        call = _Call(step, ctx.active, ctx.reversed, source, dtype)
+        d_parameters = [torch.empty_like(tensor) for tensor in parameters]
+        call.set_ops(weights, parameters, d_parameters)
+        output_gradients = (_COutputGradient * len(step.outputs))()
+        for output_gradient, value, d in zip(output_gradients, step.outputs, grads[1:], strict=True):
+            output_gradient.d = call.address(d.float())
+            output_gradient.offset = value.offset
+            output_gradient.size = value.size
+            output_gradient.previous = int(value.from_previous)
         d_alphas = (grads[0].float() / M).unsqueeze(2).expand(N, I, M, J)
-        call.c.vector, call.c.values, call.c.reads, call.c.alphas = map(call.at, (vector, values, reads, alphas))
-        call.c.keys, call.c.annotations, call.c.d_alphas = map(call.at, (keys, annotations, d_alphas))
-        call.c.outside, call.c.outsides = ctypes.addressof(outside), len(outside)
+        d_sums = reads.new_empty(N, I, step.sums_size)
+        d_contexts = reads.new_empty(N, I, annotations.shape[2])
+        d_annotations = torch.empty_like(annotations)
+        d_keys = torch.empty(keys.shape)
+        d_vector = torch.empty_like(vector)
+        d_initial = torch.empty(N, step.values_size)
         d_prepared = torch.empty_like(prepared)
-        call.c.prepared, call.c.memory = call.at(prepared), call.at(memory)
-        made = (d_sums, d_contexts, d_annotations, d_keys, d_vector, d_first, d_prepared)
-        names = ("d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector", "d_first", "d_prepared")
-        for name, tensor in zip(names, made, strict=True):
-            setattr(call.c, name, tensor.data_ptr())
+        struct = call.struct
+        struct.keys = call.address(keys)
+        struct.annotations = call.address(annotations)
+        struct.score_vector = call.address(vector)
+        struct.prepared = call.address(prepared)
+        struct.values = call.address(values)
+        struct.reads = call.address(reads)
+        struct.alphas = call.address(alphas)
+        struct.feature_states = call.address(feature_states)
+        struct.output_gradients = ctypes.addressof(output_gradients)
+        struct.num_output_gradients = len(output_gradients)
+        struct.d_alphas = call.address(d_alphas)
+        struct.d_sums = d_sums.data_ptr()
+        struct.d_contexts = d_contexts.data_ptr()
+        struct.d_annotations = d_annotations.data_ptr()
+        struct.d_keys = d_keys.data_ptr()
+        struct.d_vector = d_vector.data_ptr()
+        struct.d_initial = d_initial.data_ptr()
+        struct.d_prepared = d_prepared.data_ptr()
         call.run("recurrence_backward")
-        d_states = [d_first[:, value.at : value.at + value.size] for value, _ in step.states]
-        d_biases = [
-            d_sums[..., sums.at : sums.at + sums.size].sum((0, 1), dtype=torch.float32) for sums, _ in step.biases
-        ]
-        given = (_input_gradient(step, d_sums), d_keys, d_annotations, d_vector, d_prepared)
-        found = (*given, *d_states, *_weight_gradients(step, d_sums, reads), *d_biases, *d_own)
-        return None, None, None, None, *(d.to(kind) for d, kind in zip(found, ctx.types, strict=True))
+        d_states = [d_initial[:, value.offset : value.offset + value.size] for value, _ in step.states]
+        d_biases = []
+        for sums, _ in step.biases:
+            d_biases.append(d_sums[..., sums.offset : sums.offset + sums.size].sum((0, 1), dtype=torch.float32))
+        d_weights = _weight_gradients(step, d_sums, reads)
+        d_source = (d_keys, d_annotations, d_vector, d_prepared)
+        gradients = (_input_gradient(step, d_sums), *d_source, *d_states, *d_weights, *d_biases, *d_parameters)
+        return None, None, None, None, *(d.to(dtype) for d, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
-def _split(step: Step, tensors: tuple[Tensor, ...]) -> tuple[list[Tensor], ...]:
-    """The tensors as states, weights, biases and the parts' own."""
-    left = list(tensors)
-    counts = (len(step.states), len(step.weights), len(step.biases), len(step.own))
-    return tuple([left.pop(0) for _ in range(count)] for count in counts)
+def _split(step: StepBuilder, tensors: tuple[Tensor, ...]) -> tuple[list[Tensor], ...]:
+    """Return the initial states, weights, biases and other parameters."""
+    remaining = list(tensors)
+    counts = (len(step.states), len(step.weights), len(step.biases), len(step.parameters))
+    return tuple([remaining.pop(0) for _ in range(count)] for count in counts)
 
 
-def _input_gradient(step: Step, d_sums: Tensor) -> Tensor:
-    """d x, from the sums that its parts were added to."""
-    inputs = sorted((part.at[1], part.at[0], part.size) for part in step.parts if part.what is What.INPUT)
-    parts = [d_sums[..., at : at + size] for _, at, size in inputs]
+def _input_gradient(step: StepBuilder, d_sums: Tensor) -> Tensor:
+    """Return the gradient of x from that of the sums that its parts were added to."""
+    inputs = sorted((op.offsets[1], op.offsets[0], op.size) for op in step.ops if op.type is OpType.INPUT)
+    parts = [d_sums[..., offset : offset + size] for _, offset, size in inputs]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-def _weight_gradients(step: Step, d_sums: Tensor, reads: Tensor) -> list[Tensor]:
-    """d W of every weight, over all rows and positions at once; of its products with parts of the rows, one below the
-    other."""
-    products = [part for part in step.parts if part.what is What.PRODUCT]
-    found = []
+def _weight_gradients(step: StepBuilder, d_sums: Tensor, reads: Tensor) -> list[Tensor]:
+    """Return the gradient of each weight, summed over all rows and positions.
+
+    A weight may be used in several products, each with some of its rows.
+    """
+    gradients = []
     for index, weight in enumerate(step.weights):
-        own = sorted((part.rows, part.at, part.size) for part in products if part.tensor == index)
-        parts = [
-            weight_gradient(d_sums[..., to : to + size], reads[..., at : at + width], reads.dtype)
-            for _, (to, at, width), size in own
-        ]
+        products = [op for op in step.ops if op.type is OpType.PRODUCT and op.tensor_index == index]
+        parts = []
+        for op in sorted(products, key=lambda op: (op.first_row, op.offsets, op.size)):
+            to, start, width = op.offsets
+            d = d_sums[..., to : to + op.size]
+            parts.append(weight_gradient(d, reads[..., start : start + width], reads.dtype))
         assert sum(len(part) for part in parts) == len(weight)
-        found.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-    return found
+        gradients.append(parts[0] if len(parts) == 1 else torch.cat(parts))
+    return gradients

@@ -1,4 +1,4 @@
-"""Native work on rows of scores: their logarithmic sums, and the choice of the highest."""
+"""Native operations on the rows of scores that every search uses: log-sum-exp and the best continuations."""
 
 from __future__ import annotations
 
@@ -8,37 +8,41 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.ops.linear import at, threads
+from rnnsearch.ops.linear import num_threads, pointer
 from rnnsearch.ops.native.library import library
 
 
-def serves(scores: Tensor) -> bool:
-    """Whether native code takes these scores: fp32, contiguous, on the CPU, and native code can be had."""
-    plain = scores.dtype is torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
-    return plain and library() is not None
+def is_supported(scores: Tensor) -> bool:
+    """Return True if native code is available and can read these scores: fp32, contiguous, on the CPU."""
+    is_readable = scores.dtype is torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
+    return is_readable and library() is not None
 
 
-def norms(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
-    """log sum_c exp(scores) of each row; of scores that native code does not serve, by the library."""
-    if not serves(scores):
+def log_sum_exp(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    """Return log sum_c exp(scores) of each row, by PyTorch if native code does not support the scores."""
+    if not is_supported(scores):
         return scores.logsumexp(1)
     native = library()
     assert native is not None
-    norm = scores.new_empty(scores.shape[0])
-    native.log_sum_exp_rows(at(scores), c_int64(scores.shape[0]), c_int64(scores.shape[1]), at(norm), threads())
-    return norm
+    N, C = scores.shape
+    result = scores.new_empty(N)
+    native.log_sum_exp_rows(pointer(scores), c_int64(N), c_int64(C), pointer(result), num_threads())
+    return result
 
 
-def best(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
-    """The flat indices k * C + c of the `count` highest ahead + scores of each sentence, the highest first, of equals
-    the lowest index first; NaN counts as the highest."""
+def topk(scores: Float[Tensor, "A K C"], prefix: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
+    """Return the flat indices k * C + c of the `count` highest prefix + scores of each sentence, highest first.
+
+    Of equal values the lowest index comes first; NaN counts as the highest value. Requires `is_supported`.
+    """
     native = library()
     assert native is not None
     A, K, C = scores.shape
     count = min(count, K * C)
     index = torch.empty(A, count, dtype=torch.int64)
-    ahead = ahead.float().contiguous()
+    prefix = prefix.float().contiguous()
     native.topk_continuations(
-        at(scores), at(ahead), c_int64(A), c_int64(K), c_int64(C), c_int64(count), at(index), threads()
+        *(pointer(scores), pointer(prefix), c_int64(A), c_int64(K), c_int64(C), c_int64(count)),
+        *(pointer(index), num_threads()),
     )
     return index

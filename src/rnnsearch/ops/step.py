@@ -1,7 +1,13 @@
-"""The list of what one step of a recurrence does, for native code (`native/recurrence.h`).
+"""Description of one step of a recurrence as a list of operations, for native code (`native/recurrence.h`).
 
-A cell's or a decoder's equations are written into a `Step` once (`accel/cell_steps.py`, `accel/decoder_steps.py`), with the
-tensors that they read; `recurrence.run` takes all rows through all positions, with gradients, and search one by one.
+`accel/cell_steps.py` and `accel/decoder_steps.py` write the equations of cells and decoders into a `StepBuilder`,
+together with the tensors that they read. `recurrence.run` then runs all positions with gradients, and native search
+runs single positions.
+
+Operations address three rows of numbers per position: sums (pre-activations), values (results), and reads (inputs of
+products). Every range starts at a multiple of whole vectors.
+
+Axes: N rows, I positions, J source positions, A key size, H annotation size.
 """
 
 from __future__ import annotations
@@ -13,321 +19,375 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rnnsearch.engine.structs import What, rounded_up
+from rnnsearch.engine.structs import OpType, round_up
 
 
 class Value(NamedTuple):
-    """`size` numbers of a position's values from `at` on; `before`: of the position before."""
+    """A range of the values of a position, or of the previous position."""
 
-    at: int
+    offset: int
     size: int
-    before: bool = False
+    from_previous: bool = False
 
     @property
-    def last(self) -> Value:
-        """The same of the position before."""
-        return self._replace(before=True)
+    def previous(self) -> Value:
+        """The same range at the previous position."""
+        return self._replace(from_previous=True)
 
-    def part(self, begin: int, size: int) -> Value:
-        """Some of the numbers."""
-        return self._replace(at=self.at + begin, size=size)
+    def slice(self, start: int, size: int) -> Value:
+        """Return a part of the range."""
+        return self._replace(offset=self.offset + start, size=size)
 
 
 class Sums(NamedTuple):
-    """`size` sums of a position from `at` on."""
+    """A range of the sums of a position."""
 
-    at: int
+    offset: int
     size: int
 
-    def part(self, begin: int, size: int) -> Sums:
-        """Some of them."""
-        return Sums(self.at + begin, size)
+    def slice(self, start: int, size: int) -> Sums:
+        """Return a part of the range."""
+        return Sums(self.offset + start, size)
 
 
 class Reads(NamedTuple):
-    """`size` numbers that products read, from `at` on."""
+    """A range of the inputs of products of a position."""
 
-    at: int
+    offset: int
     size: int
 
 
-class Feature(NamedTuple):
-    """A feature of source positions that remembers their weights, inside an additive score (`source_features.h`).
-    weight: W_f [A, width]; prepared: what is computed once a sentence [N, J, 1 or 3 units]. Of a GRU: the weight of
-    alpha [3 units], U_gates [2 units, units] and U [units, units], and the query's share in whole vectors. Of sums of
-    weights: how many neighbours of a position are seen to each side, and whether earlier sums stay."""
+class StepFeature(NamedTuple):
+    """A feature of source positions inside an additive score that depends on earlier weights (source_features.h)."""
 
-    weight: Tensor
-    prepared: Tensor
-    neighbours: int = 0
-    keeps: bool = True
-    cell: tuple[Tensor, Tensor, Tensor] | None = None
-    fixed: Sums | None = None
+    weight: Tensor  # W_f [A, width]
+    prepared: Tensor  # computed once per sentence [N, J, 1], or [N, J, 3 units] for a GRU
+    # For a sum of earlier weights:
+    neighbours: int = 0  # positions on either side whose sums are read
+    accumulates: bool = True  # False: only the weights of the previous target position count
+    # For a GRU: the weight of alpha [3 units], U_gates [2 units, units] and U [units, units]; and the projected query
+    gru: tuple[Tensor, Tensor, Tensor] | None = None
+    query_sums: Sums | None = None
 
     @property
     def units(self) -> int:
-        """Of a GRU; 0 of sums."""
-        return 0 if self.cell is None else self.cell[2].shape[0]
+        """Number of units of a GRU; 0 for a sum."""
+        return 0 if self.gru is None else self.gru[2].shape[0]
 
-    def described(self, kept: int) -> tuple[int, int, int, int, int]:
-        """As native code reads it; kept: where in the values its share of the query is kept, -1 where it has none."""
-        fixed = -1 if self.fixed is None else self.fixed.at
-        return self.units, self.neighbours, int(self.keeps), fixed, kept
+    def description(self, query_values: int) -> tuple[int, int, int, int, int]:
+        """Return the fields of `Feature` in source_features.h.
 
-    def whole(self, numbers: Tensor, *axes: int) -> Tensor:
-        """Numbers whose axes of units are in whole vectors."""
-        return numbers if self.cell is None else padded(numbers, self.units, *axes)
+        Args:
+            query_values: Offset of the copy of the projected query in the values; -1 if there is none.
+        """
+        query_sums = -1 if self.query_sums is None else self.query_sums.offset
+        return self.units, self.neighbours, int(self.accumulates), query_sums, query_values
+
+    def pad(self, tensor: Tensor, *axes: int) -> Tensor:
+        """Return a tensor whose axes of GRU units are padded to whole vectors."""
+        return tensor if self.gru is None else pad_to_vectors(tensor, self.units, *axes)
 
 
-class Source(NamedTuple):
-    """What a step attends to. keys: [N, J, A]; annotations: [N, J, H]; mask: [N, J]; vector: v_a [A], None where
-    e_j = scale q^T k_j. A window: the positions within `reach` of its centre, which `centres` [N, I] says or a value;
-    the weights fall off with sigma `spread`, where it is not 0."""
+class AttentionSource(NamedTuple):
+    """The source positions that a step attends to."""
 
-    keys: Tensor
-    annotations: Tensor
-    mask: Tensor
-    vector: Tensor | None = None
+    keys: Tensor  # [N, J, A]
+    annotations: Tensor  # [N, J, H]
+    mask: Tensor  # [N, J]
+    score_vector: Tensor | None = None  # v_a [A]; None: the score is scale q^T k_j
     heads: int = 1
     scale: float = 1.0
-    reach: int = -1
-    spread: float = 0.0
-    centres: Tensor | None = None
-    features: tuple[Feature, ...] = ()
+    window_radius: int = -1  # -1: all positions
+    window_sigma: float = 0.0  # of the Gaussian factor of the weights; 0: none
+    window_centres: Tensor | None = None  # [N, I]; None: a value of the step
+    features: tuple[StepFeature, ...] = ()
 
 
-class Part(NamedTuple):
+class StepOp(NamedTuple):
     """`Op` of recurrence.h."""
 
-    what: What
+    type: OpType
     size: int
-    at: tuple[int, ...]
-    before: int = 0
-    tensor: int | None = None
-    """Of the weights, the parts' own weights or the masks."""
-    rows: int = 0
-    """PRODUCT: the first of the weight's rows that it is of."""
+    offsets: tuple[int, ...]
+    previous: int = 0  # bit k: operand k is a value of the previous position
+    tensor_index: int | None = None  # of the weights (PRODUCT), the masks (READ, ADD) or the other parameters
+    first_row: int = 0  # of a product's weight
 
 
-class Step:
-    """What one position does, part by part, with ranges of three rows of numbers: sums before their activations, values
-    after them, and what products read. They begin where vectors do. x: the inputs' share [N, I, X]. normalises:
-    whether a cell that normalises it does so in the step, and x is the product alone."""
+class StepBuilder:
+    """The operations of one step, in the order in which they run, and the tensors that they read."""
 
-    def __init__(self, x: Tensor, normalises: bool = False) -> None:
-        self.x, self.normalises = x, normalises
-        self.parts: list[Part] = []
-        self.weights: list[Tensor] = []
-        self.own: list[Tensor] = []
+    def __init__(self, x: Tensor, normalises_inputs: bool = False) -> None:
+        """Start a step without operations.
+
+        Args:
+            x: Projected inputs of all positions [N, I, X].
+            normalises_inputs: True if x is not normalised yet, for cells that normalise their inputs.
+        """
+        self.x = x
+        self.normalises_inputs = normalises_inputs
+        self.ops: list[StepOp] = []
+        self.weights: list[Tensor] = []  # of products
+        self.parameters: list[Tensor] = []  # of other operations
         self.masks: list[Tensor] = []
         self.biases: list[tuple[Sums, Tensor]] = []
-        self.states: list[tuple[Value, Tensor]] = []
-        self.hidden: list[int] = []
-        """Which of the states are hidden vectors of cells."""
+        self.states: list[tuple[Value, Tensor]] = []  # with their initial values
+        self.hidden_states: list[int] = []  # indices of the states that are h of a cell
         self.outputs: list[Value] = []
-        self.source: Source | None = None
-        self.kept: list[int] = []
-        """Values where each feature's share of the query is kept; -1: it has none."""
-        self.sums_size = self.values_size = self.reads_size = 0
+        self.source: AttentionSource | None = None
+        self.feature_query_values: list[int] = []  # offset of each feature's projected query in the values, or -1
+        self.sums_size = 0
+        self.values_size = 0
+        self.reads_size = 0
+
+    # Ranges.
 
     def sums(self, size: int) -> Sums:
-        """Room for sums, which begin with 0."""
-        found = Sums(self.sums_size, size)
-        self.sums_size += rounded_up(size)
-        return found
+        """Allocate sums, which are initially 0."""
+        sums = Sums(self.sums_size, size)
+        self.sums_size += round_up(size)
+        return sums
 
     def value(self, size: int) -> Value:
-        """Room for values."""
-        found = Value(self.values_size, size)
-        self.values_size += rounded_up(size)
-        return found
+        """Allocate values."""
+        value = Value(self.values_size, size)
+        self.values_size += round_up(size)
+        return value
 
-    def state(self, first: Tensor, hidden: bool = False) -> Value:
-        """Room for values that a position hands to the next; first: [N, size], what the first finds; hidden: whether
-        they are a cell's h."""
+    def state(self, initial: Tensor, hidden: bool = False) -> Value:
+        """Allocate values that are carried to the next position.
+
+        Args:
+            initial: Values before the first position [N, size].
+            hidden: True if they are h of a cell.
+        """
         if hidden:
-            self.hidden.append(len(self.states))
-        found = self.value(first.shape[1])
-        self.states.append((found, first))
-        return found
+            self.hidden_states.append(len(self.states))
+        value = self.value(initial.shape[1])
+        self.states.append((value, initial))
+        return value
+
+    # Sums.
 
     def bias(self, bias: Tensor, to: Sums) -> None:
-        """sums += b."""
+        """Compute to += b."""
         self.biases.append((to, bias))
 
-    def input(self, at: int, to: Sums) -> None:
-        """sums += the inputs' share from `at` on."""
-        self.parts.append(Part(What.INPUT, to.size, (to.at, at)))
+    def input(self, offset: int, to: Sums) -> None:
+        """Compute to += x from `offset` on."""
+        self.ops.append(StepOp(OpType.INPUT, to.size, (to.offset, offset)))
 
     def read(self, *values: tuple[Value, Tensor | None], times: Value | None = None) -> Reads:
-        """What products read: values side by side, each times its mask ([N, size] or [N, I, size]) where it has
-        one; a single one also times others."""
-        begin = self.reads_size
-        for value, mask in values:
-            index = self._masked(mask)
-            at = (self.reads_size, value.at, -1 if times is None else times.at)
-            before = value.before << 1 | (times is not None and times.before) << 2
-            self.parts.append(Part(What.READ, value.size, at, before, index))
-            self.reads_size += value.size
-        found = Reads(begin, self.reads_size - begin)
-        self.reads_size = rounded_up(self.reads_size)
-        return found
+        """Return the concatenation of values as input of products.
 
-    def product(self, weight: Tensor, reads: Reads, to: Sums, rows: int = 0) -> None:
-        """sums += W reads, W the rows of a weight [., reads.size] from `rows` on, as many as there are sums."""
+        Args:
+            values: Each with a mask [N, size] or [N, I, size] that it is multiplied by, or None.
+            times: Another value that a single value is multiplied by.
+        """
+        start = self.reads_size
+        for value, mask in values:
+            index = self._add_mask(mask)
+            offsets = (self.reads_size, value.offset, -1 if times is None else times.offset)
+            previous = value.from_previous << 1 | (times is not None and times.from_previous) << 2
+            self.ops.append(StepOp(OpType.READ, value.size, offsets, previous, index))
+            self.reads_size += value.size
+        reads = Reads(start, self.reads_size - start)
+        self.reads_size = round_up(self.reads_size)
+        return reads
+
+    def product(self, weight: Tensor, reads: Reads, to: Sums, first_row: int = 0) -> None:
+        """Compute to += W reads, where W has as many rows as `to`, from `first_row` of the weight on."""
         assert weight.shape[1] == reads.size
         index = next((n for n, known in enumerate(self.weights) if known is weight), len(self.weights))
         if index == len(self.weights):
             self.weights.append(weight)
-        self.parts.append(Part(What.PRODUCT, to.size, (to.at, reads.at, reads.size), 0, index, rows))
+        offsets = (to.offset, reads.offset, reads.size)
+        self.ops.append(StepOp(OpType.PRODUCT, to.size, offsets, 0, index, first_row))
 
-    def sigmoid(self, of: Sums, to: Value | None = None) -> Value:
-        """sigma(sums)."""
-        to = to or self.value(of.size)
-        self.parts.append(Part(What.SIGMOID, of.size, (to.at, of.at, -1)))
+    def log_position(self, weight: Tensor, to: Sums, start: int) -> None:
+        """Compute to += log(2 + t) w at target position t; the first one is `start`."""
+        self.parameters.append(weight)
+        self.ops.append(StepOp(OpType.LOG_POSITION, to.size, (to.offset, start), 0, len(self.parameters) - 1))
+
+    def layer_norm(self, sums: Sums, to: Sums, gain: Tensor, bias: Tensor | None) -> None:
+        """Compute to += LN(sums)."""
+        self.parameters.append(torch.stack([gain, torch.zeros_like(gain) if bias is None else bias]))
+        normalised = self.value(sums.size)
+        deviation = self.value(1)
+        offsets = (to.offset, sums.offset, normalised.offset, deviation.offset)
+        self.ops.append(StepOp(OpType.NORM, sums.size, offsets, 0, len(self.parameters) - 1))
+
+    # Functions of sums and values.
+
+    def sigmoid(self, sums: Sums, to: Value | None = None) -> Value:
+        """Return sigma(sums)."""
+        to = to or self.value(sums.size)
+        self.ops.append(StepOp(OpType.SIGMOID, sums.size, (to.offset, sums.offset, -1)))
         return to
 
-    def tanh(self, of: Sums, to: Value, old: Value | None = None) -> None:
-        """tanh(sums); `old`: what stays where the position is not real."""
-        at = (to.at, of.at, -1 if old is None else old.at)
-        self.parts.append(Part(What.TANH, of.size, at, (old is not None and old.before) << 2))
+    def tanh(self, sums: Sums, to: Value, old: Value | None = None) -> None:
+        """Compute to = tanh(sums), or `old` where the position is padding."""
+        offsets = (to.offset, sums.offset, -1 if old is None else old.offset)
+        self.ops.append(StepOp(OpType.TANH, sums.size, offsets, (old is not None and old.from_previous) << 2))
+
+    def add(self, a: Value, b: Value | None, mask: Tensor | None = None) -> Value:
+        """Return a + b, where a is multiplied by a mask [N, size] or [N, I, size] if given, and b may be missing."""
+        if b is None and mask is None:
+            return a
+        to = self.value(a.size)
+        index = self._add_mask(mask)
+        offset_b, previous_b = (-1, False) if b is None else (b.offset, b.from_previous)
+        previous = a.from_previous << 1 | previous_b << 2
+        self.ops.append(StepOp(OpType.ADD, a.size, (to.offset, a.offset, offset_b), previous, index))
+        return to
+
+    def maxout(self, sums: Sums) -> Value:
+        """Return the maximum of each pair of sums. Only for search: it has no backward pass."""
+        to = self.value(sums.size // 2)
+        self.ops.append(StepOp(OpType.MAXOUT, to.size, (to.offset, sums.offset)))
+        return to
+
+    def tanh_values(self, value: Value) -> Value:
+        """Return tanh(value). Only for search: it has no backward pass."""
+        to = self.value(value.size)
+        self.ops.append(StepOp(OpType.TANH_VALUES, value.size, (to.offset, value.offset), value.from_previous << 1))
+        return to
+
+    # Cells.
 
     def gru(
         self,
         to: Value,
-        of: Sums,
+        sums: Sums,
         z: Value,
         old: Value,
         reset: tuple[Value, Sums] | None = None,
         carries: bool = False,
     ) -> None:
-        """h' = (1 - z) h + z tanh(sums), or where z carries the old state, z h + (1 - z) tanh(sums). With `reset` r and
-        some more sums, r times these are added to the others."""
-        candidate = self.value(of.size * (1 if reset is None else 2))
-        again = (-1, -1) if reset is None else (reset[0].at, reset[1].at)
-        at = (to.at, candidate.at, of.at, z.at, old.at, *again, int(carries))
-        self.parts.append(Part(What.GRU, of.size, at, old.before << 4))
+        """Compute h' = (1 - z) h + z tanh(sums), or h' = z h + (1 - z) tanh(sums) if z `carries` the old state.
 
-    def reset_before(
+        Args:
+            reset: r and further sums; r times these are added to `sums`.
+        """
+        candidate = self.value(sums.size * (1 if reset is None else 2))
+        reset_offsets = (-1, -1) if reset is None else (reset[0].offset, reset[1].offset)
+        offsets = (to.offset, candidate.offset, sums.offset, z.offset, old.offset, *reset_offsets, int(carries))
+        self.ops.append(StepOp(OpType.GRU, sums.size, offsets, old.from_previous << 4))
+
+    def gru_with_reset_before(
         self,
         gates: Tensor,
         candidate: Tensor,
         sums: Sums,
         old: Value,
         new: Value,
-        keep: Tensor | None = None,
+        recurrent_mask: Tensor | None = None,
         carries: bool = False,
     ) -> None:
-        """The GRU whose reset gate is applied before the product (Cho et al. 2014; Bahdanau et al. 2015), from sums of
-        z, r and the candidate. gates: U_z above U_r; candidate: U; keep: of dropout on the old state."""
+        """Compute a GRU that applies its reset gate before the product (Cho et al. 2014; Bahdanau et al. 2015).
+
+        Args:
+            gates: [U_z; U_r].
+            candidate: U.
+            sums: Gate inputs of z, r and the candidate.
+            recurrent_mask: Dropout mask of the old state in products.
+        """
         D = old.size
-        zr_sums, candidate_sums = sums.part(0, 2 * D), sums.part(2 * D, D)
-        self.product(gates, self.read((old, keep)), zr_sums)
-        zr = self.sigmoid(zr_sums)
-        self.product(candidate, self.read((old, keep), times=zr.part(D, D)), candidate_sums)
-        self.gru(new, candidate_sums, zr.part(0, D), old, carries=carries)
+        gate_sums = sums.slice(0, 2 * D)
+        candidate_sums = sums.slice(2 * D, D)
+        self.product(gates, self.read((old, recurrent_mask)), gate_sums)
+        zr = self.sigmoid(gate_sums)
+        self.product(candidate, self.read((old, recurrent_mask), times=zr.slice(D, D)), candidate_sums)
+        self.gru(new, candidate_sums, zr.slice(0, D), old, carries=carries)
 
-    def lstm(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value, plain: bool = False) -> None:
-        """c' = sigma(f) c + sigma(i) tanh(candidate), h' = sigma(o) tanh(c'), of sums i, f, o, candidate; `plain`:
-        h' = sigma(o) c'."""
-        gates = self.value(of.size)
-        at = (h.at, c.at, gates.at, of.at, old_c.at, old_h.at, int(plain))
-        self.parts.append(Part(What.LSTM, h.size, at, old_c.before << 4 | old_h.before << 5))
+    def lstm(self, h: Value, c: Value, sums: Sums, old_h: Value, old_c: Value, plain: bool = False) -> None:
+        """Compute c' = sigma(f) c + sigma(i) tanh(candidate) and h' = sigma(o) tanh(c'), or sigma(o) c' if `plain`.
 
-    def ssru(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value) -> None:
-        """c' = f c + (1 - f) candidate, h' = max(0, c'), of sums of f, before its sigma, and the candidate."""
-        at = (h.at, c.at, self.value(h.size).at, of.at, old_c.at, old_h.at)
-        self.parts.append(Part(What.SSRU, h.size, at, old_c.before << 4 | old_h.before << 5))
+        Args:
+            sums: i, f, o, candidate.
+        """
+        gates = self.value(sums.size)
+        offsets = (h.offset, c.offset, gates.offset, sums.offset, old_c.offset, old_h.offset, int(plain))
+        self.ops.append(StepOp(OpType.LSTM, h.size, offsets, old_c.from_previous << 4 | old_h.from_previous << 5))
+
+    def ssru(self, h: Value, c: Value, sums: Sums, old_h: Value, old_c: Value) -> None:
+        """Compute c' = sigma(f) c + (1 - sigma(f)) candidate and h' = max(0, c'); sums: f, candidate."""
+        gate = self.value(h.size)
+        offsets = (h.offset, c.offset, gate.offset, sums.offset, old_c.offset, old_h.offset)
+        self.ops.append(StepOp(OpType.SSRU, h.size, offsets, old_c.from_previous << 4 | old_h.from_previous << 5))
+
+    # Attention.
 
     def attend(
-        self, query: Value | Sums, source: Source, to: Value | None = None, centre: Value | None = None
+        self, query: Value | Sums, source: AttentionSource, to: Value | None = None, centre: Value | None = None
     ) -> Value:
-        """The context of a query: of sums W_a s (an additive score), or of a value (a product), in a window around a
-        centre. Once a step."""
+        """Return the context of a query; only once per step.
+
+        Args:
+            query: The sums W_a s for an additive score, or a value for a score that is a product.
+            to: Where the context is written to.
+            centre: Centre of the window, if the step computes it.
+        """
         assert self.source is None
         self.source = source
-        context, around = to or self.value(source.annotations.shape[2]), -1 if centre is None else centre.at
-        if isinstance(query, Sums):
-            at = (context.at, query.at, self.value(query.size).at, around)
-            self.kept = [self.value(part.fixed.size).at if part.fixed else -1 for part in source.features]
-            if source.features:
-                self.own.append(own_weights(source.features))
-            own = len(self.own) - 1 if source.features else None
-            self.parts.append(Part(What.ADDITIVE, query.size, at, 0, own))
-        else:
-            self.parts.append(Part(What.DOT, query.size, (context.at, query.at, -1, around), query.before << 1))
+        context = to or self.value(source.annotations.shape[2])
+        centre_offset = -1 if centre is None else centre.offset
+        if isinstance(query, Value):
+            offsets = (context.offset, query.offset, -1, centre_offset)
+            self.ops.append(StepOp(OpType.DOT, query.size, offsets, query.from_previous << 1))
+            return context
+        offsets = (context.offset, query.offset, self.value(query.size).offset, centre_offset)
+        for feature in source.features:
+            query_sums = feature.query_sums
+            self.feature_query_values.append(-1 if query_sums is None else self.value(query_sums.size).offset)
+        index = None
+        if source.features:
+            index = len(self.parameters)
+            self.parameters.append(feature_parameters(source.features))
+        self.ops.append(StepOp(OpType.ADDITIVE, query.size, offsets, 0, index))
         return context
 
-    def centre(self, of: Value, vector: Tensor) -> Value:
-        """S sigma(v^T value), S the real source positions."""
+    def window_centre(self, value: Value, vector: Tensor) -> Value:
+        """Return S sigma(v^T value), where S is the number of real source positions."""
         to = self.value(1)
-        self.own.append(vector)
-        self.parts.append(Part(What.CENTRE, of.size, (to.at, of.at), 0, len(self.own) - 1))
+        self.parameters.append(vector)
+        self.ops.append(StepOp(OpType.CENTRE, value.size, (to.offset, value.offset), 0, len(self.parameters) - 1))
         return to
 
-    def clock(self, weight: Tensor, to: Sums, start: int) -> None:
-        """sums += log(2 + t) w at target position t, of which the first is `start`."""
-        self.own.append(weight)
-        self.parts.append(Part(What.LOG_POSITION, to.size, (to.at, start), 0, len(self.own) - 1))
+    def initial_sums(self, biases: Sequence[Tensor] | None = None) -> Tensor:
+        """Return the sums that every position starts with [sums_size]: the biases.
 
-    def add(self, a: Value, b: Value | None, mask: Tensor | None = None) -> Value:
-        """a + b, a times its mask ([N, size] or [N, I, size]) where it has one; without b, that alone."""
-        if b is None and mask is None:
-            return a
-        to, index = self.value(a.size), self._masked(mask)
-        at, before = (-1, False) if b is None else (b.at, b.before)
-        self.parts.append(Part(What.ADD, a.size, (to.at, a.at, at), a.before << 1 | before << 2, index))
-        return to
+        Args:
+            biases: Values in place of those in `self.biases`.
+        """
+        row = torch.zeros(self.sums_size)
+        for n, (sums, bias) in enumerate(self.biases):
+            row[sums.offset : sums.offset + sums.size] += (bias if biases is None else biases[n]).detach()
+        return row
 
-    def _masked(self, mask: Tensor | None) -> int | None:
-        """Where a mask is among the masks."""
+    def _add_mask(self, mask: Tensor | None) -> int | None:
+        """Add a mask and return its index."""
         if mask is None:
             return None
         self.masks.append(mask)
         return len(self.masks) - 1
 
-    def norm(self, of: Sums, to: Sums, gain: Tensor, bias: Tensor | None) -> None:
-        """sums += LN(others)."""
-        weight = torch.stack([gain, torch.zeros_like(gain) if bias is None else bias])
-        self.own.append(weight)
-        kept = self.value(of.size), self.value(1)
-        at = (to.at, of.at, kept[0].at, kept[1].at)
-        self.parts.append(Part(What.NORM, of.size, at, 0, len(self.own) - 1))
 
-    def maxout(self, of: Sums) -> Value:
-        """The greater of each two sums. Search's alone: it has no way back."""
-        to = self.value(of.size // 2)
-        self.parts.append(Part(What.MAXOUT, to.size, (to.at, of.at)))
-        return to
-
-    def bend(self, of: Value) -> Value:
-        """tanh(values). Search's alone."""
-        to = self.value(of.size)
-        self.parts.append(Part(What.TANH_VALUES, of.size, (to.at, of.at), of.before << 1))
-        return to
-
-    def bias_row(self, biases: Sequence[Tensor] | None = None) -> Tensor:
-        """What all sums of a position begin with."""
-        row = torch.zeros(self.sums_size)
-        for n, (sums, bias) in enumerate(self.biases):
-            row[sums.at : sums.at + sums.size] += (bias if biases is None else biases[n]).detach()
-        return row
-
-
-def padded(weight: Tensor, units: int, *axes: int) -> Tensor:
-    """A weight whose axes (as many blocks of units as there are) go on, with zeros, to whole vectors in each block."""
+def pad_to_vectors(tensor: Tensor, units: int, *axes: int) -> Tensor:
+    """Return a tensor whose axes, each of one or more blocks of `units`, have every block padded to whole vectors."""
     for axis in axes:
-        after = weight.dim() - axis - 1
-        blocks = pad(weight.unflatten(axis, (-1, units)), [0, 0] * after + [0, rounded_up(units) - units])
-        weight = blocks.flatten(axis, axis + 1)
-    return weight
+        axes_after = tensor.dim() - axis - 1
+        blocks = pad(tensor.unflatten(axis, (-1, units)), [0, 0] * axes_after + [0, round_up(units) - units])
+        tensor = blocks.flatten(axis, axis + 1)
+    return tensor
 
 
-def own_weights(features: Sequence[Feature]) -> Tensor:
-    """The features' own weights one behind the other, as `source_features.h` has them."""
-    found = [part.whole(part.weight.t(), 0).flatten() for part in features]
-    for part in features:
-        if part.cell is not None:
-            alpha, gates, candidate = part.cell
-            found += [part.whole(alpha, 0), part.whole(torch.cat([gates, candidate]).t(), 0, 1).flatten()]
-    return torch.cat(found)
+def feature_parameters(features: Sequence[StepFeature]) -> Tensor:
+    """Return the parameters of features in the order of source_features.h."""
+    parameters = [feature.pad(feature.weight.t(), 0).flatten() for feature in features]
+    for feature in features:
+        if feature.gru is not None:
+            alpha, gates, candidate = feature.gru
+            recurrent = torch.cat([gates, candidate]).t()
+            parameters += [feature.pad(alpha, 0), feature.pad(recurrent, 0, 1).flatten()]
+    return torch.cat(parameters)

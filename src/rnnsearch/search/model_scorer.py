@@ -24,7 +24,7 @@ from rnnsearch.engine.structs import Array, DType, PackedMatrix
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.decoders.decoder import map_hidden
 from rnnsearch.models.language_model import LanguageModel
-from rnnsearch.models.outputs import LogitsFunction
+from rnnsearch.models.outputs import LogitsFunction, Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import fastest_search_dtype
@@ -81,6 +81,7 @@ def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str |
 
     def check() -> bool:
         tiny = TinyModel(model.config)
+        assert isinstance(tiny.model.output, Output)
         tiny.model.output.bias.data[EOS] += 2.0  # hypotheses of different lengths compete
         native = native_class.create(tiny.model, DType.FP32)
         assert native is not None

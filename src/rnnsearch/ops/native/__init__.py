@@ -1,6 +1,6 @@
-"""Native twins: C++ built by the machine's own compiler at first use, and kept; the plain path where there is none.
+"""C++ code for CPUs, and its building and loading.
 
-Training: products, recurrences that are written as lists of parts, and the loss; `models/` defines them, and PyTorch
-does their work (`kernels/`) where they are not. A thread takes its sentences through all positions without meeting the
-others. Search: RNNsearch (`rnnsearch.cpp`), lists of parts (`search.cpp`), and every family's products.
+Training uses matrix products (`product.cpp`), recurrences (`recurrence.cpp`) and the softmax loss (`softmax_loss.cpp`).
+Search, with or without PyTorch, uses packed matrices (`packed_matrix.cpp`), RNNsearch (`rnnsearch.cpp`) and any other
+decoder whose step is written as a list of operations (`search.cpp`). Without a compiler, PyTorch computes everything.
 """

@@ -1,9 +1,8 @@
-"""Building the C++ of this folder, one library for each instruction set: by a wheel's build, or at first use.
+"""Building of the C++ libraries: one per instruction set, when a wheel is built or at first use.
 
-It needs no header but C's own and no C++ library, so any compiler builds it, once, in seconds. Compilers' tunings are
-left out of account on purpose: each instruction set is named, and nothing of the machine that happens to build it.
-
-Nothing but Python's own library is imported here, nor anything of this package: `setup.py` runs it where no PyTorch is.
+The code includes only C headers and needs no C++ standard library, so any C++ compiler builds it in seconds. Each
+instruction set is named explicitly, and nothing depends on the machine that builds. `setup.py` runs this module without
+PyTorch and without the package, so it must import only the standard library.
 """
 
 from __future__ import annotations
@@ -27,30 +26,31 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
+BUNDLED_FOLDER = HERE / "built"
+"""Folder of the libraries that are part of a wheel."""
 FLAGS = (
     *("-O3", "-std=gnu++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions"),
     *("-fno-rtti", "-fvisibility=hidden", "-w"),
 )
+COMPILER_TIMEOUT_SECONDS = 600
 
 SWITCH = "RNNSEARCH_NATIVE"
-"""Set to 0 to do without native code, or to the name of a variant to hold the program, or a wheel, to it; 1: the best
-variant. What is so named serves even where a library was faster (`choice.py`)."""
+"""Environment variable: 0 disables native code; the name of a variant forces this variant, and 1 the best one, even
+where a library is faster (`ops/autotune.py`). When a wheel is built, it selects the variants of the wheel."""
 
 Command = tuple[str, ...]
-"""A compiler: the words of a command line that its flags follow."""
+"""The words of a compiler's command line, which flags follow."""
 
 
 class Variant(NamedTuple):
-    """name: of the instruction set. flags: the compiler's. zig: what Zig calls it. needs: of
-    `torch.cpu.get_capabilities()`. pairs: whether bf16 is multiplied by an instruction of vectors, pair by pair. tiles:
-    whether in AMX tiles, which the system must allow."""
+    """A library for one instruction set."""
 
     name: str
     flags: tuple[str, ...]
-    zig: str
-    needs: tuple[str, ...]
-    pairs: bool = False
-    tiles: bool = False
+    zig_cpu: str  # the instruction set in Zig's notation
+    capabilities: tuple[str, ...]  # that the processor must have, as in `torch.cpu.get_capabilities()`
+    multiplies_bf16_pairs: bool = False  # by a vector instruction for pairs of bf16 values
+    uses_amx_tiles: bool = False  # which the operating system must allow
 
 
 V3 = ("avx2", "fma3", "f16c", "bmi2")
@@ -63,14 +63,14 @@ VARIANTS = {
             ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8", GENERIC),
             "x86_64_v4+avx512bf16+avx512vnni+amx_tile+amx_bf16+amx_int8",
             (*V4, "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"),
-            tiles=True,
+            uses_amx_tiles=True,
         ),
         Variant(
             "x86-64-v4-bf16",
             ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", GENERIC),
             "x86_64_v4+avx512bf16+avx512vnni",
             (*V4, "avx512_bf16", "avx512_vnni"),
-            pairs=True,
+            multiplies_bf16_pairs=True,
         ),
         Variant(
             "x86-64-v4-vnni",
@@ -83,210 +83,245 @@ VARIANTS = {
         Variant("x86-64-v3", ("-march=x86-64-v3", GENERIC), "x86_64_v3", V3),
     ),
     "aarch64": (
-        Variant("armv8.6-a", ("-march=armv8.2-a+bf16+i8mm",), "generic+v8_2a+bf16+i8mm", ("bf16", "i8mm"), pairs=True),
+        Variant(
+            "armv8.6-a",
+            ("-march=armv8.2-a+bf16+i8mm",),
+            "generic+v8_2a+bf16+i8mm",
+            ("bf16", "i8mm"),
+            multiplies_bf16_pairs=True,
+        ),
         Variant("armv8.2-a", ("-march=armv8.2-a+dotprod",), "generic+v8_2a+dotprod", ("dot",)),
         Variant("armv8-a", ("-march=armv8-a",), "generic", ()),
     ),
 }
-"""By kind of processor, the best first."""
+"""By processor family, the best first."""
 
-
-WEB_CODE = (
+WEB_SOURCES = (
     *(HERE / name for name in ("openmp.cpp", "packed_matrix.cpp", "rnnsearch.cpp", "search.cpp")),
     *sorted((HERE / "web").glob("*.cpp")),
 )
-"""Of the engine for browsers; `web/` is a flat interface over the rest."""
+"""Sources of the engine for browsers; those in `web/` are a flat interface to the others."""
 WEB_FLAGS = (
     *("-target", "wasm32-wasi", "-mcpu=generic+simd128+bulk_memory+nontrapping_fptoint+sign_ext"),
     *("-mexec-model=reactor", "-nostdlib++", "-Wl,--strip-all"),
 )
 
 
-def processor() -> str:
-    """The kind of processor that this is, by the name that `VARIANTS` has for it."""
-    return _kind(platform.machine())
+# Processors and compilers.
 
 
-def _kind(machine: str) -> str:
-    """By its names in several systems."""
+def processor_family() -> str:
+    """Return the family of this machine's processor, as in `VARIANTS`."""
+    return _family(platform.machine())
+
+
+def _family(machine: str) -> str:
     name = machine.lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def built_for() -> str:
-    """The kind of processor that libraries are built for: this one, or that of the platform which Python's own variable
-    for builds for another names, as `linux-aarch64` (but for macOS's `universal2`, which is any)."""
-    named = os.environ.get("_PYTHON_HOST_PLATFORM", "").rpartition("-")[2]
-    return processor() if named in ("", "universal2") else _kind(named)
+def target_family() -> str:
+    """Return the processor family that libraries are built for.
+
+    For cross-compilation, Python names the platform in an environment variable, such as `linux-aarch64`; macOS's
+    `universal2` stands for any.
+    """
+    machine = os.environ.get("_PYTHON_HOST_PLATFORM", "").rpartition("-")[2]
+    return processor_family() if machine in ("", "universal2") else _family(machine)
 
 
 @cache
-def told(name: str) -> str:
-    """What Linux says of the first processor, by the name that it has in /proc/cpuinfo; empty for nothing."""
+def cpuinfo_field(name: str) -> str:
+    """Return a field of the first CPU in /proc/cpuinfo, or an empty string."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    said = (line.partition(":") for line in lines)
-    return next((words.strip() for known, _, words in said if known.strip() == name), "")
+    for line in lines:
+        field, _, value = line.partition(":")
+        if field.strip() == name:
+            return value.strip()
+    return ""
 
 
-def compiler() -> Command | None:
-    """CXX, or the first of the usual ones that is on the path, or Zig's, where the Python package `ziglang` is."""
-    own = shlex.split(os.environ.get("CXX", ""), posix=platform.system() != "Windows")
-    for words in (own,) if own else (["c++"], ["g++"], ["clang++"]):
-        if found := shutil.which(words[0]):
-            return (found, *words[1:])
-    return None if own else zig()
+def find_compiler() -> Command | None:
+    """Return the compiler in CXX, the first usual one on the path, or Zig's if the package `ziglang` is installed."""
+    chosen = shlex.split(os.environ.get("CXX", ""), posix=platform.system() != "Windows")
+    for words in (chosen,) if chosen else (["c++"], ["g++"], ["clang++"]):
+        if path := shutil.which(words[0]):
+            return (path, *words[1:])
+    return None if chosen else find_zig()
 
 
-def zig() -> Command | None:
-    """Zig's compiler, which builds for browsers too, where the Python package `ziglang` is."""
+def find_zig() -> Command | None:
+    """Return Zig's compiler, which can also build for browsers, if the package `ziglang` is installed."""
     return None if importlib.util.find_spec("ziglang") is None else (sys.executable, "-m", "ziglang", "c++")
 
 
+def error_summary(error: Exception) -> str:
+    """Return the last line of a compiler's error output, or of the error."""
+    output: str = getattr(error, "stderr", None) or str(error)
+    return output.strip().splitlines()[-1]
+
+
+# Compilation.
+
+
 def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ...] = ()) -> None:
-    """Compile and link. Errors: SubprocessError, OSError."""
-    for_all, for_one = _words(variant, command)
+    """Build the library of a variant; raise SubprocessError or OSError if that fails."""
+    system_flags, variant_flags = _compiler_flags(variant, command)
     with TemporaryDirectory() as folder:
 
-        def compiled(source: Path) -> str:
-            to = f"{folder}/{source.stem}.o"
-            _run(*command, *for_all, *FLAGS, *for_one, *flags, "-c", str(source), "-o", to)
-            return to
+        def compile_source(source: Path) -> str:
+            object_file = f"{folder}/{source.stem}.o"
+            options = (*system_flags, *FLAGS, *variant_flags, *flags)
+            _run(*command, *options, "-c", str(source), "-o", object_file)
+            return object_file
 
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            objects = list(workers.map(compiled, sorted(HERE.glob("*.cpp"))))
-        # The C++ library; and what Zig tells a debugger, six times the code.
-        unneeded = ("-Wl,--as-needed", "-Wl,--strip-debug") if platform.system() == "Linux" else ()
-        linked = f"{folder}/{target.name}"  # some linkers leave more beside it
-        _run(*command, *for_all, "-shared", *objects, *unneeded, "-o", linked)
-        shutil.copyfile(linked, target)
+            objects = list(workers.map(compile_source, sorted(HERE.glob("*.cpp"))))
+        # Leave out the C++ library, and Zig's debug information, which is six times the code.
+        size_flags = ("-Wl,--as-needed", "-Wl,--strip-debug") if platform.system() == "Linux" else ()
+        library = f"{folder}/{target.name}"  # some linkers write further files next to it
+        _run(*command, *system_flags, "-shared", *objects, *size_flags, "-o", library)
+        shutil.copyfile(library, target)
 
 
 def build_web(command: Command, target: Path) -> None:
-    """Compile and link the engine for browsers, by Zig. Errors: SubprocessError, OSError."""
-    with TemporaryDirectory() as folder:  # nothing of it beside the target
-        linked = f"{folder}/engine.wasm"
-        _run(*command, *WEB_FLAGS, *FLAGS, *map(str, WEB_CODE), "-o", linked)
-        shutil.copyfile(linked, target)
+    """Build the engine for browsers with Zig; raise SubprocessError or OSError if that fails."""
+    with TemporaryDirectory() as folder:  # for further files of the linker
+        engine = f"{folder}/engine.wasm"
+        _run(*command, *WEB_FLAGS, *FLAGS, *map(str, WEB_SOURCES), "-o", engine)
+        shutil.copyfile(engine, target)
 
 
-def of_wheel() -> list[Variant]:
-    """What a wheel that is made here is to have: all variants of a kind of processor, or the one that the switch
-    names; none where there is no compiler."""
-    wanted = os.environ.get(SWITCH) or "1"
-    every = VARIANTS.get(built_for(), ()) if compiler() else ()
-    return [variant for variant in every if wanted in ("1", variant.name)]
-
-
-def build_for_wheel(folder: Path) -> None:
-    """A library of each of them, as `file_name` names it. What cannot be built is said and left out."""
-    command = compiler() or ()
-    for variant in of_wheel():
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            build(variant, command, folder / file_name(variant))
-        except (subprocess.SubprocessError, OSError) as error:
-            log.warning("native code for %s could not be built: %s", variant.name, what_went_wrong(error))
-    found = zig() if os.environ.get(SWITCH) != "0" else None
-    if found:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            build_web(found, folder / web_file_name())
-        except (subprocess.SubprocessError, OSError) as error:
-            log.warning("the engine for browsers could not be built: %s", what_went_wrong(error))
-
-
-def what_went_wrong(error: Exception) -> str:
-    """The last line of what a compiler said, or of the error."""
-    said: str = getattr(error, "stderr", None) or str(error)
-    return said.strip().splitlines()[-1]
-
-
-def file_name(variant: Variant, made_with: tuple[str, ...] = ()) -> str:
-    """Changes with the code and the flags, and with what it is made with besides."""
-    key = _key(sorted(HERE.glob("*.cpp")), (*FLAGS, *variant.flags, *made_with))
-    ending = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
-    return f"{variant.name}-{key}.{ending}"
-
-
-def web_file_name() -> str:
-    """The same for browsers, whatever it is made with."""
-    return f"engine-{_key(list(WEB_CODE), (*FLAGS, *WEB_FLAGS))}.wasm"
-
-
-def _key(code: list[Path], flags: tuple[str, ...]) -> str:
-    headers = {header for folder in (HERE, *(source.parent for source in code)) for header in folder.glob("*.h")}
-    sources = [source.read_bytes() for source in (*code, *sorted(headers))]
-    return hashlib.sha256(b"\0".join([*sources, " ".join(flags).encode()])).hexdigest()[:16]
-
-
-def _words(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a compiler must be told of the system, and of the variant."""
+def _compiler_flags(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the flags for the operating system and for the variant."""
     if "ziglang" not in command:
         return () if platform.system() == "Windows" else ("-fPIC",), variant.flags
-    # A named target has Zig's own C library, whatever stands on this machine. Without -nostdlib++ Zig builds its C++
-    # library first, which takes minutes.
+    # With a named target, Zig uses its own C library, whatever this machine has. Without -nostdlib++, Zig would first
+    # build its C++ library, which takes minutes.
     system = {"Windows": "windows-gnu", "Darwin": "macos"}.get(platform.system(), "linux-gnu")
-    return ("-target", f"{built_for()}-{system}", "-nostdlib++", "-fPIC"), (f"-mcpu={variant.zig}",)
+    return ("-target", f"{target_family()}-{system}", "-nostdlib++", "-fPIC"), (f"-mcpu={variant.zig_cpu}",)
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILER_TIMEOUT_SECONDS)
 
 
-# Where the libraries of this folder are: in a wheel, or made by the machine's compiler at first use. No torch here.
-
-BUILT = Path(__file__).parent / "built"
-"""Where a wheel has its libraries."""
+# File names, which change with the code and the flags.
 
 
-def shipped(variant: Variant) -> Path:
-    """Where the library of a variant is, if the wheel has it."""
-    return BUILT / file_name(variant)
+def library_file_name(variant: Variant, extra_flags: tuple[str, ...] = ()) -> str:
+    """Return the file name of a variant's library; compiler and flags of a local build are part of its hash."""
+    digest = _digest(sorted(HERE.glob("*.cpp")), (*FLAGS, *variant.flags, *extra_flags))
+    extension = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
+    return f"{variant.name}-{digest}.{extension}"
 
 
-def best_first(able: Iterable[Variant]) -> list[Variant]:
-    """Variants that a processor can run, those that the wheel has first. Intel's vectors multiply pairs of bf16 at
-    half the speed of fp32, AMD's at twice that, so that Intel's do it in fp32: 250 GFLOP/s, not 165, in products of
-    1024 x 1536 x 512 (docs/results/kernels-amx.md)."""
-    intel = "GenuineIntel" in (told("vendor_id") or platform.processor())
-    return sorted(able, key=lambda variant: (not shipped(variant).is_file(), intel and variant.pairs))
+def web_file_name() -> str:
+    """Return the file name of the engine for browsers."""
+    return f"engine-{_digest(list(WEB_SOURCES), (*FLAGS, *WEB_FLAGS))}.wasm"
 
 
-def built(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Path:
-    """The library of a variant, made by a compiler where it is not yet there; `flags`: more of them.
+def _digest(sources: list[Path], flags: tuple[str, ...]) -> str:
+    headers = {header for folder in (HERE, *(source.parent for source in sources)) for header in folder.glob("*.h")}
+    contents = [path.read_bytes() for path in (*sources, *sorted(headers))]
+    return hashlib.sha256(b"\0".join([*contents, " ".join(flags).encode()])).hexdigest()[:16]
 
-    Errors: SubprocessError, OSError.
+
+# Libraries of a wheel.
+
+
+def wheel_variants() -> list[Variant]:
+    """Return the variants of a wheel that is built now: all of the processor family, or the one that SWITCH names.
+
+    Without a compiler there are none.
     """
-    from rnnsearch.utils.files import atomic_file, default_cache  # setup.py loads this module without the package
+    wanted = os.environ.get(SWITCH) or "1"
+    variants = VARIANTS.get(target_family(), ()) if find_compiler() else ()
+    return [variant for variant in variants if wanted in ("1", variant.name)]
 
-    path = default_cache() / "native" / file_name(variant, (*command, *flags))
+
+def build_for_wheel(folder: Path) -> None:
+    """Build the libraries of a wheel; warn about those that cannot be built, and leave them out."""
+    command = find_compiler() or ()
+    for variant in wheel_variants():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            build(variant, command, folder / library_file_name(variant))
+        except (subprocess.SubprocessError, OSError) as error:
+            log.warning("native code for %s could not be built: %s", variant.name, error_summary(error))
+    zig = find_zig() if os.environ.get(SWITCH) != "0" else None
+    if zig:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            build_web(zig, folder / web_file_name())
+        except (subprocess.SubprocessError, OSError) as error:
+            log.warning("the engine for browsers could not be built: %s", error_summary(error))
+
+
+def bundled_library(variant: Variant) -> Path:
+    """Return the path of a variant's library in a wheel, whether it exists or not."""
+    return BUNDLED_FOLDER / library_file_name(variant)
+
+
+# Libraries on the user's machine.
+
+
+def best_first(variants: Iterable[Variant]) -> list[Variant]:
+    """Sort variants that a processor can run: bundled ones first, then by speed.
+
+    Intel's vector instructions multiply pairs of bf16 values at half the speed of fp32, AMD's at twice that. On Intel,
+    variants without these instructions come first: 250 GFLOP/s, not 165, in products of 1024 x 1536 x 512
+    (docs/results/kernels-amx.md).
+    """
+    is_intel = "GenuineIntel" in (cpuinfo_field("vendor_id") or platform.processor())
+
+    def rank(variant: Variant) -> tuple[bool, bool]:
+        return not bundled_library(variant).is_file(), is_intel and variant.multiplies_bf16_pairs
+
+    return sorted(variants, key=rank)
+
+
+def build_if_missing(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Path:
+    """Return the cached library of a variant, and build it first if necessary.
+
+    Raises:
+        SubprocessError, OSError: It cannot be built.
+    """
+    from rnnsearch.utils.files import (  # setup.py loads this module without the package
+        atomic_file,
+        default_cache_folder,
+    )
+
+    path = default_cache_folder() / "native" / library_file_name(variant, (*command, *flags))
     if not path.is_file():
         with atomic_file(path) as temporary:
             build(variant, command, temporary, flags)
     return path
 
 
-def web_engine() -> Path:
-    """The engine for browsers: the wheel's, or made by Zig where it is not yet there.
+def web_engine_path() -> Path:
+    """Return the path of the engine for browsers: the wheel's, or a cached one, which is built if necessary.
 
-    Errors: RnnsearchError where there is none and none can be built.
+    Raises:
+        RnnsearchError: It cannot be built.
     """
     from rnnsearch.errors import RnnsearchError
-    from rnnsearch.utils.files import atomic_file, default_cache
+    from rnnsearch.utils.files import atomic_file, default_cache_folder
 
-    path = default_cache() / "native" / web_file_name()
-    for found in (BUILT / path.name, path):
-        if found.is_file():
-            return found
-    command = zig()
+    name = web_file_name()
+    path = default_cache_folder() / "native" / name
+    for candidate in (BUNDLED_FOLDER / name, path):
+        if candidate.is_file():
+            return candidate
+    command = find_zig()
     if command is None:
         raise RnnsearchError("the engine for browsers is not in this package; to build it: pip install ziglang")
     try:
         with atomic_file(path) as temporary:
             build_web(command, temporary)
     except (subprocess.SubprocessError, OSError) as error:
-        raise RnnsearchError(f"the engine for browsers: {what_went_wrong(error)}") from None
+        raise RnnsearchError(f"the engine for browsers could not be built: {error_summary(error)}") from None
     return path

@@ -1,5 +1,7 @@
-"""Loading the C++ of this folder, one library for each instruction set, picked by what the processor has: the wheel's
-own, else what the machine's compiler made of it at first use (`building.py`)."""
+"""Loading of the C++ library that is best for this processor: a wheel's, or one that is built at first use.
+
+Everything in `ops`, `accel` and the engine that calls native code gets it from here.
+"""
 
 from __future__ import annotations
 
@@ -22,117 +24,72 @@ from rnnsearch.ops.native.building import (
     VARIANTS,
     Variant,
     best_first,
-    built,
-    compiler,
-    processor,
-    shipped,
-    what_went_wrong,
+    build_if_missing,
+    bundled_library,
+    error_summary,
+    find_compiler,
+    processor_family,
 )
 
 log = logging.getLogger(__name__)
 
-TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+"""Types of native functions for training, with the suffix of their names."""
 
-
-@cache
-def runnable() -> list[Variant]:
-    """The variants that this processor can run, the best first; those that a wheel has before those that it lacks."""
-    known = getattr(torch.cpu, "get_capabilities", None)  # an older PyTorch knows nothing of the processor
-    has = {} if known is None else known()
-    able = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
-    can_run = [variant for variant in able if not variant.tiles or tiles_are_allowed()]
-    return best_first(can_run)
-
-
-ARCH_PRCTL, ASK_FOR, TILE_DATA = 158, 0x1023, 18
-"""Linux on x86-64: the system call, its ARCH_REQ_XCOMP_PERM, and the state that AMX tiles are."""
-
-
-@cache
-def tiles_are_allowed() -> bool:
-    """Ask the system for AMX tiles, which it keeps from a process that has not: for all its threads, for good."""
-    if platform.system() != "Linux":
-        return False
-    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ASK_FOR, TILE_DATA) == 0)
-
-
-def chosen() -> Variant | None:
-    """The variant that runs here: the best, or the one that RNNSEARCH_NATIVE names; None where there is none."""
-    wanted, can_run = os.environ.get(SWITCH), runnable()
-    if wanted == "0" or not can_run:
-        return None
-    if not wanted or wanted == "1":
-        return can_run[0]
-    named = next((variant for variant in can_run if variant.name == wanted), None)
-    if named is None:
-        can = " or ".join(["0", *(variant.name for variant in can_run)])
-        raise RnnsearchError(f'{SWITCH}: must be {can} on this processor; got "{wanted}"')
-    return named
+# Linux on x86-64: the system call arch_prctl with ARCH_REQ_XCOMP_PERM, and the state component of AMX tiles.
+ARCH_PRCTL = 158
+ARCH_REQ_XCOMP_PERM = 0x1023
+AMX_TILE_DATA = 18
 
 
 def library() -> ctypes.CDLL | None:
-    """The library of the variant that runs here; None where it can neither be found nor built, or is switched off.
+    """Return the library for this processor, or None if there is none; problems are logged once.
 
-    What went wrong is logged, once. Errors: RnnsearchError (the switch names what cannot run).
+    Raises:
+        RnnsearchError: SWITCH names a variant that cannot run.
     """
-    variant = chosen()
+    variant = chosen_variant()
     return None if variant is None else _library(variant)
 
 
 @cache
 def _library(variant: Variant) -> ctypes.CDLL | None:
-    path, command = shipped(variant), compiler()
+    path = bundled_library(variant)
+    command = find_compiler()
     if command is None and not path.is_file():
-        log.info(why_not())
+        log.info(unavailable_reason())
         return None
     try:
-        return load(path if path.is_file() else built(variant, command or ()))
+        return load(path if path.is_file() else build_if_missing(variant, command or ()))
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
-        log.warning("native code could not be built, so PyTorch does its work: %s", what_went_wrong(error))
+        log.warning("native code could not be built, so PyTorch is used instead: %s", error_summary(error))
         return None
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """A library that works with PyTorch's threads: a second pool would wait, spinning, on the cores of the first."""
-    found = ctypes.CDLL(str(path))
-    try:
-        everything = ctypes.CDLL(None)
-        pool = (everything.GOMP_parallel, everything.omp_get_thread_num, everything.omp_get_num_threads)
-    except (AttributeError, OSError, TypeError):  # another system's OpenMP: one thread
-        return found
-    found.set_openmp(*(ctypes.cast(entry, ctypes.c_void_p) for entry in pool))
-    return found
+    """Load a library and let it use PyTorch's threads.
 
-
-def why_not() -> str:
-    """Why there can be no native code; empty where nothing is known to stand against it."""
-    if os.environ.get(SWITCH) == "0":
-        return f"no native code ({SWITCH}=0)"
-    variant = chosen()
-    if variant is None:
-        return "no native code (none for this processor)"
-    found = shipped(variant).is_file() or compiler() is not None
-    return "" if found else "no native code (no C++ compiler was found)"
-
-
-def status() -> str:
-    """What a user should know: which native code is in use, or that there is none."""
-    if why_not():
-        return why_not()
-    variant = chosen()
-    assert variant is not None
-    return f"native code for {variant.name}" if library() is not None else "no native code (it could not be built)"
-
-
-def function(name: str, kind: torch.dtype) -> Callable[..., None] | None:
-    """A function of the library for numbers of a type, or None where it cannot be had here.
-
-    It takes tensors (contiguous, on the CPU), integers, floats and structures in the order of its C++ declaration, runs
-    on as many threads as PyTorch does (its first argument), and gives nothing back.
+    A second thread pool would spin on the cores of the first one while it waits.
     """
-    found = library() if kind in TYPES else None
-    entry = None if found is None else getattr(found, f"{name}_{TYPES[kind]}")
-    return None if entry is None else lambda *given: entry(*map(_argument, (torch.get_num_threads(), *given)))
+    native = ctypes.CDLL(str(path))
+    try:
+        process = ctypes.CDLL(None)
+        entries = (process.GOMP_parallel, process.omp_get_thread_num, process.omp_get_num_threads)
+    except (AttributeError, OSError, TypeError):  # another OpenMP runtime: one thread
+        return native
+    native.set_openmp(*(ctypes.cast(entry, ctypes.c_void_p) for entry in entries))
+    return native
+
+
+def native_function(name: str, dtype: torch.dtype) -> Callable[..., None] | None:
+    """Return a function of the library for a type, or None if it is not available.
+
+    It takes contiguous CPU tensors, integers, floats and structures in the order of the C++ declaration. The first
+    argument there, the number of threads, is added.
+    """
+    native = library() if dtype in DTYPE_NAMES else None
+    entry = None if native is None else getattr(native, f"{name}_{DTYPE_NAMES[dtype]}")
+    return None if entry is None else lambda *args: entry(*map(_argument, (torch.get_num_threads(), *args)))
 
 
 def _argument(value: Any) -> Any:
@@ -142,3 +99,63 @@ def _argument(value: Any) -> Any:
     if isinstance(value, ctypes.Structure):
         return ctypes.byref(value)
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int64(value)
+
+
+@cache
+def runnable_variants() -> list[Variant]:
+    """Return the variants that this processor can run, the best first; bundled ones come before others."""
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # missing in older PyTorch versions
+    available: dict[str, Any] = {} if get_capabilities is None else get_capabilities()
+    variants = []
+    for variant in VARIANTS.get(processor_family(), ()):
+        has_instructions = all(available.get(capability) for capability in variant.capabilities)
+        if has_instructions and (not variant.uses_amx_tiles or request_amx_tiles()):
+            variants.append(variant)
+    return best_first(variants)
+
+
+@cache
+def request_amx_tiles() -> bool:
+    """Return True if the operating system lets this process use AMX tiles, which it must request once."""
+    if platform.system() != "Linux":
+        return False
+    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, AMX_TILE_DATA) == 0)
+
+
+def chosen_variant() -> Variant | None:
+    """Return the best variant, or the one that SWITCH names; None if there is none or native code is disabled.
+
+    Raises:
+        RnnsearchError: SWITCH names a variant that cannot run.
+    """
+    wanted = os.environ.get(SWITCH)
+    variants = runnable_variants()
+    if wanted == "0" or not variants:
+        return None
+    if not wanted or wanted == "1":
+        return variants[0]
+    for variant in variants:
+        if variant.name == wanted:
+            return variant
+    names = " or ".join(["0", *(variant.name for variant in variants)])
+    raise RnnsearchError(f'{SWITCH}: must be {names} on this processor; got "{wanted}"')
+
+
+def unavailable_reason() -> str:
+    """Return why there can be no native code; empty if no reason is known."""
+    if os.environ.get(SWITCH) == "0":
+        return f"no native code ({SWITCH}=0)"
+    variant = chosen_variant()
+    if variant is None:
+        return "no native code (none for this processor)"
+    can_load = bundled_library(variant).is_file() or find_compiler() is not None
+    return "" if can_load else "no native code (no C++ compiler was found)"
+
+
+def status() -> str:
+    """Return a description of the native code in use, or why there is none."""
+    if reason := unavailable_reason():
+        return reason
+    variant = chosen_variant()
+    assert variant is not None
+    return f"native code for {variant.name}" if library() is not None else "no native code (it could not be built)"
