@@ -253,7 +253,10 @@ def learn(
     if n_best < 2:
         raise RnnsearchError(f"n_best must be at least 2, to have a choice; got {n_best}")
     if not sources or len(sources) != len(references):
-        raise DataError(f"references must be one per sentence, and some; got {len(references)} for {len(sources)}")
+        raise DataError(
+            "there must be sentences and one reference per sentence; "
+            f"got {len(references)} references for {len(sources)} sentences"
+        )
     source, target = translator.languages
     _check_languages(features, source, target)
     options = translator.options(n_best=n_best)
