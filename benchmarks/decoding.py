@@ -51,7 +51,10 @@ def make_paths(system: System[Any], args: Namespace) -> dict[str, DecodingPath]:
     }
     for count in args.candidates if (args.model / CANDIDATES_FILE).is_file() else ():
         lists = partial(load_candidates, args.model, count, *sizes)
-        factories[f"bf16, {count} candidates"] = lambda lists=lists: (fastest_scorer(system.model, "bf16").scorer, lists())  # type: ignore[misc]
+        factories[f"bf16, {count} candidates"] = lambda lists=lists: (
+            fastest_scorer(system.model, "bf16").scorer,
+            lists(),
+        )  # type: ignore[misc]
     return {name: make() for name, make in factories.items() if not args.paths or name in args.paths}
 
 

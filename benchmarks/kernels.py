@@ -49,7 +49,9 @@ def build(variant: Variant, tuning: str) -> CDLL | None:
     command = find_compiler()
     assert command is not None
     try:
-        return library.load(building.build_if_missing(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",)))
+        return library.load(
+            building.build_if_missing(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",))
+        )
     except subprocess.CalledProcessError:
         return None
 

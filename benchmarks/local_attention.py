@@ -15,7 +15,7 @@ import torch
 from harness import argument_parser, best_seconds, build_model, machine_line, parse_arguments, publish, table
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.data.batch import Side
+from rnnsearch.data.batch import Stream
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.memory import Encoded
 from rnnsearch.models.translation_model import TranslationModel
@@ -52,7 +52,7 @@ def attention_step(options: dict[str, Any], J: int, beam: int, size: int) -> Ste
 def decoder_step(model: TranslationModel, J: int, beam: int) -> Step:
     """Return a function that computes one step of the decoder, up to its readout."""
     generator = torch.Generator().manual_seed(1)
-    memory = model.encode({"source": Side.of(torch.randint(4, VOCABULARY_SIZE, (1, J), generator=generator))})
+    memory = model.encode({"source": Stream.from_ids(torch.randint(4, VOCABULARY_SIZE, (1, J), generator=generator))})
     state = select(model.start(memory), torch.zeros(beam, dtype=torch.long))
     y = torch.randint(4, VOCABULARY_SIZE, (beam,), generator=generator)
     return lambda: model.step(y, state, memory)

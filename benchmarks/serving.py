@@ -126,7 +126,7 @@ def measure_offline(model: Path, sentences: Sequence[str], threads: int) -> Row:
     translator.n_best(lines[: 2 * OFFLINE_BATCH_SENTENCES], batch_sentences=OFFLINE_BATCH_SENTENCES)
     rounds = [time_call(lambda: translator.n_best(lines, batch_sentences=OFFLINE_BATCH_SENTENCES))[1] for _ in range(3)]
     one_by_one = milliseconds_per_item(lambda line: translator.n_best([line]), lines[:200])
-    return {"rate": len(lines) / min(rounds), "one_by_one_ms": one_by_one, "search": translator.search.what}
+    return {"rate": len(lines) / min(rounds), "one_by_one_ms": one_by_one, "search": translator.search.description}
 
 
 def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float) -> list[str]:

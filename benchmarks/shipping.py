@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import torch
 from harness import argument_parser, machine_line, parse_arguments, publish, table, time_call
 
-from rnnsearch.export.engine_file import KINDS, export
+from rnnsearch.export.engine_file import MATRIX_TYPES, export
 from rnnsearch.runtime import load as load_file
 from rnnsearch.text.alignments import words
 from rnnsearch.translator.loading import load
@@ -67,7 +67,7 @@ def main() -> None:
     rows = []
     base_time, base_memory = measure_start(IMPORTS_ONLY)
     with TemporaryDirectory() as folder:
-        for precision in KINDS:
+        for precision in MATRIX_TYPES:
             path = Path(folder) / f"{precision}.rnn"
             size = export(args.model, path, precision)
             # Model folders have no 4-bit weights: the full package reads the engine file, too.

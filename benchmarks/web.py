@@ -20,7 +20,7 @@ import numpy as np
 from harness import argument_parser, machine_line, parse_arguments, publish, table, time_call
 from playwright.sync_api import CDPSession, sync_playwright
 
-from rnnsearch.export.engine_file import KINDS
+from rnnsearch.export.engine_file import MATRIX_TYPES
 from rnnsearch.export.web_page import export_page
 from rnnsearch.runtime import load
 from rnnsearch.text.alignments import words
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=500, help="sentences to translate")
     parser.add_argument("--typed", type=int, default=20, help="sentences to type")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of which the best counts")
-    parser.add_argument("--precisions", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--precisions", nargs="+", choices=MATRIX_TYPES, default=list(MATRIX_TYPES))
     args = parse_arguments(parser)
     texts = args.source.read_text(encoding="utf-8").split("\n")[: args.sentences]
     num_words = sum(len(words(text)) for text in texts)

@@ -69,7 +69,7 @@ def concatenate(texts: Texts, parts: Sequence[str]) -> tuple[list[str], list[str
 
 def word_pairs(texts: tuple[Sequence[str], Sequence[str]]) -> list[Pair]:
     """Return the sentence pairs in the form that the aligner reads."""
-    return list(starmap(Pair.of_words, zip(*texts, strict=True)))
+    return list(starmap(Pair.from_words, zip(*texts, strict=True)))
 
 
 def corpus_rows(name: str, args: argparse.Namespace) -> list[list[str]]:

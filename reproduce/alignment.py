@@ -53,7 +53,7 @@ from rnnsearch.data.corpora.catalog import CORPORA, get
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.metrics.plots.figures import save
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import load_training_facts
 from rnnsearch.text.alignments import Link, Links, read_pharaoh
 from rnnsearch.training.tasks import reverse_folder
 from rnnsearch.translator.loading import load
@@ -296,7 +296,7 @@ def run_system(args: argparse.Namespace, system: str) -> list[Result]:
             "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
             "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
         }
-        epochs = training_facts(folder)["epochs"]
+        epochs = load_training_facts(folder)["epochs"]
         scores = alignment_scores(folder, parts, posterior)
         return [result_fields(system, method, score, epochs) for method, score in scores.items()]
 

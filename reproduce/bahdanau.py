@@ -37,9 +37,9 @@ from rnnsearch.config import RunConfig
 from rnnsearch.evaluation.assess import Assessment, assess
 from rnnsearch.evaluation.corpus_scores import paper_table
 from rnnsearch.evaluation.report import write_assessment
-from rnnsearch.metrics.plots.figures import write_plot
+from rnnsearch.metrics.plots.figures import write_bleu_by_length
 from rnnsearch.metrics.scores import bleu_by_length
-from rnnsearch.systems.card import statistics, statistics_table, training_facts
+from rnnsearch.systems.card import load_training_facts, statistics, statistics_table
 from rnnsearch.translator.loading import load
 from rnnsearch.utils.files import write_json, write_text
 from rnnsearch.utils.tables import as_markdown
@@ -113,7 +113,7 @@ def write_results(output: Path, results: list[tuple[str, Assessment, Path]]) -> 
     """Write the two tables, the figure and the scores, and print the tables."""
     evaluations = [assessment.evaluation for _, assessment, _ in results]
     scores = as_markdown(paper_table(evaluations))
-    facts = [statistics(training_facts(folder), name) for name, _, folder in results]
+    facts = [statistics(load_training_facts(folder), name) for name, _, folder in results]
     training = as_markdown(statistics_table(facts))
     write_text(output / "table.md", scores)
     write_text(output / "statistics.md", training)
@@ -123,7 +123,7 @@ def write_results(output: Path, results: list[tuple[str, Assessment, Path]]) -> 
         translations = [translation.text for translation in assessment.translations]
         buckets[name] = bleu_by_length(assessment.sources, translations, assessment.references, width=10)
     num_sentences = len(results[0][1].sources)
-    write_plot(buckets, output, title=f"BLEU by source length, {num_sentences} test sentences")
+    write_bleu_by_length(buckets, output, title=f"BLEU by source length, {num_sentences} test sentences")
     sys.stdout.write(f"{scores}\n{training}\n")
     for evaluation in evaluations:
         sys.stdout.write(f"{evaluation.name}\n{evaluation.to_text()}\n\n")

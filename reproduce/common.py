@@ -19,7 +19,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.corpora.catalog import CORPORA
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.data.prepared import FACTS_FILE, Prepared
 from rnnsearch.errors import did_you_mean
 from rnnsearch.metrics.significance import Comparison
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
@@ -103,7 +103,7 @@ def resolve_config(name: str, tables: dict[str, Any], settings: Sequence[str]) -
 def prepare_once(config: RunConfig, output: Path) -> Prepared:
     """Prepare the corpus in `output/data`, or open it if an earlier run prepared it."""
     folder = output / "data"
-    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
+    return Prepared.open(folder, config) if (folder / FACTS_FILE).is_file() else prepare(config, folder)
 
 
 def train_or_resume(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> None:
@@ -174,8 +174,8 @@ def training_text(prepared: Prepared) -> Iterator[list[str]]:
             column = []
             for padded, words in zip(prepared.train.padded(name, rows), unknown, strict=True):
                 ids = [id for id in padded.tolist() if id not in (PAD, EOS)]
-                positions = [position for position, id in enumerate(ids) if id in tokenizer.unknown]
-                column.append(tokenizer.joined(ids, dict(zip(positions, words, strict=True))).text)
+                positions = [position for position, id in enumerate(ids) if id in tokenizer.unknown_ids]
+                column.append(tokenizer.join_with_offsets(ids, dict(zip(positions, words, strict=True))).text)
             columns.append(column)
         yield from map(list, zip(*columns, strict=True))
 
@@ -195,7 +195,7 @@ def learn_dictionary(prepared: Prepared, path: Path, max_words: int = 1) -> Path
         pairs = list(training_text(prepared))
         for start in range(0, len(pairs), CHUNK_PAIRS):
             chunk = pairs[start : start + CHUNK_PAIRS]
-            all_links = prepared.aligner.links([Pair.of_words(*pair) for pair in chunk])
+            all_links = prepared.aligner.links([Pair.from_words(*pair) for pair in chunk])
             for pair, links in zip(chunk, all_links, strict=True):
                 dictionary.add(pair[0], pair[1], links)
         entries = dictionary.entries(2, 0.1)

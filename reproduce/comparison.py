@@ -12,7 +12,7 @@ from common import cached, scores_with_intervals, sources_and_references, train_
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import best_evaluation, training_facts
+from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.translator.loading import load
 from rnnsearch.utils.files import write_json, write_text
 from rnnsearch.utils.tables import as_markdown
@@ -63,7 +63,7 @@ def run_system(system: System, output: Path) -> Result:
     """Train a system, or resume its training, and translate the test set."""
     folder = output / system.folder
     train_or_resume(system.config, system.prepared, folder, system.name)
-    facts = training_facts(folder)
+    facts = load_training_facts(folder)
     best = best_evaluation(facts)
     sources, _ = sources_and_references(system.prepared.test)
     return Result(

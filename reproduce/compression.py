@@ -39,7 +39,7 @@ from comparison import translate_with_defaults
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.metrics.plots.figures import Point, plot_bleu_by_sparsity, save
+from rnnsearch.metrics.plots.figures import SparsityPoint, plot_bleu_by_sparsity, save
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.pruning import SchemeName, prune
 from rnnsearch.utils.files import write_json, write_text
@@ -185,13 +185,13 @@ def class_table(results: Sequence[Result]) -> list[list[str]]:
     return rows + [[name, *(f"{r.classes[name]:.0%}" for r in results)] for name in results[0].classes]
 
 
-def curves(results: Sequence[Result]) -> dict[str, list[Point]]:
+def curves(results: Sequence[Result]) -> dict[str, list[SparsityPoint]]:
     """Return BLEU before and after retraining by sparsity, one curve per scheme, starting at the unpruned model."""
-    points = dict[str, list[Point]]()
+    points = dict[str, list[SparsityPoint]]()
     for r in results:
-        start = Point(0.0, r.pruned.unpruned, r.pruned.unpruned)
+        start = SparsityPoint(0.0, r.pruned.unpruned, r.pruned.unpruned)
         retrained = r.retrained.bleu if r.retrained else None
-        points.setdefault(r.scheme, [start]).append(Point(r.sparsity, r.pruned.bleu, retrained))
+        points.setdefault(r.scheme, [start]).append(SparsityPoint(r.sparsity, r.pruned.bleu, retrained))
     return points
 
 

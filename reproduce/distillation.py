@@ -54,7 +54,7 @@ to the references."""
 
 
 class Student(NamedTuple):
-    """What a student learns from."""
+    """Training data of a student."""
 
     text: TargetText = "references"
     word_level: bool = False

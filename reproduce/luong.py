@@ -40,10 +40,18 @@ from matplotlib.figure import Figure
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.metrics.plots.figures import LIGHT, legend, line, paint, points, save, write_plot
+from rnnsearch.metrics.plots.figures import (
+    LIGHT,
+    legend,
+    line_style,
+    log_series,
+    save,
+    style_axes,
+    write_bleu_by_length,
+)
 from rnnsearch.metrics.scores import bleu_by_length, corpus_bleu
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import load_training_facts
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import write_json, write_text
@@ -153,7 +161,7 @@ def compute_result(args: argparse.Namespace, step: Step, model: Path) -> Result:
     translator = load(model, replace_unknown="copy" if step.replace_unknown else None)
     translations, perplexity = translate_and_score(translator, prepared)
     _, references = sources_and_references(prepared.test)
-    facts = training_facts(model)
+    facts = load_training_facts(model)
     history = [] if step.replace_unknown else facts["history"]
     return Result(
         name=step.name,
@@ -163,7 +171,7 @@ def compute_result(args: argparse.Namespace, step: Step, model: Path) -> Result:
         perplexity=perplexity,
         bleu=corpus_bleu(list(translations), references, config.data.target),
         translations=translations,
-        curve=(tuple(row["seconds"] / 60 for row in history), tuple(points(history, "dev_perplexity")[1])),
+        curve=(tuple(row["seconds"] / 60 for row in history), tuple(log_series(history, "dev_perplexity")[1])),
     )
 
 
@@ -208,8 +216,8 @@ def learning_curves(results: Sequence[Result]) -> Figure:
     axes = figure.subplots()
     trained = [r for r in results if r.curve[0]]
     for index, r in enumerate(trained):
-        axes.plot(*r.curve, **line(LIGHT, index) | {"marker": ""})
-    paint(figure, axes, LIGHT)
+        axes.plot(*r.curve, **line_style(LIGHT, index) | {"marker": ""})
+    style_axes(figure, axes, LIGHT)
     axes.set_yscale("log")
     axes.set_xlabel("minutes of training", color=LIGHT.text)
     axes.set_ylabel("dev perplexity", color=LIGHT.text)
@@ -226,7 +234,7 @@ def write_results(args: argparse.Namespace, results: Sequence[Result]) -> str:
     write_text(args.output / "table.md", text)
     save(learning_curves(results), args.output / "learning-curves.png")
     buckets = {r.name: bleu_by_length(sources, list(r.translations), references, language=language) for r in results}
-    write_plot(buckets, args.output, title=f"BLEU by source length, {len(sources)} test sentences")
+    write_bleu_by_length(buckets, args.output, title=f"BLEU by source length, {len(sources)} test sentences")
     write_json(args.output / "luong.json", [without_translations(asdict(r)) for r in results])
     return text
 

@@ -35,7 +35,7 @@ from common import (
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.text.alignments import words
-from rnnsearch.text.terms import Place, Terms, inlined, stands_in, words_of
+from rnnsearch.text.terms import TermMatch, TermMatcher, contains_term, insert_terms, term_words
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import write_json, write_text
@@ -51,7 +51,7 @@ SEED = 1
 class Term(NamedTuple):
     """A term of a test sentence, with its translation in the dictionary and in the reference."""
 
-    place: Place[str]
+    place: TermMatch[str]
     reference: str
 
 
@@ -72,28 +72,28 @@ class Result:
     translations: tuple[str, ...]
 
 
-def candidate_terms(source: str, reference: str, dictionary: Terms[list[str]], inflected: bool) -> list[Term]:
+def candidate_terms(source: str, reference: str, dictionary: TermMatcher[list[str]], inflected: bool) -> list[Term]:
     """Return the terms of a sentence pair that belong to a set."""
     terms = []
-    reference_words = words_of(reference)
-    for place in dictionary.places(source):
+    reference_words = term_words(reference)
+    for place in dictionary.matches(source):
         if place.end - place.start < MIN_TERM_LENGTH:
             continue
-        exact = [text for text in place.entry if stands_in(words_of(text), reference_words, exactly=True)]
+        exact = [text for text in place.entry if contains_term(term_words(text), reference_words, exact=True)]
         if exact and not inflected:
-            terms.append(Term(Place(place.start, place.end, exact[0]), exact[0]))
+            terms.append(Term(TermMatch(place.start, place.end, exact[0]), exact[0]))
         if exact or not inflected:
             continue
-        single_words = [text for text in place.entry if len(words_of(text)) == 1]
-        other_forms = [text for text in single_words if stands_in(words_of(text), reference_words)]
+        single_words = [text for text in place.entry if len(term_words(text)) == 1]
+        other_forms = [text for text in single_words if contains_term(term_words(text), reference_words)]
         if other_forms:
-            form = next(word for word in reference_words if stands_in(words_of(other_forms[0]), (word,)))
-            terms.append(Term(Place(place.start, place.end, other_forms[0]), form))
+            form = next(word for word in reference_words if contains_term(term_words(other_forms[0]), (word,)))
+            terms.append(Term(TermMatch(place.start, place.end, other_forms[0]), form))
     return terms
 
 
 def sample_terms(
-    sources: Sequence[str], references: Sequence[str], dictionary: Terms[list[str]], term_set: str
+    sources: Sequence[str], references: Sequence[str], dictionary: TermMatcher[list[str]], term_set: str
 ) -> list[list[Term]]:
     """Return the sampled terms of each sentence, from left to right."""
     sampled = []
@@ -113,7 +113,7 @@ def translation_methods(
     constraints = [tuple(dict.fromkeys(term.place.entry for term in sentence)) for sentence in terms]
     inline_sources = []
     for source, sentence in zip(sources, terms, strict=True):
-        inline_sources.append(inlined(source, [term.place for term in sentence]))
+        inline_sources.append(insert_terms(source, [term.place for term in sentence]))
     return {
         "no terms": lambda: baseline.n_best(sources),
         "constrained": lambda: baseline.n_best(sources, baseline.options(beam=CONSTRAINED_BEAM), terms=constraints),
@@ -132,10 +132,10 @@ def measure(
     seconds = time.perf_counter() - start
     in_glossary_form = in_reference_form = 0
     for translation, sentence in zip(translations, terms, strict=True):
-        translated = words_of(translation)
+        translated = term_words(translation)
         for term in sentence:
-            in_glossary_form += stands_in(words_of(term.place.entry), translated, exactly=True)
-            in_reference_form += stands_in(words_of(term.reference), translated, exactly=True)
+            in_glossary_form += contains_term(term_words(term.place.entry), translated, exact=True)
+            in_reference_form += contains_term(term_words(term.reference), translated, exact=True)
     count = sum(map(len, terms))
     return Result(
         terms=term_set,
@@ -175,7 +175,7 @@ def main() -> None:
         train_or_resume(resolve_config(name, tables, args.set), prepared, args.output / name, name)
     translators = load(args.output / "baseline"), load(args.output / "inline")
     sources, references = sources_and_references(prepared.test)
-    dictionary = Terms(read_entries(dictionary_file))
+    dictionary = TermMatcher(read_entries(dictionary_file))
     results = list[Result]()
     for term_set in TERM_SETS:
         terms = sample_terms(sources, references, dictionary, term_set)

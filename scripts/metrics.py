@@ -65,11 +65,11 @@ def declares(node: ast.AST, option: str) -> bool:
 
 
 def tables(tree: ast.Module) -> set[str]:
-    """Return the names of a module's constants that are tables: dictionaries or the results of calls."""
+    """Return the names of a module's constants that are dictionaries."""
     names = set[str]()
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        is_table = isinstance(getattr(node, "value", None), ast.Dict | ast.DictComp | ast.Call)
+        is_table = isinstance(getattr(node, "value", None), ast.Dict | ast.DictComp)
         if is_table and isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
             names.add(target.id)
     return names

@@ -115,6 +115,6 @@ def problems() -> Callable[..., list[str]]:
         try:
             return check(resolve({**defaults, **tables} if "preset" not in tables else tables, settings))
         except ConfigError as error:
-            return error.faults
+            return error.problems
 
     return check_tables

@@ -16,8 +16,8 @@ TRAINING = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}
 def problems(tables, *settings):
     with pytest.raises(ConfigError) as error:
         resolve(tables, settings)
-    assert str(error.value) == "\n".join(error.value.faults)
-    return error.value.faults
+    assert str(error.value) == "\n".join(error.value.problems)
+    return error.value.problems
 
 
 def test_all_problems_are_reported_with_their_paths():
@@ -131,7 +131,7 @@ def test_parse_setting(setting, expected):
 def test_parse_setting_rejects_missing_key_or_value(setting):
     with pytest.raises(ConfigError) as error:
         parse_setting(setting)
-    assert error.value.faults == [f'--set must be key=value, such as training.seed=2; got "{setting}"']
+    assert error.value.problems == [f'--set must be key=value, such as training.seed=2; got "{setting}"']
 
 
 def test_settings_override_file_and_file_overrides_preset():
@@ -207,7 +207,7 @@ def test_load_errors_name_the_file(tmp_path):
     path.write_text('preset = "small"\n[data]\nsource = 1\ntarget = 2\ncorpus = "x"\n')
     with pytest.raises(ConfigError) as error:
         config.load(path)
-    assert error.value.faults == [
+    assert error.value.problems == [
         f"{path}: data.source: must be a valid string; got 1",
         f"{path}: data.target: must be a valid string; got 2",
     ]

@@ -32,7 +32,9 @@ def folder(request, tmp_path_factory):
     targets = [
         target.ids for target in translator.target.segment(["die kleine Quagga sieht", "Zoe sieht", "die Katze"])
     ]
-    save_candidate_tables(folder, learn_candidate_tables(texts, targets, len(translator.source), len(translator.target)))
+    save_candidate_tables(
+        folder, learn_candidate_tables(texts, targets, len(translator.source), len(translator.target))
+    )
     return folder
 
 
@@ -69,7 +71,9 @@ def test_copied_words_report_copy_weights(folder):
         ids = [[translator.target.tokens().index(token) for token in t.tokens if token != "</s>"] for t in found]
         weights = translator.system.copy_attention([source.spelled_ids for source in sources], ids)
         plain = translator.system.reference_scorer()
-        attended = force_decode_all(plain, [s.spelled_ids for s in sources], ids, make_batch=translator.system.make_sources)
+        attended = force_decode_all(
+            plain, [s.spelled_ids for s in sources], ids, make_batch=translator.system.make_sources
+        )
         differs = 0
         for t, own, other in zip(found, weights, attended, strict=True):
             expected = next(iter(own.values()))[: len(t.tokens)]
@@ -79,7 +83,9 @@ def test_copied_words_report_copy_weights(folder):
     scored = rnnsearch.load(folder).score(SOURCES[:1], ["die Katze sieht"])[0]
     if rnnsearch.load(folder).system.can("copy"):
         again = rnnsearch.load(folder)
-        [own] = again.system.copy_attention([again.system.segment_sources(SOURCES[:1])[0].spelled_ids], again.target.ids(["die Katze sieht"]))
+        [own] = again.system.copy_attention(
+            [again.system.segment_sources(SOURCES[:1])[0].spelled_ids], again.target.ids(["die Katze sieht"])
+        )
         np.testing.assert_allclose(scored.attention, next(iter(own.values())), rtol=1e-4, atol=1e-5)
 
 
@@ -105,7 +111,9 @@ def test_candidate_lists_limit_generated_but_not_copied_words(folder):
     assert translator.candidates is not None
     for source in SOURCES:
         [sentence] = translator.source.segment([source])
-        listed = translator.candidates(translator.system.make_sources([sentence.spelled_ids], translator.search.scorer.device))
+        listed = translator.candidates(
+            translator.system.make_sources([sentence.spelled_ids], translator.search.scorer.device)
+        )
         assert len(listed) < len(translator.target)
         [best] = translator.n_best([source], translator.options(beam=3, n_best=3))
         for t in best:

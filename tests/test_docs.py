@@ -144,7 +144,12 @@ def write_cache(folder: Path, corpus: Path) -> None:
     for part, language in product(("train", "dev", "test"), ("en", "de")):
         shutil.copy(corpus / f"{part}.{language}", target)
     files = {file.name: file.stat().st_size for file in target.iterdir()}
-    facts = {"format": catalog.CORPUS_FORMAT, "name": entry.name, "archive": {"sha256": entry.archive.sha256}, "files": files}
+    facts = {
+        "format": catalog.CORPUS_FORMAT,
+        "name": entry.name,
+        "archive": {"sha256": entry.archive.sha256},
+        "files": files,
+    }
     (target / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
 
 

@@ -66,7 +66,9 @@ def test_search_and_scoring_use_the_same_sum(folders):
     assert texts != [[t.text for t in one] for one in alone.n_best(ENGLISH, options)]
     system, sources = translator.system, [s.spelled_ids for s in translator.system.segment_sources(ENGLISH)]
     for source, own in zip(sources, decode_all(system.fast_scorer("fp32").scorer, sources, options), strict=True):
-        for h, again in zip(own, force_decode_all(system.reference_scorer(), [source] * 12, [h.ids for h in own]), strict=True):
+        for h, again in zip(
+            own, force_decode_all(system.reference_scorer(), [source] * 12, [h.ids for h in own]), strict=True
+        ):
             np.testing.assert_allclose(again.token_scores[: len(h.token_scores)], h.token_scores, rtol=1e-3, atol=1e-3)
             assert h.attention.keys() == again.attention.keys() != set()
 

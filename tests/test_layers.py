@@ -23,7 +23,9 @@ def test_imports_have_no_cycles():
 
 
 def test_architecture_page_names_the_checked_layers():
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     contract, models = (c for c in contracts if c["type"] == "layers")
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     drawn = re.sub(r"\(.*?\)", "", page.partition("## Layers")[2].split("```")[1].removeprefix("text"))

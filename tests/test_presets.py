@@ -9,13 +9,13 @@ import torch
 from rnnsearch import config
 from rnnsearch.config import ModelConfig, merge, preset_names, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.characters import Characters, Spellings
-from rnnsearch.models.batch_rng import Draws
+from rnnsearch.data.characters import Characters, WordCharacters
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.translation import build
 from rnnsearch.systems.validation import check
-from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
 from rnnsearch.training.schedules import SCHEDULES
@@ -226,14 +226,17 @@ def test_two_updates_of_a_small_variant_lower_the_loss(name):
     inventory = Characters(words, known=False)
     counts = CharacterCounts(len(inventory), len(inventory))
     model = build(tiny, 16, 16, seed=1, objective=small.objective, characters=counts)
-    rows = [(Spelled([5, 6, UNK, 8], [" ab"]), Spelled([4, 5])), (Spelled([9]), Spelled([6, UNK, UNK, 9], [" k", "c"]))]
-    batch = make_batch(rows, [0, 1], spellings=Spellings({"source": inventory, "target": inventory}))
+    rows = [
+        (SpelledIds([5, 6, UNK, 8], [" ab"]), SpelledIds([4, 5])),
+        (SpelledIds([9]), SpelledIds([6, UNK, UNK, 9], [" k", "c"])),
+    ]
+    batch = make_batch(rows, [0, 1], spellings=WordCharacters({"source": inventory, "target": inventory}))
     objective = Likelihood(small.training.label_smoothing)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     before = objective(model, batch, None).nll.item()
     for update in range(2):
         optimiser.zero_grad()
-        objective(model, batch, Draws(update)).total.backward()
+        objective(model, batch, BatchRng(update)).total.backward()
         optimiser.step()
     assert objective(model, batch, None).nll.item() < before
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnnsearch.text.vocabulary import MARKER
+from rnnsearch.text.vocabulary import SPACE_MARKER
 
 UNSEEN = "unseen"
 """A word for units that are not in the vocabulary. It becomes the unknown token."""
@@ -84,7 +84,7 @@ class Tokens:
 
         joined = self.units_of(lines)
         if self.marked:
-            joined = ["".join(line.split()).replace(MARKER, " ").strip() for line in joined]
+            joined = ["".join(line.split()).replace(SPACE_MARKER, " ").strip() for line in joined]
         else:
             joined = [re.sub(r"(@@ )|(@@ ?$)", "", line) for line in joined]
         if self.tools is not None:
@@ -108,7 +108,7 @@ def make_tokens(raw: Path, folder: Path) -> Tokens:
     }
     tokenizer = train_bpe([line for language in tokens.languages for line in texts["train", language]], 8_000, 2)
     for (part, language), lines in texts.items():
-        units = [segmented.symbols for segmented in tokenizer.segment(lines)]
+        units = [segmented.tokens for segmented in tokenizer.segment(lines)]
         write_lines(folder / f"{part}.bpe.{language}", [" ".join(line) for line in units])
         if part == "train":
             counts = Counter(unit for line in units for unit in line)

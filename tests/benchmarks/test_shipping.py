@@ -10,7 +10,7 @@ import pytest
 
 from rnnsearch.ops.native.building import SWITCH
 from rnnsearch.ops.native.library import library
-from rnnsearch.runtime.translator import variant
+from rnnsearch.runtime.translator import best_variant
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipping.py"
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipping.py"
 def test_every_precision_agrees_with_the_package(tmp_path, monkeypatch, capsys):
     model, text = write_model(tmp_path / "model", BAHDANAU), tmp_path / "text.en"
     text.write_text("\n".join(TEXT["en"]))
-    monkeypatch.setenv(SWITCH, variant().name)  # without AMX tiles, which sum in a different order
+    monkeypatch.setenv(SWITCH, best_variant().name)  # without AMX tiles, which sum in a different order
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     arguments = ["--model", model, "--source", text, "--rounds", 1]
     monkeypatch.setattr(sys, "argv", ["shipping", *map(str, arguments), "--threads", "1"])

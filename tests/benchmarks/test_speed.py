@@ -268,7 +268,9 @@ def test_use_definitions_disables_fast_implementations(monkeypatch):
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     rnnsearch = build_model(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     fast_loss = Likelihood()(rnnsearch, batch, None).total.item()
-    monkeypatch.setattr(registry, "FAST_IMPLEMENTATIONS", dict(registry.FAST_IMPLEMENTATIONS))  # restored after the test
+    monkeypatch.setattr(
+        registry, "FAST_IMPLEMENTATIONS", dict(registry.FAST_IMPLEMENTATIONS)
+    )  # restored after the test
     child.use_definitions()
     rnnsearch = build_model(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     steps = []

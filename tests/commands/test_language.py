@@ -219,7 +219,10 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["search.candidates=10"], "search.candidates: has no effect with a language model; remove it"),
         (["data.alignments=aligner"], "data.alignments: has no effect with a language model; remove it"),
         (['model.output={type="adaptive", cutoffs=[8]}'], '"adaptive" needs a vocabulary sorted by frequency'),
-        (['model.output={type="hierarchical"}'], 'model.output.type = "hierarchical": cannot be combined with model.tie; remove one'),
+        (
+            ['model.output={type="hierarchical"}'],
+            'model.output.type = "hierarchical": cannot be combined with model.tie; remove one',
+        ),
         (["training.dev_size=0"], "training.dev_size: unknown option"),
         (["data.dev_size=0"], "training.patience: needs a dev set; give data.dev or data.dev_size"),
     ],

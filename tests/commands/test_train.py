@@ -207,7 +207,7 @@ def test_missing_and_unequal_files_are_an_error(user_error, corpus, tmp_path):
 def test_folder_of_another_model_is_rejected_before_preparation(user_error, corpus, model_copy):
     before = sorted(model_copy.rglob("*"))
     message = user_error("train", corpus / "run.toml", "--set", f'folder="{model_copy}"')
-    assert message == f"{model_copy}: holds a model without a checkpoint to go on from; name another folder"
+    assert message == f"{model_copy}: holds a model without a checkpoint to resume from; name another folder"
     assert sorted(model_copy.rglob("*")) == before
 
 
@@ -228,7 +228,7 @@ def test_inspect_shows_components_training_and_config(cli, model):
     assert rows["Attention"].startswith("additive (size 24")
     assert rows["Decoder"].startswith("bahdanau (cell gru, size 32, maxout 16")
     assert rows["Search"] == "beam 3, length penalty 1"
-    assert rows["In training"] == "fast twins of encoder, decoder, output"
+    assert rows["In training"] == "fast implementations of encoder, decoder, output"
     assert rows["Training pairs"] == "200"
     assert rows["SHA-256 of weights"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     assert rows["Updates"].startswith(f"{facts['updates']} (")

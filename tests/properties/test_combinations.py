@@ -150,7 +150,10 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     assert after < before
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     options = SearchOptions(beam=3, n_best=2, max_extra=2, max_ratio=1.0)
-    for found in (greedy_search(ModelScorer(model), sources, options), beam_search(ModelScorer(model), sources, options)):
+    for found in (
+        greedy_search(ModelScorer(model), sources, options),
+        beam_search(ModelScorer(model), sources, options),
+    ):
         assert len(found) == len(pairs)
         for hypotheses in found:
             assert hypotheses

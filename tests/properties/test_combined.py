@@ -59,7 +59,10 @@ class Some:
 
 def test_one_member_is_the_member(plain, make):
     scorer, sources = ModelScorer(make(plain)), make_sources(SENTENCES, CPU)
-    for search, options in ((beam_search, SearchOptions(beam=3, n_best=2, **LIMITS)), (greedy_search, SearchOptions(**LIMITS))):
+    for search, options in (
+        (beam_search, SearchOptions(beam=3, n_best=2, **LIMITS)),
+        (greedy_search, SearchOptions(**LIMITS)),
+    ):
         assert search(WeightedSumScorer([WeightedScorer(scorer)]), sources, options) == search(scorer, sources, options)
 
 
@@ -91,7 +94,11 @@ def test_a_partial_member_of_all_columns_is_a_full_one(search):
     sources, options = make_sources(SENTENCES, CPU), SearchOptions(beam=3, n_best=2, **LIMITS)
     whole = search(WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]), sources, options)
     member = Some(Toy(2))
-    some = search(WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=99), sources, options)
+    some = search(
+        WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=99),
+        sources,
+        options,
+    )
     assert member.asked == {12}
     assert [[h.ids for h in hs] for hs in some] == [[h.ids for h in hs] for hs in whole]
     for one, other in zip((h for hs in some for h in hs), (h for hs in whole for h in hs), strict=True):
@@ -103,7 +110,11 @@ def test_a_partial_member_is_asked_only_about_what_survives():
     combined = WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=4)
     found = beam_search(combined, sources, SearchOptions(beam=2, **LIMITS))
     assert member.asked == {4}
-    again = force_decode(WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]), sources, [best.ids for [best] in found])
+    again = force_decode(
+        WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]),
+        sources,
+        [best.ids for [best] in found],
+    )
     for [best], full in zip(found, again, strict=True):
         assert best.token_scores == pytest.approx(full.token_scores[: len(best.token_scores)], rel=1e-4, abs=1e-5)
 

@@ -124,7 +124,9 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
 def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
     sizes, once = [], reattend._copied_in_batch
     monkeypatch.setattr(reattend, "MAX_ATTENTION_WEIGHTS", 16 * 900)
-    monkeypatch.setattr(reattend, "_copied_in_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
+    monkeypatch.setattr(
+        reattend, "_copied_in_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given)
+    )
     sources, targets = [[5] * 25, *[[5, 6]] * 40], [[7] * 30, *[[7]] * 40]
     found = copied_attention(copying, sources, targets)
     assert [own["source"].shape for own in found] == [(31, 26), *[(2, 3)] * 40]

@@ -56,7 +56,13 @@ def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
     asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, forced_bytes=spelled)
     expected = decode_all(scorer, SOURCES, asked)
     begins = [Prefix("", ids, rest, {}) for ids, rest in zip(prefix, rests, strict=True)]
-    found = search_batch(RNNsearchEngine(library(), export_arrays(model), kind), SOURCES, EngineSearchOptions(**known, **LIMITS), begins, SIZES)
+    found = search_batch(
+        RNNsearchEngine(library(), export_arrays(model), kind),
+        SOURCES,
+        EngineSearchOptions(**known, **LIMITS),
+        begins,
+        SIZES,
+    )
     for b, hypotheses in enumerate(expected):
         assert int((found.length[b] > 0).sum()) == len(hypotheses)
         for n, one in enumerate(hypotheses):

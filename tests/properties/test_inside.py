@@ -74,7 +74,10 @@ def _forced(model):
 
 
 def test_search_falls_back_to_native_products(fused):
-    assert fastest_scorer(fused, "fp32").description == "native products, fp32 (no native search: a language model is inside)"
+    assert (
+        fastest_scorer(fused, "fp32").description
+        == "native products, fp32 (no native search: a language model is inside)"
+    )
 
 
 def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
@@ -109,7 +112,9 @@ def test_a_folder_holds_all_of_it(fusion, tmp_path):
     save_system(tmp_path, system)
     again = load_system(tmp_path)
     assert named_weights(again.model).keys() == named_weights(system.model).keys()
-    assert all(torch.equal(tensor, named_weights(again.model)[name]) for name, tensor in named_weights(system.model).items())
+    assert all(
+        torch.equal(tensor, named_weights(again.model)[name]) for name, tensor in named_weights(system.model).items()
+    )
     assert again.config.model == system.config.model
     assert _forced(again.model) == _forced(system.model.eval())
 

@@ -202,7 +202,10 @@ def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
 @pytest.mark.parametrize("kind", DType)
 def test_a_batch_never_changes_a_native_score(kind):
     scorer = native(rnnsearch(), kind)
-    for search in (partial(greedy_search, options=SearchOptions(beam=1, **LIMITS)), partial(beam_search, options=SearchOptions())):
+    for search in (
+        partial(greedy_search, options=SearchOptions(beam=1, **LIMITS)),
+        partial(beam_search, options=SearchOptions()),
+    ):
         together = search(scorer, make_sources(SOURCES * 5, torch.device("cpu")))
         for source, hypotheses in zip(SOURCES * 5, together, strict=True):
             [alone] = search(scorer, make_sources([source], torch.device("cpu")))
@@ -213,7 +216,10 @@ def test_packed_models_are_models(system, make, pairs):
     model = make(system).eval()
     twin = packed_model(model, DType.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
-    for search, options in ((greedy_search, SearchOptions(beam=1, **LIMITS)), (beam_search, SearchOptions(beam=3, **LIMITS))):
+    for search, options in (
+        (greedy_search, SearchOptions(beam=1, **LIMITS)),
+        (beam_search, SearchOptions(beam=3, **LIMITS)),
+    ):
         same(search(ModelScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
 
 
@@ -336,7 +342,11 @@ def test_every_familys_native_steps_are_the_models(whole, make):
     """In bf16 and int8 beside the model whose products round the same."""
     model = make(whole).eval()
     if NativeDecoder.create(model, DType.FP32) is None:
-        assert unsupported_reason(model.decoder) is not None or type(model.decoder) not in DECODER_STEPS or lexical_unsupported_reason(model) is not None
+        assert (
+            unsupported_reason(model.decoder) is not None
+            or type(model.decoder) not in DECODER_STEPS
+            or lexical_unsupported_reason(model) is not None
+        )
         pytest.skip("its step is not written for native search")
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
     # Where half of a state's numbers are 0, few are left to be rounded.
@@ -397,7 +407,9 @@ def test_a_lexical_model_is_searched_natively_too(kind, sources):
     """Beside RNNsearch, which then has not the twin of its own."""
     config = rnnsearch_config()
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
-    assert isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.create(model, kind) is None
+    assert (
+        isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.create(model, kind) is None
+    )
     twin = NativeScorer(NativeDecoder.create(model, kind))
     scorers = *defined(model, kind), twin
     scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]

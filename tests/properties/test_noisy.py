@@ -18,7 +18,9 @@ def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
     model = make(plain).eval()
     sources = make_sources([source for source, _ in pairs], CPU)
     keys, loud = np.arange(len(pairs), dtype=np.uint64), np.arange(len(pairs)) > 0
-    each = [NoisyScorer(scorer, 0.7, keys, loud) for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer)]
+    each = [
+        NoisyScorer(scorer, 0.7, keys, loud) for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer)
+    ]
     started = [scorer.start(sources, None) for scorer in each]
     states = [state for _, state in started]
     y = torch.full((len(pairs),), BOS)

@@ -25,7 +25,9 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
     memory = only_memory(memories)
     previous, y = [BOS, *TARGET], [*TARGET, EOS]
     reading = model.unroll(torch.tensor([previous]), memories).reading
-    states = fed(model, previous, memory) if model.decoder.component.name() == "luong-input-feeding" else reading.state[0]
+    states = (
+        fed(model, previous, memory) if model.decoder.component.name() == "luong-input-feeding" else reading.state[0]
+    )
     values = memory.annotations if memory.values is None else memory.values
     rows = []
     for i, (word, before) in enumerate(zip(y, previous, strict=True)):

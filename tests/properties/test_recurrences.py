@@ -87,7 +87,10 @@ def steady(model, batch, kind, read):
 
 
 @pytest.mark.parametrize("feature", [None, *(name for name, kind in FEATURES.items() if kind in NATIVE)])
-@pytest.mark.parametrize("decoder", [decoder.component.name() for decoder in DECODER_STEPS if decoder.component.attends and decoder is not Luong])
+@pytest.mark.parametrize(
+    "decoder",
+    [decoder.component.name() for decoder in DECODER_STEPS if decoder.component.attends and decoder is not Luong],
+)
 def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind, ran):
     """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
     model = make(plainest(decoder, feature))

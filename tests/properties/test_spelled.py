@@ -133,7 +133,8 @@ def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
     if what == TORCH_PRODUCTS:
         pytest.skip("there is no native code here")
     plain, native = (
-        force_decode_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN_LOG_PROB, make_batch=make) for each in (ModelScorer(model), scorer)
+        force_decode_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN_LOG_PROB, make_batch=make)
+        for each in (ModelScorer(model), scorer)
     )
     for one, other in zip(plain, native, strict=True):
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)
@@ -165,7 +166,11 @@ def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
             spelled = made.source.ids >= len(SPECIALS) if known else torch.zeros_like(made.source.mask)
             assert torch.equal(which > 0, spelled | (made.source.ids == UNK)), "EOS and padding have no spelling"
             for row, index in enumerate(made.indices):
-                found = [inventory.text([c for c in characters[n].tolist() if c != UNKNOWN_CHARACTER]) for n in which[row] if n]
+                found = [
+                    inventory.text([c for c in characters[n].tolist() if c != UNKNOWN_CHARACTER])
+                    for n in which[row]
+                    if n
+                ]
                 each = [f" {word}" for word in texts[index].split() if known or word in ("zebras", "gnu")]
                 assert found == ["".join(c for c in word if c in " thecasawbirdn" and c != "n") for word in each]
 

@@ -137,7 +137,9 @@ def agree(model):
                     weights = step.attention["source"]
                     torch.testing.assert_close(torch.from_numpy(alpha), weights, rtol=2e-4, atol=ROUNDED[kind])
                 state = step.state
-    found = search_batch(RecurrentEngine(library(), computation, DType.FP32), SOURCES, EngineSearchOptions(beam=3, **LIMITS))
+    found = search_batch(
+        RecurrentEngine(library(), computation, DType.FP32), SOURCES, EngineSearchOptions(beam=3, **LIMITS)
+    )
     expected = decode_all(ModelScorer(model), SOURCES, SearchOptions(beam=3, **LIMITS))
     tokens = [
         tuple(found.tokens[b, 0, : found.length[b, 0] - found.finished[b, 0]].tolist()) for b in range(len(SOURCES))

@@ -95,8 +95,8 @@ def accepts(rng: random.Random, tables: list[dict[str, Any]], path: Path) -> boo
             path.write_bytes(garble(tomli_w.dumps(table).encode(), rng))
             config = load(path)
     except ConfigError as error:
-        if not error.faults or any("\n" in fault for fault in error.faults):
-            raise AssertionError(f"not one-line messages: {error.faults}") from error
+        if not error.problems or any("\n" in fault for fault in error.problems):
+            raise AssertionError(f"not one-line messages: {error.problems}") from error
         return False
     return not check_model(config)
 

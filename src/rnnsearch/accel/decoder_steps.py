@@ -80,7 +80,7 @@ from rnnsearch.utils.tensors import repeat_rows
 
 
 class ReadoutInputs(NamedTuple):
-    """What a decoder's readout reads: `Reading.state` and `Reading.context`."""
+    """Inputs of a decoder's readout: `Reading.state` and `Reading.context`."""
 
     state: Value
     context: Value | None  # None without attention

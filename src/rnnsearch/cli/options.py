@@ -175,7 +175,7 @@ class FileGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class LineGroup(OptionGroup):
-    """Which lines are translated, and how each translation is written."""
+    """Input and output of the lines, and how each translation is written."""
 
     panel = "Input and output"
 

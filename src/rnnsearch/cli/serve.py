@@ -23,7 +23,7 @@ The model's many short operations would otherwise each wait the default 5 ms for
 
 @dataclass(frozen=True)
 class AccessGroup(OptionGroup):
-    """Where the server listens, and who may use it."""
+    """Address of the server, and access to it."""
 
     panel = "Access"
 

@@ -46,7 +46,7 @@ class Example:
     """A translation to show."""
 
     label: str
-    """Why it was chosen: `best`, `median`, `worst` or `longest`."""
+    """Reason why it was chosen: `best`, `median`, `worst` or `longest`."""
     chrf: float
     translation: Translation
     reference: str

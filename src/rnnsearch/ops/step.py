@@ -31,7 +31,7 @@ class Value(NamedTuple):
 
     @property
     def previous(self) -> Value:
-        """The same range at the previous position."""
+        """This range at the previous position."""
         return self._replace(from_previous=True)
 
     def slice(self, start: int, size: int) -> Value:

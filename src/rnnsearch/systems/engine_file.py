@@ -67,7 +67,9 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
     try:
         texts = [str(text) for text in header["tokenizers"]]
         languages = config.data.languages
-        tokenizers = {language: Tokenizer.from_json(text, path) for language, text in zip(languages, texts, strict=True)}
+        tokenizers = {
+            language: Tokenizer.from_json(text, path) for language, text in zip(languages, texts, strict=True)
+        }
         # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
         with torch.device("meta"):
             _make_system(config, tokenizers, weights, arrays)

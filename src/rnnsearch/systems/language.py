@@ -94,7 +94,9 @@ class LanguageSystem(Trainable[LanguageModel]):
         for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
             batches.append(make_batch([(ids[n],) for n in indices], indices, self.direction))
         num_tokens = sum(len(sentence) + 1 for sentence in ids)
-        return NllEvaluator(DevBatches(LanguageModelLikelihood(), batches, len(ids), num_tokens, device, processes), {"bleu": None})
+        return NllEvaluator(
+            DevBatches(LanguageModelLikelihood(), batches, len(ids), num_tokens, device, processes), {"bleu": None}
+        )
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         kind = native_dtype(self.device, precision)

@@ -27,7 +27,7 @@ from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
 
 _NUM_THREADS = 8
-"""The same number on every machine, because the sums of the threads' counts depend on it."""
+"""Fixed on every machine, because the sums of the threads' counts depend on it."""
 _LOG_PROB_DECIMALS = 4
 """Log-probabilities are rounded so that they are the same when read from a file."""
 _SPACE = "\u2581"

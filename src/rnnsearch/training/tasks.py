@@ -40,7 +40,7 @@ Tensors = dict[str, Tensor]
 ADAM_BYTES = 16
 """Bytes per parameter of training with Adam: fp32 weights, gradients and two moments."""
 MAPPED_TABLE_SAVING_BYTES = 12
-"""Those of a memory-mapped table that need no memory: its gradient is sparse, and its moments are on disk."""
+"""Bytes of a memory-mapped table that need no memory: its gradient is sparse, and its moments are on disk."""
 
 
 @dataclass(frozen=True)
