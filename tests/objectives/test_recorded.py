@@ -126,10 +126,10 @@ def test_moved_weights_are_recorded_again(recorder):
     model = Net()
     for seed in range(MIN_OCCURRENCES + 1):
         results(recorder.run, model, seed)
-    assert len(recorder) == 1 and not recorder._occurred
+    assert len(recorder) == 1 and not recorder._occurrences
     model.table.weight.data = model.table.weight.data + 1.0
     assert_same(results(recorder.run, model, 1), results(plainly, model, 1))
-    assert len(recorder._occurred) == 1
+    assert len(recorder._occurrences) == 1
 
 
 def test_frozen_weights_get_no_gradient(recorder):
@@ -152,7 +152,7 @@ def test_autocast_products_equal_those_without_recording(recorder):
 
 
 def test_least_recently_used_recordings_are_dropped(recorder, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "MOST_RECORDINGS", 2)
+    monkeypatch.setattr(cuda_graphs, "MAX_RECORDINGS", 2)
     model, often = Net(), MIN_OCCURRENCES + 1
     for size in [1] * often + [2] * often + [1] + [3] * often:
         results(recorder.run, model, 1, shape=(size, 2))
@@ -177,11 +177,11 @@ def test_unrecordable_pass_runs_normally(error, caplog):
 
 
 def test_counting_shapes_is_bounded(recorder, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "MOST_COUNTED", 4)
+    monkeypatch.setattr(cuda_graphs, "MAX_COUNTED_SHAPES", 4)
     model = Net()
     for size in range(1, 50):
         results(recorder.run, model, 1, shape=(size, 2))
-    assert len(recorder._occurred) <= 4
+    assert len(recorder._occurrences) <= 4
 
 
 def test_second_backward_runs_the_pass(recorder):

@@ -15,7 +15,7 @@ for laws of what stands around a model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import combinations, product
 from typing import Any
 

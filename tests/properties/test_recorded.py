@@ -30,8 +30,8 @@ def test_a_replay_is_the_pass(system, batch, rng, monkeypatch):
     objective, batches = module.Likelihood(0.1, weighted), others(batch)
     expected = [pass_with_gradients(objective, model, batches[seed % 2], rng(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)
-    monkeypatch.setattr(cuda_graphs, "OCCURRENCES", 1)
-    monkeypatch.setattr(module, "recorded", recorder.run)
+    monkeypatch.setattr(cuda_graphs, "MIN_OCCURRENCES", 1)
+    monkeypatch.setattr(module, "run_recorded", recorder.run)
     for seed, (loss, gradients) in zip(SEEDS, expected, strict=True):
         found, theirs = pass_with_gradients(objective, model, batches[seed % 2], rng(seed))
         assert found == pytest.approx(loss, rel=1e-5)

@@ -1,11 +1,11 @@
-"""A model's pass over a batch and its way back, recorded for each shape as CUDA graphs and then replayed by one launch
-each.
+"""Recording of a model's forward and backward pass as CUDA graphs, one pair of graphs per shape of the batch.
 
-A pass through a recurrent model has thousands of small kernels, each of which a GPU does sooner than Python asks for
-the next. A recording asks for all of them at once. It reads and writes memory of its own, so inputs are copied into it
-and outputs out of it; beside the launches saved, that is little.
+A pass of a recurrent model launches thousands of small kernels, each of which a GPU finishes before Python launches the
+next. A replayed graph launches all of them at once. It reads and writes fixed memory, so that inputs are copied into it
+and outputs out of it, which costs little compared with the launches.
 
-In training alone: batches are then padded to few different shapes (`data/batches.py`, `multiple`).
+Used in training (`objectives/likelihood.py`), where batches are padded to a few different shapes (`data/batches.py`,
+`multiple`).
 """
 
 from __future__ import annotations
@@ -29,29 +29,27 @@ from rnnsearch.utils.tensors import leaves, map_tree, with_leaves
 log = logging.getLogger(__name__)
 
 SWITCH = "RNNSEARCH_GRAPHS"
-"""Set to 0 to launch every kernel by itself."""
-WIDTH_MULTIPLE = 8
-"""Sentences on a GPU are padded up to one, so that few shapes occur."""
-MIN_OCCURRENCES = 3
-"""How often a shape must have occurred before it is recorded: recording costs more than the pass itself."""
+"""Environment variable; 0 launches every kernel separately."""
+WIDTH_MULTIPLE = 8  # sentences on a GPU are padded to multiples of this, so that few shapes occur
+MIN_OCCURRENCES = 3  # of a shape before it is recorded, because recording costs more than the pass itself
 MAX_RECORDINGS = 256
-MAX_COUNTED_SHAPES = 4096
-"""Shapes that have occurred, but not often enough yet."""
+MAX_COUNTED_SHAPES = 4096  # that have not occurred often enough yet
 ALIGNMENT_BYTES = 512
-"""Bytes."""
 
 Work = Callable[[], None]
 Record = Callable[[Work, torch.Generator | None], Work]
-"""Does some work, which may draw from a generator, while recording its kernels; returns what runs the same kernels
-again, which read and write the same memory, and draw from the generator as it then is."""
-Found = TypeVar("Found")
-Forward = Callable[[Any, Sequence[Tensor], BatchRng | None], Found]
-"""A hashable function of a model and tensors of a batch, which waits for the device nowhere and whose kernels depend on
-shapes alone; what it gives is a tree of tensors (`tensors.map_tree`)."""
+"""Runs some work, which may use a generator, and records its kernels. Returns a function that runs the same kernels
+again: they read and write the same memory and use the generator in its state at that time."""
+Outputs = TypeVar("Outputs")
+Forward = Callable[[Any, Sequence[Tensor], BatchRng | None], Outputs]
+"""A hashable function of a model and tensors of a batch that returns a tree of tensors (`tensors.map_tree`). It must
+not wait for the device, and its kernels may depend only on shapes."""
 
 
-def run_recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
-    """`forward(model, tensors, draws)`: in training on a GPU as a recording, elsewhere as it is."""
+def run_recorded(
+    forward: Forward[Outputs], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None
+) -> Outputs:
+    """Return `forward(model, tensors, rng)`, computed by a recording in training on a GPU."""
     device = tensors[0].device
     if device.type != "cuda" or not torch.is_grad_enabled() or os.environ.get(SWITCH) == "0":
         return forward(model, tensors, rng)
@@ -61,203 +59,54 @@ def run_recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Te
 
 
 def forget(model: nn.Module) -> None:
-    """Give back the memory of a model's recordings."""
+    """Free the memory of a model's recordings."""
     _RECORDERS.pop(model, None)
 
 
-class Workspace:
-    """A piece of a device's memory in which the tensors of the largest recording so far have room. It is twice as large
-    as the one before it, which earlier recordings keep."""
-
-    def __init__(self) -> None:
-        self._bytes: Tensor | None = None
-
-    def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors of the same shapes beside one another. What is asked for next lies in the same place."""
-        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for t in tensors]
-        before = 0 if self._bytes is None else len(self._bytes)
-        if self._bytes is None or before < sum(sizes):
-            room = max(sum(sizes), 2 * before)
-            self._bytes = torch.empty(room, dtype=torch.uint8, device=tensors[0].device)
-        found, begin = [], 0
-        for tensor, size in zip(tensors, sizes, strict=True):
-            part = self._bytes[begin : begin + tensor.numel() * tensor.element_size()]
-            found.append(part.view(tensor.dtype).view(tensor.shape))
-            begin += size
-        return found
-
-
-@dataclass(frozen=True)
-class Workspaces:
-    """What recordings read and write. Apart, as what a pass has read may not be written to before its way back."""
-
-    inputs: Workspace = field(default_factory=Workspace)
-    outputs: Workspace = field(default_factory=Workspace)
-    asked: Workspace = field(default_factory=Workspace)
-    found: Workspace = field(default_factory=Workspace)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One pass, as it was asked for; `drawn`: the state of its draws' generator before it; `casting`: the type that
-    products run in, None where it is the weights' own."""
-
-    forward: Forward[Any]
-    model: nn.Module
-    tensors: Sequence[Tensor]
-    rng: BatchRng | None
-    drawn: Tensor | None
-    parameters: Sequence[nn.Parameter]
-    casting: torch.dtype | None
-
-    @classmethod
-    def of(cls, forward: Forward[Any], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Call:
-        """Under the autocast that is on."""
-        kind = tensors[0].device.type
-        casting = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        drawn = None if rng is None else rng.generator.get_state()
-        return cls(forward, model, tensors, rng, drawn, learned, casting)
-
-    @property
-    def key(self) -> object:
-        """What its kernels depend on."""
-        shapes = tuple((t.shape, t.dtype, t.device) for t in self.inputs)
-        kept = (*self.model.parameters(), *self.model.buffers())
-        places = tuple((tensor.data_ptr(), tensor.requires_grad) for tensor in kept)
-        return self.forward, shapes, None if self.rng is None else self.rng.batch_size, self.casting, places
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """All that differs between passes of a shape."""
-        rows = None if self.rng is None else self.rng.rows
-        return [*self.tensors, *([] if rows is None else [rows])]
-
-    def twin(self, inputs: Sequence[Tensor]) -> BatchRng | None:
-        """Draws like its own before it, from another generator, for the rows that inputs tell."""
-        if self.rng is None or self.drawn is None:
-            return None
-        twin = self.rng.fork(None if self.rng.rows is None else inputs[-1])
-        twin.generator.set_state(self.drawn)
-        return twin
-
-    def outputs(self, inputs: Sequence[Tensor], rng: BatchRng | None) -> Any:
-        """Of these inputs and draws in the place of its own, with a way back. No cast weights are taken from another
-        pass or left to one."""
-        with torch.enable_grad(), self._autocast():
-            return self.forward(self.model, inputs[: len(self.tensors)], rng)
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        kind, casting = self.tensors[0].device.type, self.casting
-        return torch.autocast(kind, casting or torch.bfloat16, enabled=casting is not None, cache_enabled=False)
-
-
-class Recording:
-    """A pass of one shape: `onward` leaves in `outputs` what it gives for `inputs`, `back` in `found` the parameters'
-    gradients for `asked`, those of the outputs that `wanted` says; None for parameters that those do not depend on."""
-
-    def __init__(self, call: Call, wanted: Container[int], spaces: Workspaces, record: Record) -> None:
-        given = call.inputs
-        template = call.outputs(given, call.twin(given))
-        made = leaves(template)
-        self.wanted = [number in wanted for number in range(len(made))]
-        self.differentiable = [leaf.requires_grad for leaf in made]
-        self._inputs, self._outputs = spaces.inputs.like(given), spaces.outputs.like(made)
-        self._rng = call.twin(self._inputs)
-        self._tree = with_leaves(template, self._outputs)
-        self._asked = spaces.asked.like([leaf for leaf, want in zip(made, self.wanted, strict=True) if want])
-        self._found = spaces.found.like(call.parameters)
-        self._reached = [True] * len(call.parameters)
-        del template, made
-        self._record(call, record)
-
-    def _record(self, call: Call, record: Record) -> None:
-        between: list[list[Tensor]] = []
-        """What was made onward, with what the way back needs of it."""
-
-        def onward() -> None:
-            between[:] = [leaves(call.outputs(self._inputs, self._rng))]
-            _copy(self._outputs, between[0])
-
-        def back() -> None:
-            outputs = [leaf for leaf, want in zip(between.pop(), self.wanted, strict=True) if want]
-            found = torch.autograd.grad(outputs, call.parameters, self._asked, allow_unused=True)
-            self._reached = [gradient is not None for gradient in found]
-            _copy(self._found, found)
-
-        _copy(self._inputs, call.inputs)
-        generator = None if self._rng is None else self._rng.generator
-        self._onward, self._back = record(onward, generator), record(back, None)
-
-    def onward(self, call: Call) -> list[Tensor]:
-        """The outputs of a call, whose draws are then as after it."""
-        _copy(self._inputs, call.inputs)
-        if self._rng is not None and call.drawn is not None:
-            self._rng.generator.set_state(call.drawn)
-        self._onward()
-        if self._rng is not None and call.rng is not None:
-            call.rng.generator.set_state(self._rng.generator.get_state())
-        return [output.clone() for output in self._outputs]
-
-    def back(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The parameters' gradients from those of the outputs."""
-        _copy(self._asked, [gradient for gradient in gradients if gradient is not None])
-        self._back()
-        return [one.clone() if there else None for one, there in zip(self._found, self._reached, strict=True)]
-
-    def tree(self, outputs: Sequence[Tensor]) -> Any:
-        """Outputs as the pass gives them."""
-        return with_leaves(self._tree, outputs)
-
-
-@torch.no_grad()
-def _copy(places: Sequence[Tensor], values: Sequence[Tensor | None]) -> None:
-    for place, value in zip(places, values, strict=True):
-        if value is not None:
-            place.copy_(value)
-
-
 class PassRecorder:
-    """Recordings of one model's passes by shape; the least recently used are forgotten.
+    """The recordings of one model's passes by shape; the least recently used ones are dropped.
 
-    They share memory, so only one pass is between its beginning and its way back: another one that begins meanwhile is
-    done kernel by kernel.
+    They share memory, so that only one pass can be between its forward and its backward part. Another pass that starts
+    meanwhile is not replayed.
     """
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._spaces = Workspaces()
+        self._workspaces = Workspaces()
         self._recordings: OrderedDict[object, Recording] = OrderedDict()
-        self._occurred: dict[object, _Occurred] = {}
-        self._works = True
-        self._open: weakref.ref[_Open] | None = None
+        self._occurrences: dict[object, _Occurrences] = {}
+        self._works = True  # False after a recording has failed
+        self._open: weakref.ref[_OpenPass] | None = None
 
     def __len__(self) -> int:
         return len(self._recordings)
 
-    def run(self, forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Found:
-        """What `forward` gives, replayed where such shapes have occurred often enough."""
-        call = Call.of(forward, model, tensors, rng)
+    def run(
+        self, forward: Forward[Outputs], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None
+    ) -> Outputs:
+        """Return the outputs of `forward`, replayed if its shapes have occurred often enough."""
+        call = Call.create(forward, model, tensors, rng)
         if self._open is not None and self._open() is not None:
             return forward(model, tensors, rng)
         key = call.key
-        recording = self._recordings.get(key) or self._recorded(key, call)
+        recording = self._recordings.get(key) or self._new_recording(key, call)
         if recording is None:
-            return self._watched(key, forward(model, tensors, rng))
+            return self._watch(key, forward(model, tensors, rng))
         self._recordings.move_to_end(key)
-        token = _Open()
+        token = _OpenPass()
         self._open = weakref.ref(token)
-        made: Found = recording.tree(_Replay.apply(recording, call, token, *call.parameters))  # type: ignore[no-untyped-call]
-        return made
+        leaf_outputs = _Replay.apply(recording, call, token, *call.parameters)  # type: ignore[no-untyped-call]
+        outputs: Outputs = recording.tree(leaf_outputs)
+        return outputs
 
-    def _recorded(self, key: object, call: Call) -> Recording | None:
-        """A new one, where it is due and can be made."""
-        occurred = self._occurred.get(key)
-        if not self._works or occurred is None or occurred.times < MIN_OCCURRENCES or not occurred.wanted:
+    def _new_recording(self, key: object, call: Call) -> Recording | None:
+        """Return a new recording if the shape has occurred often enough and recording works."""
+        occurrences = self._occurrences.get(key)
+        if not self._works or occurrences is None or occurrences.count < MIN_OCCURRENCES or not occurrences.wanted:
             return None
-        del self._occurred[key]  # whatever comes of it: it is not tried at every turn
+        del self._occurrences[key]  # even if recording fails: it is not tried at every pass
         try:
-            recording = Recording(call, occurred.wanted, self._spaces, self._record)
+            recording = Recording(call, occurrences.wanted, self._workspaces, self._record)
         except torch.OutOfMemoryError:
             return None
         except RuntimeError as error:
@@ -270,87 +119,270 @@ class PassRecorder:
             self._recordings.popitem(last=False)
         return recording
 
-    def _watched(self, key: object, tree: Found) -> Found:
-        """The outputs of a pass that was done kernel by kernel; which of them its way back begins from is noted."""
+    def _watch(self, key: object, outputs: Outputs) -> Outputs:
+        """Count a shape, and return the outputs of its pass so that those with a gradient are noted."""
         if not self._works:
-            return tree
-        if len(self._occurred) >= MAX_COUNTED_SHAPES:
-            self._occurred.clear()
-        occurred = self._occurred.setdefault(key, _Occurred())
-        wanted, numbers = set[int](), count()
-        occurred.times, occurred.wanted = occurred.times + 1, wanted
+            return outputs
+        if len(self._occurrences) >= MAX_COUNTED_SHAPES:
+            self._occurrences.clear()
+        occurrences = self._occurrences.setdefault(key, _Occurrences())
+        occurrences.count += 1
+        wanted: set[int] = set()
+        occurrences.wanted = wanted
+        indices = count()
 
-        def watched(leaf: Tensor) -> Tensor:
-            number = next(numbers)
-            return _Watched.apply(wanted, number, leaf) if leaf.requires_grad else leaf  # type: ignore[no-any-return, no-untyped-call]
+        def watch(leaf: Tensor) -> Tensor:
+            index = next(indices)
+            return _Watched.apply(wanted, index, leaf) if leaf.requires_grad else leaf  # type: ignore[no-any-return, no-untyped-call]
 
-        return map_tree(watched, tree)
+        return map_tree(watch, outputs)
 
 
-class _Open:
-    """A pass that was replayed onward and not yet back."""
+@dataclass(frozen=True)
+class Call:
+    """One pass as it was requested."""
+
+    forward: Forward[Any]
+    model: nn.Module
+    tensors: Sequence[Tensor]
+    rng: BatchRng | None
+    rng_state: Tensor | None  # of the rng's generator before the pass
+    parameters: Sequence[nn.Parameter]  # those that are trained
+    autocast_dtype: torch.dtype | None  # None without autocast
+
+    @classmethod
+    def create(cls, forward: Forward[Any], model: nn.Module, tensors: Sequence[Tensor], rng: BatchRng | None) -> Call:
+        """Return a call in the current state of autocast and rng."""
+        device_type = tensors[0].device.type
+        autocast_dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        rng_state = None if rng is None else rng.generator.get_state()
+        return cls(forward, model, tensors, rng, rng_state, parameters, autocast_dtype)
+
+    @property
+    def key(self) -> object:
+        """Everything that the kernels depend on."""
+        shapes = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in self.inputs)
+        batch_size = None if self.rng is None else self.rng.batch_size
+        fixed = (*self.model.parameters(), *self.model.buffers())
+        addresses = tuple((tensor.data_ptr(), tensor.requires_grad) for tensor in fixed)
+        return self.forward, shapes, batch_size, self.autocast_dtype, addresses
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """Everything that differs between passes of one shape."""
+        rows = None if self.rng is None else self.rng.rows
+        return [*self.tensors, *([] if rows is None else [rows])]
+
+    def copy_rng(self, inputs: Sequence[Tensor]) -> BatchRng | None:
+        """Return an rng with the same numbers from its own generator, for the rows in `inputs`."""
+        if self.rng is None or self.rng_state is None:
+            return None
+        rng = self.rng.fork(None if self.rng.rows is None else inputs[-1])
+        rng.generator.set_state(self.rng_state)
+        return rng
+
+    def outputs(self, inputs: Sequence[Tensor], rng: BatchRng | None) -> Any:
+        """Return differentiable outputs for other inputs and another rng.
+
+        Weights that autocast has cast are neither taken from another pass nor left to one.
+        """
+        with torch.enable_grad(), self._autocast():
+            return self.forward(self.model, inputs[: len(self.tensors)], rng)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = self.autocast_dtype
+        device_type = self.tensors[0].device.type
+        return torch.autocast(device_type, dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
+
+
+class Workspace:
+    """Device memory for the tensors of the largest recording so far.
+
+    When it is too small, it is replaced by one of at least twice its size; earlier recordings keep the old one.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: Tensor | None = None
+
+    def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors of the same shapes; those of the next call overlap them."""
+        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for t in tensors]
+        capacity = 0 if self._bytes is None else len(self._bytes)
+        if self._bytes is None or capacity < sum(sizes):
+            size = max(sum(sizes), 2 * capacity)
+            self._bytes = torch.empty(size, dtype=torch.uint8, device=tensors[0].device)
+        views = []
+        start = 0
+        for tensor, size in zip(tensors, sizes, strict=True):
+            memory = self._bytes[start : start + tensor.numel() * tensor.element_size()]
+            views.append(memory.view(tensor.dtype).view(tensor.shape))
+            start += size
+        return views
+
+
+@dataclass(frozen=True)
+class Workspaces:
+    """The memory that recordings read and write.
+
+    They are separate because the inputs of a forward pass must not be overwritten before its backward pass.
+    """
+
+    inputs: Workspace = field(default_factory=Workspace)
+    outputs: Workspace = field(default_factory=Workspace)
+    output_gradients: Workspace = field(default_factory=Workspace)
+    parameter_gradients: Workspace = field(default_factory=Workspace)
+
+
+class Recording:
+    """A recorded pass of one shape."""
+
+    def __init__(self, call: Call, wanted: Container[int], workspaces: Workspaces, record: Record) -> None:
+        """Record a pass.
+
+        Args:
+            wanted: Indices of the outputs that have gradients.
+        """
+        inputs = call.inputs
+        template = call.outputs(inputs, call.copy_rng(inputs))
+        outputs = leaves(template)
+        self.wanted = [index in wanted for index in range(len(outputs))]
+        self.differentiable = [leaf.requires_grad for leaf in outputs]
+        self._inputs = workspaces.inputs.like(inputs)
+        self._outputs = workspaces.outputs.like(outputs)
+        self._rng = call.copy_rng(self._inputs)
+        self._tree = with_leaves(template, self._outputs)
+        wanted_outputs = [leaf for leaf, is_wanted in zip(outputs, self.wanted, strict=True) if is_wanted]
+        self._output_gradients = workspaces.output_gradients.like(wanted_outputs)
+        self._parameter_gradients = workspaces.parameter_gradients.like(call.parameters)
+        self._has_gradient = [True] * len(call.parameters)  # False if no wanted output depends on the parameter
+        del template, outputs, wanted_outputs
+        self._record(call, record)
+
+    def _record(self, call: Call, record: Record) -> None:
+        graph_outputs: list[list[Tensor]] = []  # of the forward part, with everything that the backward part needs
+
+        def forward() -> None:
+            graph_outputs[:] = [leaves(call.outputs(self._inputs, self._rng))]
+            _copy(self._outputs, graph_outputs[0])
+
+        def backward() -> None:
+            pairs = zip(graph_outputs.pop(), self.wanted, strict=True)
+            outputs = [leaf for leaf, is_wanted in pairs if is_wanted]
+            gradients = torch.autograd.grad(outputs, call.parameters, self._output_gradients, allow_unused=True)
+            self._has_gradient = [gradient is not None for gradient in gradients]
+            _copy(self._parameter_gradients, gradients)
+
+        _copy(self._inputs, call.inputs)
+        generator = None if self._rng is None else self._rng.generator
+        self._replay_forward = record(forward, generator)
+        self._replay_backward = record(backward, None)
+
+    def forward(self, call: Call) -> list[Tensor]:
+        """Return the outputs of a call, and advance its rng as the pass itself would."""
+        _copy(self._inputs, call.inputs)
+        if self._rng is not None and call.rng_state is not None:
+            self._rng.generator.set_state(call.rng_state)
+        self._replay_forward()
+        if self._rng is not None and call.rng is not None:
+            call.rng.generator.set_state(self._rng.generator.get_state())
+        return [output.clone() for output in self._outputs]
+
+    def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the parameters' gradients, given those of the outputs."""
+        _copy(self._output_gradients, [gradient for gradient in gradients if gradient is not None])
+        self._replay_backward()
+        pairs = zip(self._parameter_gradients, self._has_gradient, strict=True)
+        return [gradient.clone() if has_gradient else None for gradient, has_gradient in pairs]
+
+    def tree(self, outputs: Sequence[Tensor]) -> Any:
+        """Return outputs in the structure that the pass returns."""
+        return with_leaves(self._tree, outputs)
+
+
+@torch.no_grad()
+def _copy(targets: Sequence[Tensor], values: Sequence[Tensor | None]) -> None:
+    for target, value in zip(targets, values, strict=True):
+        if value is not None:
+            target.copy_(value)
+
+
+class _OpenPass:
+    """A pass whose forward part was replayed and whose backward part was not."""
 
 
 @dataclass
-class _Occurred:
-    """How often a shape has; and the numbers of the pass's outputs that had a gradient the last time."""
+class _Occurrences:
+    """How often a shape has occurred."""
 
-    times: int = 0
-    wanted: set[int] = field(default_factory=set)
+    count: int = 0
+    wanted: set[int] = field(default_factory=set)  # indices of the outputs that had a gradient the last time
 
 
 class _Watched(torch.autograd.Function):
-    """One output as it is; that it gets a gradient is noted. Not all of them at once: what only outputs without one
-    depend on has none either, and not a gradient of zeros."""
+    """The identity for one output, which notes that the output gets a gradient.
+
+    It is applied to each output separately: parameters that only outputs without a gradient depend on must get None,
+    not zeros.
+    """
 
     @staticmethod
-    def forward(ctx: Any, wanted: set[int], number: int, output: Tensor) -> Tensor:
-        ctx.wanted, ctx.number = wanted, number
+    def forward(ctx: Any, wanted: set[int], index: int, output: Tensor) -> Tensor:
+        ctx.wanted = wanted
+        ctx.index = index
         return output.view_as(output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        ctx.wanted.add(ctx.number)
+        ctx.wanted.add(ctx.index)
         return None, None, *gradients
 
 
 class _Replay(torch.autograd.Function):
-    """A recorded pass: what it gives, and the gradients of the parameters."""
+    """A recorded pass as a function of the parameters."""
 
     @staticmethod
-    def forward(ctx: Any, recording: Recording, call: Call, token: _Open, *_: Tensor) -> tuple[Tensor, ...]:
-        ctx.recording, ctx.call, ctx.token = recording, call, token
+    def forward(ctx: Any, recording: Recording, call: Call, token: _OpenPass, *_: Tensor) -> tuple[Tensor, ...]:
+        ctx.recording = recording
+        ctx.call = call
+        ctx.token = token
         ctx.set_materialize_grads(False)
-        outputs = recording.onward(call)
-        told = zip(outputs, recording.differentiable, strict=True)
-        ctx.mark_non_differentiable(*(output for output, differentiable in told if not differentiable))
+        outputs = recording.forward(call)
+        pairs = zip(outputs, recording.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, is_differentiable in pairs if not is_differentiable))
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         wanted = [gradient is not None for gradient in gradients]
         if ctx.token is not None and wanted == ctx.recording.wanted:
-            found: Sequence[Tensor | None] = ctx.recording.back(gradients)
+            parameter_gradients: Sequence[Tensor | None] = ctx.recording.backward(gradients)
         else:
-            found = _again(ctx.call, gradients)
+            parameter_gradients = _recompute(ctx.call, gradients)
         ctx.token = None
-        return None, None, None, *found
+        return None, None, None, *parameter_gradients
 
 
-def _again(call: Call, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """The parameters' gradients by the pass itself, where the way back begins from other outputs than was recorded, or
-    is gone a second time."""
-    outputs = leaves(call.outputs(call.inputs, call.twin(call.inputs)))
-    wanted = [output for output, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
-    given = [gradient for gradient in gradients if gradient is not None]
-    return torch.autograd.grad(wanted, call.parameters, given, allow_unused=True)
+def _recompute(call: Call, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Return the parameters' gradients from the pass itself.
+
+    Needed if other outputs have gradients than when the pass was recorded, or for a second backward pass.
+    """
+    outputs = leaves(call.outputs(call.inputs, call.copy_rng(call.inputs)))
+    wanted_outputs = []
+    wanted_gradients = []
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if gradient is not None:
+            wanted_outputs.append(output)
+            wanted_gradients.append(gradient)
+    return torch.autograd.grad(wanted_outputs, call.parameters, wanted_gradients, allow_unused=True)
 
 
 class CudaGraphs:
-    """Records work of one device as CUDA graphs.
+    """Records work on one device as CUDA graphs.
 
-    They share a pool of memory for what lies between inputs and outputs: one may write over what another made, which
-    nobody reads any more. Other threads may use the device meanwhile, as the one that copies batches does.
+    The graphs share a memory pool for intermediate results: one may overwrite those of another, which are not needed
+    any more. Other threads, such as the one that copies batches, may use the device during a recording.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -364,14 +396,14 @@ class CudaGraphs:
             graph.register_generator_state(generator)
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # memory that was freed outside is of no use to a recording
-            # Not `torch.cuda.graph`, which stays on its stream where the recording fails.
+            torch.cuda.empty_cache()  # a recording cannot use memory that was freed outside of it
+            # Not `torch.cuda.graph`, which stays on its stream if the recording fails.
             with torch.cuda.stream(self._stream):
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()
                 except BaseException:
-                    self._pool = torch.cuda.graph_pool_handle()  # one that nothing was recorded into cannot serve again
+                    self._pool = torch.cuda.graph_pool_handle()  # a pool without any recording cannot be used again
                     raise
                 finally:
                     graph.capture_end()
