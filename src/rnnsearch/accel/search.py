@@ -68,6 +68,18 @@ def packed_model(model: Model, dtype: DType) -> Model | None:
     return packed
 
 
+def products_problem(model: TranslationModel, dtype: DType) -> str | None:
+    """Return why native products in a type must not be used in a model, or None if they may be."""
+    native = library()
+    assert native is not None
+    linear = next((layer for layer in model.modules() if type(layer) is Linear), None)
+    output = model.output if type(model.output) is Output else None
+    for layer in (output, linear):
+        if layer is not None and (problem := _product_problem(native, layer, dtype)) is not None:
+            return problem
+    return None
+
+
 PRODUCT_TOLERANCE = {DType.FP32: 1e-5, DType.BF16: 0.01, DType.INT8: 0.03}  # relative to the norm
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rnnsearch.accel.registry import FAST_SWITCH, fast_implementations_are_enabled
 from rnnsearch.accel.rnnsearch_search import GreedyOutput, NativeRNNsearch, SearchConstraints
-from rnnsearch.accel.search import NativeDecoder, packed_model, search_unsupported_reason
-from rnnsearch.accel.verification import TinyModel, code_of, find_problem, search_problem
+from rnnsearch.accel.search import NativeDecoder, packed_model, products_problem, search_unsupported_reason
+from rnnsearch.accel.verification import SEARCH_TOLERANCE, TinyModel, code_of, find_problem, search_problem
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
@@ -32,7 +32,7 @@ from rnnsearch.ops.native.library import library
 from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.options import SearchOptions
-from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
+from rnnsearch.search.ranking import ENGINE_NORMS, LENGTH_NORMS, Ranking
 from rnnsearch.search.results import HypothesisArrays
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
@@ -70,6 +70,8 @@ def _native_search(model: TranslationModel, dtype: DType) -> tuple[NativeModel |
     """Return the native search of a model, or None and the reason why there is none."""
     if not fast_implementations_are_enabled():
         return None, f"{FAST_SWITCH}=0"
+    if (reason := products_problem(model, dtype)) is not None:
+        return None, reason
     if NativeRNNsearch.supports(model) and search_problem(model, NativeRNNsearch.create) is None:
         return NativeRNNsearch.create(model, dtype), ""
     reason = search_unsupported_reason(model) or search_problem(model, NativeDecoder.create)
@@ -82,25 +84,39 @@ def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str |
     def check() -> bool:
         tiny = TinyModel(model.config)
         assert isinstance(tiny.model.output, Output)
-        tiny.model.output.bias.data[EOS] += 2.0  # hypotheses of different lengths compete
+        tiny.model.output.bias.data[EOS] += 1.0  # hypotheses of different lengths compete
         native = native_class.create(tiny.model, DType.FP32)
         assert native is not None
         sources = {"source": tiny.source}
+        limits: dict[str, Any] = {"max_ratio": 0.0, "max_extra": 4}
         for options in (
-            SearchOptions(beam=4, n_best=4, max_ratio=0.0, max_extra=4),
-            SearchOptions(beam=3, n_best=3, max_ratio=0.0, max_extra=4, length_norm="gnmt", length_penalty=0.6),
+            SearchOptions(beam=4, n_best=2, length_penalty=1.5, **limits),
+            SearchOptions(beam=3, n_best=3, length_norm="gnmt", length_penalty=0.6, **limits),
         ):
             results = beam_search(NativeScorer(native), sources, options)
             if results != beam_search(NativeStepScorer(native), sources, options):
                 return False
-        options = SearchOptions(beam=1, max_ratio=0.0, max_extra=4)
+        options = SearchOptions(beam=1, **limits)
         results = greedy_search(NativeScorer(native), sources, options)
-        return results == greedy_search(NativeStepScorer(native), sources, options)
+        if results != greedy_search(NativeStepScorer(native), sources, options):
+            return False
+        return _native_norms_are_equal()
 
     # The same search runs for all models, so that it is checked once for each native class.
     code = code_of(BeamSearch, Ranking), *(norm.__code__ for norm in LENGTH_NORMS.values())
-    name = f"the whole search of {native_class.__name__}"
-    return find_problem(check, name, BeamSearch, native_class, code)
+    return find_problem(check, "the native version", BeamSearch, native_class, code)
+
+
+def _native_norms_are_equal() -> bool:
+    """Return True if hypotheses are scored as in `ops/native/beam_search.h`; few searches would show a difference."""
+    for length in (1, 3, 10):
+        for exponent in (0.6, 1.3):
+            norms = {"power": length**exponent, "gnmt": ((5 + length) / 6) ** exponent}
+            for name in ENGINE_NORMS:
+                score = Ranking(length_penalty=exponent, length_norm=name).score(-1.0, length)
+                if abs(score + 1.0 / norms[name]) > SEARCH_TOLERANCE:
+                    return False
+    return True
 
 
 def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
