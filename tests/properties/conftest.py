@@ -1,15 +1,14 @@
-"""A covering set of the tables' combinations, so that a class added to one of them is under these laws at once.
+"""A covering set of the combinations of components, so that every class is tested with every property.
 
-The full product of the tables has millions of combinations, and what breaks is nearly always one choice beside one
-other. So the set covers pairs: every choice of every axis occurs, and every legal pair of the axes in `TOGETHER`.
+All combinations would be millions, and nearly all errors are caused by one choice or by a pair of choices. Therefore
+the set covers pairs: it contains every choice of every axis, and every valid pair of the axes in `TOGETHER`.
 
-How it is chosen, the same way every time: while a pair is still wanted, the first such pair is taken; then each other
-axis, in order, gets the choice that goes with those before it and covers the most wanted pairs (of equals: the one
-used least). What goes together, `check` says of the combination whose other axes are as plain as they can be.
+The set is always chosen in the same way. While a pair is not covered, the first such pair is taken; then each other
+axis, in order, gets the valid choice that covers most of the remaining pairs (of equals: the one used least). Pairs are
+valid if `check_model` accepts the combination whose other axes are as plain as possible.
 
-A test that takes `whole` runs for this set; one that takes `system` for a smaller one, chosen likewise, of `FEWER`:
-every class all the same, for laws that cost more. One that takes `plain` runs for every decoder as plain as it can be:
-for laws of what stands around a model.
+A test with the argument `whole` runs for this set. One with `system` runs for a smaller set, of `FEWER`, which also has
+every class, for properties that take longer. One with `plain` runs for every decoder with the plainest components.
 """
 
 from __future__ import annotations
@@ -280,7 +279,7 @@ class Cover:
         return rows
 
     def plainest(self, names: Iterable[str] = ("bahdanau", "bahdanau-tanh")) -> dict[str, RunConfig]:
-        """Decoders as plain as they can be, RNNsearch as the paper has it: what has a twin as a whole."""
+        """Return decoders with the plainest components; RNNsearch as in the paper, which has its own native search."""
         rows = {}
         for decoder in names:
             cell = "gru" if "cell" in decoders.DECODERS[decoder].option_fields() else None

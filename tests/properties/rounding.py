@@ -1,5 +1,8 @@
-"""A model whose products have rounded operands: the rounding that a fast way may have, against which it is held; and
-where rounding steps over a kink, so that gradients say nothing."""
+"""Reference models with rounded operands of products, and detection of rounding that crosses a discontinuity.
+
+Reduced-precision results are compared with such a model. Where rounding moves a value across a discontinuity, the
+gradients are not comparable, and another seed is taken.
+"""
 
 import copy
 from contextlib import contextmanager
@@ -39,16 +42,18 @@ class Through(torch.autograd.Function):
 
 def rounded(model, rounding):
     """The definitions with what every matrix product reads rounded, weights and inputs, and its sums exact."""
-    twin = copy.deepcopy(model)
-    choose(twin, fast=False)
-    for module in twin.modules():
+    reference = copy.deepcopy(model)
+    choose(reference, fast=False)
+    for module in reference.modules():
         if isinstance(module, nn.Linear | Output):
             module.weight.data = rounding(module.weight.data)
         if isinstance(module, nn.Linear):
             module.register_forward_pre_hook(lambda _, given: (Through.apply(given[0], rounding),))
-    logits_function = twin.output.logits_function
-    twin.output.logits_function = lambda rows: lambda readout: logits_function(rows)(Through.apply(readout, rounding))
-    return twin
+    logits_function = reference.output.logits_function
+    reference.output.logits_function = lambda rows: (
+        lambda readout: logits_function(rows)(Through.apply(readout, rounding))
+    )
+    return reference
 
 
 CORNERS = (DeepOutput, Sparsemax)

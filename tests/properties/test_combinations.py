@@ -1,4 +1,4 @@
-"""Every legal combination builds, learns and translates; every illegal one is refused with its reason."""
+"""Every valid combination builds, learns and translates; every invalid one is rejected with its reason."""
 
 import math
 from itertools import product
@@ -94,19 +94,19 @@ def right_copy(whole) -> bool:
     return whole["encoder"] in layers_of_one_size and kinds.get(whole["cell"]) == kinds.get(whole["encoder cell"])
 
 
-def test_what_is_legal(cover, choices):
+def test_valid_combinations_pass_the_rules(cover, choices):
     legal = {name for name, faults in cover.faults.items() if not faults}
     assert legal == {name for name, whole in cover.asked.items() if right(whole)}
     assert choices["whole"].keys() < legal < cover.asked.keys()
 
 
-def test_illegal_combinations_are_refused_with_reasons(cover):
+def test_invalid_combinations_are_rejected_with_reasons(cover):
     faults = [fault for found in cover.faults.values() for fault in found]
     assert [fault for fault in faults if not fault.startswith(REASONS)] == []
     assert {reason for reason in REASONS if any(fault.startswith(reason) for fault in faults)} == set(REASONS)
 
 
-def test_the_set_covers_every_class_beside_every_decoder(choices):
+def test_covering_set_has_every_class_with_every_decoder(choices):
     found = {kind: set() for kind in ("encoder", "cell", "encoder cell", "score", "window", "normaliser", "feature")}
     for config in choices["whole"].values():
         tables = config.model.model_dump()
@@ -131,7 +131,7 @@ def test_the_set_covers_every_class_beside_every_decoder(choices):
     }
 
 
-def test_builds_learns_and_translates(whole, batch, pairs):
+def test_every_combination_builds_learns_and_translates(whole, batch, pairs):
     assert check(whole) == []
     model = build(whole.model, 12, 12, seed=1, objective=whole.objective)
     objective = Likelihood(0.1, penalties(whole.objective))
@@ -161,7 +161,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
             assert all(bool(h.attention) == whole.model.decoder.attends for h in hypotheses)
 
 
-def test_another_seed_is_another_model(system):
+def test_seed_determines_the_parameters(system):
     one, same, other = (dict(build(system.model, 12, 12, seed=s).named_parameters()) for s in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     # What is not drawn has one value throughout: biases 0, the gains of layer normalisation 1.

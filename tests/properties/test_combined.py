@@ -1,5 +1,4 @@
-"""Several scorers as one: an ensemble is the NumPy sum of its members under one candidate list, and a member that
-scores only what survives the first cut, one that scores all of it where everything survives."""
+"""Ensembles equal the NumPy sum of their members under one candidate list, and partial members score only survivors."""
 
 import numpy as np
 import pytest
@@ -57,7 +56,7 @@ class Some:
         return PartialStep(step.log_probs(symbols), step.state)
 
 
-def test_one_member_is_the_member(plain, make):
+def test_ensemble_of_one_equals_its_member(plain, make):
     scorer, sources = ModelScorer(make(plain)), make_sources(SENTENCES, CPU)
     for search, options in (
         (beam_search, SearchOptions(beam=3, n_best=2, **LIMITS)),
@@ -66,7 +65,7 @@ def test_one_member_is_the_member(plain, make):
         assert search(WeightedSumScorer([WeightedScorer(scorer)]), sources, options) == search(scorer, sources, options)
 
 
-def test_an_ensemble_is_the_sum_under_one_candidate_list():
+def test_ensemble_sums_members_over_one_candidate_list():
     list_, sources = [EOS, 9, 4, 6], make_sources(SENTENCES, CPU)
     members, weights = [Toy(1), Toy(2)], [0.7, 0.4]
     asked = []
@@ -90,7 +89,7 @@ def test_an_ensemble_is_the_sum_under_one_candidate_list():
 
 
 @pytest.mark.parametrize("search", [greedy_search, beam_search])
-def test_a_partial_member_of_all_columns_is_a_full_one(search):
+def test_partial_member_over_all_columns_equals_full_member(search):
     sources, options = make_sources(SENTENCES, CPU), SearchOptions(beam=3, n_best=2, **LIMITS)
     whole = search(WeightedSumScorer([WeightedScorer(Toy(1)), WeightedScorer(Toy(2), 0.5)]), sources, options)
     member = Some(Toy(2))
@@ -105,7 +104,7 @@ def test_a_partial_member_of_all_columns_is_a_full_one(search):
         assert one.token_scores == pytest.approx(other.token_scores, rel=1e-4, abs=1e-5)
 
 
-def test_a_partial_member_is_asked_only_about_what_survives():
+def test_partial_member_scores_only_surviving_hypotheses():
     member, sources = Some(Toy(2)), make_sources(SENTENCES, CPU)
     combined = WeightedSumScorer([WeightedScorer(Toy(1))], [WeightedPartialScorer(member, 0.5)], survivors=4)
     found = beam_search(combined, sources, SearchOptions(beam=2, **LIMITS))
@@ -119,7 +118,7 @@ def test_a_partial_member_is_asked_only_about_what_survives():
         assert best.token_scores == pytest.approx(full.token_scores[: len(best.token_scores)], rel=1e-4, abs=1e-5)
 
 
-def test_members_share_a_vocabulary():
+def test_members_must_share_a_vocabulary():
     other = Toy(1)
     other.vocabulary = 13
     with pytest.raises(RnnsearchError, match=r"must share one vocabulary; got sizes \[12, 13\]"):

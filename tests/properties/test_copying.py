@@ -1,4 +1,4 @@
-"""CopyNet in training and in search: what is copied has a share of every word's probability."""
+"""CopyNet in training and search: every word's probability includes that of copying it."""
 
 import pytest
 import torch
@@ -41,14 +41,14 @@ def copying(request, plainest):
     return lively(model)
 
 
-def test_the_same_words_are_those_written_alike():
+def test_same_words_have_the_same_spelling():
     [dot], [own] = SOURCE.ids(["."]), TARGET.ids(["."])
     table = same_words(SOURCE, TARGET)
     assert len(table) == len(SOURCE) and [table[id] for id in dot] == own
     assert {table[id] for id in SOURCE.ids(["see the cat Bob"])[0]} == {UNK}
 
 
-def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
+def test_loss_covers_generated_and_copied_words(copying):
     batch = batch_of()
     loss, done = Likelihood().loss_and_pass(copying, batch, None)
     log_p = copying.output.log_probs(done.decoder_outputs.readout)
@@ -73,7 +73,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
         assert p.grad.abs().sum() > 0
 
 
-def test_scores_of_known_words_in_search_are_the_losses(copying):
+def test_search_scores_of_known_words_equal_losses(copying):
     nll = Likelihood()(copying, batch_of([2]), None).nll.item()
     for scorer in (ModelScorer(copying), fastest_scorer(copying, "fp32").scorer):
         [found] = force_decode_all(scorer, SOURCES[2:], TARGETS[2:], MEAN_LOG_PROB)
@@ -81,7 +81,7 @@ def test_scores_of_known_words_in_search_are_the_losses(copying):
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_search_of_all_columns_of_some_and_of_one_sentence(beam, copying):
+def test_search_is_independent_of_columns_and_batch(beam, copying):
     for one in same_by_columns_and_alone(copying, SOURCES, beam, torch.arange(len(TARGET)).flip(0)):
         assert (one.attention["source"].sum(1) <= 1 + 1e-4).all()
 
@@ -104,7 +104,7 @@ def plain_copies(model, source, target, listed=None):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("lists", [False, True], ids=["all", "lists"])
-def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(lists, copying):
+def test_words_are_copied_from_their_most_probable_positions(lists, copying):
     """Of whatever rank: another word may have been likelier. The lists leave out a word that both sides have."""
     options = SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=6)
     both = {int(word) for word in copying.target_words.table[torch.tensor(SOURCES[0])]} - {UNK}
@@ -121,7 +121,7 @@ def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(l
             torch.testing.assert_close(torch.from_numpy(own["source"]), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
+def test_long_pairs_are_not_batched_with_many_short_ones(copying, monkeypatch):
     sizes, once = [], reattend._copied_in_batch
     monkeypatch.setattr(reattend, "MAX_ATTENTION_WEIGHTS", 16 * 900)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""On a GPU: the same losses, gradients and translations as on a CPU. Skipped where there is none."""
+"""Losses, gradients and translations on a GPU equal those on a CPU. Skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loss_and_gradients(model, batch, device, kind="fp32"):
     return loss.total.item(), torch.cat([g.flatten().double().cpu() for g in gradients])
 
 
-def test_loss_and_gradients(system, make, batch):
+def test_cuda_loss_and_gradients_equal_cpu(system, make, batch):
     model, batches = make(system), others(batch)
     here = [loss_and_gradients(model, each, "cpu") for each in batches]
     model.cuda()
@@ -49,7 +49,7 @@ def test_loss_and_gradients(system, make, batch):
     assert len(cuda_graphs._RECORDERS[model]) == 1
 
 
-def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
+def test_replay_uses_the_same_random_numbers(system, batch, monkeypatch):
     objective, batches = Likelihood(0.1, penalties(system.objective)), [one.to("cuda") for one in others(batch)]
     found = []
     for switch in "01":
@@ -65,7 +65,7 @@ def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
                 assert (gradient - theirs[name]).norm() <= 1e-3 * gradient.norm() + 1e-5, name
 
 
-def test_bf16_is_near(system, make, batch, monkeypatch):
+def test_cuda_bf16_is_near_fp32(system, make, batch, monkeypatch):
     model, batches, near = make(system).cuda(), others(batch), []
     exact = [loss_and_gradients(model, each, "cuda") for each in batches]
     for switch in "01":
@@ -78,7 +78,7 @@ def test_bf16_is_near(system, make, batch, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-def test_a_pass_waits_for_nothing(system, make, batch):
+def test_pass_does_not_synchronise_with_the_device(system, make, batch):
     model, on_device = make(system).cuda(), batch.pinned().to("cuda")
     objective = Likelihood(0.1)
     objective(model, on_device, BatchRng(1, "cuda")).total.backward()  # libraries may wait when they are first called
@@ -91,7 +91,7 @@ def test_a_pass_waits_for_nothing(system, make, batch):
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_search(system, make, pairs, beam):
+def test_cuda_search_equals_cpu(system, make, pairs, beam):
     model = make(system)
     sentences, options = [source for source, _ in pairs], SearchOptions(beam=beam, max_extra=3)
     here = decode_all(ModelScorer(model), sentences, options, 4)

@@ -1,4 +1,4 @@
-"""A class derived from any part takes its own steps, in training and in search: it never meets its parent's twin."""
+"""A derived class runs its own equations in training and search, never its parent's fast implementation."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def config_with(choices, **wanted):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkeypatch):
+def test_derived_decoder_runs_its_own_step(name, choices, make, batch, monkeypatch):
     for config in config_with(choices, decoder=name):
         with monkeypatch.context() as patch:
             patch.setitem(registry._IMPLEMENTATIONS, DECODERS[name].component, turned_round(DECODERS[name]))
@@ -78,7 +78,7 @@ def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkey
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypatch):
+def test_derived_cell_runs_its_own_step(name, choices, make, batch, monkeypatch):
     config = next(config_with(choices, cell=name))
     with monkeypatch.context() as patch:
         patch.setitem(registry._IMPLEMENTATIONS, CELLS[name].component, halved(CELLS[name]))
@@ -103,11 +103,11 @@ PARTS = {
     "deep-transition": ("cell", "cell.attention", "cell.transitions"),
     "bideep": ("first", "upper.0", "upper.0.transitions"),
 }
-"""Of decoders, what their twins have written otherwise."""
+"""Components of decoders whose equations fast implementations contain."""
 
 
 @pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
-def test_a_decoder_of_a_derived_part_has_no_twin(name, part, choices, make):
+def test_decoder_with_derived_component_has_no_fast_implementation(name, part, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert model.decoder.fast_forward is not None
     own = model.decoder.get_submodule(part)
@@ -126,7 +126,7 @@ READOUTS = {
 
 
 @pytest.mark.parametrize("name", READOUTS)
-def test_a_derived_readout_is_not_searched_by_its_parents_equations(name, choices, make):
+def test_derived_readout_is_not_searched_natively(name, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert search_unsupported_reason(model) is None
     assert NativeDecoder.create(model, DType.FP32) is not None
@@ -138,7 +138,7 @@ def test_a_derived_readout_is_not_searched_by_its_parents_equations(name, choice
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_a_derived_cell_in_one_direction_of_the_encoder_has_no_twin(direction, choices, make):
+def test_derived_cell_in_one_direction_prevents_native_rnnsearch(direction, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
     assert NativeRNNsearch.create(model, DType.FP32) is not None
     own = model.encoder.get_submodule(f"{direction}_cell")
@@ -146,14 +146,14 @@ def test_a_derived_cell_in_one_direction_of_the_encoder_has_no_twin(direction, c
     assert NativeRNNsearch.create(model, DType.FP32) is None
 
 
-def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
+def test_all_fast_implementations_are_covered_and_choices_have_reasons(choices):
     met = set()
     for config in choices["whole"].values():
         model = build(config.model, 12, 12, seed=None)
         modules = dict(model.named_modules())
-        for name, twin, why in choose(model):
-            assert (twin is None) == bool(why) == (modules[name].fast_forward is None)
-            met |= {type(modules[name])} if twin else set()
+        for name, implementation, reason in choose(model):
+            assert (implementation is None) == bool(reason) == (modules[name].fast_forward is None)
+            met |= {type(modules[name])} if implementation else set()
     assert met == set(FAST_IMPLEMENTATIONS)
 
 
@@ -168,12 +168,12 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
         ),
     ],
 )
-def test_what_trains_by_twins_is_told(name, told, choices, make):
+def test_describe_training_lists_fast_implementations(name, told, choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert describe_training(model) == told
 
 
-def test_why_a_part_alone_has_no_twin_is_told(choices, make):
+def test_describe_training_names_single_components(choices, make):
     model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
     model.encoder.backward_cell.__class__ = halved(type(model.encoder.backward_cell))
     told = (

@@ -1,4 +1,4 @@
-"""The engine's beam search is `search.beam` over the same native twin: the same hypotheses, scores and attention."""
+"""The engine's beam search equals `search.beam` over the same native steps: hypotheses, scores and attention."""
 
 from itertools import product
 
@@ -47,7 +47,7 @@ def model(request):
     ],
 )
 @pytest.mark.parametrize("begun", ["", "prefix", "prefix and spelling"])
-def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
+def test_engine_beam_equals_beam_search(model, kind, options, begun):
     known = dict(zip(NAMES, options, strict=True))
     prefix = PREFIXES if begun else [()] * len(SOURCES)
     rests = RESTS if "spelling" in begun else [()] * len(SOURCES)

@@ -1,4 +1,4 @@
-""" "The model becomes RNN Encoder-Decoder if we fix c_i to forward h_Tx": the same numbers, the same gradients."""
+"""RNNsearch with its context fixed to the last forward state equals RNNencdec, with gradients (Bahdanau et al. 2015)."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def config_of(cell, attends):
     )
 
 
-def twins(cell) -> tuple[TranslationModel, TranslationModel]:
+def both_models(cell) -> tuple[TranslationModel, TranslationModel]:
     """RNNencdec, and RNNsearch with its weights wherever both have them and its context fixed."""
     plain = build(config_of(cell, attends=False), 12, 12, seed=1).double()
     for p in plain.parameters():
@@ -58,8 +58,8 @@ def twins(cell) -> tuple[TranslationModel, TranslationModel]:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
-    plain, search = twins(cell)
+def test_rnnsearch_with_fixed_context_equals_rnnencdec(cell, batch):
+    plain, search = both_models(cell)
     results = []
     for model in (plain, search):
         memory = model.encode(batch.sources)

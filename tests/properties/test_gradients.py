@@ -1,4 +1,4 @@
-"""Gradients by finite differences, through whole models in float64, one precision lower, and of some parameters."""
+"""Gradients of whole models: by finite differences in float64, in bf16, and with frozen parameters."""
 
 import math
 
@@ -12,8 +12,8 @@ from rnnsearch.objectives.likelihood import Likelihood
 from tests.properties.rounding import CORNERS, SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
 
 
-def test_whole_models_by_finite_differences(system, make, batch):
-    """Along random directions of all parameters together, dropout, smoothing, fast twins and all. Where positions are
+def test_gradients_equal_finite_differences(system, make, batch):
+    """Along random directions of all parameters together, dropout, smoothing, fast implementations and all. Where positions are
     drawn, what they are drawn by makes no difference in small, and has no gradient (but REINFORCE's)."""
     model = make(system).double()
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -45,7 +45,7 @@ the first does alone. In the worst of these systems it is 7 times."""
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing, system, make, batch):
+def test_bf16_changes_loss_and_gradients_only_by_rounding(smoothing, system, make, batch):
     """Where positions are drawn, rounding can change which, so only what is finite and in which precision is held.
     Two models are held, with kinks the first in which rounding steps over none of them."""
     sides_of = {}
@@ -87,8 +87,8 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
 
 
 @pytest.mark.parametrize("parity", [0, 1])
-def test_frozen_parameters_leave_the_others_gradients(parity, system, make, batch):
-    """Whichever twin computes them; frozen parameters get none."""
+def test_frozen_parameters_do_not_change_other_gradients(parity, system, make, batch):
+    """With any fast implementation; frozen parameters have no gradient."""
 
     def gradients(frozen):
         model = make(system)

@@ -1,5 +1,4 @@
-"""A language model inside a translation model, with every decoder that can have one: training, search and scoring say
-the same, and what is to stay as it is does."""
+"""Fusion with a language model inside: training, search and scoring agree for every decoder that supports it."""
 
 import itertools
 import re
@@ -46,11 +45,11 @@ def fused(request, plainest):
     return model_of(plainest(decoder, None), fusion)
 
 
-def test_which_decoders_can():
+def test_decoders_that_support_fusion():
     assert {"luong-input-feeding", "sutskever", "neubig", "rnmt-plus", "copynet"} == DECODERS.keys() - set(ABLE)
 
 
-def test_unroll_is_the_step_repeated(fused, batch):
+def test_unroll_equals_repeated_step(fused, batch):
     fused = fused.double()
     memory = fused.encode(batch.sources)
     unrolled, state = fused.unroll(batch.target.previous(), memory), fused.start(memory)
@@ -59,7 +58,7 @@ def test_unroll_is_the_step_repeated(fused, batch):
         torch.testing.assert_close(readout, unrolled.readout[:, i], rtol=1e-6, atol=1e-6)
 
 
-def test_search_training_and_scoring_agree(fused, batch):
+def test_search_training_and_scoring_give_equal_scores(fused, batch):
     found = same_by_columns_and_alone(fused, SOURCES, 3, torch.arange(SYMBOLS))
     assert any(h.ids for h in found)
     total = 0.0
@@ -80,7 +79,7 @@ def test_search_falls_back_to_native_products(fused):
     )
 
 
-def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
+def test_closed_gate_equals_translation_model(plainest, batch):
     """b_g -> -inf, whatever the new columns of the readout are."""
     for decoder in ABLE:
         alone = model_of(plainest(decoder, None), None).double()
@@ -94,7 +93,7 @@ def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):
 
 
 @pytest.mark.parametrize("tie", ["none", "target"])
-def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
+def test_deep_fusion_trains_only_output_and_gate(tie, batch):
     inside = {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}
     system = untrained({**BAHDANAU, "tie": tie, "embedding": 7, "language_model": inside})
     make_optimiser(system.parameter_groups(), system.config.training.optimiser)
@@ -107,7 +106,7 @@ def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_a_folder_holds_all_of_it(fusion, tmp_path):
+def test_folder_contains_the_language_model(fusion, tmp_path):
     system = untrained({**BAHDANAU, "language_model": {"type": fusion, "folder": "x", "model": LANGUAGE_MODEL}})
     save_system(tmp_path, system)
     again = load_system(tmp_path)
@@ -119,7 +118,7 @@ def test_a_folder_holds_all_of_it(fusion, tmp_path):
     assert _forced(again.model) == _forced(system.model.eval())
 
 
-def test_a_folder_without_its_options_is_refused(tmp_path):
+def test_folder_without_language_model_options_is_rejected(tmp_path):
     save_system(
         tmp_path, untrained({**BAHDANAU, "language_model": {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}})
     )
@@ -129,7 +128,7 @@ def test_a_folder_without_its_options_is_refused(tmp_path):
         load_system(tmp_path)
 
 
-def test_cold_fusion_trains_all_but_the_language_model(batch):
+def test_cold_fusion_trains_everything_except_the_language_model(batch):
     inside = {"type": "cold", "folder": "x", "model": LANGUAGE_MODEL, "size": 6}
     system = untrained({**BAHDANAU, "language_model": inside})
     make_optimiser(system.parameter_groups(), system.config.training.optimiser)

@@ -1,4 +1,4 @@
-"""What must make no difference: padding, the order of a batch, its company, and how positions are worked through."""
+"""Results do not depend on padding, the order of the batch, its other rows, or the implementation."""
 
 import math
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
 
 
 @pytest.mark.parametrize("symbol", [PAD, 7])
-def test_padding_makes_no_difference(symbol, system, make, batch, pairs):
+def test_padding_does_not_change_results(symbol, system, make, batch, pairs):
     model = make(system).double()
     expected = torch.stack([scores(model, make_batch([pair], [0]))[0] for pair in pairs])
     close(scores(model, batch), expected)
@@ -88,7 +88,7 @@ def test_padding_makes_no_difference(symbol, system, make, batch, pairs):
     assert expected.unique().numel() == len(pairs)
 
 
-def test_padding_gets_no_gradient(system, make, batch):
+def test_padding_has_no_gradient(system, make, batch):
     """The loss and its gradients are those of the sentences alone, whatever stands in the padding."""
     gradients = []
     for padded in (batch, wider(batch, 7)):
@@ -100,14 +100,14 @@ def test_padding_gets_no_gradient(system, make, batch):
         close(gradients[1][name], gradient)
 
 
-def test_the_order_of_a_batch_makes_no_difference(system, make, batch, pairs):
+def test_results_do_not_depend_on_batch_order(system, make, batch, pairs):
     model = make(system).double()
     order = [2, 0, 3, 1]
     turned = make_batch([pairs[i] for i in order], order)
     close(scores(model, turned), scores(model, batch)[order])
 
 
-def test_unroll_is_the_step_repeated(system, make, batch):
+def test_unroll_equals_repeated_step(system, make, batch):
     """Readouts, weights and every gradient, through the very calls that a search makes.
 
     Hard attention learns by REINFORCE alone: without it no gradient reaches what says where to look.
@@ -156,8 +156,8 @@ def test_unroll_is_the_step_repeated(system, make, batch):
         assert gradient.any() or blind or told, name
 
 
-def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
-    """Every fast twin swapped for its plain definition: same loss, same gradients, dropout and all."""
+def test_fast_implementations_equal_definitions_with_the_same_rng(system, make, batch):
+    """Loss and gradients with dropout are the same with every fast implementation replaced by its definition."""
 
     def loss_and_gradients(seed, fast=True):
         model = make(system).double()
@@ -175,7 +175,7 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
         close(plain_gradients[name], gradient)
 
 
-def test_every_twin_passes_gradients_back_from_each_part_of_its_readings(system, make, batch):
+def test_fast_implementations_have_gradients_of_each_output(system, make, batch):
     """Objectives may read any of a reading's fields, one alone, too."""
     results = []
     for fast in (True, False):
@@ -194,7 +194,7 @@ def test_every_twin_passes_gradients_back_from_each_part_of_its_readings(system,
         close(fast, plain)
 
 
-def test_hypotheses_of_a_sentence_go_together(system, make, batch):
+def test_hypotheses_of_a_sentence_are_independent(system, make, batch):
     """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
     model = make(system).double()
     memory = model.encode(batch.sources)
@@ -212,7 +212,7 @@ def test_hypotheses_of_a_sentence_go_together(system, make, batch):
         y = y.roll(1)
 
 
-def test_several_rows_of_a_sentence_are_unrolled_with_gradients(system, make, batch):
+def test_several_rows_per_sentence_unroll_with_gradients(system, make, batch):
     """N = 3 B sampled rows over B memory rows are those of each sentence three times, gradients too."""
     B, K = len(batch.source.ids), 3
     sampled = torch.randint(4, 12, (B * K, 5), generator=torch.Generator().manual_seed(4))
@@ -231,7 +231,7 @@ def test_several_rows_of_a_sentence_are_unrolled_with_gradients(system, make, ba
         close(own, other)
 
 
-def test_states_and_memories_are_batch_first_trees(system, make, batch):
+def test_states_and_memories_have_the_batch_axis_first(system, make, batch):
     model = make(system)
     memory = model.encode(batch.sources)
     found = leaves((memory, model.start(memory)))

@@ -1,4 +1,4 @@
-"""Native twins of search equal the plain model: step by step, greedy, beam, and the choice of the best columns."""
+"""Native search equals the model in PyTorch: steps, greedy search, beam search, and operations on scores."""
 
 from functools import partial
 from itertools import chain
@@ -74,22 +74,22 @@ def sources():
 
 
 def native(model, kind=DType.FP32):
-    twin = NativeRNNsearch.create(model, kind)
-    assert twin is not None
-    return NativeScorer(twin)
+    native_model = NativeRNNsearch.create(model, kind)
+    assert native_model is not None
+    return NativeScorer(native_model)
 
 
 @pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("table", [1 << 20, 0], ids=["words' share made once", "at every step"])
 @pytest.mark.parametrize("decoder", READOUT)
 @pytest.mark.parametrize("first", ["bos", "zero"])
-def test_native_steps_are_the_models(first, decoder, table, kind, sources, monkeypatch):
+def test_native_steps_equal_the_model(first, decoder, table, kind, sources, monkeypatch):
     monkeypatch.setattr("rnnsearch.accel.rnnsearch_search.WORD_TABLE_BYTES", table)
     agree(rnnsearch(first, decoder), sources, kind, TOLERANCE[kind])
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
-def test_a_tanh_that_cannot_be_factored_is_the_same(side, sources):
+def test_keys_too_large_for_exponentials_give_equal_scores(side, sources):
     model = rnnsearch()
     getattr(model.decoder.attention.score, side).weight.data.mul_(100.0)
     agree(model, sources, DType.FP32, 1e-3)
@@ -126,7 +126,7 @@ def same(found, expected, tolerance=2e-5):
         SearchOptions(beam=1, min_length=2, prefix=((5, 6), (), (7,), (), (9,)), **LIMITS),
     ],
 )
-def test_native_search_is_search(options, sources):
+def test_native_search_equals_pytorch_search(options, sources):
     model = rnnsearch()
     search = greedy_search if options.beam == 1 else beam_search
     found = search(native(model), sources, options)
@@ -135,11 +135,11 @@ def test_native_search_is_search(options, sources):
     assert len({len(first.ids) for first, *_ in found}) > 1
 
 
-def assert_one_call_is_the_steps(twin, sources, options, columns=None):
+def assert_one_call_is_the_steps(native_model, sources, options, columns=None):
     """To the last bit."""
-    found = beam_search(NativeScorer(twin), sources, options, columns)
-    assert found == beam_search(NativeStepScorer(twin), sources, options, columns)
-    same(found, beam_search(NativeStepScorer(twin), sources, options, columns), 0.0)
+    found = beam_search(NativeScorer(native_model), sources, options, columns)
+    assert found == beam_search(NativeStepScorer(native_model), sources, options, columns)
+    same(found, beam_search(NativeStepScorer(native_model), sources, options, columns), 0.0)
     return found
 
 
@@ -158,14 +158,14 @@ def assert_one_call_is_the_steps(twin, sources, options, columns=None):
         SearchOptions(beam=1, forced_bytes=SPELLING, **LIMITS),
     ],
 )
-def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
-    twin = NativeRNNsearch.create(rnnsearch(), kind)
-    found = assert_one_call_is_the_steps(twin, sources, options)
+def test_beam_in_one_call_equals_beam_step_by_step(options, kind, sources):
+    native_model = NativeRNNsearch.create(rnnsearch(), kind)
+    found = assert_one_call_is_the_steps(native_model, sources, options)
     begins = options.prefix or ((),) * len(SOURCES)
     for hypotheses, begin in zip(found, begins, strict=True):
         assert all(h.ids[: len(begin)] == begin and not options.banned & {*h.ids[len(begin) :]} for h in hypotheses)
     some = torch.tensor([3, 5, 7, 11, 40, 41, 60])
-    for hypothesis in chain(*assert_one_call_is_the_steps(twin, sources, options, lambda _: some)):
+    for hypothesis in chain(*assert_one_call_is_the_steps(native_model, sources, options, lambda _: some)):
         assert options.forced_bytes or set(hypothesis.ids) <= {*some.tolist(), *chain(*begins)}
 
 
@@ -180,7 +180,7 @@ def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
         SearchOptions(beam=3, max_ratio=1000.0, max_extra=1 << 20),
     ],
 )
-def test_what_one_call_cannot_do_goes_step_by_step(options, sources, monkeypatch):
+def test_unsupported_options_search_step_by_step(options, sources, monkeypatch):
     """Nor may it ask for room that no search of that length would need."""
     monkeypatch.setattr(NativeScorer, "beam", lambda *_: pytest.fail("it was asked"))
     scorer = native(rnnsearch())
@@ -192,7 +192,7 @@ def test_what_one_call_cannot_do_goes_step_by_step(options, sources, monkeypatch
         assert beam_search(scorer, sources, options) == [[BLOCKED]]
 
 
-def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
+def test_beam_in_one_call_reports_the_position_of_nan(sources):
     model = rnnsearch()
     model.source_embedding.weight.data[60] = torch.nan
     with pytest.raises(SentenceError, match=r"the scores of sentence 2 .* got NaN at target position 1"):
@@ -200,7 +200,7 @@ def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
 
 
 @pytest.mark.parametrize("kind", DType)
-def test_a_batch_never_changes_a_native_score(kind):
+def test_batching_does_not_change_native_scores(kind):
     scorer = native(rnnsearch(), kind)
     for search in (
         partial(greedy_search, options=SearchOptions(beam=1, **LIMITS)),
@@ -212,18 +212,18 @@ def test_a_batch_never_changes_a_native_score(kind):
             assert alone == hypotheses
 
 
-def test_packed_models_are_models(system, make, pairs):
+def test_packed_model_equals_model(system, make, pairs):
     model = make(system).eval()
-    twin = packed_model(model, DType.FP32)
+    native_model = packed_model(model, DType.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     for search, options in (
         (greedy_search, SearchOptions(beam=1, **LIMITS)),
         (beam_search, SearchOptions(beam=3, **LIMITS)),
     ):
-        same(search(ModelScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
+        same(search(ModelScorer(native_model), sources, options), search(ModelScorer(model), sources, options), 1e-3)
 
 
-def test_the_fastest_is_native_where_the_model_has_a_twin():
+def test_fastest_scorer_is_native_if_supported():
     model = rnnsearch()
     assert isinstance(fastest_scorer(model, "fp32").scorer, NativeScorer)
     assert fastest_scorer(model, "fp32").description == "native search, fp32"
@@ -234,7 +234,7 @@ def test_the_fastest_is_native_where_the_model_has_a_twin():
     assert fastest_scorer(model, "fp32").description == f"native products, fp32 (no native search: {why})"
 
 
-def test_without_native_code_the_plain_model_searches(monkeypatch):
+def test_model_searches_in_pytorch_without_native_code(monkeypatch):
     monkeypatch.setenv(library.SWITCH, "0")
     library._library.cache_clear()
     try:
@@ -252,7 +252,7 @@ def test_without_native_code_the_plain_model_searches(monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 2, 10, 700])
 @pytest.mark.parametrize(("A", "K", "C"), [(1, 1, 1), (3, 5, 333), (2, 1, 4096), (4, 2, 60)])
-def test_the_best_columns_are_those_of_the_definition(A, K, C, count):
+def test_native_topk_equals_definition(A, K, C, count):
     generator = torch.Generator().manual_seed(A * C)
     scores = (torch.randn(A, K, C, generator=generator) * 3).round()  # many equal ones
     scores[0, 0, C // 2 :: 7] = -torch.inf
@@ -266,7 +266,7 @@ def test_the_best_columns_are_those_of_the_definition(A, K, C, count):
     assert torch.equal(rows.topk(scores, ahead, 1), best_continuations_in_blocks(scores, ahead, 1))
 
 
-def test_norms_are_logarithms_of_sums_of_exponentials():
+def test_native_log_sum_exp_equals_definition():
     scores = torch.randn(7, 333, generator=torch.Generator().manual_seed(0)) * 30
     scores[1, :40] = -torch.inf
     scores[2] = -torch.inf
@@ -278,7 +278,7 @@ def test_norms_are_logarithms_of_sums_of_exponentials():
 @pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("inputs", [1, 36, 37, 38, 39])
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 31])
-def test_packed_products_are_products(count, inputs, kind):
+def test_packed_products_equal_products(count, inputs, kind):
     generator = torch.Generator().manual_seed(count)
     x, w, b = (torch.randn(*shape, generator=generator) for shape in ((count, inputs), (75, inputs), (75,)))
     w[3], x[count // 2] = 0.0, x[count // 2] * 1e6
@@ -290,7 +290,7 @@ def test_packed_products_are_products(count, inputs, kind):
         torch.testing.assert_close(got, expected, atol=1e-6 * (1 + float(row.abs().sum())), rtol=1e-5)
 
 
-def test_products_of_bytes_are_near_those_of_numbers():
+def test_int8_products_are_near_fp32():
     generator = torch.Generator().manual_seed(1)
     x, w, b = (torch.randn(*shape, generator=generator) for shape in ((40, 512), (300, 512), (300,)))
     exact = torch.nn.functional.linear(x, w, b)
@@ -299,7 +299,7 @@ def test_products_of_bytes_are_near_those_of_numbers():
 
 @pytest.mark.parametrize("kind", DType)
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
-def test_what_is_not_a_number_is_never_hidden(kind, odd):
+def test_nan_and_infinity_propagate(kind, odd):
     x, w = torch.ones(3, 40), torch.ones(50, 40)
     x[1, 7] = odd
     found = PackedWeight(library.library(), w, None, kind)(x)
@@ -309,7 +309,7 @@ def test_what_is_not_a_number_is_never_hidden(kind, odd):
     assert not PackedWeight(library.library(), w, None, kind)(x[:1])[0, 9].isfinite()
 
 
-def test_simple_units_hide_no_nan(sources):
+def test_ssru_propagates_nan(sources):
     """Whose max(0, c) a processor's own may take for 0."""
     decoder = {"type": "luong", "cell": "ssru", "size": 8, "layers": 1, "bridge": "learned", "readout": 6}
     encoder = {"type": "bidirectional", "cell": "gru", "size": 6}
@@ -338,7 +338,7 @@ def assert_rounded_alike(got, want, exact, near, about, times=2):
     assert off.norm() <= times * (want - exact).norm(), about
 
 
-def test_every_familys_native_steps_are_the_models(whole, make):
+def test_native_steps_of_every_decoder_equal_the_model(whole, make):
     """In bf16 and int8 beside the model whose products round the same."""
     model = make(whole).eval()
     if NativeDecoder.create(model, DType.FP32) is None:
@@ -379,7 +379,7 @@ MERGING = {
 
 @pytest.mark.parametrize("feature", ["coverage-linguistic", "coverage-neural", "markov", "fertility-local"])
 @pytest.mark.parametrize("encoder", MERGING)
-def test_what_features_remember_is_of_annotations_and_not_of_symbols(encoder, feature):
+def test_features_work_with_merged_annotations(encoder, feature):
     """Where a merging encoder has fewer of them."""
     attention = {"score": "additive", "size": 4, "features": [feature]} | {
         "coverage-linguistic": {"fertility": 2.0},
@@ -403,15 +403,15 @@ def test_what_features_remember_is_of_annotations_and_not_of_symbols(encoder, fe
 
 
 @pytest.mark.parametrize("kind", DType)
-def test_a_lexical_model_is_searched_natively_too(kind, sources):
-    """Beside RNNsearch, which then has not the twin of its own."""
+def test_lexical_model_is_searched_natively(kind, sources):
+    """RNNsearch with a lexical model has no special native search."""
     config = rnnsearch_config()
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
     assert (
         isinstance(fastest_scorer(model, "int8").scorer, NativeScorer) and NativeRNNsearch.create(model, kind) is None
     )
-    twin = NativeScorer(NativeDecoder.create(model, kind))
-    scorers = *defined(model, kind), twin
+    native_model = NativeScorer(NativeDecoder.create(model, kind))
+    scorers = *defined(model, kind), native_model
     scored = [force_decode(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
     for found in zip(*scored, strict=True):
         exact, want, got = (torch.tensor(one.token_scores) for one in found)

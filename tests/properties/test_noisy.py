@@ -1,4 +1,4 @@
-"""Noise in hidden states: every decoder takes it, and its native twin at the same places."""
+"""Noise in hidden states: every decoder supports it, and native search adds it to the same values."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from rnnsearch.text.vocabulary import BOS
 CPU = torch.device("cpu")
 
 
-def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
+def test_native_search_adds_noise_to_the_same_values(plain, make, pairs):
     model = make(plain).eval()
     sources = make_sources([source for source, _ in pairs], CPU)
     keys, loud = np.arange(len(pairs), dtype=np.uint64), np.arange(len(pairs)) > 0
@@ -43,7 +43,7 @@ def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
     assert not torch.allclose(first[1:], loud[1:])
 
 
-def test_silent_chains_are_greedy_search(plain, make, pairs):
+def test_chains_without_noise_equal_greedy_search(plain, make, pairs):
     if plain.model.decoder.type == "bi-scale":
         return
     scorer, sources = fastest_scorer(make(plain).eval(), "fp32").scorer, [source for source, _ in pairs]

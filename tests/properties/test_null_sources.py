@@ -1,4 +1,4 @@
-"""Target text with a null source: what it teaches, and what it leaves alone."""
+"""Target text with a null source trains the decoder, but neither the encoder nor attention."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def gradients(model, objective, rows):
     return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}, loss.total
 
 
-def test_null_sources_leave_the_encoder_alone(system, make, monkeypatch):
+def test_null_sources_do_not_train_the_encoder(system, make, monkeypatch):
     """Gradients of a mixed batch are those of its pairs, and of null rows those of a decoder whose memory is given."""
     if system.model.attention and NORMALISERS[system.model.attention.normaliser].component.needs_noise:
         pytest.skip("where positions are drawn, they are not in two batches as in one")
@@ -43,7 +43,7 @@ def test_null_sources_leave_the_encoder_alone(system, make, monkeypatch):
     assert total > loss
 
 
-def test_attention_learns_nothing_from_them():
+def test_null_sources_do_not_train_attention():
     """That of Bahdanau et al.: over one position its weights are 1, whatever its parameters."""
     null, _ = gradients(untrained(BAHDANAU).model.double(), OBJECTIVE, NULL)
     own = [found for name, found in null.items() if name.startswith("decoder.attention.")]

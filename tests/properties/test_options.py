@@ -1,5 +1,4 @@
-"""Every decoder heeds dropout on its states, between its layers, on what they give and on its attention, and residual
-connections."""
+"""Dropout on states, layers and attention, and residual connections, have an effect in every decoder."""
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ def draws_noise(config):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_each_makes_a_difference(name, choices, make, batch):
+def test_every_option_has_an_effect(name, choices, make, batch):
     drops = (config for config in choices["whole"].values() if not draws_noise(config))
     config = next(config for config in drops if config.model.decoder.type == name)
     decoder = config.model.decoder

@@ -1,4 +1,4 @@
-"""Outputs of several softmaxes in whole systems: search, forced scores, candidate lists, and what a folder keeps."""
+"""Class-based output layers in whole systems: search, forced scores, candidate lists and model folders."""
 
 import pytest
 import torch
@@ -38,12 +38,12 @@ def lively(request, plainest):
     return made
 
 
-def test_every_output_is_under_these_laws():
+def test_every_output_layer_is_tested():
     assert OPTIONS.keys() == OUTPUTS.keys()
 
 
 @pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # which has its own
-def test_losses_are_the_scores_of_search(decoder, lively):
+def test_losses_equal_search_scores(decoder, lively):
     model = lively(decoder)
     nll = Likelihood().loss_and_pass(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
     for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer):
@@ -53,7 +53,7 @@ def test_losses_are_the_scores_of_search(decoder, lively):
 
 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "sutskever"])
-def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder, lively):
+def test_beam_scores_equal_forced_scores_with_and_without_candidates(decoder, lively):
     model = lively(decoder)
     scorer = fastest_scorer(model, "fp32").scorer
     found = decode_all(scorer, SOURCES, SEARCH)
@@ -67,7 +67,7 @@ def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder
     assert {id for beam in some for one in beam for id in one.ids} <= {4, 6, 9}
 
 
-def test_a_file_of_weights_keeps_the_classes(lively, tmp_path):
+def test_weights_file_stores_the_classes(lively, tmp_path):
     model, other = lively("bahdanau"), lively("bahdanau")
     if "output.classes" in named_weights(model):
         other.output.assign_classes(torch.zeros(SYMBOLS, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""A document whose second sentence waits for the first: its source then holds the first one's translation."""
+"""Decoding plans: sentences whose source contains the translations of other sentences."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def joined(number, before):
     return [*(y for hypothesis in before for y in hypothesis.ids), *DOCUMENTS[number]]
 
 
-def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(plain, make):
+def test_waiting_sentence_receives_the_translation_in_its_source(plain, make):
     scorer, made, told = ModelScorer(make(plain)), [], []
 
     class Counting(ModelScorer):
@@ -37,7 +37,7 @@ def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(
     assert told == [0, 3, 3, 6]
 
 
-def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
+def test_sentence_can_wait_for_several_and_for_empty_ones():
     plan = DecodePlan({2: [1, 0], 0: [1]}, joined)
     assert list(plan.waves(4)) == [[1, 3], [0], [2]]
     assert list(DecodePlan({}, joined).waves(2)) == [[0, 1]]
@@ -50,6 +50,6 @@ def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
         ({0: [2]}, r"a plan must refer to the 2 sentences \(counting from 0\); got 2"),
     ],
 )
-def test_a_plan_that_cannot_be_followed_is_refused(waits, message):
+def test_impossible_plan_is_rejected(waits, message):
     with pytest.raises(RnnsearchError, match=message):
         list(DecodePlan(waits, joined).waves(2))

@@ -1,4 +1,4 @@
-"""A model that points: in training, in search and over every decoder that attends, and what it copies."""
+"""Pointer networks in training and search with every decoder that attends, and the words they copy."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def pointing(plainest):
     return made
 
 
-def test_copies_are_the_same_words_of_the_other_vocabulary_or_of_none():
+def test_copies_match_words_of_the_target_vocabulary():
     batch = batch_of()
     found = [(n, TARGETS[n].unknown, batch.copies[n].nonzero().tolist()) for n in range(3) if batch.copies[n].any()]
     assert found == [(0, [" Zoe"], [[2, 2], [2, 4]]), (1, [" Bob", " Ann", " Eva"], [[0, 0], [2, 3]])]
@@ -51,7 +51,7 @@ def test_copies_are_the_same_words_of_the_other_vocabulary_or_of_none():
 
 
 @pytest.mark.parametrize("decoder", ATTENDING)
-def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
+def test_loss_covers_generated_and_pointed_words(decoder, pointing):
     model, batch = pointing(decoder), batch_of()
     loss, done = Likelihood().loss_and_pass(model, batch, None)
     unrolled = done.decoder_outputs
@@ -76,7 +76,7 @@ def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
 
 
 @pytest.mark.parametrize("decoder", ATTENDING)
-def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
+def test_search_scores_of_generated_words_equal_losses(decoder, pointing):
     model, batch = pointing(decoder), batch_of([2])
     nll = Likelihood()(model, batch, None).nll.item()
     for scorer in (ModelScorer(model), fastest_scorer(model, "fp32").scorer):
@@ -85,6 +85,6 @@ def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_search_of_all_columns_of_some_and_of_one_sentence(beam, pointing):
+def test_search_is_independent_of_columns_and_batch(beam, pointing):
     model = pointing("bahdanau")
     same_by_columns_and_alone(model, SOURCES, beam, torch.arange(len(TARGET)))

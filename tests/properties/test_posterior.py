@@ -1,4 +1,4 @@
-"""Posterior attention against a loop over source positions, for every decoder whose readout reads the context."""
+"""Posterior attention equals a loop over source positions for every decoder whose readout reads the context."""
 
 from functools import partial
 
@@ -63,7 +63,7 @@ def fed(model: TranslationModel, previous: list[int], memory: Memory) -> list[to
     return states
 
 
-def test_posterior_is_the_loop(system, make, monkeypatch):
+def test_posterior_attention_equals_loop(system, make, monkeypatch):
     decoder = DECODERS[system.model.decoder.type]
     if not decoder.component.attends or system.model.copies:
         pytest.skip("attention has no posterior here")

@@ -1,7 +1,7 @@
-"""Every system's pass may be recorded: replayed with other numbers, and what is drawn, it equals the pass.
+"""Recorded passes of every system, replayed with other inputs and random numbers, equal the passes.
 
-Without a GPU a recording is the Python that asks for the kernels (tests/objectives/test_recorded.py); that kernels
-depend on shapes alone, `test_waiting.py` and `test_cuda.py` say.
+Without a GPU, a recording is the Python code that launches the kernels (tests/objectives/test_recorded.py). That
+kernels depend only on shapes is tested in `test_waiting.py` and `test_cuda.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEDS = range(3)
 
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("rng", [BatchRng, lambda _: None], ids=["drawn", "not drawn"])
-def test_a_replay_is_the_pass(system, batch, rng, monkeypatch):
+def test_replayed_pass_equals_the_pass(system, batch, rng, monkeypatch):
     model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective)
     weighted = penalties(system.objective) if rng is BatchRng else ()
     objective, batches = module.Likelihood(0.1, weighted), others(batch)

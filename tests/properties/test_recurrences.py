@@ -1,4 +1,4 @@
-"""The native recurrence of every system equals its definition: what it gives, and the gradients of all parameters."""
+"""The native recurrence of every combination equals its definition: results and gradients of all parameters."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def ran(monkeypatch):
     return steps
 
 
-def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, ran):
+def test_native_recurrence_equals_repeated_step(whole, make, batch, kind, ran):
     """With kinks, in bf16: the first model in which rounding steps over none of them."""
     for seed in SEEDS:
         model = make(whole, seed)
@@ -91,7 +91,7 @@ def steady(model, batch, kind, read):
     "decoder",
     [decoder.component.name() for decoder in DECODER_STEPS if decoder.component.attends and decoder is not Luong],
 )
-def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind, ran):
+def test_native_recurrence_in_even_sizes_equals_repeated_step(decoder, feature, plainest, make, batch, kind, ran):
     """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
     model = make(plainest(decoder, feature))
     ran.clear()
@@ -101,7 +101,7 @@ def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind,
     compare(model, batch, kind, read, gradients)
 
 
-def test_an_attentional_layer_with_a_bias(plainest, make, batch, kind, ran):
+def test_attentional_bias_has_a_gradient_of_every_position(plainest, make, batch, kind, ran):
     """h~ is fed back, so that its bias has a gradient of every position."""
     plain = plainest("luong-input-feeding", None)
     decoder = plain.model.decoder.model_copy(update={"attentional": "tanh-bias"})

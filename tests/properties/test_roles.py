@@ -1,4 +1,4 @@
-"""Every parameter of every system is drawn once, as what it is."""
+"""Every parameter of every system is initialised once, according to its role."""
 
 import math
 import re
@@ -89,25 +89,25 @@ def assert_drawn(model):
     assert init.drawn + constant == len(list(model.parameters()))
 
 
-def test_of_every_combination(whole):
+def test_roles_of_every_combination(whole):
     assert_drawn(build(whole.model, 12, 12, seed=None, objective=whole.objective))
 
 
-def test_of_what_objectives_learn(choices):
+def test_roles_of_objective_parameters(choices):
     config = choices["whole"][next(iter(choices["whole"]))]
     for baseline in ({"baseline": "average", "decay": 0.9}, {"baseline": "learned"}):
         objective = ObjectiveConfig.model_validate({"fertility": {"size": 3}, "reinforce": baseline})
         assert_drawn(build(config.model, 12, 12, seed=None, objective=objective))
 
 
-def test_a_shared_table_is_drawn_once(choices):
+def test_tied_table_is_initialised_once(choices):
     config = choices["whole"]["bahdanau gru bidirectional gru additive global softmax"]
     decoder = config.model.decoder.model_copy(update={"maxout": config.model.embedding})
     model = config.model.model_copy(update={"tie": "all", "decoder": decoder})
     assert_drawn(build(model, 12, 12, seed=None))
 
 
-def test_a_parameter_without_a_role_is_an_error(choices):
+def test_parameter_without_role_is_rejected(choices):
     model = build(next(iter(choices["whole"].values())).model, 12, 12, seed=None)
     model.decoder.more = nn.Linear(2, 3)
     with pytest.raises(AssertionError, match=r"decoder\.more\.weight has no role"):
@@ -115,7 +115,7 @@ def test_a_parameter_without_a_role_is_an_error(choices):
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
-def test_of_characters(composition, plainest):
+def test_roles_of_character_parameters(composition, plainest):
     config = plainest("bahdanau", None)
     tables = {"source_characters": {"type": composition}, "target_characters": {"size": 5}}
     model = ModelConfig.model_validate(config.model.model_dump() | tables)
@@ -123,13 +123,13 @@ def test_of_characters(composition, plainest):
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_of_a_language_model_inside(fusion, plainest):
+def test_roles_of_fused_language_model(fusion, plainest):
     inside = {"kind": "language-model", "embedding": 3, "network": {"type": "recurrent", "cell": "gru", "size": 4}}
     tables = {"language_model": {"type": fusion, "folder": "x", "model": inside}}
     model = ModelConfig.model_validate(plainest("luong", None).model.model_dump() | tables)
     assert_drawn(build(model, 12, 12, seed=1))
 
 
-def test_of_a_pointer(plainest):
+def test_roles_of_pointer_parameters(plainest):
     model = ModelConfig.model_validate(plainest("bahdanau", None).model.model_dump() | {"pointer": {"size": 5}})
     assert_drawn(build(model, 12, 12, seed=1))

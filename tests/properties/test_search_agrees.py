@@ -1,4 +1,4 @@
-"""Training, forced decoding, greedy and beam search say the same of the same sentence."""
+"""Training, forced decoding, greedy search and beam search give the same scores for the same sentence."""
 
 import numpy as np
 import pytest
@@ -21,13 +21,13 @@ def sources(pairs):
     return make_sources([source for source, _ in pairs], torch.device("cpu"))
 
 
-def test_training_nll_is_the_forced_score(system, make, batch, pairs, sources):
+def test_training_nll_equals_forced_score(system, make, batch, pairs, sources):
     model = make(system)
     found = force_decode(ModelScorer(model), sources, [target for _, target in pairs])
     assert -sum(h.log_prob for h in found) == pytest.approx(Likelihood()(model, batch, None).nll.item(), rel=1e-5)
 
 
-def test_greedy_takes_the_best_symbol_each_time(system, make, pairs, sources):
+def test_greedy_takes_the_best_token_at_every_step(system, make, pairs, sources):
     scorer = ModelScorer(make(system))
     for (source, _), [found] in zip(pairs, greedy_search(scorer, sources, SearchOptions(**LIMITS)), strict=True):
         memory, state = scorer.start(make_sources([source], torch.device("cpu")), None)
@@ -41,7 +41,7 @@ def test_greedy_takes_the_best_symbol_each_time(system, make, pairs, sources):
         assert found.finished == (ids[-1] == EOS)
 
 
-def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
+def test_hypotheses_can_be_trained_on(system, make, pairs, sources):
     """Its hypotheses are targets of a loss, its attention and scores weights in it, whatever the search ran under."""
     model = make(system)
     model.requires_grad_()
@@ -56,7 +56,7 @@ def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
     assert bias.grad is not None and bias.grad.abs().sum() > 0
 
 
-def test_beam_scores_are_forced_scores(system, make, sources, pairs):
+def test_beam_scores_equal_forced_scores(system, make, sources, pairs):
     scorer = ModelScorer(make(system))
     found = beam_search(scorer, sources, SearchOptions(beam=4, n_best=3, **LIMITS))
     assert any(h.ids for hypotheses in found for h in hypotheses)
@@ -73,7 +73,7 @@ def test_beam_scores_are_forced_scores(system, make, sources, pairs):
     assert len(found) == len(pairs)
 
 
-def test_a_beam_never_does_worse_than_greedy_on_the_whole(system, make, sources):
+def test_beam_is_not_worse_than_greedy_on_average(system, make, sources):
     """Its best sum of log-probabilities over the sentences that greedy search comes to an end of is at least the
     greedy one. (Of the others it takes an ended hypothesis where it has one.)"""
     scorer = ModelScorer(make(system))

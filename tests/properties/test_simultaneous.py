@@ -1,5 +1,4 @@
-"""What has not arrived makes no difference: a model that waits k symbols, or that learns where to stop, by the whole of
-its search."""
+"""Source words that have not arrived have no effect in wait-k and monotonic models."""
 
 import torch
 
@@ -23,7 +22,7 @@ def model_of(preset="wait-k-small", *settings):
     return model.double().eval()
 
 
-def test_a_readout_depends_on_what_has_arrived_alone():
+def test_readout_depends_only_on_words_that_have_arrived():
     model = model_of("wait-k-small", f"model.attention.wait={WAIT}")
     source = torch.randint(4, 30, (1, 12), generator=torch.Generator().manual_seed(2))
     target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
@@ -42,7 +41,7 @@ def test_a_readout_depends_on_what_has_arrived_alone():
     assert sum(seen) > 5, "what has arrived makes one"
 
 
-def test_what_lies_behind_the_place_where_reading_stopped_makes_no_difference():
+def test_unread_words_have_no_effect():
     model = model_of("monotonic-small", "model.attention.size=16")
     target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
 
@@ -65,7 +64,7 @@ def test_what_lies_behind_the_place_where_reading_stopped_makes_no_difference():
     assert max(stopped) > 3 and len(set(stopped)) > 3
 
 
-def test_greedy_search_writes_the_same_beginning():
+def test_greedy_search_of_a_prefix_gives_the_same_start():
     model = model_of("wait-k-small", f"model.attention.wait={WAIT}")
     sources = [[5, 9, 13, 17, 21, 25, 7, 8], [5, 9, 13, 17, 6, 10, 14, 18]]
     options = SearchOptions(beam=1, max_extra=6, max_ratio=1.0)

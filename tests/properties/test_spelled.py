@@ -1,4 +1,4 @@
-"""Words read and spelled by their characters: two unknown words have one id, and yet a model tells them apart."""
+"""Words read and written by their characters: unknown words with the same id are told apart."""
 
 from itertools import product
 
@@ -62,7 +62,7 @@ ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.att
 
 @pytest.mark.parametrize("words", ["all", "unknown"])
 @pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
-def test_two_unknown_words_are_read_differently_in_training_and_in_search(composition, words, hybrid):
+def test_unknown_words_differ_by_their_characters(composition, words, hybrid):
     model = hybrid("bahdanau", composition, words)
     pairs = [SpelledIds([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
     target = [4, 5]
@@ -75,7 +75,7 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
 
 
 @pytest.mark.parametrize("decoder", ATTENDING)
-def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decoder, hybrid):
+def test_loss_is_sum_of_words_and_characters(decoder, hybrid):
     model, batch = hybrid(decoder), batch_of()
     loss, done = Likelihood(spelling_weight=0.3).loss_and_pass(model, batch, None)
     speller, model.speller = model.speller, None
@@ -95,7 +95,7 @@ def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decod
 
 
 @pytest.mark.parametrize("decoder", ATTENDING)
-def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hybrid):
+def test_spelled_word_score_equals_forced_score(decoder, hybrid):
     model = hybrid(decoder)
     found = spell_unknown_words(model, WRITTEN, SOURCES[:2], TARGETS[:2], make, beam=4)
     assert [sorted(words) for words in found] == [[1], [0, 2]]
@@ -113,7 +113,7 @@ def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hy
             assert hypothesis.log_prob == pytest.approx(-forced.item(), rel=1e-4, abs=1e-4)
 
 
-def test_a_wide_beam_finds_the_likeliest_word(hybrid):
+def test_wide_character_beam_finds_the_likeliest_word(hybrid):
     model = hybrid("bahdanau")
     model.speller.output.bias.data[EOS] += 2.0
     first = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
@@ -127,7 +127,7 @@ def test_a_wide_beam_finds_the_likeliest_word(hybrid):
 
 @pytest.mark.parametrize("words", ["all", "unknown"])
 @pytest.mark.parametrize("decoder", ["bahdanau", "cgru"])
-def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
+def test_native_search_reads_unknown_words_by_characters(decoder, words, hybrid):
     model = hybrid(decoder, "cnn", words)
     scorer, what = fastest_scorer(model, "fp32")
     if what == TORCH_PRODUCTS:
@@ -141,7 +141,7 @@ def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
 
 
 @pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
-def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
+def test_precomputed_embeddings_equal_composed_ones(composition, hybrid):
     model = hybrid("bahdanau", composition).double()
     settled = model.with_source_embedding(model.source_embedding.precompute(READ.known))
     assert settled.source_embedding is not model.source_embedding and settled.encoder is model.encoder
@@ -152,7 +152,7 @@ def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
         torch.testing.assert_close(one, other)
 
 
-def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
+def test_batch_spells_each_token_once():
     texts = ["the zebras saw the gnu", "the gnu", "the cat saw the the"]
     sources = [s.spelled_ids for s in WORDS.segment(texts)]
     for inventory, known in ((READ, True), (WRITTEN, False)):
@@ -175,7 +175,7 @@ def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
                 assert found == ["".join(c for c in word if c in " thecasawbirdn" and c != "n") for word in each]
 
 
-def test_longer_words_are_cut_and_unknown_characters_are_one():
+def test_long_words_are_cut_and_unknown_characters_are_merged():
     ids = torch.tensor([[UNK, UNK, EOS]])
     spelling = WRITTEN.character_table(ids, [["c" * (MAX_WORD_CHARACTERS + 9), " ±t"]])
     assert spelling.characters.shape == (3, MAX_WORD_CHARACTERS) and spelling.indices.tolist() == [[1, 2, 0]]
@@ -183,14 +183,14 @@ def test_longer_words_are_cut_and_unknown_characters_are_one():
     assert not spelling.characters[0].any()
 
 
-def test_half_a_batch_after_the_other_learns_the_same(hybrid):
+def test_half_batches_have_the_same_gradient(hybrid):
     model, batch = hybrid("bahdanau"), batch_of()
     whole = Likelihood()(model, batch, None)
     halves = [Likelihood()(model, half, None) for half in batch.split()]
     torch.testing.assert_close(whole.total, sum(half.total for half in halves))
 
 
-def test_a_beam_of_characters_is_batched_like_sentences(hybrid):
+def test_character_beam_is_batched_like_sentences(hybrid):
     model = hybrid("bahdanau")
     first = torch.randn(5, 6, generator=torch.Generator().manual_seed(2))
     alone = [decode_characters(model, one[None], 3)[0] for one in first]

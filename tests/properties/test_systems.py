@@ -1,5 +1,4 @@
-"""A System of another kind, a language model without a source, goes the whole way: prepared, trained, gone on with,
-kept, loaded, and refused where it cannot serve. Nothing on that way knows that systems translate."""
+"""A system without a source, a language model, is prepared, trained, resumed and evaluated."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ class LanguageSystem(Trainable[LanguageModel]):
         return {}
 
 
-def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_source_trains_and_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(folder.SYSTEMS, "translation", LanguageSystem)
     (tmp_path / "text.xx").write_text("".join(f"{line}\n" for line in TEXT))
     (tmp_path / "dev.xx").write_text("one two three four\nthree four one two\n")

@@ -1,4 +1,4 @@
-"""Sides by name: a system of two sources learns, searches and aligns by the same code as a system of one."""
+"""Streams by name: a system with two sources learns, searches and aligns with the code for one source."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def model(choices: Any, make: Any) -> SummedSources:
     return made
 
 
-def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(model: SummedSources) -> None:
+def test_rows_without_a_stream_are_skipped_and_both_sources_learn(model: SummedSources) -> None:
     batches = Batches(ParallelIds.from_rows(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION)
     (batch,) = batches.epoch(0)
     assert sorted(batch.indices) == [0, 2, 3]
@@ -66,7 +66,7 @@ def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(mo
         assert bool(own[symbol].any()) == read
 
 
-def test_search_reads_and_aligns_both(model: SummedSources) -> None:
+def test_search_reads_and_aligns_both_sources(model: SummedSources) -> None:
     (batch,) = Batches(ParallelIds.from_rows(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION).epoch(0)
     with torch.no_grad():
         loss = Likelihood()(model, batch, None)

@@ -1,8 +1,7 @@
-"""Training waits for the device nowhere within an update: what is done depends on shapes, never on numbers; and all of
-it is done on the device.
+"""Updates do not synchronise with the device: the work depends on shapes, never on values.
 
-Checked without a GPU: on tensors without numbers, torch's `meta` device, asking for one is an error, as is a result
-whose size depends on them (a selection by a mask), and a tensor of the CPU beside one of theirs.
+Checked without a GPU, on torch's `meta` device, whose tensors have no values: reading one is an error, and so are a
+result whose size depends on values (selection by a mask) and a CPU tensor among them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def batch():
     return make_batch([([5, 6, 7], [4, 5]), ([9], [6])], range(2)).to("meta")
 
 
-def test_an_update_waits_for_nothing(system, batch):
+def test_update_does_not_synchronise_with_the_device(system, batch):
     model = build(system.model, 12, 12, seed=1, objective=system.objective).to("meta")
     objective = Likelihood(0.1, penalties(system.objective))
     loss = objective(model, batch, BatchRng(1))
@@ -45,7 +44,7 @@ def test_an_update_waits_for_nothing(system, batch):
         norm.item()
 
 
-def test_a_selection_by_a_mask_and_a_tensor_elsewhere_would_be_found(batch):
+def test_synchronising_operations_are_detected(batch):
     zeros = torch.zeros(batch.target.ids.shape, device="meta")
     with pytest.raises(NotImplementedError):
         zeros[batch.target.mask]

@@ -1,4 +1,4 @@
-"""Models written as programs: the engine's steps and search are the definition's, and their arrays are the model's."""
+"""Programs for the engine equal the models that they were written from, in steps, search and arrays."""
 
 import copy
 import json
@@ -101,12 +101,12 @@ def model(request):
     return found
 
 
-def test_a_written_model_is_the_model(model):
+def test_program_equals_the_model(model):
     assert unsupported_reason(model) is None
     agree(model)
 
 
-def test_every_legal_model_is_written_or_refused(whole, make):
+def test_every_valid_model_is_written_or_rejected(whole, make):
     model = make(whole).eval()
     if unsupported_reason(model) is not None:
         pytest.skip("it cannot be written")
@@ -147,7 +147,7 @@ def agree(model):
     assert tokens == [best.ids for best, *_ in expected]
 
 
-def test_arrays_go_back_into_their_parameters(model):
+def test_arrays_are_loaded_into_their_parameters(model):
     other, computation = copy.deepcopy(model), write_program(model)
     with torch.no_grad():
         for parameter in other.parameters():
