@@ -1,5 +1,6 @@
-"""Cost of characters: models that read or generate words by characters, or have character vocabularies, compared with
-words and BPE.
+"""Cost of characters, compared with words and BPE.
+
+The models read or generate words by characters, or have character vocabularies.
 
 Run it as `python -m benchmarks.characters --train en.txt de.txt`; `--output FILE` also writes the table. All models are
 untrained and have the decoder of the preset `small`. Each trains on the same batch of sentence pairs, segmented by its

@@ -63,7 +63,8 @@ class AdditiveBiasOptions(ScoreOptions):
 @SCORES.register
 class ConcatOptions(ScoreOptions):
     """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive` with one matrix, initialised as a
-    whole."""
+    whole.
+    """
 
     type: Literal["concat"] = "concat"
     takes_features = True
@@ -73,7 +74,8 @@ class ConcatOptions(ScoreOptions):
 @SCORES.register
 class ConcatIdentityOptions(ScoreOptions):
     """v^T tanh(W s + h): the variant of `concat` behind the published results (Luong et al.,
-    footnote 15)."""
+    footnote 15).
+    """
 
     type: Literal["concat-identity"] = "concat-identity"
     takes_features = True
@@ -130,7 +132,8 @@ class GeneralOptions(ScoreOptions):
 @SCORES.register
 class LocationOptions(ScoreOptions):
     """W s: depends on the decoder state and the position, not on the annotations (Luong et al., eq.
-    8)."""
+    8).
+    """
 
     type: Literal["location"] = "location"
     max_source: Size
@@ -141,7 +144,8 @@ class LocationOptions(ScoreOptions):
 @SCORES.register
 class ConvolutionalOptions(ScoreOptions):
     """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al.
-    2016)."""
+    2016).
+    """
 
     type: Literal["convolutional"] = "convolutional"
     first: Size
@@ -155,7 +159,8 @@ class ConvolutionalOptions(ScoreOptions):
 @SCORES.register
 class EvenOptions(ScoreOptions):
     """Constant 0: attention is determined by the window only (for the mixture window of Graves
-    2013)."""
+    2013).
+    """
 
     type: Literal["even"] = "even"
     has_parameters = False
@@ -191,7 +196,8 @@ class LocalMonotonicOptions(WindowOptions):
 @WINDOWS.register
 class LocalPredictiveOptions(WindowOptions):
     """Source positions within `width` of a predicted position. The weights are multiplied by a
-    Gaussian around it, so that they sum to less than 1 (Luong et al., eq. 9-10)."""
+    Gaussian around it, so that they sum to less than 1 (Luong et al., eq. 9-10).
+    """
 
     type: Literal["local-p"] = "local-p"
     has_factor = True
@@ -201,7 +207,8 @@ class LocalPredictiveOptions(WindowOptions):
 @WINDOWS.register
 class WaitOptions(WindowOptions):
     """The source prefix that has arrived in simultaneous translation: `wait` tokens before the
-    first target token, then one more per target token (Ma et al. 2019)."""
+    first target token, then one more per target token (Ma et al. 2019).
+    """
 
     type: Literal["wait-k"] = "wait-k"
     wait: Size
@@ -211,7 +218,8 @@ class WaitOptions(WindowOptions):
 @WINDOWS.register
 class MixtureOptions(WindowOptions):
     """A mixture of Gaussians that multiplies the weights; its centres only move right (Graves 2013,
-    eq. 46-51)."""
+    eq. 46-51).
+    """
 
     type: Literal["mixture"] = "mixture"
     has_factor = True
@@ -252,7 +260,8 @@ class SoftmaxOptions(NormaliserOptions):
 @NORMALISERS.register
 class SparsemaxOptions(NormaliserOptions):
     """Sparsemax, the projection onto the simplex, which gives many positions a weight of 0 (Martins
-    & Astudillo 2016). Needs `pip install entmax`."""
+    & Astudillo 2016). Needs `pip install entmax`.
+    """
 
     type: Literal["sparsemax"] = "sparsemax"
     package = "entmax"
@@ -261,7 +270,8 @@ class SparsemaxOptions(NormaliserOptions):
 @NORMALISERS.register
 class Entmax15Options(NormaliserOptions):
     """1.5-entmax, between softmax and sparsemax (Peters et al. 2019). Needs `pip install
-    entmax`."""
+    entmax`.
+    """
 
     type: Literal["entmax15"] = "entmax15"
     package = "entmax"
@@ -270,7 +280,8 @@ class Entmax15Options(NormaliserOptions):
 @NORMALISERS.register
 class HardOptions(NormaliserOptions):
     """Hard attention to one position: sampled from the softmax in training, the best one in search
-    (Xu et al. 2015). Needs `[objective.reinforce]`."""
+    (Xu et al. 2015). Needs `[objective.reinforce]`.
+    """
 
     type: Literal["hard"] = "hard"
     samples = True
@@ -285,7 +296,8 @@ class HardOptions(NormaliserOptions):
 @NORMALISERS.register
 class ExponentialOptions(NormaliserOptions):
     """exp(e), not normalised; with the even score and the mixture window, the attention of Graves
-    2013."""
+    2013.
+    """
 
     type: Literal["exponential"] = "exponential"
 
@@ -293,7 +305,8 @@ class ExponentialOptions(NormaliserOptions):
 @NORMALISERS.register
 class MonotonicOptions(NormaliserOptions):
     """Monotonic attention, which learns where to stop and never moves back (Raffel et al. 2017):
-    expected weights in training, one position in search."""
+    expected weights in training, one position in search.
+    """
 
     type: Literal["monotonic"] = "monotonic"
     needs_noise = True
@@ -307,7 +320,8 @@ class MonotonicOptions(NormaliserOptions):
 @NORMALISERS.register
 class LinearChainOptions(NormaliserOptions):
     """Marginals of a linear chain, so that neighbouring positions are selected together (after Kim
-    et al. 2017)."""
+    et al. 2017).
+    """
 
     type: Literal["linear-chain"] = "linear-chain"
 
@@ -326,7 +340,8 @@ FEATURES = Family[FeatureOptions]("feature")
 @FEATURES.register
 class LinguisticCoverageOptions(FeatureOptions):
     """The fraction of a source token that has been translated, given its fertility (Tu et al. 2016,
-    section 3.1.1)."""
+    section 3.1.1).
+    """
 
     type: Literal["coverage-linguistic"] = "coverage-linguistic"
     fertility: Positive
@@ -345,7 +360,8 @@ class NeuralCoverageOptions(FeatureOptions):
 @FEATURES.register
 class CoverageEmbeddingOptions(FeatureOptions):
     """A coverage embedding per source word, which each target word updates by its weights (Mi et
-    al. 2016)."""
+    al. 2016).
+    """
 
     type: Literal["coverage-embedding"] = "coverage-embedding"
     tracks_untranslated = True
@@ -355,7 +371,8 @@ class CoverageEmbeddingOptions(FeatureOptions):
 @FEATURES.register
 class PositionOptions(FeatureOptions):
     """Logarithms of target position, source position and source length (Cohn et al. 2016, section
-    3.1)."""
+    3.1).
+    """
 
     type: Literal["position"] = "position"
 
@@ -405,7 +422,8 @@ class AttentionConfig(Table):
     """`[model.attention]`: score, window, normaliser and features, with the options of each in one
     flat table.
 
-    Required for a decoder with attention, and an error for any other."""
+    Required for a decoder with attention, and an error for any other.
+    """
 
     score: ScoreOptions
     window: WindowOptions

@@ -38,7 +38,8 @@ class ChoGRUOptions(CellOptions):
 @CELLS.register
 class TorchGRUOptions(CellOptions):
     """PyTorch's GRU, fused over a whole source sentence: z weights the old state, the reset gate is
-    applied after U."""
+    applied after U.
+    """
 
     type: Literal["torch-gru"] = "torch-gru"
 
@@ -92,7 +93,8 @@ class RNMTLSTMOptions(CellOptions):
 @CELLS.register
 class SSRUOptions(CellOptions):
     """The simpler simple recurrent unit (Kim et al. 2019): one gate and no product with the state.
-    For decoders of small, fast models."""
+    For decoders of small, fast models.
+    """
 
     type: Literal["ssru"] = "ssru"
     carries = ("c",)
@@ -113,7 +115,8 @@ class LayerState(NamedTuple):
 
 class BridgeOptions(Options):
     """Declaration of a bridge: how the decoder's first states are computed from the encoder's last
-    states."""
+    states.
+    """
 
     type: str
     passes_source: ClassVar[bool] = True
@@ -173,7 +176,8 @@ class LearnedOptions(BridgeOptions):
 @BRIDGES.register
 class LearnedTopOptions(BridgeOptions):
     """A tanh layer over the encoder's top state for each layer of the decoder (JoeyNMT's
-    `bridge`)."""
+    `bridge`).
+    """
 
     type: Literal["learned-top"] = "learned-top"
 
@@ -181,7 +185,8 @@ class LearnedTopOptions(BridgeOptions):
 @BRIDGES.register
 class RectifiedOptions(BridgeOptions):
     """A ReLU layer over the last states of all encoder layers together, one for h and one for
-    memory cells, for any sizes (OpenNMT-py's `bridge`)."""
+    memory cells, for any sizes (OpenNMT-py's `bridge`).
+    """
 
     type: Literal["rectified"] = "rectified"
 

@@ -21,7 +21,8 @@ class AnnotationConfig(Options):
     words](translating.md#unknown-word-annotation).
 
     Requires `type = "words"` on both sides, and cannot be combined with models that copy or spell
-    words."""
+    words.
+    """
 
     type: str
     """Annotation scheme, see below."""
@@ -33,7 +34,8 @@ ANNOTATIONS = Family[AnnotationConfig]("annotation")
 @ANNOTATIONS.register
 class CopyableOptions(AnnotationConfig):
     """Copyable model: unknown source words are numbered (repeated words share a number), and an
-    unknown target word carries the number of the source word it is aligned to."""
+    unknown target word carries the number of the source word it is aligned to.
+    """
 
     type: Literal["copyable"] = "copyable"
     numbers: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -44,7 +46,8 @@ class CopyableOptions(AnnotationConfig):
 @ANNOTATIONS.register
 class PosAllOptions(AnnotationConfig):
     """Positional all model: every target word is followed by its distance to the aligned source
-    word."""
+    word.
+    """
 
     type: Literal["posall"] = "posall"
     window: Window = 7
@@ -55,7 +58,8 @@ class PosAllOptions(AnnotationConfig):
 @ANNOTATIONS.register
 class PosUnkOptions(AnnotationConfig):
     """Positional unknown model: an unknown target word carries its distance to the aligned source
-    word."""
+    word.
+    """
 
     type: Literal["posunk"] = "posunk"
     window: Window = 7
@@ -67,7 +71,8 @@ class CleaningConfig(Table):
     """`[data.cleaning]`: filters that drop pairs from the training set. [Data](data.md#cleaning)
     defines how words are counted.
 
-    Dev and test sets that you provide are not cleaned."""
+    Dev and test sets that you provide are not cleaned.
+    """
 
     min_words: Count = 1
     """Minimum number of words on each side ([how they are counted](data.md#cleaning))."""
@@ -181,7 +186,8 @@ class DataConfig(Table):
     @property
     def files_without_source(self) -> list[int]:
         """Indices of the entries of `train` that have target text only, if there is exactly one
-        source."""
+        source.
+        """
         if len(self.sources) != 1:
             return []
         return [n for n, spec in enumerate(self.train or []) if spec.lstrip().startswith("|")]
@@ -219,7 +225,8 @@ class InlineTermsConfig(Table):
     right inflection. See [Terms](translating.md#terminology-constraints).
 
     Terms are sampled again for every batch. Not for a source of `words`, which has no tokens for
-    the term markers."""
+    the term markers.
+    """
 
     dictionary: str
     """TSV file of source words or phrases and their translations, such as `rnnsearch dictionary`
@@ -287,7 +294,8 @@ class TextConfig(Table):
 
     def sampling_option(self, type: TextType) -> str | None:
         """Return the option by which text of this type is segmented again for every batch, or None
-        if it is not."""
+        if it is not.
+        """
         options = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
         name, rate = options.get(type, ("", None))
         return f"text.{name}" if rate else None

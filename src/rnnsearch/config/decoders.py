@@ -100,7 +100,8 @@ class StackOptions(_Layered):
 @DECODERS.register
 class BahdanauOptions(_Maxout):
     """RNNsearch: attention with the state before the update, deep output with maxout (Bahdanau et
-    al. 2015)."""
+    al. 2015).
+    """
 
     type: Literal["bahdanau"] = "bahdanau"
     query_precedes_word = True
@@ -121,7 +122,8 @@ class BahdanauTanhOptions(_Tanh):
 @DECODERS.register
 class CohnOptions(DecoderConfig):
     """The recurrence of `bahdanau` from a zero state, with a tanh layer over the new state, the
-    context and the previous word (Cohn et al. 2016)."""
+    context and the previous word (Cohn et al. 2016).
+    """
 
     type: Literal["cohn"] = "cohn"
     query_precedes_word = True
@@ -134,7 +136,8 @@ class CohnOptions(DecoderConfig):
 class CopyNetOptions(DecoderConfig):
     """CopyNet: the recurrence of `bahdanau`, which also reads the source positions that the
     previous word was copied from. One softmax decides between generating a word and copying one (Gu
-    et al. 2016). With `text.type = "words"` words are copied with their original spelling."""
+    et al. 2016). With `text.type = "words"` words are copied with their original spelling.
+    """
 
     type: Literal["copynet"] = "copynet"
     cell: CellName
@@ -145,7 +148,8 @@ class CopyNetOptions(DecoderConfig):
 @DECODERS.register
 class RNNencdecOptions(_Maxout):
     """RNNencdec, the baseline of RNNsearch: the context is the encoder's last state at every
-    step."""
+    step.
+    """
 
     type: Literal["rnnencdec"] = "rnnencdec"
     attends = False
@@ -165,7 +169,8 @@ class ChoOptions(_Maxout):
 @DECODERS.register
 class SutskeverOptions(StackOptions):
     """A stack of cells without attention, initialised from the encoder's last states (Sutskever et
-    al. 2014)."""
+    al. 2014).
+    """
 
     type: Literal["sutskever"] = "sutskever"
     attends = False
@@ -181,7 +186,8 @@ class _Attentional(StackOptions, _Tanh):
 @DECODERS.register
 class LuongOptions(_Attentional):
     """Attention with the new state of the top layer, not fed back into the recurrence (Luong et al.
-    2015)."""
+    2015).
+    """
 
     type: Literal["luong"] = "luong"
     supports_fusion = True
@@ -197,7 +203,8 @@ class LuongInputFeedingOptions(_Attentional):
 @DECODERS.register
 class NeubigOptions(StackOptions):
     """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the
-    previous word."""
+    previous word.
+    """
 
     type: Literal["neubig"] = "neubig"
 
@@ -227,7 +234,8 @@ class DeepTransitionOptions(_Tanh):
 @DECODERS.register
 class BiDeepOptions(_Layered, _Tanh):
     """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et
-    al. 2017)."""
+    al. 2017).
+    """
 
     type: Literal["bideep"] = "bideep"
     supports_fusion = True
@@ -246,7 +254,8 @@ class _MemoryOptions(_Maxout):
 class BiScaleOptions(_Tanh):
     """Bi-scale decoder: a fast layer that may change at every token, and a slow layer that changes
     only where the fast one's gate allows it. Designed for character-level output (Chung et al.
-    2016)."""
+    2016).
+    """
 
     type: Literal["bi-scale"] = "bi-scale"
     query_precedes_word = True
@@ -264,7 +273,8 @@ class MemDecOptions(_MemoryOptions):
 @DECODERS.register
 class SeparateHeadsOptions(_MemoryOptions):
     """A variant of `memdec` with separate heads for reading and writing, each with a tanh, and
-    learned initial memory cells."""
+    learned initial memory cells.
+    """
 
     type: Literal["memory"] = "memory"
     supports_fusion = True
@@ -273,7 +283,8 @@ class SeparateHeadsOptions(_MemoryOptions):
 @DECODERS.register
 class RNMTPlusOptions(StackOptions):
     """RNMT+: attention with the bottom layer; all layers and the output read the context (Chen et
-    al. 2018)."""
+    al. 2018).
+    """
 
     type: Literal["rnmt-plus"] = "rnmt-plus"
     query_precedes_word = True

@@ -13,7 +13,8 @@ from rnnsearch.config.options import Family, Options, Size, SmallSize, Table, pr
 
 class EncoderConfig(Options):
     """`[model.encoder]`: the network that reads the source and computes an annotation per
-    position."""
+    position.
+    """
 
     type: str
     """Encoder type, see below."""
@@ -40,7 +41,8 @@ class EncoderConfig(Options):
     @abstractmethod
     def layer_sizes(self) -> tuple[int, ...]:
         """The size of each layer's last state, bottom first; the last one is the annotation
-        size."""
+        size.
+        """
 
     @property
     def annotation_size(self) -> int:
@@ -59,7 +61,8 @@ ENCODERS = Family[EncoderConfig]("encoder")
 @ENCODERS.register
 class BidirectionalOptions(EncoderConfig):
     """A forward and a backward recurrent layer; annotation = [forward; backward] (Bahdanau et al.,
-    eq. 7)."""
+    eq. 7).
+    """
 
     type: Literal["bidirectional"] = "bidirectional"
 
@@ -100,7 +103,8 @@ class _Layered(EncoderConfig):
 @ENCODERS.register
 class StackedOptions(_Layered):
     """Stacked recurrent layers, unidirectional or bidirectional, with optional residual connections
-    (Sutskever et al.; Luong et al.; GNMT; RNMT+)."""
+    (Sutskever et al.; Luong et al.; GNMT; RNMT+).
+    """
 
     type: Literal["stacked"] = "stacked"
     direction: Literal["forward", "bottom", "both"]
@@ -141,7 +145,8 @@ class StackedOptions(_Layered):
 @ENCODERS.register
 class PyramidOptions(_Layered):
     """Bidirectional layers, of which the upper ones halve the number of positions (Chan et al.
-    2016). For long sources."""
+    2016). For long sources.
+    """
 
     type: Literal["pyramid"] = "pyramid"
     reduce: SmallSize
@@ -158,7 +163,8 @@ class PyramidOptions(_Layered):
 @ENCODERS.register
 class ConvolutionalOptions(EncoderConfig):
     """Convolutions over the tokens, max-pooling over segments, highway layers, and a bidirectional
-    recurrent layer over the segments (Lee et al. 2017). For characters."""
+    recurrent layer over the segments (Lee et al. 2017). For characters.
+    """
 
     type: Literal["convolutional"] = "convolutional"
     widths: Annotated[int, Field(ge=1, le=20)] = 8
@@ -179,7 +185,8 @@ class ConvolutionalOptions(EncoderConfig):
 class RationaleOptions(EncoderConfig):
     """A forward and a backward recurrent layer over a subset of the words, selected by a second
     network (Lei et al. 2016). The decoder sees nothing else of the source. Trained by
-    `[objective.rationale]`."""
+    `[objective.rationale]`.
+    """
 
     type: Literal["rationale"] = "rationale"
     selects_words = True
@@ -204,7 +211,8 @@ class RationaleOptions(EncoderConfig):
 
 class SourceCharactersConfig(Options):
     """`[model.source_characters]`: source word embeddings composed from characters, so that words
-    outside the vocabulary can be read. Only for `text.type = "words"`."""
+    outside the vocabulary can be read. Only for `text.type = "words"`.
+    """
 
     type: str
     """Composition function, see below."""
@@ -224,7 +232,8 @@ class _CharacterEmbeddingOptions(SourceCharactersConfig):
 @SOURCE_CHARACTERS.register
 class LSTMOptions(_CharacterEmbeddingOptions):
     """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning
-    2016)."""
+    2016).
+    """
 
     type: Literal["lstm"] = "lstm"
     layers: SmallSize = 1
@@ -243,7 +252,8 @@ class BiLSTMOptions(_CharacterEmbeddingOptions):
 @SOURCE_CHARACTERS.register
 class CNNOptions(_CharacterEmbeddingOptions):
     """Convolutions over the characters, max-pooling and highway layers (Kim et al. 2016;
-    Costa-jussa & Fonollosa 2016)."""
+    Costa-jussa & Fonollosa 2016).
+    """
 
     type: Literal["cnn"] = "cnn"
     widths: Annotated[int, Field(ge=1, le=20)] = 6
@@ -257,7 +267,8 @@ class CNNOptions(_CharacterEmbeddingOptions):
 @SOURCE_CHARACTERS.register
 class NGramsOptions(SourceCharactersConfig):
     """The sum of the embeddings of the word's character n-grams (after Ataman & Federico 2018;
-    hashed as in Bojanowski et al. 2017)."""
+    hashed as in Bojanowski et al. 2017).
+    """
 
     type: Literal["ngrams"] = "ngrams"
     shortest: Annotated[int, Field(ge=1, le=20)] = 3
@@ -278,7 +289,8 @@ class NGramsOptions(SourceCharactersConfig):
 class TargetCharactersConfig(Table):
     """`[model.target_characters]`: a character-level decoder that spells unknown target words (the
     hybrid model of Luong & Manning 2016). Only for `text.type = "words"` and a decoder with
-    attention."""
+    attention.
+    """
 
     cell: CellName = "lstm"
     """Recurrent cell, see below."""

@@ -35,7 +35,8 @@ NETWORKS = Family[NetworkConfig]("network")
 @NETWORKS.register
 class RecurrentOptions(NetworkConfig):
     """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al.
-    2014)."""
+    2014).
+    """
 
     type: Literal["recurrent"] = "recurrent"
     cell: CellName
@@ -69,7 +70,8 @@ class FeedForwardOptions(NetworkConfig):
 class LanguageModelConfig(Table):
     """A language model, which has only a target: see [Language models](language-models.md).
 
-    Of `[model.dropout]` and `[model.init]` it takes the options that apply to its components."""
+    Of `[model.dropout]` and `[model.init]` it takes the options that apply to its components.
+    """
 
     kind: Literal["language-model"] = "language-model"
     """Type of model."""
@@ -90,7 +92,8 @@ class LanguageModelConfig(Table):
 class FusionConfig(Options):
     """`[model.language_model]`: a trained language model of the target language, frozen, with a
     learned gate that controls how much of it the readout uses. See [Language
-    models](language-models.md#deep-and-cold-fusion)."""
+    models](language-models.md#deep-and-cold-fusion).
+    """
 
     type: str
     """Fusion method, see below."""
@@ -121,7 +124,8 @@ FUSIONS = Family[FusionConfig]("fusion")
 class DeepFusionOptions(FusionConfig):
     """Deep fusion: one gate for the language model's state. Only the readout, the output layer and
     the gate are trained; all other weights are those of `training.begin_from` (Gulcehre et al.
-    2015)."""
+    2015).
+    """
 
     type: Literal["deep"] = "deep"
     trains_output_only = True
@@ -130,7 +134,8 @@ class DeepFusionOptions(FusionConfig):
 @FUSIONS.register
 class ColdFusionOptions(FusionConfig):
     """Cold fusion: one gate per unit of a layer over the language model's scores, trained from
-    scratch with the rest of the model (Sriram et al. 2017)."""
+    scratch with the rest of the model (Sriram et al. 2017).
+    """
 
     type: Literal["cold"] = "cold"
     size: Size = 256

@@ -31,7 +31,8 @@ class PointerConfig(Table):
     copied from the source (Gulcehre et al. 2016).
 
     Copied words keep their original spelling. Only for `text.type = "words"` and a decoder with
-    soft attention."""
+    soft attention.
+    """
 
     size: Size = 256
     """Hidden size of the switch between generating and copying a word."""

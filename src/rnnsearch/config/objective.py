@@ -23,7 +23,8 @@ class FertilityConfig(Table):
     """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016).
 
     The fertility of a source token, its expected number of target tokens, is predicted from its
-    annotation."""
+    annotation.
+    """
 
     size: Size
     """Hidden size of the fertility model."""
@@ -65,7 +66,8 @@ class SupervisionConfig(Table):
     """`[objective.supervision]`: supervised attention, trained to match word alignments (Liu et al.
     2016).
 
-    The alignments come from `data.alignments` or from a listed corpus."""
+    The alignments come from `data.alignments` or from a listed corpus.
+    """
 
     type: Annotated[str, NameIn(ALIGNMENT_LOSSES)]
     """Alignment loss, see below."""
@@ -90,7 +92,8 @@ class ContrastConfig(Options):
 
     The training NLL in the log is then this loss. Updates are sparse: they change only the
     embeddings and output rows of the words in the batch and the noise. Only for `model.output.type
-    = "softmax"`."""
+    = "softmax"`.
+    """
 
     type: str
     """Contrastive loss, see below."""
@@ -116,7 +119,8 @@ class NCEOptions(ContrastConfig):
 @CONTRASTS.register
 class BlackOutOptions(ContrastConfig):
     """BlackOut: a weighted softmax over the word and the noise words, which also pushes each noise
-    word down (Ji et al. 2016)."""
+    word down (Ji et al. 2016).
+    """
 
     type: Literal["blackout"] = "blackout"
     power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4
@@ -125,7 +129,8 @@ class BlackOutOptions(ContrastConfig):
 class ReinforceConfig(Options):
     """`[objective.reinforce]`: training of hard attention by REINFORCE (Xu et al. 2015).
 
-    Required for `normaliser = "hard"`, and an error for any other."""
+    Required for `normaliser = "hard"`, and an error for any other.
+    """
 
     key = "baseline"
 
@@ -162,7 +167,8 @@ class RationaleConfig(Table):
     2016).
 
     Required for `model.encoder.type = "rationale"`, and an error for any other. The training NLL in
-    the log is that of translations from the sampled words."""
+    the log is that of translations from the sampled words.
+    """
 
     sparsity: NonNegative
     """Weight of the number of selected words (lambda_1); a higher weight selects fewer."""
@@ -176,7 +182,8 @@ class RationaleConfig(Table):
 
 class TeacherConfig(Table):
     """`[objective.teacher]`: word-level knowledge distillation from a trained model (Kim & Rush
-    2016). See [Distillation](distillation.md#word-level-distillation)."""
+    2016). See [Distillation](distillation.md#word-level-distillation).
+    """
 
     folder: str
     """Folder of the teacher, relative to the run file. It is read whenever training starts or
@@ -190,7 +197,8 @@ class ObjectiveConfig(Table):
     """`[objective]`: terms of the training loss in addition to the negative log-likelihood.
 
     Weights apply to sums over a sentence. All terms except `partition`, `contrast`, `spelling`,
-    `rationale` and `teacher` need a decoder with attention."""
+    `rationale` and `teacher` need a decoder with attention.
+    """
 
     doubly_stochastic: Positive | None = None
     """Weight of the sum over source positions of (1 - total attention to the position)^2 (Xu et al.

@@ -102,7 +102,8 @@ class Options(Table):
     """Declaration of one component: its name (the default of the field `key`) and its options.
 
     Class attributes annotated as `ClassVar` are traits, which `config.rules` checks combinations
-    by."""
+    by.
+    """
 
     key: ClassVar[str] = "type"
     """The option that names the component."""
@@ -192,7 +193,8 @@ class OneOf:
 @dataclass(frozen=True, eq=False)
 class ByKind:
     """Annotation of a table whose class is selected by its `kind`, each with its own options and
-    problems."""
+    problems.
+    """
 
     classes: Mapping[str, type[Table]]
     default: str

@@ -14,7 +14,8 @@ class OutputConfig(Options):
     """`[model.output]`: a softmax over the target vocabulary, or a cheaper output layer for large
     vocabularies.
 
-    All types except `softmax` need `model.tie = "none"` and `training.label_smoothing = 0.0`."""
+    All types except `softmax` need `model.tie = "none"` and `training.label_smoothing = 0.0`.
+    """
 
     type: str
     """Output layer, see below."""
@@ -36,7 +37,8 @@ class SoftmaxOptions(OutputConfig):
 @OUTPUTS.register
 class HierarchicalOptions(OutputConfig):
     """Class-based softmax, p(class of y) p(y given its class): training computes two small
-    softmaxes (Goodman 2001)."""
+    softmaxes (Goodman 2001).
+    """
 
     type: Literal["hierarchical"] = "hierarchical"
     predicts_class = True
@@ -53,7 +55,8 @@ class HierarchicalOptions(OutputConfig):
 class AdaptiveOptions(OutputConfig):
     """Adaptive softmax: the most frequent tokens have their own softmax, rarer tokens are grouped
     and read a smaller projection of the readout (Grave et al. 2017). The vocabulary must be sorted
-    by frequency, as that of words is."""
+    by frequency, as that of words is.
+    """
 
     type: Literal["adaptive"] = "adaptive"
     predicts_class = True
@@ -75,7 +78,8 @@ class AdaptiveOptions(OutputConfig):
 
 class DropoutConfig(Table):
     """`[model.dropout]`: dropout rates in training, from 0 (off) to less than 1. Raise them for
-    small corpora. Masks are sampled once per batch."""
+    small corpora. Masks are sampled once per batch.
+    """
 
     embedding: Fraction = 0.0
     """Dropout rate of the word embeddings' units."""
@@ -115,7 +119,8 @@ INITS = Family[InitConfig]("init")
 @INITS.register
 class GlorotOptions(InitConfig):
     """Uniform between plus and minus sqrt(6 / (in + out)); embeddings and output rows have variance
-    1 / columns."""
+    1 / columns.
+    """
 
     type: Literal["glorot"] = "glorot"
 
@@ -123,7 +128,8 @@ class GlorotOptions(InitConfig):
 @INITS.register
 class NormalOptions(InitConfig):
     """Normal with standard deviation `scale`, except for the alignment model (Bahdanau et al.,
-    appendix B.1)."""
+    appendix B.1).
+    """
 
     type: Literal["normal"] = "normal"
     scale: Positive

@@ -118,7 +118,8 @@ EXCLUSIVE_OPTIONS = ({"tokens", "sentences"}, {"corpus", "train"})
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` overridden by `over`, table by table; a table whose `type` changes is replaced
-    as a whole."""
+    as a whole.
+    """
     dropped: set[str] = set()
     for group in EXCLUSIVE_OPTIONS:
         if group & over.keys():
@@ -197,7 +198,8 @@ def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_invalid_options(tables: dict[str, Any], error: ValidationError) -> RunConfig | None:
     """Return the config without the options that failed validation, or None if the rest is invalid,
-    too."""
+    too.
+    """
     rest = copy.deepcopy(tables)
     for details in error.errors():
         table: Any = rest
@@ -253,7 +255,8 @@ def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
 
 def dump(config: BaseModel) -> str:
     """Return a config as TOML that `resolve` reads back as the same config; options without a value
-    are omitted."""
+    are omitted.
+    """
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 

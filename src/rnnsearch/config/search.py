@@ -37,7 +37,8 @@ SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
 class EnsembleConfig(Table):
     """`[search.ensemble]`: further models that translate together with the model of the folder. Not
-    in a run file; `rnnsearch ensemble` creates such folders."""
+    in a run file; `rnnsearch ensemble` creates such folders.
+    """
 
     members: Annotated[list[str], Field(min_length=1)]
     """Folders of the further models, inside the model folder."""

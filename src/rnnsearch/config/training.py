@@ -86,7 +86,8 @@ class AdamWOptions(OptimiserConfig):
 class ScheduleConfig(Options):
     """`[training.schedule]`: the learning-rate schedule.
 
-    `plateau` and `training.patience` count evaluations on the dev set."""
+    `plateau` and `training.patience` count evaluations on the dev set.
+    """
 
     type: str
     """Schedule, see below."""
@@ -204,7 +205,8 @@ class BatchConfig(Table):
 
 class TrainingConfig(Table):
     """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must
-    be given."""
+    be given.
+    """
 
     batch: BatchConfig = BatchConfig(tokens=4000)
     optimiser: Annotated[OptimiserConfig, OneOf(OPTIMISERS, default="adam"), Field(default={}, validate_default=True)]

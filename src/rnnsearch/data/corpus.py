@@ -1,6 +1,6 @@
-"""Readers of text files: lines, and rows of sentences with their translations, from plain, .gz and .zst files.
+r"""Readers of text files: lines, and rows of sentences with their translations, from plain, .gz and .zst files.
 
-All commands read text through this module. Only "\\n" ends a line, and a "\\r" before it belongs to the line end, so
+All commands read text through this module. Only "\n" ends a line, and a "\r" before it belongs to the line end, so
 that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
 the sentence. Files are streamed; memory is bounded even for files without line ends.
 """

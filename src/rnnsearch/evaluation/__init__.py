@@ -1,3 +1,1 @@
-"""Evaluation of models: test-set scores, the report page, tuning of search settings, and scoring of sentence
-pairs.
-"""
+"""Evaluation of models: test-set scores, the report page, tuning of search, and scoring of sentence pairs."""

@@ -250,9 +250,7 @@ def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
 
 
 def confidence_table(bins: Sequence[Bin]) -> list[list[str]]:
-    """Return a header, then one row per range of confidence: mean confidence, words, and fraction in the
-    reference.
-    """
+    """Return a header and one row per range of confidence: its mean, words, and the fraction in the reference."""
     rows = [["Confidence", "Words", "Correct"]]
     for interval in bins:
         rows.append([_percent(interval.confidence), f"{interval.count:,}", _percent(interval.right)])

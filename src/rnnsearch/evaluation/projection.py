@@ -75,8 +75,7 @@ def project(sentences: Sequence[GroupedSentence], states: NDArray[np.floating[An
 def principal_components(
     states: NDArray[np.floating[Any]], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return coordinates [N, count] along the directions of largest variance, and each one's fraction of the
-    variance.
+    """Return coordinates [N, count] along the directions of largest variance, and their fractions of the variance.
 
     For centred states X, the eigenvectors u of X X^T (N x N, which is small if the states are long) with eigenvalues
     v give the coordinates u sqrt(v), like the singular value decomposition of X. The sign of a direction is

@@ -213,9 +213,7 @@ def _require_uncompressed(path: Path, toolkit: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return one line about an error: the library's text if it names a rejected object, otherwise the error's
-    class.
-    """
+    """Return the line of an error that names a rejected object, or otherwise the error's class."""
     for line in str(error).splitlines():
         if "Unsupported" in line or "GLOBAL" in line:
             return line.strip().removeprefix("WeightsUnpickler error: ").split(" was not")[0]

@@ -82,8 +82,7 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
 
 
 def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
-    """Write the recurrent model of an OpenNMT-py 3 checkpoint as a model folder, which translates like
-    `onmt_translate`.
+    """Write the recurrent model of an OpenNMT-py 3 checkpoint as a model folder that translates like `onmt_translate`.
 
     Args:
         checkpoint: File to read.

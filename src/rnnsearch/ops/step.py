@@ -226,7 +226,7 @@ class StepBuilder:
         return to
 
     def tanh(self, sums: Sums, to: Value, old: Value | None = None) -> None:
-        """Compute to = tanh(sums), or `old` where the position is padding."""
+        """Append the op that sets `to` to the tanh of sums, or to `old` at padding."""
         offsets = (to.offset, sums.offset, -1 if old is None else old.offset)
         self.ops.append(StepOp(OpType.TANH, sums.size, offsets, (old is not None and old.from_previous) << 2))
 

@@ -1,7 +1,7 @@
-"""Noisy parallel approximate decoding (Cho 2016, "Noisy parallel approximate decoding for conditional recurrent
-language model"): parallel chains with noise in the decoder's hidden state.
+"""Noisy parallel decoding: chains with noise in the decoder's hidden state.
 
-The translation with the highest score without noise is taken.
+Cho 2016, "Noisy parallel approximate decoding for conditional recurrent language model". The translation with the
+highest score without noise is taken.
 """
 
 from dataclasses import dataclass

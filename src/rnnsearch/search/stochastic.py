@@ -1,10 +1,10 @@
-"""Stochastic beam search: k translations sampled without replacement (Kool et al. 2019, "Stochastic beams and where to
-find them").
+"""Stochastic beam search: k translations sampled without replacement.
 
-Adding Gumbel noise to the log-probabilities of all translations and taking the k highest is such a sample. The noise is
-generated top-down (section 4.1): the perturbed log-probability of a prefix is the maximum over all translations that
-begin with it; one continuation has the same value, the others lower ones. So a beam that keeps the k prefixes with the
-highest perturbed log-probability ends with the k translations of the sample.
+Kool et al. 2019, "Stochastic beams and where to find them". Adding Gumbel noise to the log-probabilities of all
+translations and taking the k highest is such a sample. The noise is generated top-down (section 4.1): the perturbed
+log-probability of a prefix is the maximum over all translations that begin with it; one continuation has the same
+value, the others lower ones. So a beam that keeps the k prefixes with the highest perturbed log-probability ends with
+the k translations of the sample.
 """
 
 from dataclasses import dataclass

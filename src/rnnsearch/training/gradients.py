@@ -219,8 +219,9 @@ class Gradients(Generic[Model]):
         return self.processes.all_reduce_dict(sums)
 
     def clip(self) -> Tensor:
-        """Apply the sparsity mask and L2, clip the gradients, and return their norm before clipping (on the
-        device).
+        """Apply the sparsity mask and L2, clip the gradients, and return their norm before clipping.
+
+        The norm is a scalar on the device.
         """
         for parameter in self.parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
