@@ -143,7 +143,7 @@ def test_variant_can_be_selected(monkeypatch):
     ("machine", "has", "first"),
     [
         ("x86_64", {*building.V4, "avx512_bf16", "avx512_vnni"}, "x86-64-v4-bf16"),
-        ("x86_64", {*building.VARIANTS["x86_64"][0].needs}, "x86-64-v4-amx"),
+        ("x86_64", {*building.VARIANTS["x86_64"][0].capabilities}, "x86-64-v4-amx"),
         ("AMD64", {*building.V4}, "x86-64-v4"),
         ("x86_64", {*building.V3}, "x86-64-v3"),
         ("x86_64", {"sse2"}, None),
@@ -162,7 +162,7 @@ def test_best_supported_variant_is_chosen(machine, has, first, monkeypatch):
 )
 def test_amx_is_unused_if_the_system_denies_it(maker, first, monkeypatch):
     """Then pairs are multiplied, but not by Intel's processors, which are slow at it."""
-    has = set(building.VARIANTS["x86_64"][0].needs)
+    has = set(building.VARIANTS["x86_64"][0].capabilities)
     assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
     monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
     monkeypatch.setattr(building, "cpuinfo_field", {"vendor_id": maker}.get)

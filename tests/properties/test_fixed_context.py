@@ -1,4 +1,4 @@
-"""RNNsearch with its context fixed to the last forward state equals RNNencdec, with gradients (Bahdanau et al. 2015)."""
+"""RNNsearch with its context fixed to the last forward state equals RNNencdec, with its gradients."""
 
 import pytest
 import torch

@@ -13,8 +13,10 @@ from tests.properties.rounding import CORNERS, SEEDS, has_kinks, rounded, same_s
 
 
 def test_gradients_equal_finite_differences(system, make, batch):
-    """Along random directions of all parameters together, dropout, smoothing, fast implementations and all. Where positions are
-    drawn, what they are drawn by makes no difference in small, and has no gradient (but REINFORCE's)."""
+    """Along random directions of all parameters, with dropout, smoothing and fast implementations.
+
+    Where positions are sampled, the distribution has no gradient except for that of REINFORCE.
+    """
     model = make(system).double()
     parameters = [p for p in model.parameters() if p.requires_grad]
 
