@@ -23,7 +23,7 @@ from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune import NATIVE, Case, Run, Timing
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native import building, library
-from rnnsearch.ops.native.building import Variant, find_compiler
+from rnnsearch.ops.native.building import NativeVariant, find_compiler
 
 SHIPPED_TUNING = "generic"
 MAX_LOSS = 0.2  # tolerated slowdown relative to the best tuning
@@ -38,13 +38,13 @@ def key_of(case: Timing) -> Key:
 
 
 @contextmanager
-def native_library(variant: Variant, loaded: CDLL) -> Iterator[None]:
+def native_library(variant: NativeVariant, loaded: CDLL) -> Iterator[None]:
     """Use this library for native code."""
     with patch.dict(os.environ, {library.SWITCH: variant.name}), patch.object(library, "_library", lambda _: loaded):
         yield
 
 
-def build(variant: Variant, tuning: str) -> CDLL | None:
+def build(variant: NativeVariant, tuning: str) -> CDLL | None:
     """Build and load the library with a tuning; return None if the compiler does not know the tuning."""
     command = find_compiler()
     assert command is not None
@@ -56,7 +56,7 @@ def build(variant: Variant, tuning: str) -> CDLL | None:
         return None
 
 
-def cases_of(variant: Variant, loaded: CDLL) -> Iterator[Case]:
+def cases_of(variant: NativeVariant, loaded: CDLL) -> Iterator[Case]:
     """Yield every case, created while this library is used for native code."""
     remaining = cases()
     while True:
@@ -67,7 +67,7 @@ def cases_of(variant: Variant, loaded: CDLL) -> Iterator[Case]:
         yield case
 
 
-def time_cases(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timing]:
+def time_cases(variant: NativeVariant, tunings: dict[str, CDLL], seconds: float) -> Iterator[Timing]:
     """Time every case in native code with each tuning, in turns, and in the library."""
     for same_cases in zip(*(cases_of(variant, loaded) for loaded in tunings.values()), strict=True):
         first = same_cases[0]
@@ -82,7 +82,7 @@ def time_cases(variant: Variant, tunings: dict[str, CDLL], seconds: float) -> It
             yield autotune.time_case(first._replace(candidates=candidates), seconds)
 
 
-def run_with(variant: Variant, loaded: CDLL, run: Run, repetition: int) -> None:
+def run_with(variant: NativeVariant, loaded: CDLL, run: Run, repetition: int) -> None:
     """Run a repetition with this library as native code."""
     with native_library(variant, loaded):
         run(repetition)
@@ -144,7 +144,7 @@ def main() -> None:
                 tunings[tuning] = loaded
         log(variant.name)
         timed_cases = list(time_cases(variant, tunings, args.seconds))
-        timings.append(autotune.Table({}, timed_cases))
+        timings.append(autotune.TimingTable({}, timed_cases))
         speeds[variant.name] = {
             tuning: {key_of(case): case.gflops(tuning) for case in timed_cases} for tuning in tunings
         }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig, resolve
-from rnnsearch.data.epochs import BatchWidths, Mixture, plan_epoch
+from rnnsearch.data.epochs import BatchWidths, CorpusMixture, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
@@ -18,7 +18,7 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 def test_rows_are_sampled_by_weight():
     ids = ParallelIds.from_rows({"a": [[5]] * 900, "b": [[6]] * 900})
-    mixture = Mixture(np.array([300, 600, 900]), np.array([1.0, 2.5, 0.25]))
+    mixture = CorpusMixture(np.array([300, 600, 900]), np.array([1.0, 2.5, 0.25]))
     seen, batch = Counter(), BatchConfig(sentences=8)
     for epoch in range(40):
         made = plan_epoch(ids, None, batch, 1, epoch, BatchWidths(1, 9), mixture)
@@ -37,10 +37,10 @@ def test_rows_are_sampled_by_weight():
 
 def test_excluded_rows_are_never_sampled_and_epochs_never_empty():
     ids, kept = ParallelIds.from_rows({"a": [[5]] * 6, "b": [[6]] * 6}), np.array([1, 4], dtype=np.uint32)
-    mixture = Mixture(np.array([3, 6]), np.array([3.0, 1.0]))
+    mixture = CorpusMixture(np.array([3, 6]), np.array([3.0, 1.0]))
     made = plan_epoch(ids, kept, BatchConfig(sentences=2), 1, 0, BatchWidths(1, 9), mixture)
     assert Counter(made.order.tolist()) == {1: 3, 4: 1}
-    rarely = Mixture(np.array([6]), np.array([1e-9]))
+    rarely = CorpusMixture(np.array([6]), np.array([1e-9]))
     assert len(plan_epoch(ids, kept, BatchConfig(sentences=2), 1, 0, BatchWidths(1, 9), rarely)) == 1
 
 

@@ -127,7 +127,7 @@ def test_onednn_gets_dense_matrices(part):
 
 def test_timings_are_averaged_over_sizes():
     own = [{"native": 1.0, "torch": 4.0}, {"native": 3.0, "torch": 1.0}]
-    table = autotune.Table(
+    table = autotune.TimingTable(
         {}, [autotune.Timing(autotune.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)]
     )
     assert table.fastest(autotune.SOFTMAX, "fp32") == autotune.NATIVE

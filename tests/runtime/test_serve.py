@@ -19,7 +19,7 @@ from rnnsearch.export.engine_file import export
 from rnnsearch.ops.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime import serve as serve_module
-from rnnsearch.runtime.serve import Server
+from rnnsearch.runtime.serve import RuntimeServer
 from tests.servers import running
 from tests.untrained import BAHDANAU, write_model
 
@@ -42,7 +42,7 @@ def exported(folder):
 @pytest.fixture(scope="module")
 def address(exported):
     """Yield the address of a server in a thread."""
-    with running(Server(load(exported), "127.0.0.1", 0)) as address:
+    with running(RuntimeServer(load(exported), "127.0.0.1", 0)) as address:
         yield address
 
 
@@ -145,7 +145,7 @@ def test_only_own_host_names_are_accepted(exported, address):
         assert response.status_code == 400
         assert "--allowed-host" in response.json()["error"]
     for allowed in ("mt.example", "*"):
-        with running(Server(load(exported), "127.0.0.1", 0, None, frozenset({allowed}))) as other_address:
+        with running(RuntimeServer(load(exported), "127.0.0.1", 0, None, frozenset({allowed}))) as other_address:
             assert httpx.get(f"{other_address}/health", headers={"Host": "mt.example:443"}).status_code == 200
 
 
@@ -177,7 +177,7 @@ def test_unsupported_methods_and_paths_are_rejected(address):
 
 def test_port_in_use_raises_os_error(exported, address):
     with pytest.raises(OSError):
-        Server(load(exported), "127.0.0.1", urlsplit(address).port)
+        RuntimeServer(load(exported), "127.0.0.1", urlsplit(address).port)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -212,7 +212,7 @@ def test_accepted_request_is_answered_after_a_signal(exported, stop):
 
 def test_stopping_server_does_not_wait_for_silent_clients(exported, monkeypatch):
     monkeypatch.setattr(serve_module, "MAX_STOP_SECONDS", 0.2)
-    server = Server(load(exported), "127.0.0.1", 0)
+    server = RuntimeServer(load(exported), "127.0.0.1", 0)
     with running(server) as address:
         client = socket.create_connection(("127.0.0.1", urlsplit(address).port), timeout=60)
         assert httpx.get(f"{address}/health").status_code == 200  # so the earlier connection was accepted
@@ -225,10 +225,10 @@ def test_page_option_serves_only_files_of_the_page(exported, tmp_path):
     page = tmp_path / "site"
     (page / "module").mkdir(parents=True)
     with pytest.raises(RnnsearchError, match="site: must be a folder that `rnnsearch export --format web` wrote"):
-        Server(load(exported), "127.0.0.1", 0, page)
+        RuntimeServer(load(exported), "127.0.0.1", 0, page)
     for name in ("index.html", "module/engine.wasm", "module/index.js", "sw.js"):
         (page / name).write_bytes(name.encode())
-    with running(Server(load(exported), "127.0.0.1", 0, page)) as address:
+    with running(RuntimeServer(load(exported), "127.0.0.1", 0, page)) as address:
         for path, name, type in (
             ("/", "index.html", "text/html"),
             ("/module/engine.wasm?v=1", "module/engine.wasm", "application/wasm"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rnnsearch.serve import batching
-from rnnsearch.serve.batching import Batcher, BatchReport, Job, WorkerThreads
+from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.text.tokenizer import Segmented
 
@@ -23,7 +23,7 @@ class UppercaseModel:
         self.go = go
         self.entered = threading.Event()
 
-    def __call__(self, key: Any, jobs: list[Job]) -> list[str]:
+    def __call__(self, key: Any, jobs: list[TranslationJob]) -> list[str]:
         self.entered.set()
         if self.go is not None:
             assert self.go.wait(20)
@@ -54,11 +54,11 @@ def run(
     return asyncio.run(with_batcher())
 
 
-def job(text: str, num_tokens: int | None = None, beam: int = 1) -> Job:
-    return Job(Segmented(text, [], [], []), len(text) if num_tokens is None else num_tokens, beam=beam)
+def job(text: str, num_tokens: int | None = None, beam: int = 1) -> TranslationJob:
+    return TranslationJob(Segmented(text, [], [], []), len(text) if num_tokens is None else num_tokens, beam=beam)
 
 
-def jobs(*texts: str) -> list[Job]:
+def jobs(*texts: str) -> list[TranslationJob]:
     return [job(text) for text in texts]
 
 
@@ -174,7 +174,7 @@ class ThreadRecorder(UppercaseModel):
         self.max_running = 0
         self._lock = threading.Lock()
 
-    def __call__(self, key: Any, jobs: list[Job]) -> list[str]:
+    def __call__(self, key: Any, jobs: list[TranslationJob]) -> list[str]:
         with self._lock:
             self.running += 1
             self.max_running = max(self.max_running, self.running)
@@ -191,7 +191,7 @@ def test_many_sentences_are_divided_among_threads():
     both = threading.Barrier(2)
     model = ThreadRecorder(threading.Event())
 
-    def translate(key: Any, jobs: list[Job]) -> list[str]:
+    def translate(key: Any, jobs: list[TranslationJob]) -> list[str]:
         if len(jobs) > 1:
             both.wait(20)  # raises an error unless both batches run at the same time
         return model(key, jobs)
@@ -218,7 +218,7 @@ def test_long_sentences_run_one_at_a_time_in_the_low_priority_thread(threads):
     go = threading.Event()
     model = ThreadRecorder()
 
-    def translate(key: Any, jobs: list[Job]) -> list[str]:
+    def translate(key: Any, jobs: list[TranslationJob]) -> list[str]:
         if jobs[0].source.text == "long":
             started.set()
             assert go.wait(20)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.options import MAX_INTEGER
-from rnnsearch.config.outputs import SoftmaxOptions
+from rnnsearch.config.outputs import SoftmaxOutputOptions
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.structs import DType
 from rnnsearch.models.attention.attention import Attention
@@ -385,7 +385,7 @@ def tiny_config(config: ModelConfig) -> ModelConfig:
     absent = dict.fromkeys(("source_characters", "target_characters", "pointer", "language_model"))
     components = {"encoder": encoder, "attention": attention, "decoder": decoder}
     return config.model_copy(
-        update={"embedding": size, "tie": "none", "output": SoftmaxOptions(), **components, **absent}
+        update={"embedding": size, "tie": "none", "output": SoftmaxOutputOptions(), **components, **absent}
     )
 
 

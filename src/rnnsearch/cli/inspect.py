@@ -87,7 +87,7 @@ def print_machine(threads: int | None) -> None:
     console.print(_table("Kernels", columns, rows))
 
 
-def _machine_rows(timings: autotune.Table) -> dict[str, str]:
+def _machine_rows(timings: autotune.TimingTable) -> dict[str, str]:
     limits = []
     for dtype in dict.fromkeys(case.dtype for case in timings.timings):
         limit = timings.peak_gflops(dtype)
@@ -103,7 +103,7 @@ def _machine_rows(timings: autotune.Table) -> dict[str, str]:
     }
 
 
-def _kernel_row(timings: autotune.Table, case: autotune.Timing, implementations: Sequence[str]) -> Sequence[str]:
+def _kernel_row(timings: autotune.TimingTable, case: autotune.Timing, implementations: Sequence[str]) -> Sequence[str]:
     used = autotune.NATIVE if autotune.native_is_forced() else timings.fastest(case.kernel, case.dtype)
     fraction = ""
     if case.kernel != autotune.SOFTMAX:

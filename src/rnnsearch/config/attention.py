@@ -142,7 +142,7 @@ class LocationOptions(ScoreOptions):
 
 
 @SCORES.register
-class ConvolutionalOptions(ScoreOptions):
+class ConvolutionalScoreOptions(ScoreOptions):
     """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al.
     2016).
     """

@@ -64,7 +64,7 @@ class _Tanh(DecoderConfig):
     readout_option = "readout"
 
 
-class _Layered(DecoderConfig):
+class _LayeredDecoder(DecoderConfig):
     cell: CellName
     """Recurrent cell, see below. `cho` and `bi-scale` have a fixed cell."""
     layers: SmallSize
@@ -78,14 +78,14 @@ class _Layered(DecoderConfig):
         return self.layers
 
     @model_validator(mode="after")
-    def _validate_residual(self) -> _Layered:
+    def _validate_residual(self) -> _LayeredDecoder:
         if self.residual_from is not None and self.residual_from > self.layers:
             must = f"must be at most model.decoder.layers ({self.layers}); got {self.residual_from}"
             raise_problems([problem(("residual_from",), must)])
         return self
 
 
-class StackOptions(_Layered):
+class StackOptions(_LayeredDecoder):
     """A stack of cells whose first states come from a bridge."""
 
     bridge: BridgeName
@@ -232,7 +232,7 @@ class DeepTransitionOptions(_Tanh):
 
 
 @DECODERS.register
-class BiDeepOptions(_Layered, _Tanh):
+class BiDeepOptions(_LayeredDecoder, _Tanh):
     """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et
     al. 2017).
     """

@@ -86,7 +86,7 @@ class UnidirectionalOptions(EncoderConfig):
         return (self.size,)
 
 
-class _Layered(EncoderConfig):
+class _LayeredEncoder(EncoderConfig):
     layers: SmallSize
     """Number of layers."""
 
@@ -101,7 +101,7 @@ class _Layered(EncoderConfig):
 
 
 @ENCODERS.register
-class StackedOptions(_Layered):
+class StackedOptions(_LayeredEncoder):
     """Stacked recurrent layers, unidirectional or bidirectional, with optional residual connections
     (Sutskever et al.; Luong et al.; GNMT; RNMT+).
     """
@@ -143,7 +143,7 @@ class StackedOptions(_Layered):
 
 
 @ENCODERS.register
-class PyramidOptions(_Layered):
+class PyramidOptions(_LayeredEncoder):
     """Bidirectional layers, of which the upper ones halve the number of positions (Chan et al.
     2016). For long sources.
     """
@@ -230,7 +230,7 @@ class _CharacterEmbeddingOptions(SourceCharactersConfig):
 
 
 @SOURCE_CHARACTERS.register
-class LSTMOptions(_CharacterEmbeddingOptions):
+class LSTMCompositionOptions(_CharacterEmbeddingOptions):
     """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning
     2016).
     """

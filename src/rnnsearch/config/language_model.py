@@ -15,7 +15,7 @@ from rnnsearch.config.outputs import (
     GlorotOptions,
     InitConfig,
     OutputConfig,
-    SoftmaxOptions,
+    SoftmaxOutputOptions,
 )
 from rnnsearch.errors import ConfigError
 
@@ -33,7 +33,7 @@ NETWORKS = Family[NetworkConfig]("network")
 
 
 @NETWORKS.register
-class RecurrentOptions(NetworkConfig):
+class RecurrentNetworkOptions(NetworkConfig):
     """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al.
     2014).
     """
@@ -48,7 +48,7 @@ class RecurrentOptions(NetworkConfig):
    """
 
     @model_validator(mode="after")
-    def _validate_residual(self) -> RecurrentOptions:
+    def _validate_residual(self) -> RecurrentNetworkOptions:
         if self.residual_from is not None and self.residual_from > self.layers:
             must = f"must be at most model.network.layers ({self.layers}); got {self.residual_from}"
             raise_problems([problem(("residual_from",), must)])
@@ -83,7 +83,7 @@ class LanguageModelConfig(Table):
     tie: Literal["none", "target"] = "none"
     """`target`: share the embedding matrix with the output layer; `network.size` must then equal
     `embedding`."""
-    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOptions()
+    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOutputOptions()
 
 
 # `[model.language_model]`: a language model inside a translation model.

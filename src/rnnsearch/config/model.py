@@ -22,7 +22,7 @@ from rnnsearch.config.outputs import (
     GlorotOptions,
     InitConfig,
     OutputConfig,
-    SoftmaxOptions,
+    SoftmaxOutputOptions,
 )
 
 
@@ -54,7 +54,7 @@ class ModelConfig(Table):
     """`target`: share the target embedding matrix with the output layer. `all`: also share the
     source embedding, which needs `text.joint`. Both need a readout (`decoder.maxout` or
     `decoder.readout`; `decoder.size` with `sutskever`) of size `embedding`."""
-    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOptions()
+    output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOutputOptions()
     lexical: bool = False
     """Add the lexical model, which predicts target words directly from the attended source words
     (Nguyen & Chiang 2018). Helps with rare words and small corpora. Only for a decoder with

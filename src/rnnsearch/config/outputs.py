@@ -28,7 +28,7 @@ OUTPUTS = Family[OutputConfig]("output")
 
 
 @OUTPUTS.register
-class SoftmaxOptions(OutputConfig):
+class SoftmaxOutputOptions(OutputConfig):
     """One softmax over the vocabulary."""
 
     type: Literal["softmax"] = "softmax"

@@ -24,7 +24,7 @@ from rnnsearch.config.cells import BRIDGES, CELLS
 from rnnsearch.config.data import TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
 from rnnsearch.config.encoders import ENCODERS, PyramidOptions, StackedOptions
-from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
+from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentNetworkOptions
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.options import Options
 from rnnsearch.config.outputs import AdaptiveOptions, NormalOptions, OutputConfig
@@ -692,11 +692,11 @@ def _check_network(model: LanguageModelConfig) -> list[str]:
         return no_effect([f"model.dropout.{name}" for name in names if name in used], context)
 
     messages = unused_rates(("annotations", "attention"), "a language model")
-    if not isinstance(network, RecurrentOptions):
+    if not isinstance(network, RecurrentNetworkOptions):
         messages += unused_rates(("layer_outputs", "state"), f"a {network.type} network")
     elif not CELLS[network.cell].has_recurrent_product:
         messages += unused_rates(("state",), f"{network.cell} cells")
-    if not isinstance(network, RecurrentOptions) or network.layers == 1:
+    if not isinstance(network, RecurrentNetworkOptions) or network.layers == 1:
         messages += unused_rates(("layers",), "a network of one layer")
     if isinstance(model.init, NormalOptions) and model.init.alignment_scale is not None:
         messages += no_effect(["model.init.alignment_scale"], "a language model")

@@ -161,14 +161,14 @@ class _DecayOptions(ScheduleConfig):
 
 
 @SCHEDULES.register
-class ExponentialOptions(_DecayOptions):
+class ExponentialDecayOptions(_DecayOptions):
     """Exponential decay from update `decay_start` to update `decay_end`."""
 
     type: Literal["exponential"] = "exponential"
 
 
 @SCHEDULES.register
-class RNMTPlusOptions(_DecayOptions):
+class RNMTPlusScheduleOptions(_DecayOptions):
     """Rises to `devices` times the rate of one device, then decays (Chen et al. 2018, eq. 1)."""
 
     type: Literal["rnmt-plus"] = "rnmt-plus"

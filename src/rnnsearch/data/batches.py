@@ -22,7 +22,7 @@ from torch import Tensor
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.batch import DEFAULT_DIRECTION, Direction, NoiseDistribution, NoiseWords, Stream
 from rnnsearch.data.characters import NO_CHARACTERS, WordCharacters
-from rnnsearch.data.epochs import BatchWidths, EpochPlan, Mixture, length_blocks, plan_epoch
+from rnnsearch.data.epochs import BatchWidths, CorpusMixture, EpochPlan, length_blocks, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix
 from rnnsearch.errors import ConfigError, DataError
@@ -234,7 +234,7 @@ class Batches:
         spellings: WordCharacters = NO_CHARACTERS,
         partition: int | None = None,
         proposal: NoiseDistribution | None = None,
-        mixture: Mixture | None = None,
+        mixture: CorpusMixture | None = None,
     ) -> None:
         assert 0 <= rank < world
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])

@@ -38,7 +38,7 @@ class EpochPlan:
         return self.order[self.starts[batch] : self.ends[batch]].astype(np.int64)
 
 
-class Mixture(NamedTuple):
+class CorpusMixture(NamedTuple):
     """Weights of the corpus files, which determine how often an epoch contains their rows."""
 
     ends: Integers
@@ -73,7 +73,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     widths: BatchWidths,
-    mixture: Mixture | None = None,
+    mixture: CorpusMixture | None = None,
 ) -> EpochPlan:
     """Return the batches of an epoch.
 

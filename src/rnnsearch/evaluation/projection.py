@@ -176,7 +176,7 @@ class Caption(NamedTuple):
     """Offset downwards."""
 
 
-class Dot(NamedTuple):
+class PlotPoint(NamedTuple):
     """A sentence in the plot."""
 
     x: float
@@ -187,7 +187,7 @@ class Dot(NamedTuple):
     caption: Caption | None
 
 
-def scatter(projection: Projection) -> list[Dot]:
+def scatter(projection: Projection) -> list[PlotPoint]:
     """Return the dots of a projection."""
     positions = _scale(projection.points)
     sentences = [s.sentence for s in projection.sentences]
@@ -197,7 +197,7 @@ def scatter(projection: Projection) -> list[Dot]:
     groups = projection.groups
     dots = []
     for (x, y), grouped, caption in zip(positions, projection.sentences, captions, strict=True):
-        dots.append(Dot(x, y, grouped.sentence, groups.index(grouped.group), caption))
+        dots.append(PlotPoint(x, y, grouped.sentence, groups.index(grouped.group), caption))
     return dots
 
 

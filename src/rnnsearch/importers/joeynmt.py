@@ -87,7 +87,7 @@ def import_joeynmt(checkpoint: Path, output: Path, source: str, target: str) -> 
 
 def _read(path: Path) -> ConvertedModel:
     content = load_checkpoint(path, "JoeyNMT")
-    options = Options(path.parent / CONFIG_FILE)
+    options = JoeyNMTOptions(path.parent / CONFIG_FILE)
     tensors = content.get("model_state")
     if not is_mapping(tensors, is_weight):
         raise ModelError(f"{path}: must be a checkpoint of JoeyNMT; it has no weights named 'model_state'")
@@ -115,7 +115,7 @@ def _read(path: Path) -> ConvertedModel:
     )
 
 
-class Options:
+class JoeyNMTOptions:
     """Options from the `config.yaml` of a checkpoint."""
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +173,7 @@ def _read_text(path: Path, max_bytes: int) -> str:
 
 
 def _rename_weights(
-    reader: WeightReader, options: Options, orders: Sequence[list[int]]
+    reader: WeightReader, options: JoeyNMTOptions, orders: Sequence[list[int]]
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield all weights under the names that they have here."""
     names = {"source": "src_embed.lut.weight", "target": "trg_embed.lut.weight"}
@@ -198,7 +198,7 @@ def _rename_weights(
     yield "output.bias", output.new_zeros(len(output))
 
 
-def _bridge_weights(reader: WeightReader, options: Options, layers: int) -> Iterator[tuple[str, Tensor]]:
+def _bridge_weights(reader: WeightReader, options: JoeyNMTOptions, layers: int) -> Iterator[tuple[str, Tensor]]:
     """Yield W and b per decoder layer: its h and an LSTM's c start at the same tanh(W h + b) of the encoder's h."""
     W = reader.take("decoder.bridge_layer.weight")
     b = reader.take("decoder.bridge_layer.bias")
@@ -210,7 +210,7 @@ def _bridge_weights(reader: WeightReader, options: Options, layers: int) -> Iter
         yield f"decoder.bridge.layers.{layer}.bias", b.repeat(num_states)
 
 
-def _model_table(options: Options, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+def _model_table(options: JoeyNMTOptions, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return `[model]`, with the sizes of the weights."""
     encoder_layers = num_layers(weights, "encoder.layers.")
     decoder_layers = num_layers(weights, "decoder.stack.cells.")
@@ -249,13 +249,13 @@ def _model_table(options: Options, weights: Mapping[str, Tensor]) -> dict[str, A
     return table
 
 
-def _training_table(options: Options) -> dict[str, Any]:
+def _training_table(options: JoeyNMTOptions) -> dict[str, Any]:
     """Return `[training]`; a config does not contain the number of updates that were made."""
     optimiser = optimiser_table(options.get("training.optimizer", None), options.get("training.learning_rate", None))
     return {"max_updates": 1, "optimiser": optimiser}
 
 
-def _search_table(options: Options) -> dict[str, Any]:
+def _search_table(options: JoeyNMTOptions) -> dict[str, Any]:
     """Return `[search]` with JoeyNMT's beam and precision, and its division by ((5 + length) / 6) ** beam_alpha."""
     beam = options.get("testing.beam_size", 1)
     alpha = options.get("testing.beam_alpha", -1)

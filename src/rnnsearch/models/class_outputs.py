@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.config import outputs
-from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOptions
+from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOutputOptions
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.layers import Embedding, parameter, set_role
 from rnnsearch.models.outputs import LogitsFunction, Losses, Output, PlainLoss
@@ -183,6 +183,6 @@ def make_output(
     config: OutputConfig, readout: int, vocabulary: int, tied: Embedding | None, lexical: int = 0
 ) -> PlainLoss:
     """Create the output layer of a config; only a single softmax can be tied or have a lexical model (see `Output`)."""
-    if isinstance(config, SoftmaxOptions):
+    if isinstance(config, SoftmaxOutputOptions):
         return Output(readout, vocabulary, tied, lexical)
     return OUTPUTS[config.type](config, readout, vocabulary)

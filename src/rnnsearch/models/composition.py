@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.config import encoders
-from rnnsearch.config.encoders import BiLSTMOptions, CNNOptions, LSTMOptions, NGramsOptions, SourceCharactersConfig
+from rnnsearch.config.encoders import (
+    BiLSTMOptions,
+    CNNOptions,
+    LSTMCompositionOptions,
+    NGramsOptions,
+    SourceCharactersConfig,
+)
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.data.characters import CHARACTER_PAD
@@ -93,11 +99,11 @@ class Composition(nn.Module, ABC):
         """Return the vector of each word."""
 
 
-@implements(LSTMOptions)
+@implements(LSTMCompositionOptions)
 class LastState(Composition):
     """e = h_L of h_k = LSTM(c_k, h_{k-1}), in several layers, from zero (Luong & Manning 2016, section 3.1)."""
 
-    def __init__(self, options: LSTMOptions, characters: int, size: int) -> None:
+    def __init__(self, options: LSTMCompositionOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
         self.characters = parameter("embedding", characters, options.embedding)
         input_sizes = [options.embedding, *[size] * (options.layers - 1)]

@@ -16,7 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig, language_model
-from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, NetworkConfig, RecurrentOptions
+from rnnsearch.config.language_model import (
+    FeedForwardOptions,
+    LanguageModelConfig,
+    NetworkConfig,
+    RecurrentNetworkOptions,
+)
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask, masks_per_cell, word_dropout
@@ -48,11 +53,11 @@ class Network(nn.Module, ABC):
         """Return the readout of one position and the state after it, without dropout."""
 
 
-@implements(RecurrentOptions)
+@implements(RecurrentNetworkOptions)
 class Recurrent(Network):
     """h_i = f(x_i, h_{i-1}) in each layer of a stack, from zero states."""
 
-    def __init__(self, options: RecurrentOptions, embedding: int, dropout: DropoutConfig) -> None:
+    def __init__(self, options: RecurrentNetworkOptions, embedding: int, dropout: DropoutConfig) -> None:
         super().__init__()
         cell_type = CELLS[options.cell]
         self.stack = Stack(cell_type, embedding, options.size, options.layers, options.residual_from, dropout)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rnnsearch.config.outputs import SoftmaxOptions
+from rnnsearch.config.outputs import SoftmaxOutputOptions
 from rnnsearch.config.registry import implements
 from rnnsearch.models.layers import Embedding, parameter
 from rnnsearch.utils.tensors import at_least_fp32
@@ -71,7 +71,7 @@ class PlainLoss(OutputLayer):
         """
 
 
-@implements(SoftmaxOptions)
+@implements(SoftmaxOutputOptions)
 class Output(PlainLoss):
     """One softmax, with W_o [V, R] and b; `tied` shares W_o with an embedding table of the same shape.
 

@@ -91,7 +91,7 @@ class Timing(NamedTuple):
         return self.operations / self.seconds[candidate] / 1e9
 
 
-class Table(NamedTuple):
+class TimingTable(NamedTuple):
     """The timings of a machine."""
 
     key: dict[str, Any]  # everything that the timings depend on
@@ -121,7 +121,7 @@ class Table(NamedTuple):
 
 Cases = Callable[[], Iterator[Case]]
 _cases: Cases | None = None
-_tables: dict[str, Table] = {}  # of this process, by library
+_tables: dict[str, TimingTable] = {}  # of this process, by library
 _implementations: dict[tuple[str, str, torch.dtype], str] = {}  # by library, kernel and type; read at every product
 _lock = threading.Lock()
 _local = threading.local()  # `table`: unfinished table of a thread that measures; `forced`: see `forced`
@@ -182,7 +182,7 @@ def forced(implementation: str) -> Iterator[None]:
         _local.forced = before
 
 
-def table() -> Table:
+def table() -> TimingTable:
     """Return the timings on this machine, stored or measured now.
 
     A process has one table per library, for the number of threads at first use. Threads that later search on one core
@@ -208,7 +208,7 @@ def _library_name() -> str:
     return "" if native is None else native._name
 
 
-def _unfinished_table() -> Table | None:
+def _unfinished_table() -> TimingTable | None:
     return getattr(_local, "table", None)
 
 
@@ -239,13 +239,13 @@ def table_path(key: dict[str, Any]) -> Path:
     return default_cache_folder() / "native" / f"{Path(key['library']).stem or 'none'}-times-{digest}.json"
 
 
-def load_or_measure(key: dict[str, Any]) -> Table:
+def load_or_measure(key: dict[str, Any]) -> TimingTable:
     """Return the stored timings, or measure and store them."""
     path = table_path(key)
     if (stored := _read(path, key)) is not None:
         return stored
     start = time.perf_counter()
-    measured = Table(key, _measure())
+    measured = TimingTable(key, _measure())
     if not measured.timings:
         return measured
     log.info("native code was compared with libraries in %.1f s: %s", time.perf_counter() - start, path)
@@ -256,11 +256,11 @@ def load_or_measure(key: dict[str, Any]) -> Table:
         return measured
 
 
-def _read(path: Path, key: dict[str, Any]) -> Table | None:
+def _read(path: Path, key: dict[str, Any]) -> TimingTable | None:
     """Return the table in a file, or None if the file is missing, damaged or for another key."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        found = Table(data["key"], [Timing(**timing) for timing in data["cases"]])
+        found = TimingTable(data["key"], [Timing(**timing) for timing in data["cases"]])
         is_valid = found.key == key and bool(found.timings)
         for timing in found.timings:
             is_valid &= all(seconds > 0 for seconds in timing.seconds.values())
@@ -270,7 +270,7 @@ def _read(path: Path, key: dict[str, Any]) -> Table | None:
     return found if is_valid else None
 
 
-def _store(path: Path, measured: Table) -> Table:
+def _store(path: Path, measured: TimingTable) -> TimingTable:
     """Write the file and return its table; if another process was first, return that process's table.
 
     Raises:
@@ -297,7 +297,7 @@ def _store(path: Path, measured: Table) -> Table:
 
 def _measure() -> list[Timing]:
     """Time all cases in a new thread, which has none of the caller's autocast, modes or hooks."""
-    table = Table({}, [])
+    table = TimingTable({}, [])
     errors: list[BaseException] = []
     threads = torch.get_num_threads()
 

@@ -53,11 +53,11 @@ def unroll_rnnsearch(
         keys: U_a h_j [B, J, A].
         mask: True on real source positions [B, J].
     """
-    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
+    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _TorchRecurrence.apply
     return apply(x, s_0, annotations, keys, mask, *weights)
 
 
-class _Recurrence(torch.autograd.Function):
+class _TorchRecurrence(torch.autograd.Function):
     """`Bahdanau.step` position by position, and in reverse in the backward pass.
 
     The backward pass computes the hidden layer tanh(W_a s + U_a h) again, and the gradients of weights at once after

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.runtime.serve import Server
+from rnnsearch.runtime.serve import RuntimeServer
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator, load
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translator.translation import Translation, one_line
@@ -134,7 +134,7 @@ def serve(args: argparse.Namespace) -> None:
     allowed_hosts = frozenset(name.lower() for name in args.allowed_host)
     translator = load(args.model)
     try:
-        server = Server(translator, args.host, args.port, args.page, allowed_hosts)
+        server = RuntimeServer(translator, args.host, args.port, args.page, allowed_hosts)
     except (OSError, OverflowError) as error:
         raise RnnsearchError(f"cannot listen at {args.host}:{args.port}: {error}") from None
     with server:

@@ -56,7 +56,7 @@ class RequestError(RnnsearchError):
         self.status = status
 
 
-class Server(ThreadingHTTPServer):
+class RuntimeServer(ThreadingHTTPServer):
     """Reads requests in one thread per connection, and translates one request at a time."""
 
     daemon_threads = True
@@ -177,7 +177,7 @@ def _shown(value: object) -> str:
 class Handler(BaseHTTPRequestHandler):
     """Handles one request per connection."""
 
-    server: Server
+    server: RuntimeServer
     server_version = "rnnsearch-runtime"
     sys_version = ""
     timeout = MAX_SILENCE_SECONDS

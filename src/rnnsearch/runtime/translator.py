@@ -25,7 +25,7 @@ from rnnsearch.engine.structs import Array
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.ops.native import building
-from rnnsearch.ops.native.building import SWITCH, VARIANTS, Variant, best_first, build_if_missing, bundled_library
+from rnnsearch.ops.native.building import SWITCH, VARIANTS, NativeVariant, best_first, build_if_missing, bundled_library
 from rnnsearch.runtime.search import EngineSearchOptions, search_batch
 from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
 from rnnsearch.search.candidate_lists import CandidateLists
@@ -250,7 +250,7 @@ def library() -> ctypes.CDLL:
         raise RnnsearchError(f"the engine's native code: {building.error_summary(error)}") from None
 
 
-def best_variant() -> Variant:
+def best_variant() -> NativeVariant:
     """Return the best variant for this processor without AMX, or the one that RNNSEARCH_NATIVE names.
 
     Raises:
@@ -272,7 +272,7 @@ def cpu_flags() -> frozenset[str]:
     return frozenset((building.cpuinfo_field("flags") or building.cpuinfo_field("Features")).split())
 
 
-def _is_supported(variant: Variant, flags: frozenset[str]) -> bool:
+def _is_supported(variant: NativeVariant, flags: frozenset[str]) -> bool:
     if not flags and platform.system() != "Linux":
         return variant.name in BASE_VARIANTS
     return all(LINUX_FLAGS.get(capability) in flags for capability in variant.capabilities)

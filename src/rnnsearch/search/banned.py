@@ -32,7 +32,7 @@ class BannedTokens:
         self.banned = banned
         self.states = TokenAutomaton(banned, spellings)
         self.lock = Lock()  # rows of `states` are computed when they are first needed
-        self.transitions = Transitions(self, None)
+        self.transitions = PhraseTransitions(self, None)
         """Transitions over the whole vocabulary."""
 
     def contains_phrase(self, ids: Sequence[int], complete: bool = False) -> bool:
@@ -58,7 +58,7 @@ class Transition(NamedTuple):
         return Transition(*(tensor.to(device) for tensor in self))
 
 
-class Transitions:
+class PhraseTransitions:
     """Transitions of a search over some score columns, computed per state when they are first needed."""
 
     def __init__(self, banned: BannedTokens, tokens: Tensor | None) -> None:
@@ -122,7 +122,7 @@ class Transitions:
 class _Memory(NamedTuple):
     inner: Any
     max_length: Tensor  # [B]
-    transitions: Transitions
+    transitions: PhraseTransitions
     columns: Columns
 
 
@@ -146,7 +146,7 @@ class BannedScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory, state = self._scorer.start(sources, columns)
-        transitions = self._banned.transitions if columns is None else Transitions(self._banned, columns)
+        transitions = self._banned.transitions if columns is None else PhraseTransitions(self._banned, columns)
         max_length = torch.from_numpy(self._max_length).to(self.device)
         return (
             _Memory(memory, max_length, transitions, Columns(columns, self.vocabulary)),

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
-class Job(NamedTuple):
+class TranslationJob(NamedTuple):
     """One sentence to translate."""
 
     source: Segmented
@@ -89,7 +89,7 @@ class WorkerThreads(NamedTuple):
 class _Request:
     """The sentences of one request, in the queue until the last one has started."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[TranslationJob]
     key: Hashable
     max_waiting: int
     """Maximum number of sentences that count as waiting."""
@@ -107,7 +107,7 @@ class _Request:
         self.unfinished = len(self.jobs)
 
     @property
-    def next_job(self) -> Job:
+    def next_job(self) -> TranslationJob:
         """The first job that has not started."""
         return self.jobs[self.started]
 
@@ -133,7 +133,7 @@ class _StartedJob(NamedTuple):
     position: int
 
     @property
-    def job(self) -> Job:
+    def job(self) -> TranslationJob:
         return self.request.jobs[self.position]
 
 
@@ -142,7 +142,7 @@ class Batcher(Generic[Result]):
 
     def __init__(
         self,
-        translate: Callable[[Any, list[Job]], Sequence[Result]],
+        translate: Callable[[Any, list[TranslationJob]], Sequence[Result]],
         settings: Settings,
         on_batch: Callable[[BatchReport], None] | None = None,
         workers: WorkerThreads | None = None,
@@ -186,7 +186,7 @@ class Batcher(Generic[Result]):
         """Number of sentences in the queue; large requests count only up to their maximum fraction of it."""
         return sum(request.waiting for request in self._queue)
 
-    async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
+    async def submit(self, jobs: Sequence[TranslationJob], key: Hashable, patient: bool = False) -> list[Result]:
         """Return the results of jobs.
 
         Args:
@@ -218,7 +218,7 @@ class Batcher(Generic[Result]):
             ServeError: As in `submit`.
             Exception: The exception of the function.
         """
-        request = self._enqueue([Job(NO_SOURCE, num_tokens)], object(), function=function)
+        request = self._enqueue([TranslationJob(NO_SOURCE, num_tokens)], object(), function=function)
         [outcome] = _raise_first_error(await request.response)
         result: Other = outcome
         return result
@@ -236,7 +236,11 @@ class Batcher(Generic[Result]):
                 pool.shutdown(wait=False)
 
     def _enqueue(
-        self, jobs: Sequence[Job], key: Hashable, patient: bool = False, function: Callable[[], Any] | None = None
+        self,
+        jobs: Sequence[TranslationJob],
+        key: Hashable,
+        patient: bool = False,
+        function: Callable[[], Any] | None = None,
     ) -> _Request:
         """Add a request to the queue.
 

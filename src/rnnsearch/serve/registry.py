@@ -23,7 +23,7 @@ from rnnsearch.align import aligner
 from rnnsearch.engine.file import read_header
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.workers import single_threaded_pool
-from rnnsearch.serve.batching import Batcher, BatchReport, Job, WorkerThreads
+from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
 from rnnsearch.serve.observability import log_failure
 from rnnsearch.serve.schemas import ModelInfo
@@ -114,7 +114,7 @@ class ServedModel:
         for index, source in enumerate(sources):
             term_tokens = sum(map(len, terms[index]))  # an upper bound, because a token has at least one character
             prefix = prefixes[index] if prefixes is not None else ""
-            jobs.append(Job(source, len(source.ids) + term_tokens, prefix, beam, terms[index]))
+            jobs.append(TranslationJob(source, len(source.ids) + term_tokens, prefix, beam, terms[index]))
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
 
@@ -186,7 +186,7 @@ class ServedModel:
             start = f"{text[:SHOWN_CHARACTERS]}..." if len(text) > SHOWN_CHARACTERS else text
             raise ServeError(413, f"a sentence must have at most {max_tokens} tokens; got {num_tokens}: {start}")
 
-    def _translate_batch(self, options: BatchOptions, jobs: list[Job]) -> list[Translations]:
+    def _translate_batch(self, options: BatchOptions, jobs: list[TranslationJob]) -> list[Translations]:
         """Translate a batch; called by the batcher in a worker thread."""
         search = self.translator.options(options.beam, options.n_best)
         n_best_lists = self.translator.n_best(

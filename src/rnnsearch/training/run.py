@@ -17,7 +17,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
-from rnnsearch.data.epochs import Mixture
+from rnnsearch.data.epochs import CorpusMixture
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, TrainingError
 from rnnsearch.ops.device import choose_device
@@ -239,7 +239,7 @@ def _noise_distribution(config: RunConfig, prepared: Prepared) -> NoiseDistribut
     return NoiseDistribution(counts, contrast.power, contrast.samples)
 
 
-def _mixture(config: RunConfig, prepared: Prepared) -> Mixture | None:
+def _mixture(config: RunConfig, prepared: Prepared) -> CorpusMixture | None:
     """Return the sampling weights of the training files (`data.weights`), if configured.
 
     Raises:
@@ -251,7 +251,7 @@ def _mixture(config: RunConfig, prepared: Prepared) -> Mixture | None:
     num_pairs = prepared.facts["pairs_of_files"]
     if len(num_pairs) != len(file_weights):
         raise DataError(f"{prepared.folder}: was prepared without data.weights; prepare the corpus again")
-    return Mixture(np.cumsum(num_pairs), np.array(file_weights))
+    return CorpusMixture(np.cumsum(num_pairs), np.array(file_weights))
 
 
 def _resegmentation(config: RunConfig, prepared: Prepared) -> dict[str, Resegment]:

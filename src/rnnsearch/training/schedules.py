@@ -10,12 +10,12 @@ from rnnsearch.config import training
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.config.training import (
     ConstantOptions,
-    ExponentialOptions,
+    ExponentialDecayOptions,
     HalvingOptions,
     InverseSquareRootOptions,
     LinearOptions,
     PlateauOptions,
-    RNMTPlusOptions,
+    RNMTPlusScheduleOptions,
     ScheduleConfig,
 )
 
@@ -124,11 +124,11 @@ class Plateau(Schedule):
         return current >= self.options.factor and current > (self.options.minimum or 0.0)
 
 
-@implements(ExponentialOptions)
-class Exponential(Schedule):
+@implements(ExponentialDecayOptions)
+class ExponentialDecay(Schedule):
     """1 until update `decay_start`, then exponential decay to `minimum` at update `decay_end`, then constant."""
 
-    options: ExponentialOptions
+    options: ExponentialDecayOptions
 
     def after_warmup(self, update: int, epoch: float, progress: float) -> float:
         start = self.options.decay_start
@@ -138,8 +138,8 @@ class Exponential(Schedule):
         return float(minimum**fraction)
 
 
-@implements(RNMTPlusOptions)
-class RNMTPlus(Schedule):
+@implements(RNMTPlusScheduleOptions)
+class RNMTPlusSchedule(Schedule):
     """The schedule of RNMT+ (Chen et al. 2018, eq. 1).
 
     min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))) at update t, with n `devices`, p `warmup`, s
@@ -147,7 +147,7 @@ class RNMTPlus(Schedule):
     device, is n / `minimum` here.
     """
 
-    options: RNMTPlusOptions
+    options: RNMTPlusScheduleOptions
 
     def factor(self, update: int, epoch: float, progress: float = 0.0) -> float:
         n = self.options.devices

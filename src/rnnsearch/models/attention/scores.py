@@ -35,7 +35,7 @@ from rnnsearch.config.attention import (
     AdditiveOptions,
     ConcatIdentityOptions,
     ConcatOptions,
-    ConvolutionalOptions,
+    ConvolutionalScoreOptions,
     DotOptions,
     EvenOptions,
     GeneralOptions,
@@ -252,7 +252,7 @@ class Location(ProductScore):
         return keys.expand(B, -1, -1)
 
 
-@implements(ConvolutionalOptions)
+@implements(ConvolutionalScoreOptions)
 class ConvolutionalScore(Score):
     """Filters over neighbouring positions with a layer gated by the state (Allamanis et al. 2016, section 2.1).
 
@@ -264,7 +264,7 @@ class ConvolutionalScore(Score):
     where * is a convolution over positions, zero outside the sentence, and |g_i| the norm over all positions together.
     """
 
-    def __init__(self, options: ConvolutionalOptions, query_size: int, annotation_size: int) -> None:
+    def __init__(self, options: ConvolutionalScoreOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
         self.neighbours = options.around
         span = 2 * self.neighbours + 1

@@ -42,7 +42,7 @@ Command = tuple[str, ...]
 """The words of a compiler's command line, which flags follow."""
 
 
-class Variant(NamedTuple):
+class NativeVariant(NamedTuple):
     """A library for one instruction set."""
 
     name: str
@@ -58,40 +58,42 @@ V4 = (*V3, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
 GENERIC = "-mtune=generic"
 VARIANTS = {
     "x86_64": (
-        Variant(
+        NativeVariant(
             "x86-64-v4-amx",
             ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8", GENERIC),
             "x86_64_v4+avx512bf16+avx512vnni+amx_tile+amx_bf16+amx_int8",
             (*V4, "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"),
             uses_amx_tiles=True,
         ),
-        Variant(
+        NativeVariant(
             "x86-64-v4-bf16",
             ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", GENERIC),
             "x86_64_v4+avx512bf16+avx512vnni",
             (*V4, "avx512_bf16", "avx512_vnni"),
             multiplies_bf16_pairs=True,
         ),
-        Variant(
+        NativeVariant(
             "x86-64-v4-vnni",
             ("-march=x86-64-v4", "-mavx512vnni", GENERIC),
             "x86_64_v4+avx512vnni",
             (*V4, "avx512_vnni"),
         ),
-        Variant("x86-64-v4", ("-march=x86-64-v4", GENERIC), "x86_64_v4", V4),
-        Variant("x86-64-v3-vnni", ("-march=x86-64-v3", "-mavxvnni", GENERIC), "x86_64_v3+avxvnni", (*V3, "avx_vnni")),
-        Variant("x86-64-v3", ("-march=x86-64-v3", GENERIC), "x86_64_v3", V3),
+        NativeVariant("x86-64-v4", ("-march=x86-64-v4", GENERIC), "x86_64_v4", V4),
+        NativeVariant(
+            "x86-64-v3-vnni", ("-march=x86-64-v3", "-mavxvnni", GENERIC), "x86_64_v3+avxvnni", (*V3, "avx_vnni")
+        ),
+        NativeVariant("x86-64-v3", ("-march=x86-64-v3", GENERIC), "x86_64_v3", V3),
     ),
     "aarch64": (
-        Variant(
+        NativeVariant(
             "armv8.6-a",
             ("-march=armv8.2-a+bf16+i8mm",),
             "generic+v8_2a+bf16+i8mm",
             ("bf16", "i8mm"),
             multiplies_bf16_pairs=True,
         ),
-        Variant("armv8.2-a", ("-march=armv8.2-a+dotprod",), "generic+v8_2a+dotprod", ("dot",)),
-        Variant("armv8-a", ("-march=armv8-a",), "generic", ()),
+        NativeVariant("armv8.2-a", ("-march=armv8.2-a+dotprod",), "generic+v8_2a+dotprod", ("dot",)),
+        NativeVariant("armv8-a", ("-march=armv8-a",), "generic", ()),
     ),
 }
 """By processor family, the best first."""
@@ -167,7 +169,7 @@ def error_summary(error: Exception) -> str:
 # Compilation.
 
 
-def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ...] = ()) -> None:
+def build(variant: NativeVariant, command: Command, target: Path, flags: tuple[str, ...] = ()) -> None:
     """Build the library of a variant; raise SubprocessError or OSError if that fails."""
     system_flags, variant_flags = _compiler_flags(variant, command)
     with TemporaryDirectory() as folder:
@@ -195,7 +197,7 @@ def build_web(command: Command, target: Path) -> None:
         shutil.copyfile(engine, target)
 
 
-def _compiler_flags(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compiler_flags(variant: NativeVariant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the flags for the operating system and for the variant."""
     if "ziglang" not in command:
         return () if platform.system() == "Windows" else ("-fPIC",), variant.flags
@@ -212,7 +214,7 @@ def _run(*command: str) -> None:
 # File names, which change with the code and the flags.
 
 
-def library_file_name(variant: Variant, extra_flags: tuple[str, ...] = ()) -> str:
+def library_file_name(variant: NativeVariant, extra_flags: tuple[str, ...] = ()) -> str:
     """Return the file name of a variant's library; compiler and flags of a local build are part of its hash."""
     digest = _digest(sorted(HERE.glob("*.cpp")), (*FLAGS, *variant.flags, *extra_flags))
     extension = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -233,7 +235,7 @@ def _digest(sources: list[Path], flags: tuple[str, ...]) -> str:
 # Libraries of a wheel.
 
 
-def wheel_variants() -> list[Variant]:
+def wheel_variants() -> list[NativeVariant]:
     """Return the variants of a wheel that is built now: all of the processor family, or the one that SWITCH names.
 
     Without a compiler there are none.
@@ -261,7 +263,7 @@ def build_for_wheel(folder: Path) -> None:
             log.warning("the engine for browsers could not be built: %s", error_summary(error))
 
 
-def bundled_library(variant: Variant) -> Path:
+def bundled_library(variant: NativeVariant) -> Path:
     """Return the path of a variant's library in a wheel, whether it exists or not."""
     return BUNDLED_FOLDER / library_file_name(variant)
 
@@ -269,7 +271,7 @@ def bundled_library(variant: Variant) -> Path:
 # Libraries on the user's machine.
 
 
-def best_first(variants: Iterable[Variant]) -> list[Variant]:
+def best_first(variants: Iterable[NativeVariant]) -> list[NativeVariant]:
     """Sort variants that a processor can run: bundled ones first, then by speed.
 
     Intel's vector instructions multiply pairs of bf16 values at half the speed of fp32, AMD's at twice that. On Intel,
@@ -278,13 +280,13 @@ def best_first(variants: Iterable[Variant]) -> list[Variant]:
     """
     is_intel = "GenuineIntel" in (cpuinfo_field("vendor_id") or platform.processor())
 
-    def rank(variant: Variant) -> tuple[bool, bool]:
+    def rank(variant: NativeVariant) -> tuple[bool, bool]:
         return not bundled_library(variant).is_file(), is_intel and variant.multiplies_bf16_pairs
 
     return sorted(variants, key=rank)
 
 
-def build_if_missing(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Path:
+def build_if_missing(variant: NativeVariant, command: Command, flags: tuple[str, ...] = ()) -> Path:
     """Return the cached library of a variant, and build it first if necessary.
 
     Raises:

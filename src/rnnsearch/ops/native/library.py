@@ -22,7 +22,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops.native.building import (
     SWITCH,
     VARIANTS,
-    Variant,
+    NativeVariant,
     best_first,
     build_if_missing,
     bundled_library,
@@ -53,7 +53,7 @@ def library() -> ctypes.CDLL | None:
 
 
 @cache
-def _library(variant: Variant) -> ctypes.CDLL | None:
+def _library(variant: NativeVariant) -> ctypes.CDLL | None:
     path = bundled_library(variant)
     command = find_compiler()
     if command is None and not path.is_file():
@@ -102,7 +102,7 @@ def _argument(value: Any) -> Any:
 
 
 @cache
-def runnable_variants() -> list[Variant]:
+def runnable_variants() -> list[NativeVariant]:
     """Return the variants that this processor can run, the best first; bundled ones come before others."""
     get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # missing in older PyTorch versions
     available: dict[str, Any] = {} if get_capabilities is None else get_capabilities()
@@ -122,7 +122,7 @@ def request_amx_tiles() -> bool:
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, AMX_TILE_DATA) == 0)
 
 
-def chosen_variant() -> Variant | None:
+def chosen_variant() -> NativeVariant | None:
     """Return the best variant, or the one that SWITCH names; None if there is none or native code is disabled.
 
     Raises:
