@@ -7,7 +7,7 @@ them to a folder, and `record` adds them to the model card.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def assess(
 def _translate_known(
     translator: Translator, sources: Sequence[str], references: Sequence[str], options: SearchOptions
 ) -> list[str | None] | None:
-    """Translate the pairs without unknown words, with UNK banned.
+    """Translate the pairs without unknown words, with UNK banned and all other options unchanged.
 
     Returns:
         One entry per pair, None for a pair with an unknown word; or None if no pair has an unknown word.
@@ -113,9 +113,10 @@ def _translate_known(
     has_unknown = translator.has_unknown(sources, references)
     if not any(has_unknown):
         return None
-    known_sources = [source for source, unknown in zip(sources, has_unknown, strict=True) if not unknown]
-    banning_options = translator.options(options.beam, 1, options.length_penalty, ban_unknown=True)
-    texts = iter(t.text for t in translator.translate(known_sources, banning_options))
+    known = [index for index, unknown in enumerate(has_unknown) if not unknown]
+    banned = options.banned | translator.target.unknown_ids
+    banning_options = replace(options.select(known), banned=banned)
+    texts = iter(t.text for t in translator.translate([sources[index] for index in known], banning_options))
     return [None if unknown else next(texts) for unknown in has_unknown]
 
 
