@@ -100,6 +100,7 @@ class TimingTable(NamedTuple):
     def fastest(self, kernel: str, dtype: str) -> str:
         """Return the fastest candidate in the mean over all sizes; TORCH if nothing was timed."""
         means = self.mean_seconds(kernel, dtype)
+        # A library is chosen only if it is LIBRARY_MARGIN times as fast.
         if NATIVE in means and kernel in (PRODUCT, WEIGHT_GRADIENT):
             means[NATIVE] /= LIBRARY_MARGIN
         return min(means, key=lambda candidate: means[candidate], default=TORCH)
@@ -108,6 +109,7 @@ class TimingTable(NamedTuple):
         """Return the geometric mean over all sizes of each candidate's seconds."""
         rows = [timing.seconds for timing in self.timings if (timing.kernel, timing.dtype) == (kernel, dtype)]
         candidates = rows[0] if rows else {}
+        # The geometric mean weights all sizes equally, although large products take much longer than small ones.
         return {name: math.exp(sum(math.log(seconds[name]) for seconds in rows) / len(rows)) for name in candidates}
 
     def peak_gflops(self, dtype: str) -> float:
@@ -145,12 +147,15 @@ def implementation(kernel: str, dtype: torch.dtype) -> str:
         return TORCH
     if (chosen := getattr(_local, "forced", None)) is not None:
         return str(chosen)
+    # The environment variable is read at each call, so that a change takes effect at once.
     if native_is_forced():
         return NATIVE
+    # This thread is measuring. Cases contain products, which use the timings so far instead of waiting for the table.
     if (unfinished := _unfinished_table()) is not None:
         return unfinished.fastest(kernel, DTYPE_NAMES[dtype])
     key = _library_name(), kernel, dtype
     if key not in _implementations:
+        # Without a lock: threads that get here at the same time store the same value.
         _implementations[key] = table().fastest(kernel, DTYPE_NAMES[dtype])
     return _implementations[key]
 
@@ -190,6 +195,7 @@ def table() -> TimingTable:
     """
     name = _library_name()
     if name not in _tables:
+        # Double-checked locking: only one thread measures, and later calls do not take the lock.
         with _lock:
             if name not in _tables:
                 _tables[name] = load_or_measure(table_key(Path(name).name))
@@ -251,6 +257,7 @@ def load_or_measure(key: dict[str, Any]) -> TimingTable:
     log.info("native code was compared with libraries in %.1f s: %s", time.perf_counter() - start, path)
     try:
         return _store(path, measured)
+    # A cache folder that cannot be written costs each process a new measurement, but is no error.
     except RnnsearchError as error:
         log.info("%s", error)
         return measured
@@ -277,14 +284,17 @@ def _store(path: Path, measured: TimingTable) -> TimingTable:
         RnnsearchError: The file cannot be written.
     """
     timings = [timing._asdict() for timing in measured.timings]
+    # Written completely under a name of this process, so that the link publishes a whole file.
     own_file = path.with_name(f"{path.name}.{os.getpid()}.new")
     with atomic_file(own_file) as temporary:
         temporary.write_text(json.dumps({"key": measured.key, "cases": timings}, indent=1) + "\n", encoding="utf-8")
     try:
         os.link(own_file, path)  # fails if the file exists, unlike a renaming
     except OSError:
+        # Processes that started together use the table of the first, so that they make the same choices.
         if (first := _read(path, measured.key)) is not None:
             return first
+        # The existing file is damaged, or the file system has no hard links.
         with suppress(OSError):
             own_file.replace(path)
     finally:
@@ -302,11 +312,13 @@ def _measure() -> list[Timing]:
     threads = torch.get_num_threads()
 
     def run() -> None:
+        # With OpenMP, the number of threads is a setting of each thread.
         torch.set_num_threads(threads)
         _local.table = table
         try:
             for case in () if _cases is None else _cases():
                 table.timings.append(time_case(case, BUDGET_SECONDS[case.kernel]))
+        # An exception would end this thread only; the caller raises it again.
         except BaseException as error:
             errors.append(error)
 
@@ -327,6 +339,7 @@ def time_case(case: Case, budget: float) -> Timing:
             for _ in range(case.calls):
                 call_start = time.perf_counter()
                 run(repetition)
+                # The first repetition warms up: libraries build their kernels and caches are filled.
                 if repetition > 0:
                     best[name] = min(best[name], time.perf_counter() - call_start)
         elapsed = time.perf_counter() - start

@@ -67,6 +67,7 @@ def _product(dtype: torch.dtype, M: int, N: int, K: int) -> Case:
     if linear.has_native_product(dtype):
         candidates[NATIVE] = lambda n: linear.native_product(x[n:], fp32_weight, dtype)
     for name, product in _library_products(dtype).items():
+        # The default argument binds the product of this iteration.
         candidates[name] = lambda n, product=product: product(x[n:], weight)  # type: ignore[misc]
     return Case(autotune.PRODUCT, DTYPE_NAMES[dtype], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, candidates)
 
@@ -111,6 +112,7 @@ def _gru(dtype: torch.dtype, B: int = 32, J: int = 6) -> Case:
     def in_pytorch(n: int) -> tuple[Tensor, ...]:
         return gru_sequence(x[n:], mask[n:], *weights, False, start[n:])[:1]
 
+    # Factor 3: the forward product, and in the backward pass those for the inputs and for the weights.
     operations = 3 * 2.0 * B * J * 3 * D * D
     candidates = _training_candidates(dtype, native, in_pytorch, (x, *weights))
     return Case(autotune.GRU, DTYPE_NAMES[dtype], f"{B} rows, {J} positions, {D} units", operations, 1, candidates)
@@ -186,6 +188,7 @@ def _training_candidates(
 def _forward_and_backward(dtype: torch.dtype, forward: Forward, inputs: Sequence[Tensor], repetition: int) -> None:
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         outputs = forward(repetition)
+    # Outside of autocast, like the backward pass of training.
     torch.autograd.grad(outputs, list(inputs), [torch.ones_like(output) for output in outputs])
 
 

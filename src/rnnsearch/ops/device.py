@@ -61,5 +61,6 @@ def total_memory() -> int | None:
     """Return the memory of this machine in bytes, or None if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # Windows has no sysconf, and some systems do not know these names.
     except (AttributeError, OSError, ValueError):
         return None

@@ -41,6 +41,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         dtype = matmul_dtype(x)
         rows = x.to(dtype).reshape(-1, x.shape[-1])
+        # The rounded rows, not x: in bf16 they take half the memory.
         ctx.save_for_backward(rows, weight)
         ctx.x = x.shape, x.dtype, dtype
         return product(rows, weight, dtype, bias=bias).view(*x.shape[:-1], weight.shape[0])
@@ -53,11 +54,13 @@ class _Linear(torch.autograd.Function):
         d_y = grads[0].reshape(-1, weight.shape[0])
         d_x = d_weight = d_bias = None
         if x_needs_grad:
+            # If x was in fp32, its gradient is not rounded to bf16 on the way.
             out_dtype = dtype if x_dtype == dtype else torch.float32
             d_x = product(d_y, weight.t(), dtype, out_dtype).to(x_dtype).view(x_shape)
         if weight_needs_grad:
             d_weight = weight_gradient(d_y, rows, dtype)
         if bias_needs_grad:
+            # In fp32: a sum of many rows in bf16 would lose small terms.
             d_bias = d_y.sum(0, dtype=torch.float32)
         return d_x, d_weight, d_bias
 
@@ -94,8 +97,8 @@ def weight_gradient(d_y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         x: Inputs [*rows, K].
         dtype: Type that both are rounded to.
     """
-    columns_d_y = d_y.flatten(0, -2).t()
-    columns_x = x.flatten(0, -2).t()
+    columns_d_y = d_y.flatten(0, -2).t()  # [N, rows]
+    columns_x = x.flatten(0, -2).t()  # [K, rows]
     chosen = product_implementation(WEIGHT_GRADIENT, d_y.device, dtype)
     if chosen == NATIVE:
         return native_product(columns_d_y, columns_x, dtype, torch.float32)
@@ -107,6 +110,7 @@ def product_implementation(kernel: str, device: torch.device, dtype: torch.dtype
     if device.type != "cpu":
         return TORCH
     chosen = autotune.implementation(kernel, dtype)
+    # `autotune.forced` may request native code where there is none.
     return TORCH if chosen == NATIVE and not has_native_product(dtype) else chosen
 
 
@@ -134,6 +138,7 @@ def native_product(
     M, K = x.shape
     N = weight.shape[0]
     fp32_bias = None if bias is None else bias.float().contiguous()
+    # Without summands, there is nothing to pack: all products are 0.
     if K == 0:
         return x.new_zeros(M, N, dtype=out_dtype) if fp32_bias is None else fp32_bias.to(out_dtype).repeat(M, 1)
     y = x.new_empty(M, N, dtype=out_dtype)
@@ -203,7 +208,9 @@ def gru_backward(
         the gradient of h that does not go through the recurrent gates' product [N, D].
     """
     z, r = gates.chunk(2, dim=-1)
+    # h' = h + used * (candidate - h): padding has used = 0, so that the gradient of h' goes to h only.
     used = z if active is None else z * active
+    # Gradients of pre-activations: tanh' = 1 - tanh^2 and sigma' = sigma (1 - sigma). [N, D] each.
     d_candidate = d_next * used * (1 - candidate * candidate)
     d_z = d_next * (candidate - h) * used * (1 - z)
     d_reset = d_candidate.to(U.dtype) @ U  # of r * h
@@ -234,6 +241,7 @@ class PackedWeight(PackedMatrix):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x W^T + b for x [..., inputs]."""
+        # Inputs are in fp32 for weights of any type: native code rounds or quantises them itself.
         rows = x.reshape(-1, self.struct.inputs).float().contiguous()
         y = rows.new_empty(rows.shape[0], self.struct.outputs)
         self._native.linear(byref(self.struct), pointer(rows), c_int64(rows.shape[0]), pointer(y), num_threads())

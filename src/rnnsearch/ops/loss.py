@@ -56,18 +56,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         total = b.new_zeros(())
         nll = b.new_empty(x.shape[0])
         rows = chunk_rows(x.shape[0], W.shape[0] * x.element_size())
+        # All types are explicit here; autocast must not round the fp32 weights or sums.
         with torch.autocast(x.device.type, enabled=False):
             for start in range(0, x.shape[0], rows):
                 chunk = slice(start, start + rows)
-                logits = product(x[chunk], W, dtype)
+                logits = product(x[chunk], W, dtype)  # [rows, V]
                 nll[chunk], losses = softmax_loss(logits, b, target[chunk], smoothing, d_b)
                 total += losses.sum()
                 if d_x is not None:
                     d_logits = logits  # overwritten by the loss
                     d_x[chunk] = product(d_logits, W.t(), dtype)
                     chunk_d_W = weight_gradient(d_logits, x[chunk], dtype)
+                    # The gradient of the first chunk becomes the accumulator, which saves a pass over zeros [V, R].
                     d_W = chunk_d_W if d_W is None else d_W.add_(chunk_d_W)
         if needs_grad:
+            # Without rows there was no chunk, so d_W is still None.
             ctx.save_for_backward(d_x, weight.new_zeros(weight.shape) if d_W is None else d_W, d_b)
         ctx.mark_non_differentiable(nll)
         return total, nll
@@ -75,6 +78,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d_x, d_W, d_b = ctx.saved_tensors
+        # The loss is a sum of all rows, so its gradient only scales theirs. The NLL (grads[1]) has no gradient.
         scale = grads[0]
         return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None
 
@@ -96,10 +100,12 @@ def torch_softmax_loss(
         d_bias: Gradient of the bias, which is added to.
     """
     V = bias.shape[0]
-    log_p = torch.log_softmax(at_least_fp32(logits) + bias, dim=1)
+    log_p = torch.log_softmax(at_least_fp32(logits) + bias, dim=1)  # [M, V]
     nll = -log_p.gather(1, target[:, None])[:, 0]
+    # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V (Szegedy et al. 2016).
     losses = nll if eps == 0.0 else (1 - eps) * nll - eps * log_p.mean(1)
     if d_bias is not None:
+        # In place: log_p has the size of the logits and is not needed any more.
         gradient = log_p.exp_()
         gradient.scatter_add_(1, target[:, None], gradient.new_full((len(nll), 1), eps - 1.0))
         if eps > 0.0:

@@ -33,11 +33,14 @@ def run(step: StepBuilder, active: Tensor | None = None, backward: bool = False)
         The outputs of the step [N, I, size] each, and the attention weights [N, I, J], averaged over heads; J is 0
         without attention.
     """
+    # Native code always has a source; without attention, it has no positions.
     empty = step.x.new_empty(step.x.shape[0], 0, 0)
     source = step.source or AttentionSource(empty, empty, empty.flatten(1).bool())
     vector = source.score_vector
     if vector is None:
         vector = source.keys.new_zeros(source.keys.shape[2])
+    # Passed as arguments of the autograd function, which would not see tensors inside `step`. `_split` has the same
+    # order.
     tensors = (
         *(initial for _, initial in step.states),
         *step.weights,
@@ -103,6 +106,7 @@ class _CRecurrence(Structure):
     """`Recurrence` of recurrence.h."""
 
     _fields_ = (
+        # The fields, their types and their order are those of recurrence.h.
         *((name, c_int64) for name in ("rows", "positions", "reversed")),
         *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size")),
         *((name, c_int64) for name in ("source_length", "key_size", "annotation_size", "heads", "num_ops")),
@@ -165,6 +169,7 @@ class _Call:
             struct.set_operands(op.type, op.size, op.offsets, op.previous)
             if op.tensor_index is None:
                 continue
+            # offsets[2] is the number of columns, and thus the length of a row of the weight.
             if op.type is OpType.PRODUCT:
                 row_bytes = op.offsets[2] * weights[op.tensor_index].element_size()
                 struct.weight = weight_addresses[op.tensor_index] + op.first_row * row_bytes
@@ -175,6 +180,7 @@ class _Call:
                 mask = masks[op.tensor_index]
                 struct.mask = self.address(mask)
                 struct.mask_row_stride = mask.stride(0)
+                # A mask [N, size] is the same at all positions.
                 struct.mask_position_stride = mask.stride(1) if mask.dim() == 3 else 0
         self.ops = structs
         self.struct.num_ops = len(structs)
@@ -219,11 +225,13 @@ class _Recurrence(torch.autograd.Function):
         # Gradients are rounded to the types that native code reads.
         ctx.dtypes = [tensor.dtype for tensor in (x, keys, annotations, vector, prepared, *tensors)]
         call = _Call(step, active, backward, source, dtype)
+        # Position i reads its old state from index i and writes to i + 1, or the other way round if it runs backward.
         values = torch.empty(N, I + 1, step.values_size)  # of all positions, and the initial states
         for (value, _), initial in zip(step.states, initial_states, strict=True):
             values[:, I if backward else 0, value.offset : value.offset + value.size] = initial
         reads = torch.empty(N, I, step.reads_size, dtype=dtype)
         alphas = torch.empty(N, I, source.heads, J)
+        # Features start from 0, unlike values, whose initial states are copied below.
         feature_states = torch.zeros(N, I + 1, J, call.struct.features.state_size)
         call.set_ops(weights, parameters, [])
         struct = call.struct
@@ -242,6 +250,7 @@ class _Recurrence(torch.autograd.Function):
         saved = (values, reads, alphas, keys, annotations, vector, prepared, feature_states)
         ctx.save_for_backward(*saved, *weights, *parameters)
         current, previous = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
+        # Outputs are views of `values`, which the backward pass also reads.
         outputs = []
         for value in step.outputs:
             position_values = previous if value.from_previous else current
@@ -264,10 +273,13 @@ class _Recurrence(torch.autograd.Function):
             output_gradient.offset = value.offset
             output_gradient.size = value.size
             output_gradient.previous = int(value.from_previous)
+        # The output is the mean over M heads.
         d_alphas = (grads[0].float() / M).unsqueeze(2).expand(N, I, M, J)
+        # In the type of products, because weight gradients are products of d_sums with reads.
         d_sums = reads.new_empty(N, I, step.sums_size)
         d_contexts = reads.new_empty(N, I, annotations.shape[2])
         d_annotations = torch.empty_like(annotations)
+        # In fp32 even for bf16 keys, because every target position adds to it.
         d_keys = torch.empty(keys.shape)
         d_vector = torch.empty_like(vector)
         d_initial = torch.empty(N, step.values_size)
@@ -311,6 +323,7 @@ def _split(step: StepBuilder, tensors: tuple[Tensor, ...]) -> tuple[list[Tensor]
 
 def _input_gradient(step: StepBuilder, d_sums: Tensor) -> Tensor:
     """Return the gradient of x from that of the sums that its parts were added to."""
+    # By offset in x, which the inputs of a step cover completely.
     inputs = sorted((op.offsets[1], op.offsets[0], op.size) for op in step.ops if op.type is OpType.INPUT)
     parts = [d_sums[..., offset : offset + size] for _, offset, size in inputs]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
@@ -325,6 +338,7 @@ def _weight_gradients(step: StepBuilder, d_sums: Tensor, reads: Tensor) -> list[
     for index, weight in enumerate(step.weights):
         products = [op for op in step.ops if op.type is OpType.PRODUCT and op.tensor_index == index]
         parts = []
+        # In the order of the rows, so that the parts concatenate to the gradient of the whole weight.
         for op in sorted(products, key=lambda op: (op.first_row, op.offsets, op.size)):
             to, start, width = op.offsets
             d = d_sums[..., to : to + op.size]

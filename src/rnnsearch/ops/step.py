@@ -4,7 +4,7 @@
 together with the tensors that they read. `recurrence.run` then runs all positions with gradients, and native search
 runs single positions.
 
-Operations address three rows of numbers per position: sums (pre-activations), values (results), and reads (inputs of
+Operations address three rows of values per position: sums (pre-activations), values (results), and reads (inputs of
 products). Every range starts at a multiple of whole vectors.
 
 Axes: N rows, I positions, J source positions, A key size, H annotation size.
@@ -188,16 +188,19 @@ class StepBuilder:
         for value, mask in values:
             index = self._add_mask(mask)
             offsets = (self.reads_size, value.offset, -1 if times is None else times.offset)
+            # Bit k is for operand k of `offsets`; operand 0 is the destination.
             previous = value.from_previous << 1 | (times is not None and times.from_previous) << 2
             self.ops.append(StepOp(OpType.READ, value.size, offsets, previous, index))
             self.reads_size += value.size
         reads = Reads(start, self.reads_size - start)
+        # Values of one read are adjacent, as the columns of the weight are; only the whole is padded.
         self.reads_size = round_up(self.reads_size)
         return reads
 
     def product(self, weight: Tensor, reads: Reads, to: Sums, first_row: int = 0) -> None:
         """Compute to += W reads, where W has as many rows as `to`, from `first_row` of the weight on."""
         assert weight.shape[1] == reads.size
+        # By identity: a weight that several products share has one gradient.
         index = next((n for n, known in enumerate(self.weights) if known is weight), len(self.weights))
         if index == len(self.weights):
             self.weights.append(weight)
@@ -212,6 +215,7 @@ class StepBuilder:
     def layer_norm(self, sums: Sums, to: Sums, gain: Tensor, bias: Tensor | None) -> None:
         """Compute to += LN(sums)."""
         self.parameters.append(torch.stack([gain, torch.zeros_like(gain) if bias is None else bias]))
+        # Stored for the backward pass.
         normalised = self.value(sums.size)
         deviation = self.value(1)
         offsets = (to.offset, sums.offset, normalised.offset, deviation.offset)
@@ -269,6 +273,7 @@ class StepBuilder:
         Args:
             reset: r and further sums; r times these are added to `sums`.
         """
+        # Stored for the backward pass; with a reset gate, also the sums that it multiplies.
         candidate = self.value(sums.size * (1 if reset is None else 2))
         reset_offsets = (-1, -1) if reset is None else (reset[0].offset, reset[1].offset)
         offsets = (to.offset, candidate.offset, sums.offset, z.offset, old.offset, *reset_offsets, int(carries))
@@ -306,6 +311,7 @@ class StepBuilder:
         Args:
             sums: i, f, o, candidate.
         """
+        # The activations of i, f, o and the candidate, for the backward pass.
         gates = self.value(sums.size)
         offsets = (h.offset, c.offset, gates.offset, sums.offset, old_c.offset, old_h.offset, int(plain))
         self.ops.append(StepOp(OpType.LSTM, h.size, offsets, old_c.from_previous << 4 | old_h.from_previous << 5))
@@ -336,6 +342,7 @@ class StepBuilder:
             offsets = (context.offset, query.offset, -1, centre_offset)
             self.ops.append(StepOp(OpType.DOT, query.size, offsets, query.from_previous << 1))
             return context
+        # Sums are discarded after the step, so the backward pass reads a copy of the query in the values.
         offsets = (context.offset, query.offset, self.value(query.size).offset, centre_offset)
         for feature in source.features:
             query_sums = feature.query_sums
@@ -362,6 +369,7 @@ class StepBuilder:
         """
         row = torch.zeros(self.sums_size)
         for n, (sums, bias) in enumerate(self.biases):
+            # Added, because a range may have several biases.
             row[sums.offset : sums.offset + sums.size] += (bias if biases is None else biases[n]).detach()
         return row
 
@@ -377,6 +385,7 @@ def pad_to_vectors(tensor: Tensor, units: int, *axes: int) -> Tensor:
     """Return a tensor whose axes, each of one or more blocks of `units`, have every block padded to whole vectors."""
     for axis in axes:
         axes_after = tensor.dim() - axis - 1
+        # `pad` takes pairs (before, after) from the last axis backward.
         blocks = pad(tensor.unflatten(axis, (-1, units)), [0, 0] * axes_after + [0, round_up(units) - units])
         tensor = blocks.flatten(axis, axis + 1)
     return tensor
@@ -384,10 +393,10 @@ def pad_to_vectors(tensor: Tensor, units: int, *axes: int) -> Tensor:
 
 def feature_parameters(features: Sequence[StepFeature]) -> Tensor:
     """Return the parameters of features in the order of source_features.h."""
-    parameters = [feature.pad(feature.weight.t(), 0).flatten() for feature in features]
+    parameters = [feature.pad(feature.weight.t(), 0).flatten() for feature in features]  # [width, A] each
     for feature in features:
         if feature.gru is not None:
             alpha, gates, candidate = feature.gru
-            recurrent = torch.cat([gates, candidate]).t()
+            recurrent = torch.cat([gates, candidate]).t()  # [units, 3 units]
             parameters += [feature.pad(alpha, 0), feature.pad(recurrent, 0, 1).flatten()]
     return torch.cat(parameters)

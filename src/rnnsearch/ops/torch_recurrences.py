@@ -73,7 +73,9 @@ class _TorchRecurrence(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             fp32 = v_a.dtype
             score_mask = torch.zeros(mask.shape, dtype=fp32, device=x.device).masked_fill_(~mask, -torch.inf)
+            # Rounded once for all positions; states and scores stay in fp32.
             h, k, v_a = h.to(dtype), k.to(dtype), v_a.to(dtype)
+            # Positions first: the rows of one position are then contiguous.
             trace = _run_positions(x.transpose(0, 1).to(fp32), s_0, h, k, score_mask, v_a, C, from_state, U)
         ctx.save_for_backward(*trace, h, k, v_a, C, from_state, U)
         return trace.states[:-1].transpose(0, 1), trace.contexts.transpose(0, 1), trace.alphas.transpose(0, 1)
@@ -88,9 +90,11 @@ class _TorchRecurrence(torch.autograd.Function):
         with torch.autocast(grads[0].device.type, enabled=False):
             position_grads = (grad.transpose(0, 1) for grad in grads)
             d_s_0, d_gates, d_queries, d_c, d_keys, d_v = _positions_backward(*position_grads, *saved)
-            before = states.to(dtype)
+            before = states.to(dtype)  # [I, B, D]
             reset = (trace.zr[..., D:] * states).to(dtype)
+            # [B, J, I] x [B, I, H]: the contexts of all positions in one product.
             d_h = torch.bmm(trace.alphas.permute(1, 2, 0).to(dtype), d_c.transpose(0, 1))
+            # One product per weight over all I * B rows, instead of a small one per position.
             d_W_a = weight_gradient(d_queries, before, dtype)
             d_C = weight_gradient(d_gates, trace.contexts, dtype)
             d_U_gates, d_U = gru_weight_gradients(d_gates, before, reset)
@@ -130,12 +134,14 @@ def _run_positions(
         projected = s.to(U.dtype) @ from_state.t()  # [B, A + 2 D]
         queries[i] = projected[:, :A]
         energy = torch.tanh_(k + queries[i].unsqueeze(1)) @ v_a  # [B, J]
+        # In fp32: bf16 has only 8 significant bits, too few for sums of probabilities.
         torch.softmax(energy.to(xs.dtype) + score_mask, dim=-1, out=alphas[i])
-        torch.bmm(alphas[i].unsqueeze(1).to(h.dtype), h, out=contexts[i].unsqueeze(1))
+        torch.bmm(alphas[i].unsqueeze(1).to(h.dtype), h, out=contexts[i].unsqueeze(1))  # [B, 1, H]
         gates = (contexts[i] @ C.t()) + xs[i]  # [B, 3 D]
         torch.sigmoid(gates[:, : 2 * D] + projected[:, A:], out=zr[i])
         z, r = zr[i].chunk(2, dim=-1)
         torch.tanh((r * s).to(U.dtype) @ U.t() + gates[:, 2 * D :], out=candidates[i])
+        # s_i = (1 - z) s_{i-1} + z s~ (Bahdanau et al. 2015, appendix A.2.2), written as s + z (s~ - s).
         torch.addcmul(s, z, candidates[i] - s, out=states[i + 1])
     return _Trace(states, zr, candidates, queries, contexts, alphas)
 
@@ -163,9 +169,11 @@ def _positions_backward(d_states: Tensor, d_contexts: Tensor, d_alphas: Tensor, 
     for i in range(I - 1, -1, -1):
         d_gates[i], d_s_carried = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
         torch.add(d_gates[i] @ C, d_contexts[i].to(dtype), out=d_c[i])
-        d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(fp32) + d_alphas[i]
+        d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(fp32) + d_alphas[i]  # [B, J]
         weighted = alphas[i] * d_alpha
+        # Backward pass of the softmax: alpha * (d_alpha - sum_j alpha_j d_alpha_j).
         d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
+        # Computed again: all positions together would take [I, B, J, A].
         hidden = torch.tanh_(k + queries[i].unsqueeze(1))  # [B, J, A]
         d_e = d_energy.to(dtype)
         d_v += (d_e.flatten() @ hidden.flatten(0, 1)).to(fp32)
@@ -173,7 +181,9 @@ def _positions_backward(d_states: Tensor, d_contexts: Tensor, d_alphas: Tensor, 
         d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
         d_keys += d_hidden
         torch.sum(d_hidden, dim=1, out=d_queries[i])
+        # [B, A + 2 D], in the order of the rows of `from_state`.
         d_projected = torch.cat([d_queries[i], d_gates[i, :, : 2 * D]], dim=-1)
+        # d_states[i] belongs to s_{i-1}, because that is the output at position i.
         d_s = d_s_carried + d_projected @ from_state + d_states[i]
     return d_s, d_gates, d_queries, d_c, d_keys, d_v
 
@@ -269,6 +279,7 @@ def _run_gru(xs: Tensor, active: Tensor, U_gates: Tensor, U: Tensor, start: Tens
         torch.sigmoid(h.to(dtype) @ U_gates.t() + xs[j, :, : 2 * D], out=zr[j])
         z, r = zr[j].chunk(2, dim=-1)
         torch.tanh((r * h).to(dtype) @ U.t() + xs[j, :, 2 * D :], out=candidates[j])
+        # At padding, active is 0 and the state stays exactly the same.
         torch.addcmul(h, z * active[j], candidates[j] - h, out=states[j + 1])
     return states, zr, candidates
 
@@ -280,7 +291,7 @@ def _gru_positions_backward(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, 
     d_gates = U.new_empty(J, B, 3 * D)
     d_h = torch.zeros_like(states[0])
     for j in range(J - 1, -1, -1):
-        d_next = d_h + d_outputs[j]
+        d_next = d_h + d_outputs[j]  # [B, D]
         d_gates[j], d_h_carried = gru_backward(d_next, states[j], zr[j], candidates[j], active[j], U)
         d_h = d_h_carried + d_gates[j, :, : 2 * D] @ U_gates
     return d_h, d_gates
@@ -321,12 +332,14 @@ def lstm_sequence(
         start: Output and memory before the first position; None for zeros.
     """
     assert can_run(mask, start, backward)
+    # i = 0 and f = 1: c' = c exactly.
     x, weight = _mark_padding(x, weight, mask, {0: -CLOSED, 1: CLOSED}, blocks=4)  # gates i and f
     zeros = x.new_zeros(1, x.shape[0], recurrent.shape[1])
     initial = (zeros, zeros)
     if start is not None:
         initial = (_with_layer(start[0], x), _with_layer(start[1], x))
     weights = (*(_in_pytorch_order(w) for w in (weight, recurrent, bias)), torch.zeros_like(bias))
+    # Arguments: inputs, states, weights, has_biases, layers, dropout, train, bidirectional, batch_first.
     outputs, h, c = torch._VF.lstm(  # type: ignore[attr-defined]
         x.flip(1) if backward else x, initial, weights, True, 1, 0.0, True, False, True
     )
@@ -353,6 +366,7 @@ def torch_gru_sequence(
     W, U, b, b_U = weights
     x, W = _mark_padding(x, W, mask, {1: CLOSED}, blocks=3)  # gate z
     initial = x.new_zeros(1, x.shape[0], U.shape[1]) if start is None else _with_layer(start, x)
+    # Arguments: see `lstm_sequence`.
     outputs, h = torch._VF.gru(  # type: ignore[attr-defined]
         x.flip(1) if backward else x, initial, (W, U, b, b_U), True, 1, 0.0, True, False, True
     )
@@ -381,6 +395,7 @@ def _mark_padding(
     for gate, value in gates.items():
         gate_weights[gate, :, 0] = value
     padding = (~mask).to(x.dtype).unsqueeze(-1).expand(-1, -1, PADDING_COLUMNS)
+    # Inputs at padding are set to 0, so that they cannot outweigh CLOSED.
     x = torch.cat([x.masked_fill(~mask.unsqueeze(-1), 0.0), padding], dim=-1)
     return x, torch.cat([weight, gate_weights.flatten(0, 1)], dim=1)
 
@@ -389,6 +404,7 @@ def _last_output(outputs: Tensor, h: Tensor, mask: Tensor | None) -> Tensor:
     """Return the output at each row's last real position."""
     if mask is None:
         return h[0]
+    # Padding is at the end. A row without real positions takes its first output.
     last = (mask.sum(1) - 1).clamp_min(0)
     return outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[2]))[:, 0]
 

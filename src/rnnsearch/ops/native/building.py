@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 BUNDLED_FOLDER = HERE / "built"
 """Folder of the libraries that are part of a wheel."""
+# Without exceptions and RTTI, no C++ runtime is needed. No -ffast-math: -inf marks masked scores, and NaN is
+# detected.
 FLAGS = (
     *("-O3", "-std=gnu++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions"),
     *("-fno-rtti", "-fvisibility=hidden", "-w"),
@@ -180,6 +182,7 @@ def build(variant: NativeVariant, command: Command, target: Path, flags: tuple[s
             _run(*command, *options, "-c", str(source), "-o", object_file)
             return object_file
 
+        # Threads are enough, because each only waits for a compiler process.
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             objects = list(workers.map(compile_source, sorted(HERE.glob("*.cpp"))))
         # Leave out the C++ library, and Zig's debug information, which is six times the code.
@@ -227,6 +230,7 @@ def web_file_name() -> str:
 
 
 def _digest(sources: list[Path], flags: tuple[str, ...]) -> str:
+    # All headers count, although a source includes only some: no dependencies are tracked.
     headers = {header for folder in (HERE, *(source.parent for source in sources)) for header in folder.glob("*.h")}
     contents = [path.read_bytes() for path in (*sources, *sorted(headers))]
     return hashlib.sha256(b"\0".join([*contents, " ".join(flags).encode()])).hexdigest()[:16]
@@ -240,6 +244,7 @@ def wheel_variants() -> list[NativeVariant]:
 
     Without a compiler there are none.
     """
+    # 0 is the name of no variant: the wheel then has no native code.
     wanted = os.environ.get(SWITCH) or "1"
     variants = VARIANTS.get(target_family(), ()) if find_compiler() else ()
     return [variant for variant in variants if wanted in ("1", variant.name)]
@@ -283,6 +288,7 @@ def best_first(variants: Iterable[NativeVariant]) -> list[NativeVariant]:
     def rank(variant: NativeVariant) -> tuple[bool, bool]:
         return not bundled_library(variant).is_file(), is_intel and variant.multiplies_bf16_pairs
 
+    # The sort is stable: otherwise, variants stay in the order of VARIANTS, the best first.
     return sorted(variants, key=rank)
 
 
@@ -298,6 +304,7 @@ def build_if_missing(variant: NativeVariant, command: Command, flags: tuple[str,
     )
 
     path = default_cache_folder() / "native" / library_file_name(variant, (*command, *flags))
+    # Several processes may build the same library at once; each replaces the file atomically.
     if not path.is_file():
         with atomic_file(path) as temporary:
             build(variant, command, temporary, flags)

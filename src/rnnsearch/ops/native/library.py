@@ -73,6 +73,7 @@ def load(path: Path) -> ctypes.CDLL:
     """
     native = ctypes.CDLL(str(path))
     try:
+        # The symbols of this process, into which PyTorch has loaded its OpenMP runtime.
         process = ctypes.CDLL(None)
         entries = (process.GOMP_parallel, process.omp_get_thread_num, process.omp_get_num_threads)
     except (AttributeError, OSError, TypeError):  # another OpenMP runtime: one thread
@@ -89,6 +90,7 @@ def native_function(name: str, dtype: torch.dtype) -> Callable[..., None] | None
     """
     native = library() if dtype in DTYPE_NAMES else None
     entry = None if native is None else getattr(native, f"{name}_{DTYPE_NAMES[dtype]}")
+    # The number of threads is read at each call, because it may change.
     return None if entry is None else lambda *args: entry(*map(_argument, (torch.get_num_threads(), *args)))
 
 
@@ -98,6 +100,7 @@ def _argument(value: Any) -> Any:
         return ctypes.c_void_p(value.data_ptr())
     if isinstance(value, ctypes.Structure):
         return ctypes.byref(value)
+    # In the C++ declarations, every integer and flag is an int64_t, and every number a float.
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int64(value)
 
 
