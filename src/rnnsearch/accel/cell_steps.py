@@ -1,7 +1,7 @@
 """The steps of recurrent cells as operations of native recurrences.
 
 Each function in `CELL_STEPS` writes the equations of one class in `models/cells.py`, in the same order as its `step`,
-with ranges of numbers in place of tensors. Property tests compare both, with gradients, and so does `verification.py`.
+with ranges of values in place of tensors. Property tests compare both, with gradients, and so does `verification.py`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def allocate_sums(step: StepBuilder, cell: Cell) -> GateSums:
     """
     D = cell.size
     if isinstance(cell, TorchGRU | LayerNormGRU):
+        # Blocks: both gates (input and recurrent parts together), U h of the candidate, W x of the candidate.
         sums = step.sums(4 * D)
         return GateSums(sums, ((0, sums.slice(0, 2 * D)), (2 * D, sums.slice(3 * D, D))))
     sums = step.sums(cell.blocks * D)
@@ -82,6 +83,7 @@ def sums_of_inputs(step: StepBuilder, cell: Cell) -> GateSums:
     """Allocate the sums of a cell and add the step's gate inputs x, which are known for all positions."""
     to = allocate_sums(step, cell)
     if step.normalises_inputs and isinstance(cell, LayerNormGRU):
+        # Elsewhere, `Cell.inputs` normalises all positions at once; in a program of the engine, the step does it.
         raw = step.sums(3 * cell.size)
         step.input(0, raw)
         normalise_inputs(step, cell, raw, to)
@@ -93,6 +95,7 @@ def sums_of_inputs(step: StepBuilder, cell: Cell) -> GateSums:
 
 def add_inputs(step: StepBuilder, cell: Cell, to: GateSums, *values: tuple[Value, RecurrentMask]) -> None:
     """Add `Cell.inputs` of the concatenation of values."""
+    # A transition without inputs: its sums are the bias and the recurrent part.
     if isinstance(cell.input, BiasOnly):
         for row, sums in to.inputs:
             step.bias(cell.input.bias[row : row + sums.size], sums)
@@ -131,6 +134,7 @@ def add_cell(
     Args:
         to: The cell's sums, with its gate inputs.
     """
+    # By exact class: a derived class may have other equations.
     CELL_STEPS[type(cell)](step, cell, to, old, new, recurrent_mask)
 
 
@@ -147,6 +151,7 @@ def tanh(
 def gru(
     step: StepBuilder, cell: GRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
+    # Cho et al. (2014) keep the old state with weight z, Bahdanau et al. (2015) with 1 - z.
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
     step.gru_with_reset_before(*weights, to.all, old.h, new.h, recurrent_mask, carries=isinstance(cell, ChoGRU))
 
@@ -155,9 +160,11 @@ def torch_gru(
     step: StepBuilder, cell: TorchGRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
     D = cell.size
+    # PyTorch resets after the product: candidate = tanh(W x + b + r (U h + b_U)).
     recurrent = to.all.slice(0, 3 * D)
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), recurrent)
     step.bias(cell.recurrent.bias, recurrent)
+    # PyTorch's order of gates is r, z.
     rz = step.sigmoid(to.all.slice(0, 2 * D))
     reset = rz.slice(0, D), to.all.slice(2 * D, D)
     step.gru(new.h, to.all.slice(3 * D, D), rz.slice(D, D), old.h, reset, carries=True)
@@ -172,6 +179,7 @@ def layer_norm_gru(
     recurrent_mask: RecurrentMask,
 ) -> None:
     D = cell.size
+    # Recurrent parts are normalised separately from the inputs, and then added to them.
     raw = step.sums(3 * D)
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), raw)
     add_normalised(step, cell.norm_gates, raw.slice(0, 2 * D), to.all.slice(0, 2 * D))
@@ -198,6 +206,7 @@ def gate_norm_lstm(
 ) -> None:
     D = cell.size
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
+    # Each gate has its own normalisation; the sums before it are an intermediate result.
     gates = step.sums(4 * D)
     for n, norm in enumerate(cell.norms):
         add_normalised(step, norm, to.all.slice(n * D, D), gates.slice(n * D, D))

@@ -86,6 +86,7 @@ class PassRecorder:
     ) -> Outputs:
         """Return the outputs of `forward`, replayed if its shapes have occurred often enough."""
         call = Call.create(forward, model, tensors, rng)
+        # The other pass's backward part will read the shared memory. Its token lives as long as its autograd graph.
         if self._open is not None and self._open() is not None:
             return forward(model, tensors, rng)
         key = call.key
@@ -111,6 +112,7 @@ class PassRecorder:
             return None
         except RuntimeError as error:
             self._works = False
+            # Nothing is replayed any more, so the earlier recordings only take memory.
             self._recordings.clear()
             log.warning("no CUDA graphs could be recorded, so kernels are launched one by one: %s", error)
             return None
@@ -128,6 +130,7 @@ class PassRecorder:
         occurrences = self._occurrences.setdefault(key, _Occurrences())
         occurrences.count += 1
         wanted: set[int] = set()
+        # A new set, which is filled by the backward pass after this function has returned.
         occurrences.wanted = wanted
         indices = count()
 
@@ -164,6 +167,7 @@ class Call:
         """Everything that the kernels depend on."""
         shapes = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in self.inputs)
         batch_size = None if self.rng is None else self.rng.batch_size
+        # Graphs contain addresses: parameters that were moved, replaced or frozen need other recordings.
         fixed = (*self.model.parameters(), *self.model.buffers())
         addresses = tuple((tensor.data_ptr(), tensor.requires_grad) for tensor in fixed)
         return self.forward, shapes, batch_size, self.autocast_dtype, addresses
@@ -171,6 +175,7 @@ class Call:
     @property
     def inputs(self) -> list[Tensor]:
         """Everything that differs between passes of one shape."""
+        # The rows that random numbers are sampled for differ between batches, so they are an input like the tensors.
         rows = None if self.rng is None else self.rng.rows
         return [*self.tensors, *([] if rows is None else [rows])]
 
@@ -207,6 +212,7 @@ class Workspace:
 
     def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return tensors of the same shapes; those of the next call overlap them."""
+        # Each tensor starts at a multiple of ALIGNMENT_BYTES, as memory of PyTorch's allocator does.
         sizes = [-(-t.numel() * t.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for t in tensors]
         capacity = 0 if self._bytes is None else len(self._bytes)
         if self._bytes is None or capacity < sum(sizes):
@@ -244,6 +250,8 @@ class Recording:
             wanted: Indices of the outputs that have gradients.
         """
         inputs = call.inputs
+        # An ordinary pass first: it shows the shapes of the outputs, and libraries allocate memory outside of the
+        # recording.
         template = call.outputs(inputs, call.copy_rng(inputs))
         outputs = leaves(template)
         self.wanted = [index in wanted for index in range(len(outputs))]
@@ -256,6 +264,7 @@ class Recording:
         self._output_gradients = workspaces.output_gradients.like(wanted_outputs)
         self._parameter_gradients = workspaces.parameter_gradients.like(call.parameters)
         self._has_gradient = [True] * len(call.parameters)  # False if no wanted output depends on the parameter
+        # Free the memory of this pass before the recording allocates its own.
         del template, outputs, wanted_outputs
         self._record(call, record)
 
@@ -267,6 +276,7 @@ class Recording:
             _copy(self._outputs, graph_outputs[0])
 
         def backward() -> None:
+            # `pop` releases the autograd graph as soon as the backward part is recorded.
             pairs = zip(graph_outputs.pop(), self.wanted, strict=True)
             outputs = [leaf for leaf, is_wanted in pairs if is_wanted]
             gradients = torch.autograd.grad(outputs, call.parameters, self._output_gradients, allow_unused=True)
@@ -276,6 +286,7 @@ class Recording:
         _copy(self._inputs, call.inputs)
         generator = None if self._rng is None else self._rng.generator
         self._replay_forward = record(forward, generator)
+        # The backward part uses no random numbers: masks are among the results of the forward part.
         self._replay_backward = record(backward, None)
 
     def forward(self, call: Call) -> list[Tensor]:
@@ -285,7 +296,9 @@ class Recording:
             self._rng.generator.set_state(call.rng_state)
         self._replay_forward()
         if self._rng is not None and call.rng is not None:
+            # Later passes continue from here, as if this one had not been replayed.
             call.rng.generator.set_state(self._rng.generator.get_state())
+        # Cloned, because the next replay overwrites the workspace.
         return [output.clone() for output in self._outputs]
 
     def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -346,6 +359,7 @@ class _Replay(torch.autograd.Function):
         ctx.recording = recording
         ctx.call = call
         ctx.token = token
+        # None must differ from a gradient of zeros, because it decides if the recording fits.
         ctx.set_materialize_grads(False)
         outputs = recording.forward(call)
         pairs = zip(outputs, recording.differentiable, strict=True)
@@ -355,10 +369,12 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         wanted = [gradient is not None for gradient in gradients]
+        # Without the token, the backward part has run before, and another pass may have overwritten the memory.
         if ctx.token is not None and wanted == ctx.recording.wanted:
             parameter_gradients: Sequence[Tensor | None] = ctx.recording.backward(gradients)
         else:
             parameter_gradients = _recompute(ctx.call, gradients)
+        # The shared memory is free for the next pass.
         ctx.token = None
         return None, None, None, *parameter_gradients
 
@@ -393,12 +409,14 @@ class CudaGraphs:
     def __call__(self, work: Work, generator: torch.Generator | None) -> Work:
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
+            # Replays then read the generator's current state instead of the state during the recording.
             graph.register_generator_state(generator)
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
             torch.cuda.empty_cache()  # a recording cannot use memory that was freed outside of it
             # Not `torch.cuda.graph`, which stays on its stream if the recording fails.
             with torch.cuda.stream(self._stream):
+                # thread_local: calls of other threads that are not allowed during a capture do not fail.
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()

@@ -115,6 +115,7 @@ def add_attention(
         centres = window_centres(attention, state, memory, step.x)
         source = source._replace(window_radius=window.reach, window_centres=centres)
     if isinstance(window, LocalPredictive):
+        # sigma = D / 2 (Luong et al. 2015, section 3.2).
         source = source._replace(window_radius=window.reach, window_sigma=window.reach / 2)
         sums = step.sums(query.size)
         step.product(window.query.weight, step.read((query, None)), sums)
@@ -122,6 +123,7 @@ def add_attention(
         step.tanh(sums, hidden)
         centre = step.window_centre(hidden, window.vector)
     if isinstance(score, Additive | MultiHeadAdditive | Concat | ConcatIdentity):
+        # `Concat` has one weight for query and key: its first columns are the query's.
         query_weight = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
         query_sums = step.sums(score.hidden_size)
         reads = step.read((query, None))
@@ -138,6 +140,7 @@ def add_attention(
         context = step.attend(query_sums, source, to, centre)
     else:
         scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
+        # The score is a product with the keys, which contain everything else of the score.
         context = step.attend(query, source._replace(scale=scale), to, centre)
     return context.slice(0, memory.annotations.shape[2])
 
@@ -158,6 +161,7 @@ def add_feature(
     """
     if isinstance(feature, Position):
         assert prepared is not None and state.position is not None
+        # Columns of the weight: log(2 + t) of the target position, then the values of the source position.
         step.log_position(weight[:, 0].float(), query_sums, int(state.position[0]))
         return source._replace(keys=source.keys + linear(prepared.to(weight.dtype), weight[:, 1:]))
     if isinstance(feature, NeuralCoverage):
@@ -171,10 +175,12 @@ def add_feature(
         step_feature = StepFeature(weight, prepared, gru=gru, query_sums=projected_query)
     elif isinstance(feature, LinguisticCoverage):
         assert prepared is not None
+        # The feature is the sum of earlier weights divided by the fertility, so native code multiplies by 1 /
+        # fertility.
         step_feature = StepFeature(weight, prepared.reciprocal().unsqueeze(2))
     else:
         assert isinstance(feature, Markov | LocalFertility)
-        rate = torch.ones(*source.mask.shape, 1)
+        rate = torch.ones(*source.mask.shape, 1)  # [N, J, 1]
         step_feature = StepFeature(weight, rate, feature.neighbours, accumulates=isinstance(feature, LocalFertility))
     return source._replace(features=(*source.features, step_feature))
 
@@ -183,6 +189,7 @@ def window_centres(attention: Attention, state: AttentionState, memory: Memory, 
     """Return the window's centre at all target positions [N, I], if it does not depend on the query."""
     N, I, _ = x.shape
     assert state.position is not None
+    # [B, K I]: the hypotheses of a sentence become further queries of the same memory.
     position = (state.position[:, None] + torch.arange(I)).view(memory.mask.shape[0], -1)
     centre = attention.window_centre(Query(x.new_empty(*position.shape, 0), position), memory)
     assert centre is not None
@@ -207,9 +214,11 @@ def add_stack(
         context: A further input of the upper layers.
     """
     below = states[0].h
+    # Masks of inputs and outputs are [N, I, size], recurrent ones [N, size]: the same at all positions.
     masks_of_layers = before.layer_masks(step.x.shape[1])
     for l, (cell, state, masks) in enumerate(zip(stack.layers, states, masks_of_layers, strict=True)):
         to = bottom
+        # The bottom layer's inputs do not depend on the step, so the caller has added them.
         if l > 0:
             to = allocate_sums(step, cell)
             context_input = () if context is None else ((context, None),)
@@ -245,6 +254,7 @@ def add_transitions(
     for n, cell in enumerate(cells):
         to = allocate_sums(step, cell)
         add_inputs(step, cell, to, *(inputs if n == 0 else ()))
+        # Only the last cell's state is carried to the next position.
         target = new if n == len(cells) - 1 else allocate_inner_state(step, cell)
         add_cell(step, cell, to, old, target, next(recurrent_masks))
         old = target
@@ -328,10 +338,12 @@ def add_conditional(
 def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: Memory) -> ReadoutInputs:
     masks = masks_per_cell(state.masks)
     D = decoder.size
+    # Order of `BiScaleState` and of the initial states in `program_writer.py`.
     hidden, g1, retained = (step.state(part.float()) for part in (state.hidden, state.gate, state.retained))
     h1, h2 = hidden.slice(0, D), hidden.slice(D, D)
     context = add_attention(step, decoder.attention, h2.previous, state.attention, memory)
     context_reads = step.read((context, None))
+    # `next(masks)` follows the order of the products in the definition.
     fast = step.sums(2 * D)  # gate and candidate of the fast layer
     slow = step.sums(2 * D)
     step.input(0, fast)
@@ -344,6 +356,7 @@ def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: M
     step.bias(decoder.up.bias, slow)
     step.product(decoder.up.weight, step.read((h1, None), times=g1), slow)
     step.product(decoder.slow.weight, step.read((retained.previous.slice(D, D), next(masks))), slow)
+    # Rows 2 D to 4 D of the context's weight belong to the slow layer.
     step.product(decoder.context.weight, context_reads, slow, 2 * D)
     g2 = step.sigmoid(slow.slice(0, D))
     step.gru(h2, slow.slice(D, D), g1, h2.previous)
@@ -367,6 +380,7 @@ def luong_input_feeding(
     step: StepBuilder, decoder: LuongInputFeeding, state: LayersState, memory: Memory
 ) -> ReadoutInputs:
     assert state.fed is not None
+    # Allocated first, like the fed state in `_initial_states` of `program_writer.py`.
     h_tilde = step.state(state.fed)
     states = allocate_stack_states(step, state.stack)
     to = sums_with_feedback(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.previous)
@@ -378,6 +392,7 @@ def luong_input_feeding(
 
 def neubig(step: StepBuilder, decoder: Neubig, state: LayersState, memory: Memory) -> ReadoutInputs:
     assert state.fed is not None
+    # The context is part of the state: attention writes to it, and the next position reads it.
     context = step.state(state.fed)
     states = allocate_stack_states(step, state.stack)
     to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context.previous)

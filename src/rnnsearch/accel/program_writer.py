@@ -80,6 +80,7 @@ def write_program(model: TranslationModel) -> RecurrentModel:
     arrays = _ArrayTable(model)
     decoder = model.decoder
     encoder = _encoder(arrays, model.encoder)
+    # Any sentence would do: a step depends only on sizes.
     (memory,) = model.encode({"source": EMPTY_SOURCE}).values()
     memory = with_words(model, memory, model.source_embedding(EMPTY_SOURCE.embedding_input))
     step = StepBuilder(torch.empty(1, 1, 0), normalises_inputs=True)
@@ -95,6 +96,7 @@ def write_program(model: TranslationModel) -> RecurrentModel:
     program = Program(encoder, attention, initial_states, step_program, output_reads.offset)
     weights = {name: Weight(to_array(weight)) for name, weight in arrays.weights.items()}
     if model.target_embedding.zero_bos:
+        # The engine looks up BOS like any other token.
         weights[TABLES[1]].values[BOS] = 0
     return RecurrentModel(program, weights, {name: to_array(vector) for name, vector in arrays.vectors.items()})
 
@@ -113,6 +115,7 @@ def load_arrays(model: TranslationModel, weights: Mapping[str, Array], stored: R
     arrays = dict(weights) | dict(stored.vectors)
     if model.output.lexical is not None:
         sizes = [model.output.weight.shape[1], model.output.lexical.shape[1]]
+        # The engine has W_o and W_l side by side in one matrix.
         arrays["output"], lexical = torch.tensor(arrays["output"]).split(sizes, dim=1)
         model.output.lexical.copy_(lexical)
     parameters: dict[str, Tensor] = named_arrays(model) | {"output": model.output.weight}
@@ -146,7 +149,9 @@ class _ArrayTable:
         self._names: dict[int, str] = {}  # by address of the values
         for name, tensor in named_arrays(model).items():
             (self.weights if tensor.dim() == 2 else self.vectors)[name] = tensor
+            # The first name of a shared parameter is used.
             self._names.setdefault(tensor.data_ptr(), name)
+        # By storage, because a slice of a weight starts at another address.
         self._storages = {tensor.untyped_storage().data_ptr(): name for name, tensor in self.weights.items()}
 
     def slice(self, weight: Tensor, row: int = 0, rows: int | None = None) -> MatrixSlice:
@@ -154,8 +159,10 @@ class _ArrayTable:
         name = self._storages.get(weight.untyped_storage().data_ptr())
         if name is None:
             name = self._new_name()
+            # Kept alive, so that no later tensor can get the same storage address.
             self.weights[name] = weight
             self._storages[weight.untyped_storage().data_ptr()] = name
+        # Parameters are contiguous, so the offset of a slice gives its first row and column.
         first_row, column = divmod(int(weight.storage_offset()), self.weights[name].shape[1])
         num_rows = len(weight) - row if rows is None else rows
         return MatrixSlice(name, first_row + row, num_rows, column, weight.shape[1])
@@ -163,6 +170,7 @@ class _ArrayTable:
     def vector(self, tensor: Tensor) -> str:
         """Return the name of a parameter with one axis, or of a constant."""
         name = self._names.get(tensor.data_ptr())
+        # The first row of a matrix, or the start of a vector, has the same address: the shape decides.
         if name is not None and name in self.vectors and self.vectors[name].shape == tensor.shape:
             return name
         name = self._new_name()
@@ -216,6 +224,7 @@ def _encoder(arrays: _ArrayTable, encoder: Encoder) -> EncoderProgram:
         cells = [layer.forward_cell]
         if isinstance(layer, Bidirectional):
             cells.append(layer.backward_cell)
+        # PyTorch runs these as fused sequences in fp32, even if other products are in another type.
         fp32_inputs = type(layer.forward_cell) in (LSTM, TorchGRU)
         cell_programs = tuple(_cell(arrays, cell) for cell in cells)
         programs.append(LayerProgram(cell_programs, number >= first_residual, fp32_inputs))
@@ -331,6 +340,7 @@ def _zeros(size: int) -> InitialState:
 
 def _cell_states(cell: Cell, h: InitialState) -> Iterator[InitialState]:
     """Return the parts of `Cell.start`: h, and a memory that is zero (LSTM) or also h (SSRU)."""
+    # Started from ones, the parts that stay 0 are those that do not depend on h.
     for part in cell.start(torch.ones(1, cell.size)):
         yield h if part.any() else _zeros(cell.size)
 
@@ -350,6 +360,7 @@ def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateS
                 yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[l]), "tanh", part * size)
             else:
                 assert isinstance(bridge, Rectified)
+                # An encoder layer without a memory passes its h instead.
                 finals = tuple((e, min(part, len(shape.state_type._fields) - 1)) for e, shape in enumerate(encoder))
                 yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[part]), "relu", offset)
         offset += size

@@ -50,6 +50,7 @@ def add_deep_output(step: StepBuilder, layer: Readout, word_offset: int, inputs:
     assert inputs.context is not None and layer.state.bias is not None
     size = layer.state.weight.shape[0]
     sums = step.sums(size)
+    # The word's part does not depend on the state: it comes from the table of projected words.
     step.input(word_offset, sums)
     step.bias(layer.state.bias, sums)
     step.product(layer.state.weight, step.read((inputs.state, None)), sums)
@@ -64,12 +65,14 @@ def add_deep_output(step: StepBuilder, layer: Readout, word_offset: int, inputs:
 def add_lexical(step: StepBuilder, lexical: Lexical, context: Value) -> Value:
     """Write the lexical model of the attended words, which follow the context in the values."""
     size = lexical.hidden.weight.shape[0]
+    # `with_words` has appended the embedded words to the values that contexts are sums of.
     attended = step.tanh_values(context.slice(context.size, size))
     sums = step.sums(size)
     hidden = step.value(size)
     step.bias(lexical.hidden.bias, sums)
     step.product(lexical.hidden.weight, step.read((attended, None)), sums)
     step.tanh(sums, hidden)
+    # Residual connection around the hidden layer.
     return step.add(hidden, attended)
 
 

@@ -33,6 +33,7 @@ def sequence(
     add_cell(step, cell, sums_of_inputs(step, cell), state.previous, state, recurrent_mask)
     step.outputs = [state.h] if state.c is None else [state.h, state.c]
     outputs, _ = recurrence.run(step, mask, backward)
+    # Padding leaves the state unchanged, so the last index has the last state of every row.
     last = [output[:, 0] if backward else output[:, -1] for output in outputs]
     return outputs[0], cell.state(*last)
 
@@ -61,6 +62,7 @@ def runs_natively(module: nn.Module, x: Tensor) -> bool:
     sizes: set[int] = set()
     for part in module.modules():
         if isinstance(part, nn.Linear) and part not in feature_modules:
+            # Both axes: one is summed over in the forward pass, the other in the backward pass.
             sizes.update(part.weight.shape)
     kernel = autotune.RNNSEARCH
     if isinstance(module, Cell):

@@ -98,6 +98,7 @@ def choose(model: nn.Module, fast: bool = True, conditions: Conditions = TRAININ
                 implementation.unsupported_reason(module) or _problem(model, name, implementation, conditions) or ""
             )
         if reason or implementation is None:
+            # An earlier choice may have set it.
             module.fast_forward = None
             choices.append(Choice(name, None, reason))
         else:
@@ -193,11 +194,14 @@ def attend_gathered(
     B, J = memory.mask.shape
     Q = query.vectors.shape[1]
     P = 2 * reach + 1
+    # Moved so that P positions fit into the sentence; the window's mask excludes those outside. J > P, because
+    # gathering would not be faster otherwise.
     first = (centre.detach() - reach).ceil().clamp(0, J - P).long()  # [B, Q]
     index = first.unsqueeze(2) + torch.arange(P, device=centre.device)  # [B, Q, P]
-    real = memory.mask.unsqueeze(1).expand(B, Q, J).gather(2, index)
+    real = memory.mask.unsqueeze(1).expand(B, Q, J).gather(2, index)  # [B, Q, P]
     allowed, factor = attention.window.mask(centre, index, real)
     extra = attention.feature_sum(query, memory, index)
+    # Each query is a sentence of its own from here on: N = B * Q rows with one query and P positions.
     inputs = AttentionInputs(
         _gather_rows(memory.keys, index),
         _gather_rows(memory.context_values, index),
@@ -306,6 +310,7 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     I = x.shape[1]
     for l, (cell, old, masks) in enumerate(zip(stack.layers, state.cells, state.layer_masks(I), strict=True)):
         if l == 0:
+            # x is projected already, so `sequence`, which projects its inputs, cannot be used.
             run = cell.run if cell.fast_forward is None else partial(_run, cell)
             outputs, last = run(x, None, False, old, masks.recurrent)
         else:
@@ -399,7 +404,9 @@ def is_rnnsearch(decoder: Decoder) -> bool:
 def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None) -> Losses:
     weight, lexical, bias = output.select_rows(rows)
     if lexical is not None:
+        # The readout has the lexical model's hidden layer in its last columns.
         weight = torch.cat([weight, lexical], dim=1)
+    # `rows` are sorted ids: their positions replace the ids of the targets.
     return cross_entropy(readout, weight, bias, target if rows is None else torch.searchsorted(rows, target), smoothing)
 
 

@@ -171,6 +171,7 @@ class SearchConstraints(NamedTuple):
 
     def allocate(self, n: int, J: int) -> NBestArrays:
         """Return arrays for the n best hypotheses of each sentence with J source positions."""
+        # One position more than the limit, for EOS.
         return NBestArrays.allocate(len(self.max_lengths), n, int(self.max_lengths.max()) + 1, J)
 
 
@@ -188,7 +189,9 @@ class GreedyBuffers:
 
     def __init__(self, J: int, constraints: SearchConstraints) -> None:
         B = len(constraints.max_lengths)
+        # With EOS.
         T = int(constraints.max_lengths.max()) + 1
+        # Zeros, because tokens and scores are 0 behind the end of a translation.
         self._tokens = torch.zeros(T, B, dtype=torch.int64)
         self._scores = torch.zeros(T, B)
         self._alphas = torch.empty(B, T, J)
@@ -273,6 +276,7 @@ def export_arrays(model: TranslationModel) -> RNNsearchModel:
             biases[name] = to_array(torch.cat(block_biases))
     for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
         if isinstance(table, Embedding) and table.zero_bos:
+            # The engine looks up BOS like any other token.
             weights[name].values[BOS] = 0
     components = _Components.of(model)
     vector = components.score.vector
@@ -294,6 +298,7 @@ def import_arrays(model: TranslationModel, weights: Mapping[str, Array], stored:
     def fill(parameter: Tensor, array: Array, units: int = 0, input_units: int = 0) -> None:
         values = _unpad(torch.tensor(array), units, len(parameter))
         if values.dim() > 1:
+            # Columns are unpadded as the rows of the transpose.
             values = _unpad(values.t(), input_units, parameter.shape[1]).t()
         parameter.copy_(values)
         filled.add(id(parameter))
@@ -306,6 +311,7 @@ def import_arrays(model: TranslationModel, weights: Mapping[str, Array], stored:
             if block.bias is not None:
                 fill(block.bias, stored.biases[name][start:end], block.units)
             start = end
+        # The arrays of a damaged engine file may have more rows than the model of its config.
         if start != len(weights[name]):
             raise ValueError(name)
     vector = _Components.of(model).score.vector
@@ -332,6 +338,7 @@ def _blocks(model: TranslationModel) -> dict[str, list[_Block]]:
     blocks |= {
         "key": [_Block(score.key.weight, A, H)],
         "initial": [_Block(initial.weight, D, H, initial.bias)],
+        # Everything that reads s_{i-1} in one product; rnnsearch.h has the same order of blocks.
         "from_state": [
             _Block(score.query.weight, A, D),
             _Block(cell.recurrent_gates.weight, D, D),

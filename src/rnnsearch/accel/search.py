@@ -58,7 +58,9 @@ def packed_model(model: Model, dtype: DType) -> Model | None:
     native = library() if model.device.type == "cpu" else None
     if native is None:
         return None
+    # The memo makes both models share their parameters; only the modules are copied.
     packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    # A list, because the loop replaces modules.
     for module in list(packed.modules()):
         for name, child in module.named_children():
             if type(child) is Linear and _product_problem(native, child, dtype) is None:
@@ -105,6 +107,7 @@ class PackedLinear(nn.Linear):
     """A linear layer with packed weights, without gradients; it keeps the parameters."""
 
     def __init__(self, native: ctypes.CDLL, layer: nn.Linear, dtype: DType) -> None:
+        # Not the initialiser of Linear, which would allocate new parameters.
         nn.Module.__init__(self)
         self.in_features = layer.in_features
         self.out_features = layer.out_features
@@ -202,6 +205,7 @@ class NativeDecoder:
         self.vocabulary = len(embeddings)
         first_word = self._project_words(embeddings[:1])
         self._word_table: Tensor | None = None
+        # 4 bytes per fp32 value.
         if len(embeddings) * first_word.shape[1] * 4 <= WORD_TABLE_BYTES:
             self._word_table = self._project_words(embeddings).float().contiguous()
         self._write_struct(x_size=first_word.shape[1])
@@ -254,6 +258,7 @@ class NativeDecoder:
         N = y.shape[0]
         B = memory.state.shape[0]
         if int(y.max()) >= self.vocabulary:
+            # Copied words have ids beyond the vocabulary, and no embedding.
             y = y.masked_fill(y >= self.vocabulary, UNK)
         state = state.contiguous()
         x: Tensor | None = None  # projected words
@@ -261,7 +266,7 @@ class NativeDecoder:
             x = self._project_words(self._model.target_embedding(EmbeddingInput(y))).float().contiguous()
         logits = state.new_empty(N, output.struct.outputs)
         norm = state.new_empty(N)
-        alpha = state.new_empty(N, memory.mask.shape[1])
+        alpha = state.new_empty(N, memory.mask.shape[1])  # [N, J]
         next_state = torch.empty_like(state)
         inputs = (pointer(y), None if x is None else pointer(x), c_int64(N), c_int64(N // B), pointer(state))
         results = (pointer(next_state), pointer(alpha), pointer(logits), pointer(norm))
@@ -276,6 +281,7 @@ class NativeDecoder:
 
     def greedy(self, memory: NativeMemory, output: PackedMatrix, constraints: SearchConstraints) -> GreedyOutput:
         """Search a batch greedily; the result has no attention if the decoder has none."""
+        # Native code overwrites the state.
         state = memory.state.clone()
         buffers = GreedyBuffers(memory.mask.shape[1], constraints)
         arguments = (byref(self._struct), byref(output.struct), byref(memory.struct), byref(constraints.struct))
@@ -331,6 +337,7 @@ class NativeDecoder:
         step, inputs, _ = self._write_step(EMPTY_SOURCE)
         deep_output_size = 0 if self._deep_output is None else self._deep_output.word.weight.shape[0]
         output_reads = add_output_inputs(step, self._model, inputs, x_size - deep_output_size)
+        # Kept as attributes, like the following arrays, because the structure contains only their addresses.
         self._ops = packed_ops(step, self._matrix_address)
         self._initial_sums = step.initial_sums()
         state_ranges = [(value.offset, value.size) for value, _ in step.states]
@@ -358,6 +365,7 @@ class NativeDecoder:
         struct.states = ctypes.addressof(self._state_ranges)
         struct.state_size = sum(sizes) + 1  # the position t is behind the states
         for n, op in enumerate(step.ops):
+            # The first READ of the output layer's inputs; their offset in the reads identifies it.
             if op.type is OpType.READ and op.offsets[0] == output_reads.offset:
                 struct.readout = ctypes.addressof(self._ops) + n * ctypes.sizeof(self._ops[0])
                 break
@@ -372,6 +380,7 @@ class NativeDecoder:
 
     def _matrix_address(self, weight: Tensor, first_row: int, rows: int) -> int:
         """Return the address of some rows of a weight, packed."""
+        # Ids stay unique, because `self._step` and the model keep the weights alive.
         key = (id(weight), first_row, rows)
         if key not in self._matrices:
             self._matrices[key] = PackedWeight(self._native, weight[first_row : first_row + rows], None, self._dtype)

@@ -169,6 +169,7 @@ def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
     state = tiny.model.start(memories)
     native_memory = native.encode(tiny.source)
     native_state = native.start(native_memory)
+    # Three positions: the first state, one that depends on it, and the last token of the vocabulary.
     for y in ([BOS, BOS], [5, 6], [VOCABULARY - 1, 7]):
         tokens = torch.tensor(y)
         readout, state, attention = tiny.model.step(tokens, state, memories)
@@ -203,7 +204,9 @@ def find_problem(check: Callable[[], bool], name: str, definition: nn.Module | t
         definition: The module or class that has the definition.
     """
     classes = (definition,) if isinstance(definition, type) else tuple(map(type, definition.modules()))
+    # Code objects are part of the key, so that a class that is redefined in a notebook is checked again.
     whole_key = (name, classes[0], code_of(*classes), *key)
+    # Reentrant: a check of native search packs layers, whose products are checked themselves.
     with _lock:
         if whole_key not in _problems:
             try:
@@ -283,6 +286,7 @@ def _equals_definition(
     implementations = [autotune.TORCH] if library() is None else [autotune.TORCH, autotune.NATIVE]
     exact = results(False, autotune.TORCH, torch.float32)
     for dtype in {torch.float32, conditions.dtype}:
+        # The rounding of the definition itself shows how much a fast implementation may differ.
         rounded = exact if dtype is torch.float32 else results(False, autotune.TORCH, dtype)
         for implementation in implementations:
             if not _are_near(results(True, implementation, dtype), exact, rounded, TOLERANCE[dtype]):
@@ -307,6 +311,7 @@ def _are_near(
     mean_error = sum(errors) / max(sum(norms), min_norm)
     for result, want, other, norm in tensors:
         if result is None or want is None or other is None:
+            # Only if both are None: a missing gradient is a difference.
             if result is not want:
                 return False
             continue
@@ -393,6 +398,7 @@ def _resized(options: Any, size: int) -> Any:
     """Return options with another value of all layer sizes."""
     sizes = {}
     for name, field in type(options).model_fields.items():
+        # Sizes of layers are the options with this maximum.
         if any(getattr(constraint, "le", None) == MAX_INTEGER for constraint in field.metadata):
             sizes[name] = size
     return options.model_copy(update=sizes)
@@ -402,6 +408,7 @@ def filled(module: M) -> M:
     """Fill all parameters of a module with random numbers, always the same, and return it."""
     generator = torch.Generator().manual_seed(1)
     for parameter in module.parameters():
+        # Through `data`: the parameters may require gradients.
         parameter.data.normal_(std=STANDARD_DEVIATION, generator=generator)
     return module
 
