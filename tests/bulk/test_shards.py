@@ -172,8 +172,11 @@ def test_unusable_stores_are_reported(tmp_path):
         with pytest.raises(RnnsearchError, match=said) as caught:
             bulk(tmp_path, store_at(str(place)), Upper())
         assert "\n" not in str(caught.value)
-    with pytest.raises(RnnsearchError, match="must be a folder that all machines can read; got: No such"):
+    with pytest.raises(RnnsearchError, match="must be a folder that all machines can read and write; got: No such"):
         FolderStore(tmp_path / "elsewhere").read("x")
+    (tmp_path / "elsewhere" / "x").mkdir(parents=True)
+    with pytest.raises(RnnsearchError, match="elsewhere: must be a folder that all machines can read and write"):
+        FolderStore(tmp_path / "elsewhere").remove({"x"})
     assert isinstance(store_at("s3://bucket/x"), UrlStore)
     assert isinstance(store_at("C:/bucket/x"), FolderStore)
 

@@ -24,7 +24,15 @@ from rnnsearch.utils.files import atomic_file, sha256_of
 
 MANIFEST = "run.json"
 """Description of the run in a store, written when the inputs of all shards are there."""
-_FILE_OF_RUN = re.compile(r"[0-9a-f]{16}(-\d{7,}\.(given|done)|\.(common|cut))")
+_INPUT_SUFFIX = ".given"
+_OUTPUT_SUFFIX = ".done"
+COMMON_SUFFIX = ".common"
+"""Suffix of the file of the arguments that all tasks of a pass share, see `prepare.py`."""
+COUNT_SUFFIX = ".cut"
+"""Suffix of the file of the number of shards of a pass, see `prepare.py`."""
+_SHARD_SUFFIXES = "|".join(map(re.escape, (_INPUT_SUFFIX, _OUTPUT_SUFFIX)))
+_PASS_SUFFIXES = "|".join(map(re.escape, (COMMON_SUFFIX, COUNT_SUFFIX)))
+_FILE_OF_RUN = re.compile(rf"[0-9a-f]{{16}}(-\d{{7,}}({_SHARD_SUFFIXES})|{_PASS_SUFFIXES})")
 
 SKIPPED_FOLDERS = ("checkpoints", "data", "data.partial")
 """Folders in a model folder that only training and preparation read."""
@@ -39,7 +47,7 @@ Counts = dict[str, int | float]
 
 @dataclass(frozen=True)
 class Job:
-    """The work on all shards; can be sent to other processes."""
+    """The work on all shards; picklable, for workers."""
 
     store: Store
     key: str
@@ -48,11 +56,11 @@ class Job:
 
     def input_name(self, number: int) -> str:
         """Return the file name of a shard's input."""
-        return f"{self.key}-{number:07}.given"
+        return f"{self.key}-{number:07}{_INPUT_SUFFIX}"
 
     def output_name(self, number: int) -> str:
         """Return the file name of a shard's output."""
-        return f"{self.key}-{number:07}.done"
+        return f"{self.key}-{number:07}{_OUTPUT_SUFFIX}"
 
     def do(self, work: Handler, number: int) -> None:
         """Process a shard, unless its output exists. Raises the exceptions of the store and of `work`."""

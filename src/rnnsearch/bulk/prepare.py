@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rnnsearch.bulk import jobs
-from rnnsearch.bulk.jobs import Engine, Handler, Job, digest
+from rnnsearch.bulk.jobs import COMMON_SUFFIX, COUNT_SUFFIX, Engine, Handler, Job, digest
 from rnnsearch.bulk.stores import Store
 from rnnsearch.errors import ConfigError, DataError, RnnsearchError
 
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
 """Called with the name of a pass's function, the number of its finished shards and the number of all its shards."""
-COMMON_SUFFIX = ".common"
-"""Suffix of the file of the arguments that all tasks of a pass share."""
-COUNT_SUFFIX = ".cut"
-"""Suffix of the file of the number of shards of a pass."""
 
 
 def prepare(
@@ -58,7 +54,7 @@ def prepare(
         engine: Processes the shards.
         rows: Minimum number of pairs per shard; chunks of `preprocess.CHUNK_ROWS` are never split.
         cache: Folder of downloaded corpora.
-        downloading: Called with the bytes that were downloaded.
+        downloading: Called during downloads, see `data.corpora.download.Progress`.
         progress: Called after each shard.
 
     Raises:
@@ -74,7 +70,7 @@ def prepare(
 
 
 def _describe(config: RunConfig, cache: Path | None) -> dict[str, Any]:
-    """Return everything that the results of the passes depend on.
+    """Return everything that the results of the passes depend on, for the manifest (JSON).
 
     A listed corpus is identified by its name, since the hashes of its files are fixed.
     """
@@ -131,9 +127,9 @@ class StoredWorkers:
         return self
 
     def __exit__(
-        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Clear the store at the end, and also if the text or options are invalid, because the run cannot resume."""
+        """Clear the store after success, or if text or options are invalid, because such a run cannot be resumed."""
         with self._lock:
             if self._is_started and (error is None or isinstance(error, ConfigError | DataError)):
                 jobs.clear_run(self._store)
@@ -191,7 +187,7 @@ class StoredWorkers:
         while shard := list(islice(remaining, tasks_per_shard)):
             self._store.write(job.input_name(num_shards), to_bytes(shard))
             num_shards += 1
-        self._store.write(count_name, jobs.to_json(num_shards))  # last: it says that all inputs are there
+        self._store.write(count_name, jobs.to_json(num_shards))  # last: its presence means that all inputs are stored
         return num_shards
 
     def _report(self, function: Callable[..., Any], num_done: int, num_shards: int) -> None:
@@ -201,7 +197,7 @@ class StoredWorkers:
 
 @dataclass(frozen=True)
 class _TasksHandlerFactory:
-    """Makes the handler of a pass's shards; can be sent to other processes."""
+    """Makes the handler of a pass's shards; picklable, for workers."""
 
     store: Store
     common_name: str
@@ -213,6 +209,7 @@ class _TasksHandlerFactory:
 
 
 def _run_tasks(function: Callable[..., Any], common: tuple[Any, ...], content: bytes) -> bytes:
+    """Return the stored results of a shard's tasks; see `StoredWorkers.map` for the arguments."""
     return to_bytes([function(*common, *task) for task in from_bytes(content, "a shard of a pass")])
 
 
@@ -233,7 +230,7 @@ _DATA_MODULES = ("rnnsearch.align.", "rnnsearch.config.", "rnnsearch.data.", "rn
 
 
 def to_bytes(value: object) -> bytes:
-    """Return a value that consists of data as bytes."""
+    """Return a value that consists of data (see `from_bytes`) as bytes."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 

@@ -1,6 +1,7 @@
 """Stores of shards: a folder, or a location that fsspec knows by a URL (s3://, gs://, file://).
 
-`store_at` chooses between them. Jobs only need the methods of `Store`.
+`store_at` chooses between them; `cli/bulk.py` and `cli/corpora.py` call it. `jobs.py` and `prepare.py` only use the
+methods of `Store`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.utils.files import locked, write_bytes
+from rnnsearch.utils.files import TEMPORARY_FILE, locked, write_bytes
 
-_TEMPORARY = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp|\.[0-9a-f]{32}\.tmp")
-"""Names of unfinished files, in a folder and elsewhere."""
+_TEMPORARY = re.compile(rf"{TEMPORARY_FILE.pattern}|\.[0-9a-f]{{32}}\.tmp")
+"""Names of unfinished files of `FolderStore` and of `UrlStore`."""
 
 
 def store_at(location: str) -> Store:
@@ -27,7 +28,7 @@ def store_at(location: str) -> Store:
 
 @runtime_checkable
 class Store(Protocol):
-    """Small files by name, each of which appears only when it is complete; can be sent to other processes.
+    """Small files by name, each of which appears only when it is complete; picklable, for workers.
 
     All methods raise RnnsearchError, with the location, if the store cannot be read or written.
     """
@@ -73,7 +74,8 @@ class FolderStore:
                 self.folder.rmdir()
 
     def has(self, name: str) -> bool:
-        return (self.folder / name).is_file()
+        with self._translate_errors():
+            return (self.folder / name).is_file()
 
     def names(self) -> set[str]:
         with self._translate_errors():
@@ -87,8 +89,9 @@ class FolderStore:
         write_bytes(self.folder / name, content)
 
     def remove(self, names: set[str]) -> None:
-        for name in self.names():
-            if name in names or _TEMPORARY.fullmatch(name):
+        removed = [name for name in self.names() if name in names or _TEMPORARY.fullmatch(name)]
+        with self._translate_errors():
+            for name in removed:
                 (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
@@ -97,7 +100,7 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            wanted = "must be a folder that all machines can read"
+            wanted = "must be a folder that all machines can read and write"
             raise RnnsearchError(f"{self.folder}: {wanted}; got: {error.strerror or error}") from None
 
 

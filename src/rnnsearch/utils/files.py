@@ -25,7 +25,8 @@ from rnnsearch.errors import RnnsearchError
 
 _file_numbers = count()  # of this process's temporary files
 _PROCESS_TOKEN = token_hex(4)  # distinguishes temporary files of processes on different machines
-_TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp")
+TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp")
+"""Names of the temporary files of `atomic_file`."""
 _TEMPORARY_FOLDER = re.compile(r"\..+\.\d+\.tmp")
 
 
@@ -238,7 +239,7 @@ def remove_temporaries(*folders: Path) -> None:
             if path.is_dir() and not path.is_symlink():
                 if _TEMPORARY_FOLDER.fullmatch(path.name):
                     shutil.rmtree(path, ignore_errors=True)
-            elif _TEMPORARY_FILE.fullmatch(path.name):
+            elif TEMPORARY_FILE.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
 
