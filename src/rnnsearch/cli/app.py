@@ -80,8 +80,11 @@ def _print_version(is_given: bool) -> bool:
     return is_given
 
 
-@app.callback()
+@app.callback(
+    help="Train, evaluate, inspect and serve recurrent machine translation models with attention, and translate and "
+    "align text."
+)
 def _options(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Train, evaluate, explain and serve attention-based recurrent translation models."""
+    """Declare the options of `rnnsearch` without a command."""

@@ -137,7 +137,9 @@ def backtranslate(
 def distil(
     models: Annotated[
         list[Path],
-        Argument(help="Model folder of the teacher; several form an ensemble.", metavar="TEACHER", show_default=False),
+        Argument(
+            help="Model folder of the teacher; give several for an ensemble.", metavar="TEACHER", show_default=False
+        ),
     ],
     source: Annotated[
         Path, Argument(help="Source text of the training pairs, one sentence per line.", show_default=False)
@@ -147,7 +149,8 @@ def distil(
     interpolate: Annotated[
         Path | None,
         Option(
-            help="Target text, line by line: choose the translation in the beam that is closest to it (by BLEU).",
+            help="Target text, parallel to the source: choose the translation in the beam that is closest to it (by "
+            "BLEU).",
             show_default=False,
         ),
     ] = None,
@@ -213,7 +216,7 @@ def filter_pairs(
             "--max-symbols",
             min=1,
             max=100_000,
-            help="Limit of tokens per sentence; a pair with a longer one has score 0.",
+            help="Maximum number of tokens per sentence; a pair with a longer one has score 0.",
         ),
     ] = 200,
     precision: TranslationPrecision = None,

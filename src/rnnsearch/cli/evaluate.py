@@ -178,7 +178,7 @@ def plot(
     output: Annotated[
         Path | None, Option("-o", "--output", help="Image file: .png, .svg or .pdf.", show_default="the terminal")
     ] = None,
-    unit: Annotated[Unit, Option(help="Unit of rows and columns; symbols are tokens, with the end token.")] = "words",
+    unit: Annotated[Unit, Option(help="Unit of rows and columns: words, or tokens (symbols), with EOS.")] = "words",
     beam: Beam = None,
     device: Device = "cpu",
 ) -> None:

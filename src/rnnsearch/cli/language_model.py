@@ -28,7 +28,7 @@ LINES_PER_CHUNK = 1000
 
 LanguageModel = Annotated[Path, Argument(help="Language model folder.", show_default=False)]
 TextFile = Annotated[Path | None, Argument(help="Text file, one text per line.", show_default="standard input")]
-MaxLength = Annotated[int, Option(min=1, max=10_000, help="Limit of tokens per text.")]
+MaxLength = Annotated[int, Option(min=1, max=10_000, help="Maximum number of tokens per text.")]
 
 app = typer.Typer(cls=PanelGroup, help="Train and use language models.", no_args_is_help=True)
 app.command("train", cls=PanelCommand)(train)

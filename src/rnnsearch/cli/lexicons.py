@@ -77,7 +77,7 @@ def dictionary(
     ] = None,
     by: AlignBy = None,
     alignments: Annotated[Path | None, Option(help="Existing word alignments (Pharaoh format).")] = None,
-    words: Annotated[int, Option(min=1, max=10, help="Maximum words of an entry, per language.")] = 3,
+    words: Annotated[int, Option(min=1, max=10, help="Maximum number of words of an entry, per language.")] = 3,
     min_count: Annotated[int, Option(min=1, help="Minimum number of occurrences.")] = 2,
     min_probability: Annotated[float, Option(min=0.0, max=1.0, help="Minimum p(target | source).")] = 0.1,
     device: Device = "cpu",

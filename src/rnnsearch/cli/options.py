@@ -26,17 +26,19 @@ MAX_BEAM = 1000  # memory grows with the beam
 EngineName = Literal["local", "ray"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 OutputFormat = Literal["text", "json", "nbest"]
-MODEL_DEFAULT = "the model's"
+MODEL_DEFAULT = "the model's setting"
 
 # Arguments and single options.
 
 Model = Annotated[Path, Argument(help="Model folder, as written by `rnnsearch train`.", show_default=False)]
 Models = Annotated[
     list[Path],
-    Argument(help="Model folder; several form an ensemble.", metavar="MODEL", show_default=False),
+    Argument(help="Model folder; give several for an ensemble.", metavar="MODEL", show_default=False),
 ]
 SourceFile = Annotated[Path, Argument(help="Source text, one sentence per line.", show_default=False)]
-TargetFile = Annotated[Path, Argument(help="Target text, line by line.", show_default=False)]
+TargetFile = Annotated[
+    Path, Argument(help="Target text, one sentence per line, parallel to the source.", show_default=False)
+]
 OutputFile = Annotated[
     Path | None, Option("-o", "--output", callback=path_unless_dash, help="Output file instead of standard output.")
 ]
@@ -53,14 +55,15 @@ NoRepeatNgram = Annotated[
 AlignBy = Annotated[
     AlignedBy | None,
     Option(
-        help="Source of the alignments: the model's aligner; attention; attention of the position after a word, which "
-        "has read it (read); or attention given the target word (posterior; slow).",
+        help="Source of the alignments. aligner: the model's aligner; attention: attention when the word is predicted; "
+        "read: attention at the next decoder step, after the word has been read; posterior: attention given the "
+        "target word (slow).",
         show_default="aligner, if the model has one",
     ),
 ]
-AlignmentUnit = Annotated[Unit, Option(help="What alignments count; symbols are tokens.")]
+AlignmentUnit = Annotated[Unit, Option(help="Unit of the indices: words, or tokens (symbols).")]
 MaxSource = Annotated[
-    int, Option(min=1, max=100_000, help="Limit of tokens per line; the output of a longer line is empty.")
+    int, Option(min=1, max=100_000, help="Maximum number of tokens per line; the output of a longer line is empty.")
 ]
 MaxPairTokens = Annotated[
     int,
@@ -68,13 +71,13 @@ MaxPairTokens = Annotated[
         "--max-symbols",
         min=1,
         max=100_000,
-        help="Limit of tokens per sentence; the output of a pair with a longer one is empty.",
+        help="Maximum number of tokens per sentence; the output of a pair with a longer one is empty.",
     ),
 ]
 TranslationPrecision = Annotated[
     Precision | None,
     Option(
-        help="Precision of matrix products on a CPU; int8 is the least exact.",
+        help="Precision of matrix products on a CPU; int8 is the least accurate.",
         show_default=MODEL_DEFAULT,
         rich_help_panel="Hardware",
     ),
@@ -114,19 +117,24 @@ class TranslationHardwareGroup(HardwareGroup):
 
 @dataclass(frozen=True)
 class BulkGroup(OptionGroup):
-    """Work in shards that a killed run resumes, in this process or on a Ray cluster."""
+    """Processing in shards, so that an interrupted run can be resumed, in this process or on a Ray cluster."""
 
     panel = "Bulk"
 
     engine: Annotated[
         EngineName | None,
-        Option(help="Work in shards that a killed run resumes: in this process (local) or on a cluster (ray)."),
+        Option(
+            help="Process the input in shards, so that an interrupted run can be resumed: in this process (local) or "
+            "on a cluster (ray)."
+        ),
     ] = None
     store: Annotated[
         str | None,
         Option(help="Folder or URL (s3://...) in which shards are stored.", show_default="OUTPUT.partial"),
     ] = None
-    rows: Annotated[int | None, Option(min=1, help="Minimum lines per shard.", show_default="16 batches")] = None
+    rows: Annotated[int | None, Option(min=1, help="Minimum number of lines per shard.", show_default="16 batches")] = (
+        None
+    )
     actors: Annotated[
         int | None,
         Option(min=1, help="Maximum number of processes of --engine ray.", show_default="as many as fit"),
@@ -144,9 +152,7 @@ class BulkGroup(OptionGroup):
 class AlwaysBulkGroup(BulkGroup):
     """Bulk options of commands that always work in shards."""
 
-    engine: Annotated[EngineName, Option(help="Where to translate: in this process (local) or on a cluster (ray).")] = (
-        "local"
-    )
+    engine: Annotated[EngineName, Option(help="Translate in this process (local) or on a cluster (ray).")] = "local"
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,7 @@ class PrepareBulkGroup(BulkGroup):
         str | None,
         Option(help="Folder or URL (s3://...) in which shards are stored.", show_default="DATA.partial"),
     ] = None
-    rows: Annotated[int | None, Option(min=1, help="Minimum pairs per shard.", show_default="20000")] = None
+    rows: Annotated[int | None, Option(min=1, help="Minimum number of pairs per shard.", show_default="20000")] = None
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ class LineGroup(OptionGroup):
     by: Annotated[
         Literal["aligner", "attention", "read"] | None,
         Option(
-            help="Source of the alignments; read: attention of the position after each word.",
+            help="Source of the alignments; read: attention at the next decoder step, after the word has been read.",
             show_default="aligner, if the model has one",
         ),
     ] = None
@@ -202,7 +208,7 @@ class LineGroup(OptionGroup):
     unsure: Annotated[
         Literal["empty", "mark"] | None,
         Option(
-            help="Output for a translation below --min-confidence: an empty line, or the text after [?].",
+            help='Output for a translation below --min-confidence: an empty line, or the text prefixed with "[?]".',
             show_default="empty",
         ),
     ] = None
@@ -230,7 +236,10 @@ class SearchGroup(OptionGroup):
     max_length: Annotated[
         int | None,
         Option(
-            min=1, max=100_000, help="Limit of tokens per translation.", show_default="depends on the source length"
+            min=1,
+            max=100_000,
+            help="Maximum number of tokens per translation.",
+            show_default="depends on the source length",
         ),
     ] = None
     no_repeat_ngram: NoRepeatNgram = None
@@ -239,7 +248,7 @@ class SearchGroup(OptionGroup):
         Option(
             min=0,
             max=100,
-            help="Translations per source token in candidate lists; 0: the whole vocabulary.",
+            help="Restrict output to this many candidate translations per source token; 0: the whole vocabulary.",
             show_default=MODEL_DEFAULT,
         ),
     ] = None
@@ -249,7 +258,7 @@ class SearchGroup(OptionGroup):
     ] = None
     reranker: Annotated[
         Path | None,
-        Option(help="Choose a translation by this reranker, a folder of `rnnsearch reranker`.", show_default=False),
+        Option(help="Rerank with this model (a folder written by `rnnsearch reranker`).", show_default=False),
     ] = None
 
     def check(self) -> None:
@@ -296,7 +305,7 @@ class SamplingSettings(OptionGroup):
         Option(
             min=1e-9,
             max=1.0,
-            help="Nucleus sampling: smallest set of tokens with this total probability.",
+            help="Nucleus sampling: sample from the smallest set of tokens with this total probability.",
             show_default="1",
         ),
     ] = None
@@ -338,7 +347,7 @@ class SearchMethodGroup(SamplingGroup):
     """All search methods of `translate` other than beam search."""
 
     stochastic: Annotated[
-        bool, Option("--stochastic", help="Stochastic beam search: --beam different samples, without replacement.")
+        bool, Option("--stochastic", help="Stochastic beam search: draw --beam distinct samples without replacement.")
     ] = False
     groups: Annotated[int | None, Option(min=2, help="Diverse beam search: split the beam into this many groups.")] = (
         None
@@ -355,13 +364,16 @@ class SearchMethodGroup(SamplingGroup):
         int | None,
         Option(
             min=2,
-            help="Noisy parallel decoding with this many chains (Cho 2016); the likeliest translation wins.",
+            help="Noisy parallel decoding with this many chains (Cho 2016); the most probable translation is returned.",
         ),
     ] = None
     sigma: Annotated[
         float | None,
         Option(
-            min=0.0, max=1e3, help="Standard deviation of the noise of --noisy at the first token.", show_default="0.3"
+            min=0.0,
+            max=1e3,
+            help="Standard deviation of the noise added by --noisy at the first token.",
+            show_default="0.3",
         ),
     ] = None
 
@@ -424,7 +436,12 @@ class FusionGroup(EnsembleGroup):
     ] = None
     lm_weight: Annotated[
         float | None,
-        Option(min=0.0, max=100.0, help="Weight of the language model's scores.", show_default="the model's, or 0.1"),
+        Option(
+            min=0.0,
+            max=100.0,
+            help="Weight of the language model's scores.",
+            show_default="the model's setting, or 0.1",
+        ),
     ] = None
 
 
@@ -447,7 +464,7 @@ class UnknownWordsGroup(OptionGroup):
     replace_unknown: Annotated[
         Literal["none", "copy", "dictionary"] | None,
         Option(
-            help="Replace <unk> by the source word that it attends to, or by that word's dictionary entry.",
+            help="Replace <unk> by the most attended source word (copy), or by that word's entry in the dictionary.",
             show_default=MODEL_DEFAULT,
         ),
     ] = None
@@ -471,7 +488,7 @@ class TermsGroup(OptionGroup):
         Path | None, Option(help="Terms that translations must contain: source term, tab, target term.")
     ] = None
     force_terms: Annotated[
-        bool, Option("--force-terms", help="Force the exact terms, also with a model that inflects terms.")
+        bool, Option("--force-terms", help="Force the exact terms, even if the model can inflect terms.")
     ] = False
     ban: Annotated[
         Path | None,
@@ -479,7 +496,9 @@ class TermsGroup(OptionGroup):
     ] = None
     tags: Annotated[
         bool,
-        Option("--tags", help="Lines contain inline tags (<b>...</b>, <x/>), placed around the aligned words."),
+        Option(
+            "--tags", help="Input has inline tags (<b>...</b>, <x/>); they are placed around the aligned target words."
+        ),
     ] = False
     protect: Annotated[
         list[str] | None,

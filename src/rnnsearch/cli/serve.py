@@ -46,12 +46,12 @@ class LimitGroup(OptionGroup):
     panel = "Limits"
 
     max_loaded: Annotated[
-        int | None, Option(min=1, help="Limit of models in memory at the same time.", show_default="all")
+        int | None, Option(min=1, help="Maximum number of models in memory at the same time.", show_default="all")
     ] = None
-    max_body: Annotated[int, Option(min=1, help="Limit of megabytes per uploaded file.")] = 10
-    max_characters: Annotated[int, Option(min=1, help="Limit of characters per request.")] = 50_000
-    max_symbols: Annotated[int, Option(min=1, help="Limit of tokens per sentence.")] = 500
-    max_queue: Annotated[int, Option(min=1, help="Limit of waiting sentences per model.")] = 2000
+    max_body: Annotated[int, Option(min=1, help="Maximum size of an uploaded file in megabytes.")] = 10
+    max_characters: Annotated[int, Option(min=1, help="Maximum number of characters per request.")] = 50_000
+    max_symbols: Annotated[int, Option(min=1, help="Maximum number of tokens per sentence.")] = 500
+    max_queue: Annotated[int, Option(min=1, help="Maximum number of waiting sentences per model.")] = 2000
     timeout: Annotated[float, Option(min=0.1, help="Seconds until a request is cancelled.")] = 60.0
 
 
