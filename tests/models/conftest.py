@@ -1,4 +1,4 @@
-"""Modules with lively parameters beside these as NumPy, and seeded numbers."""
+"""Fixtures: modules with random weights, their parameters as NumPy arrays, and seeded random tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,11 @@ from tests.models.reference import Array
 
 @pytest.fixture
 def drawn() -> Callable[[Any], tuple[Any, dict[str, Array]]]:
-    """Gives a module float64 parameters, biases too, large enough to bend every curve, and its fast twins; returns it
-    and them."""
+    """Return a function that fills a module with random float64 parameters, biases included.
+
+    The values are large enough for the nonlinearities to matter. Fast implementations are chosen for the module. The
+    function returns the module and its parameters by name as NumPy arrays.
+    """
 
     def draw(module: nn.Module, seed: int = 0) -> tuple[nn.Module, dict[str, Array]]:
         generator = torch.Generator().manual_seed(seed)
@@ -29,7 +32,7 @@ def drawn() -> Callable[[Any], tuple[Any, dict[str, Array]]]:
 
 @pytest.fixture
 def numbers() -> Callable[..., torch.Tensor]:
-    """Seeded normal numbers, [*shape] float64; another call gives others."""
+    """Return a function that returns a new normal tensor, [*shape] float64, from one seeded generator per test."""
     generator = torch.Generator().manual_seed(7)
 
     def draw(*shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Every decoder's paper as a loop over the target positions of one sentence."""
+"""The papers' decoder equations as loops over the target positions of one sentence."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,8 +10,14 @@ from tests.models.reference import Array, Parameters, State, product, sigma, wit
 
 
 class Sentence(NamedTuple):
-    """words: those before each target position, embedded [I, E]; annotations: [J, H]; summary: [S]; finals: the last
-    state of each layer of the encoder."""
+    """One sentence as a reference decoder reads it.
+
+    Args:
+        words: Embedded previous word of each target position, [I, E].
+        annotations: Annotations of the source, [J, H].
+        summary: The encoder's summary vector, [S].
+        finals: Last state of each encoder layer.
+    """
 
     words: Array
     annotations: Array
@@ -20,7 +26,7 @@ class Sentence(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What a decoder gives to the output layer, what its readout reads of it, c_i, and the weights, if it attends."""
+    """Results at one target position: the readout, the state it depends on, c_i, and the attention weights if any."""
 
     readout: Array
     state: Array
@@ -55,7 +61,7 @@ def mean(annotations: Array) -> Array:
 
 
 def attend(p: Parameters, query: Array, annotations: Array) -> tuple[Array, Array]:
-    """alpha_ij of the additive score and c_i."""
+    """Return the additive attention weights alpha_ij of all j, and c_i."""
     alpha = paper.softmax(paper.energies(within(p, "attention.score"), query, annotations))
     return alpha, paper.context(alpha, annotations)
 
@@ -63,7 +69,7 @@ def attend(p: Parameters, query: Array, annotations: Array) -> tuple[Array, Arra
 def bahdanau(
     p: Parameters, sentence: Sentence, cell: str, output: Callable[..., Array] = deep_output
 ) -> Iterator[Position]:
-    """Bahdanau et al. 2015, A.1.2 and A.2.2: the output reads s_{i-1}, the state BEFORE this step's update."""
+    """Bahdanau et al. 2015, A.1.2 and A.2.2; the output reads s_{i-1}, the state BEFORE the update of this step."""
     own, state = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
     for y in sentence.words:
         s = state[0]
@@ -73,7 +79,7 @@ def bahdanau(
 
 
 def cohn(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
-    """Cohn et al. 2016, section 2: from zero, and the output reads the NEW state."""
+    """Cohn et al. 2016, section 2; the first state is zero, and the output reads the NEW state."""
     own, D = within(p, "cell"), len(p["deep_output.context.weight"])
     state = paper.start(cell, np.zeros(D))
     for y in sentence.words:
@@ -84,8 +90,11 @@ def cohn(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
 
 
 def bi_scale(p: Parameters, sentence: Sentence) -> Iterator[Position]:
-    """Chung et al. 2016, section 4.2, gate by gate: the faster layer reads what the slower one has written where its
-    own gate was open; the slower layer reads and changes where it is."""
+    """Chung et al. 2016, section 4.2.
+
+    The faster layer reads the slower layer through its own previous gate. The slower layer reads the faster one and
+    is updated in proportion to the new gate.
+    """
     D = p["fast.weight"].shape[1]
     start = first(p, mean(sentence.annotations))
     h1, h2, g1, g2 = start[:D], start[D:], np.zeros(D), np.zeros(D)
@@ -118,7 +127,7 @@ def bi_scale(p: Parameters, sentence: Sentence) -> Iterator[Position]:
 
 
 def rnnencdec(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
-    """The same with one context for all positions: the encoder's last state."""
+    """Bahdanau et al. 2015, A.2.2, with the encoder's last state as the context of every position."""
     own, c = within(p, "cell"), sentence.summary
     state = paper.start(cell, first(p, c))
     for y in sentence.words:
@@ -127,8 +136,7 @@ def rnnencdec(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position
 
 
 def cho(p: Parameters, sentence: Sentence) -> Iterator[Position]:
-    """Cho et al. 2014, A.1.2: the reset acts on the state's product and the context's together; the output reads the
-    NEW state."""
+    """Cho et al. 2014, A.1.2; the reset gate multiplies both products, and the output reads the NEW state."""
     W, b, U, C = p["word.weight"], p["word.bias"], p["recurrent.weight"], p["context.weight"]
     c = np.tanh(product(p["summary.weight"], sentence.summary) + p["summary.bias"])
     h = first(p, c)
@@ -145,14 +153,14 @@ def cho(p: Parameters, sentence: Sentence) -> Iterator[Position]:
 
 
 def transition(p: Parameters, cell: str, x: Array | None, state: State) -> State:
-    """One cell; without inputs, GRU_k(0, s), its biases are all that it reads."""
+    """Return the next state of one cell; without inputs, GRU_k(0, s), the cell reads only its biases."""
     return paper.CELLS[cell](p, p["input.bias"] if x is None else paper.inputs(p, x), state)
 
 
 def conditional(
     p: Parameters, cell: str, y: Array, state: State, annotations: Array, transitions: int
 ) -> tuple[State, Array, Array]:
-    """s' = GRU_1(E y, s), c = ATT(s'), GRU_2(c, s') and the transitions (Miceli Barone et al. 2017, section 3.1)."""
+    """s' = GRU_1(E y, s), c = ATT(s'), GRU_2(c, s'), then transitions (Miceli Barone et al. 2017, section 3.1)."""
     between = transition(within(p, "word"), cell, y, state)
     alpha, c = attend(p, between[0], annotations)
     state = transition(within(p, "context"), cell, c, between)
@@ -162,7 +170,7 @@ def conditional(
 
 
 def cgru(p: Parameters, sentence: Sentence, cell: str, transitions: int = 0) -> Iterator[Position]:
-    """Sennrich et al. 2017, section 3, in Nematus's own GRU where the cell is `torch-gru`."""
+    """Sennrich et al. 2017, section 3; the cell `torch-gru` is the GRU of Nematus."""
     h = sentence.annotations
     state = paper.start(cell, first(p, mean(h)))
     for y in sentence.words:
@@ -171,7 +179,7 @@ def cgru(p: Parameters, sentence: Sentence, cell: str, transitions: int = 0) -> 
 
 
 def bideep(p: Parameters, sentence: Sentence, layers: int, residual_from: int | None) -> Iterator[Position]:
-    """Miceli Barone et al. 2017, section 3.3, in Bahdanau's GRU, with one transition a layer."""
+    """Miceli Barone et al. 2017, section 3.3, with Bahdanau's GRU and one transition per layer."""
     h = sentence.annotations
     s = [(part,) for part in np.split(first(p, mean(h)), layers)]
     for y in sentence.words:
@@ -186,7 +194,7 @@ def bideep(p: Parameters, sentence: Sentence, layers: int, residual_from: int | 
 
 
 def sutskever(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
-    """Sutskever et al. 2014: the source is seen in the first states alone."""
+    """Sutskever et al. 2014; the decoder depends on the source only through its first states."""
     states = list(sentence.finals)
     for y in sentence.words:
         h = paper.stack("lstm", within(p, "stack"), states, y, residual_from)
@@ -194,8 +202,10 @@ def sutskever(p: Parameters, sentence: Sentence, residual_from: int | None) -> I
 
 
 def h_tilde(p: Parameters, c: Array, h: Array, kind: str) -> Array:
-    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5), tanh(W_c [c_t; h_t] + b) (JoeyNMT), or W_c [c_t; h_t] + b
-    (OpenNMT-py, `mlp`)."""
+    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5).
+
+    JoeyNMT adds a bias: tanh(W_c [c_t; h_t] + b). OpenNMT-py's `mlp` has no tanh: W_c [c_t; h_t] + b.
+    """
     sums = product(p["attentional.combine.weight"], np.concatenate([c, h]))
     assert (kind == "tanh") == ("attentional.combine.bias" not in p)
     sums = sums if kind == "tanh" else sums + p["attentional.combine.bias"]
@@ -203,7 +213,7 @@ def h_tilde(p: Parameters, c: Array, h: Array, kind: str) -> Array:
 
 
 def luong(p: Parameters, sentence: Sentence, residual_from: int | None, kind: str = "tanh") -> Iterator[Position]:
-    """Luong et al. 2015, section 3: attention after the top layer."""
+    """Luong et al. 2015, section 3; the state of the top layer attends."""
     states = list(sentence.finals)
     for y in sentence.words:
         h = paper.stack("lstm", within(p, "stack"), states, y, residual_from)
@@ -214,7 +224,7 @@ def luong(p: Parameters, sentence: Sentence, residual_from: int | None, kind: st
 def luong_input_feeding(
     p: Parameters, sentence: Sentence, residual_from: int | None, kind: str = "tanh"
 ) -> Iterator[Position]:
-    """Luong et al. 2015, section 3.3: the last h~ beside the word."""
+    """Luong et al. 2015, section 3.3; the previous h~ is an input together with the word."""
     states, fed = list(sentence.finals), np.zeros(len(p["attentional.combine.weight"]))
     for y in sentence.words:
         more = product(p["feeding.weight"], fed)
@@ -236,7 +246,7 @@ def neubig(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iter
 
 
 def rnmt_plus(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
-    """Chen et al. 2018, section 3: the bottom's last state attends, and every layer and the output read the context."""
+    """Chen et al. 2018, section 3; the bottom layer attends, and all layers and the output read c_i."""
     annotations = np.stack([product(p["projection.weight"], h) + p["projection.bias"] for h in sentence.annotations])
     states = list(sentence.finals)
     for y in sentence.words:
@@ -247,7 +257,10 @@ def rnmt_plus(p: Parameters, sentence: Sentence, residual_from: int | None) -> I
 
 
 def addressed(p: Parameters, buffer: Array, s: Array, before: Array) -> Array:
-    """w(k) = g w_before(k) + (1 - g) softmax_k v^T tanh(A M(k) + B s), or without the tanh, and then any B."""
+    """w(k) = g w_before(k) + (1 - g) softmax_k v^T tanh(A M(k) + B s).
+
+    Without a query matrix there is no tanh; any term that depends only on s then cancels in the softmax.
+    """
     hidden = [product(p["slot.weight"], cell) for cell in buffer]
     if "query.weight" in p:
         hidden = [np.tanh(numbers + product(p["query.weight"], s)) for numbers in hidden]
@@ -259,8 +272,10 @@ def addressed(p: Parameters, buffer: Array, s: Array, before: Array) -> Array:
 
 
 def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int, own_heads: bool = False) -> Iterator[Position]:
-    """Wang et al. 2016, section 3: read, attend, step, then erase and add; or with a head each for reading and writing,
-    a tanh in both, and cells that begin by parameters of their own."""
+    """Wang et al. 2016, section 3; each step reads, attends, updates the state, then erases and adds.
+
+    With `own_heads`, reading and writing have separate heads with a tanh, and the buffer starts from learned values.
+    """
     own, controller = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
     begin = product(p["first_buffer.weight"], mean(sentence.annotations))
     if own_heads:

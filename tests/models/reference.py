@@ -1,6 +1,6 @@
-"""The papers' equations as plain NumPy loops, one unit at a time, to hold the package's modules against.
+"""The papers' equations as NumPy loops over single units: the reference for the package's modules.
 
-Nothing here is written to be fast or short: each line is a line of the paper. `p` is a module's parameters by name.
+The code is neither fast nor short: each line is a line of the paper. `p` contains a module's parameters by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ def sigma(x: float) -> float:
 
 
 def product(W: Array, x: Array) -> Array:
-    """W x, as sums."""
+    """Return W x, summed element by element."""
     return np.array([sum(W[k, m] * x[m] for m in range(len(x))) for k in range(len(W))])
 
 
 def inputs(p: Parameters, x: Array) -> Array:
-    """The inputs' share of every gate: W x + b, or, where the cell normalises W x by itself, LN(W x)."""
+    """Return the input term of every gate: W x + b, or LN(W x) if the cell normalises it separately."""
     share = product(p["input.weight"], x)
     if "input.bias" in p:
         return share + p["input.bias"]
@@ -36,7 +36,7 @@ def inputs(p: Parameters, x: Array) -> Array:
 
 
 def norm(a: Array, gain: Array, bias: Array) -> Array:
-    """Ba et al. 2016, eq. 4: g (a - mu) / sigma + b, number by number; the variance has 1e-5 added."""
+    """g (a - mu) / sigma + b, element by element, with 1e-5 added to the variance (Ba et al. 2016, eq. 4)."""
     mean = sum(a) / len(a)
     variance = sum((number - mean) ** 2 for number in a) / len(a)
     deviation = (variance + 1e-5) ** 0.5
@@ -68,7 +68,7 @@ def _papers_gru(p: Parameters, share: Array, state: State, old_with_z: bool) -> 
 
 
 def torch_gru(p: Parameters, share: Array, state: State) -> State:
-    """PyTorch's documentation of nn.GRU: the reset acts on the product, its bias within."""
+    """`torch.nn.GRU`, as documented by PyTorch; the reset gate multiplies the product and its bias."""
     (h,) = state
     n = len(h)
     U_r, U_z, U = (p["recurrent.weight"][b * n : (b + 1) * n] for b in range(3))
@@ -105,7 +105,7 @@ def tanh(p: Parameters, share: Array, state: State) -> State:
 
 
 def layer_norm_gru(p: Parameters, share: Array, state: State) -> State:
-    """Ba et al. 2016, supplement, eq. 23-25; share: LN(W x)."""
+    """Ba et al. 2016, supplement, eq. 23-25; share is LN(W x)."""
     (h,) = state
     n = len(h)
     U = p["recurrent.weight"]
@@ -119,7 +119,7 @@ def layer_norm_gru(p: Parameters, share: Array, state: State) -> State:
 
 
 def layer_norm_lstm(p: Parameters, share: Array, state: State) -> State:
-    """Ba et al. 2016, supplement, eq. 20-22; share: LN(W x)."""
+    """Ba et al. 2016, supplement, eq. 20-22; share is LN(W x)."""
     h, c = state
     n = len(h)
     a = share + norm(product(p["recurrent.weight"], h), p["norm.gain"], np.zeros(4 * n))
@@ -129,7 +129,7 @@ def layer_norm_lstm(p: Parameters, share: Array, state: State) -> State:
 
 
 def gate_norm_lstm(p: Parameters, share: Array, state: State) -> State:
-    """Chen et al. 2018, section 3: the sum of each gate normalised by itself; share: W x."""
+    """Chen et al. 2018, section 3; the sum of each gate is normalised separately, and share is W x."""
     h, c = state
     n = len(h)
     a = share + product(p["recurrent.weight"], h)
@@ -139,7 +139,7 @@ def gate_norm_lstm(p: Parameters, share: Array, state: State) -> State:
 
 
 def rnmt_lstm(p: Parameters, share: Array, state: State) -> State:
-    """The same, with h' = o * c'."""
+    """Like `gate_norm_lstm`, with h' = o * c'."""
     n = len(state[0])
     a = share + product(p["recurrent.weight"], state[0])
     o = norm(a[2 * n : 3 * n], p["norms.2.gain"], p["norms.2.bias"])
@@ -148,7 +148,7 @@ def rnmt_lstm(p: Parameters, share: Array, state: State) -> State:
 
 
 def ssru(_: Parameters, share: Array, state: State) -> State:
-    """Kim et al. 2019: c' = f c + (1 - f) W x, h' = max(0, c'); share: W x + b of f, and of the candidate."""
+    """Kim et al. 2019: c' = f c + (1 - f) W x, h' = max(0, c'); share is W x + b of f, then of the candidate."""
     c = state[1]
     n = len(c)
     f = [sigma(share[k]) for k in range(n)]
@@ -171,24 +171,24 @@ CELLS = {
 
 
 def within(p: Parameters, prefix: str) -> dict[str, Array]:
-    """A submodule's parameters by their names within it."""
+    """Return the parameters of a submodule by their names in it."""
     return {k.removeprefix(f"{prefix}."): v for k, v in p.items() if k.startswith(f"{prefix}.")}
 
 
 def close(found: Tensor, expected: object) -> None:
-    """Equal to what a loop gave, but for rounding in float64."""
+    """Raise AssertionError if a result differs from a reference by more than float64 rounding."""
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-7, atol=1e-12)
 
 
 def start(name: str, h: Array) -> State:
-    """The state whose output is h; an LSTM's memory is empty, an SSRU's is h."""
+    """Return the state with output h; the memory cell of an LSTM is zero, that of an SSRU is h."""
     if name == "ssru":
         return h, h
     return (h, np.zeros_like(h)) if "lstm" in name else (h,)
 
 
 def read(name: str, p: Parameters, xs: Sequence[Array], size: int) -> list[State]:
-    """The cell's states over the rows of xs, from a zero state."""
+    """Return the cell's states over the rows of xs, from a zero state."""
     state, states = start(name, np.zeros(size)), []
     for x in xs:
         state = CELLS[name](p, inputs(p, x), state)
@@ -197,8 +197,11 @@ def read(name: str, p: Parameters, xs: Sequence[Array], size: int) -> list[State
 
 
 def encode(name: str, p: Parameters, xs: Sequence[Array], size: int, both_ways: bool) -> tuple[Array, Array, State]:
-    """Annotations (Bahdanau et al., eq. 7; Cho et al., section 2), the vector that the decoder starts from, and the
-    last state, of both directions side by side: that of the last position, that of the first."""
+    """Return annotations, summary and last state of one encoder layer.
+
+    The annotations of a bidirectional layer concatenate both directions (Bahdanau et al. 2015, eq. 7; Cho et al.
+    2014, section 2). The last state is the forward state of the last position and the backward state of the first.
+    """
     forward = read(name, within(p, "forward_cell"), xs, size)
     if not both_ways:
         return np.stack([state[0] for state in forward]), forward[-1][0], forward[-1]
@@ -218,9 +221,15 @@ def stack(
     context: Array | None = None,
     masks: Array | None = None,
 ) -> Array:
-    """One position of a stack of cells, whose states are changed: each layer reads the one below, those above the
-    bottom `context` besides; from a layer on x^l = h^l + x^{l-1} (Wu et al. 2016, eq. 6). more: added to the bottom's
-    share of the inputs. masks: of what each layer gives, before the sum (Chen et al. 2018)."""
+    """Return the output of a stack of cells at one position, and replace its `states`.
+
+    Each layer reads the output of the layer below; upper layers also read `context`. From layer `residual_from`, x^l
+    = h^l + x^{l-1} (Wu et al. 2016, eq. 6).
+
+    Args:
+        more: Added to the input term of the bottom layer.
+        masks: Dropout mask of each layer's output, applied before the residual sum (Chen et al. 2018).
+    """
     for l in range(len(states)):
         own = within(p, f"cells.{l}")
         beside = x if l == 0 or context is None else np.concatenate([x, context])
@@ -232,7 +241,7 @@ def stack(
 
 
 def energies(p: Parameters, s: Array, annotations: Array) -> Array:
-    """e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j) of every j (Bahdanau et al. 2015, A.1.2)."""
+    """e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j) for each j (Bahdanau et al. 2015, A.1.2)."""
     v = p["vector"]
     energies = np.zeros(len(annotations))
     for j, h in enumerate(annotations):

@@ -1,5 +1,8 @@
-"""Attention as a whole against Bahdanau et al. 2015, and what the score is told of the weights and words so far and of
-positions, against Tu et al. 2016, Mi et al. 2016, Cohn et al. 2016 and Yang et al. 2017."""
+"""Attention equals the papers' equations, with and without features of past weights, words and positions.
+
+The equations are from Bahdanau et al. 2015; the features are from Tu et al. 2016, Mi et al. 2016, Cohn et al. 2016
+and Yang et al. 2017.
+"""
 
 from typing import NamedTuple
 
@@ -39,8 +42,15 @@ def encoded(numbers):
 
 
 class Told(NamedTuple):
-    """Of one sentence: the annotations h and the embedded words x of its source; and of each target position so far the
-    state that asked and the weights. read: of each position, this one among them, the word before."""
+    """Inputs of the features of one sentence.
+
+    Args:
+        h: Annotations of the source.
+        x: Embedded source words.
+        states: Query of each previous target position.
+        alphas: Attention weights of each previous target position.
+        read: Embedded previous word of each target position up to the current one.
+    """
 
     h: np.ndarray
     x: np.ndarray
@@ -50,7 +60,7 @@ class Told(NamedTuple):
 
 
 def linguistic(p, told):
-    """Tu et al., section 3.1.1: C_ij = (1 / Phi_j) sum_{k<=i} alpha_kj, Phi_j = N sigma(U_f h_j)."""
+    """C_ij = (1 / Phi_j) sum_{k<=i} alpha_kj, Phi_j = N sigma(U_f h_j) (Tu et al. 2016, section 3.1.1)."""
     coverage = np.zeros((len(told.h), 1))
     for j in range(len(told.h)):
         phi = OPTIONS["fertility"] / (1 + np.exp(-(p["fertility.weight"][0] @ told.h[j])))
@@ -60,7 +70,7 @@ def linguistic(p, told):
 
 
 def neural(p, told):
-    """Tu et al., section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}) with Bahdanau's GRU as f."""
+    """C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}) with Bahdanau's GRU as f (Tu et al. 2016, section 3.1.2)."""
     cell = within(p, "cell")
     coverage = np.zeros((len(told.h), OPTIONS["coverage_size"]))
     for s, alpha in zip(told.states, told.alphas, strict=True):
@@ -71,7 +81,7 @@ def neural(p, told):
 
 
 def embedding(p, told):
-    """Mi et al.: c_0j of the word itself, then c_tj = f(c_{t-1,j}, alpha_tj, y_t) with Bahdanau's GRU as f."""
+    """c_tj = f(c_{t-1,j}, alpha_tj, y_t) with Bahdanau's GRU as f and c_0j from the source word (Mi et al. 2016)."""
     cell, coverage = within(p, "cell"), [p["full.weight"] @ x for x in told.x]
     for alpha, y in zip(told.alphas, told.read[1:], strict=True):
         for j in range(len(coverage)):
@@ -81,29 +91,29 @@ def embedding(p, told):
 
 
 def position(_p, told):
-    """Cohn et al., section 3.1: [log(1 + i), log(1 + j), log(1 + J)], counted from 1."""
+    """[log(1 + i), log(1 + j), log(1 + J)], counted from 1 (Cohn et al. 2016, section 3.1)."""
     i, J = len(told.alphas) + 1, len(told.h)
     return np.array([[np.log(1 + i), np.log(1 + j), np.log(1 + J)] for j in range(1, J + 1)])
 
 
 def window(weights, k):
-    """[w_{j-k}, ..., w_{j+k}] of every j, zero outside the sentence."""
+    """Return [w_{j-k}, ..., w_{j+k}] for each j, with zeros outside the sentence."""
     J = len(weights)
     return np.array([[weights[m] if 0 <= m < J else 0.0 for m in range(j - k, j + k + 1)] for j in range(J)])
 
 
 def markov(_p, told):
-    """Cohn et al., section 3.2."""
+    """Previous weights around each position (Cohn et al. 2016, section 3.2)."""
     return window(told.alphas[-1] if told.alphas else np.zeros(len(told.h)), OPTIONS["neighbours"])
 
 
 def fertility(_p, told):
-    """Cohn et al., section 3.3."""
+    """Summed weights around each position (Cohn et al. 2016, section 3.3)."""
     return window(sum(told.alphas, np.zeros(len(told.h))), OPTIONS["neighbours"])
 
 
 def recurrent(p, told):
-    """Yang et al. 2017, section 3: an LSTM over the last weights around each position."""
+    """LSTM over the past weights around each position (Yang et al. 2017, section 3)."""
     cell, size = within(p, "cell"), OPTIONS["recurrent_size"]
     states = [(np.zeros(size), np.zeros(size)) for _ in told.h]
     for alpha in told.alphas:
@@ -129,7 +139,7 @@ def test_each_feature_has_a_reference_equation():
 
 @pytest.mark.parametrize("names", [(), *((name,) for name in FEATURES), tuple(FEATURES)], ids=" ".join)
 def test_weights_and_contexts_equal_the_papers_equations(names, encoded, numbers, drawn):
-    """e_ij = v_a^T tanh(W_a s + U_a h_j + sum_f W_f f_ij), step after step, with padding and without."""
+    """e_ij = v_a^T tanh(W_a s + U_a h_j + sum_f W_f f_ij) at each step, with and without padding."""
     attention, p = drawn(make(*names))
     queries, memory, words = numbers(3, STEPS, QUERY), attention.on(encoded), numbers(3, STEPS, WORDS.target)
     state, steps = attention.start(memory), []
@@ -164,7 +174,7 @@ def test_weights_and_contexts_equal_the_papers_equations(names, encoded, numbers
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_dropout_applies_to_the_weights_of_the_context(heads, encoded, numbers, drawn):
-    """Each head of each position has its own mask; the weights that are told are whole, and so are all in search."""
+    """Each head and position has a separate mask; the reported weights and those of search have no dropout."""
     score = {"score": "multi-head-additive", "heads": heads, "size": UNITS} if heads > 1 else {"size": UNITS}
     annotations = numbers(3, max(LENGTHS), 6)
     encoded = encoded._replace(annotations=annotations)

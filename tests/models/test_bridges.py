@@ -1,4 +1,4 @@
-"""The bridges from an encoder's last states to a decoder's first ones."""
+"""Bridges from the encoder's last states to the decoder's first states equal their equations."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_copy_bridge_rejects_other_sizes(encoder, decoder, reason):
     ],
 )
 def test_learned_bridge_equals_its_equation_per_layer(encoder, decoder, reads, drawn, numbers):
-    """s^l_0 = tanh(W_l [h; c] + b_l) of the layer that is as far from the top."""
+    """s^l_0 = tanh(W_l [h; c] + b_l), from the encoder layer at the same distance from the top."""
     shapes = tuple(LSTM(size) for size in encoder)
     bridge, p = drawn(Learned(shapes, tuple(LSTM(size) for size in decoder)))
     assert bridge.encoder_layers == reads
@@ -99,7 +99,7 @@ def test_learned_top_bridge_reads_the_top_layer(drawn, numbers):
 
 @pytest.mark.parametrize("encoder", [(LSTM(4), LSTM(2)), (GRU(5),)], ids=["lstm", "gru"])
 def test_rectified_bridge_reads_all_layers(encoder, drawn, numbers):
-    """OpenNMT-py: max(0, W_h [h^1; h^2] + b_h), and the memory cells by weights of their own."""
+    """max(0, W_h [h^1; h^2] + b_h) (OpenNMT-py); the memory cells have separate weights."""
     bridge, p = drawn(Rectified(encoder, (LSTM(3), LSTM(3))))
     memory = memory_of(encoder, numbers)
     states = bridge(memory)

@@ -1,4 +1,4 @@
-"""Every cell against its paper's equations, one unit at a time, and its sequence against the loop over its step."""
+"""Each cell equals its paper's equations, and its sequence equals the loop over its step."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_each_cell_has_a_reference_equation():
 @every_cell
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_step_equals_the_papers_equation(name, kind, tolerance, drawn, numbers):
-    """From any state, and with what a decoder adds to the inputs' share."""
+    """The start state is random, and a decoder's extra term is added to the gates."""
     cell, p = drawn(CELLS[name](3, 4))
     state, xs, more = state_of(cell, numbers, 2), numbers(3, 2, 3), numbers(3, 2, cell.blocks * 4)
     expected = [tuple(part[n].numpy() for part in state) for n in range(2)]
@@ -62,7 +62,7 @@ def test_layer_norms_use_fp32_under_autocast(numbers):
 
 
 def gru_with_mask(p, share, h, keep, old_with_z):
-    """Gal & Ghahramani 2016, eq. 7, for the GRU: the mask stands on h wherever a matrix reads it."""
+    """Gal & Ghahramani 2016, eq. 7, for the GRU: each matrix reads h multiplied by the mask."""
     n = len(h)
     seen = h * keep
     U_z, U_r, U = p["recurrent_gates.weight"][:n], p["recurrent_gates.weight"][n:], p["recurrent.weight"]
@@ -89,7 +89,7 @@ def test_state_mask_applies_to_products_but_not_to_the_carried_state(name, drawn
     if cell.state is HiddenAndCell or name == "tanh":
         torch.testing.assert_close(tuple(new), tuple(masked))
         return
-    # h is carried over, too: the two differ by the carried share of what was dropped, between none and all of it
+    # The convex combination copies part of h unmasked, so the difference is a fraction of the dropped values.
     carried = (new.h - masked.h) / (state.h - state.h * keep)
     assert ((carried > 0) & (carried < 1)).all()
 
@@ -99,7 +99,7 @@ def test_state_mask_applies_to_products_but_not_to_the_carried_state(name, drawn
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("given", ["nothing", "start", "start and keep"])
 def test_sequence_equals_the_loop_over_steps(name, masked, backward, given, drawn, numbers):
-    """Outputs, last state and every gradient, from any first state and under any dropout mask."""
+    """Outputs, last state and all gradients are equal, for any start state and dropout mask."""
     cell, _ = drawn(CELLS[name](3, 4))
     x = numbers(3, 5, 3).requires_grad_()
     mask = lengths_mask(LENGTHS, 5) if masked else None
@@ -123,11 +123,11 @@ def test_sequence_equals_the_loop_over_steps(name, masked, backward, given, draw
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("training", [False, True])
 def test_lstm_memory_is_unchanged_by_padding_in_fp32(backward, training, drawn, numbers):
-    """The library has another code for fp32 than for fp64, and others for training and inference."""
+    """The library has separate code for fp32 and fp64, and for training and inference."""
     cell, _ = drawn(CELLS["lstm"](3, 4))
     cell.float()
     x, mask = numbers(3, 40, 3).float(), lengths_mask(LENGTHS, 40)
-    x[1, 20] = torch.nan  # what stands on padding is never read
+    x[1, 20] = torch.nan  # values of padding are never read
     with torch.set_grad_enabled(training):
         outputs, last = cell.sequence(x, mask, backward)
         for n, length in enumerate(LENGTHS):

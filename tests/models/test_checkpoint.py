@@ -1,4 +1,4 @@
-"""The model folder: saved and loaded it is the same model; anything else is refused in one sentence."""
+"""A loaded model folder equals the saved model, and an invalid folder raises an error of one sentence."""
 
 import resource
 import shutil
@@ -34,7 +34,7 @@ def system_of(config, words):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A model folder and its system."""
+    """Save a system; return the folder and the system."""
     words = train_words(["one two three four five six seven eight"], 12, 1), train_words(["eins zwei drei " * 2], 7, 1)
     system = system_of(config_of("text.type=words"), words)
     save_system(tmp_path / "model", system)
@@ -42,7 +42,7 @@ def saved(tmp_path):
 
 
 def refused(folder):
-    """The one sentence of a folder's refusal."""
+    """Return the error message for an invalid model folder, which must be one line."""
     with pytest.raises(ModelError) as error:
         load_system(folder)
     assert "\n" not in str(error.value)
@@ -177,7 +177,7 @@ def test_broken_tokenizer_is_reported(saved):
 
 
 def test_full_disk_leaves_the_old_weights(saved):
-    """With a real limit on the size of files, as the library that writes them raises errors of its own."""
+    """The limit on file size is real, because the library that writes the file raises its own errors."""
     folder, system = saved
     path, before = folder / WEIGHTS, (folder / WEIGHTS).read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

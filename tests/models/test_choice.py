@@ -1,4 +1,4 @@
-"""What serves is what the kept table says: native code or a library; when the table is made, and when made anew."""
+"""The cached table of timings decides if an operation runs natively or in the library."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ KERNELS = (
 
 
 def times(native=2.0, torch=1.0, **kernels):
-    """Of every kernel and type; `kernels`: others, by name."""
+    """Return the timing of each kernel and type; `kernels` replaces the timings of some kernels by name."""
     found = []
     for kernel in KERNELS:
         for kind in ("fp32", "bf16", *(["int8"] if kernel == autotune.PACKED else [])):
@@ -40,7 +40,7 @@ def times(native=2.0, torch=1.0, **kernels):
 
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
-    """A new user's machine on which timing is counted and finds what stands in `measured`."""
+    """Start with an empty cache, count the measurements, and return `times` as their result."""
     if library.library() is None:
         pytest.skip(library.unavailable_reason())
     monkeypatch.delenv(library.SWITCH, raising=False)
@@ -170,7 +170,7 @@ def test_stored_choice_is_invalidated_by_changes(changed, measured, monkeypatch)
 
 
 def test_each_process_uses_one_table(measured):
-    """Threads of search that compute alone time nothing."""
+    """Search threads with another number of threads do not measure again."""
     autotune.table()
     threads = torch.get_num_threads()
     try:
@@ -266,7 +266,7 @@ def test_nothing_is_timed_at_import():
 
 
 def test_timing_does_not_depend_on_the_callers_context(monkeypatch, tmp_path):
-    """In a thread of its own: autocast, inference mode and tensors without numbers do not reach it."""
+    """Timing runs in a separate thread, without the caller's autocast, inference mode and fake tensors."""
     if library.library() is None:
         pytest.skip(library.unavailable_reason())
     from torch._subclasses.fake_tensor import FakeTensorMode

@@ -1,4 +1,4 @@
-"""Outputs of several softmaxes against their definitions, over all symbols and over some, and their losses."""
+"""Class-based outputs equal their definitions, over the whole vocabulary and over some tokens, with their losses."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ from tests.models.reference import close
 
 M, R, V = 9, 8, 11
 CLASSES = [2, 0, 1, 1, 0, 2, 2, 4, 1, 0, 4]
-"""Of a fifth, there is none: class 3."""
+"""Class of each token; class 3 is empty."""
 SOME = [6, 1, 3, 10, 5]
 
 
 def hierarchical(p, t, some):
-    """p(c(y)) p(y | c(y)), over `some` symbols and the classes that have any."""
+    """p(c(y)) p(y | c(y)), over the tokens `some` and their classes."""
     here = sorted({CLASSES[y] for y in some})
     of_class = paper.softmax((paper.product(p["class_weight"], t) + p["class_bias"])[here])
     scores, found = paper.product(p["weight"], t) + p["bias"], []
@@ -28,7 +28,7 @@ def hierarchical(p, t, some):
 
 
 def adaptive(p, t, some):
-    """Grave et al. 2017, eq. 3 and 4, with two groups: of symbols 3 to 6, and 7 to 10."""
+    """Grave et al. 2017, eq. 3 and 4, with two clusters: tokens 3 to 6, and 7 to 10."""
     groups = [range(3, 7), range(7, V)]
     here = [k for k, group in enumerate(groups) if any(y in group for y in some)]
     own = [y for y in some if y < 3]

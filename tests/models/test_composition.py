@@ -1,4 +1,4 @@
-"""Words made of their characters: each equation against a plain loop; no word's vector depends on its neighbours."""
+"""Word vectors composed of characters equal the equations and do not depend on the other words of a batch."""
 
 import numpy as np
 import pytest

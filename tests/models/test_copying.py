@@ -1,4 +1,4 @@
-"""CopyNet against plain loops: its decoder, with the selective read, and the mixture of words and places."""
+"""CopyNet's decoder with selective read, and its mixture of words and copies, equal NumPy loops."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ PREVIOUS = [[BOS, 7, UNK, 8, 5], [BOS, 5, UNK, 5, 5]]
 
 
 class Sizes(Encoder):
-    """An encoder that nobody runs."""
+    """Encoder that declares its sizes and is never run."""
 
     def __init__(self):
         torch.nn.Module.__init__(self)
@@ -44,7 +44,7 @@ def decoder_of(cell):
 
 
 def copynet(p, cell, words, previous, annotations, summary, places):
-    """s_t, psi_c(j) and the weights of each target position of one sentence, over its J' real places (section 3)."""
+    """Yield s_t, psi_c(j) and the weights of each target position over the J' real positions (section 3)."""
     own, psi = within(p, "cell"), None
     state = paper.start(cell, equations.first(p, summary))
     real = [j for j, word in enumerate(places) if word != NO_WORD]
@@ -102,7 +102,7 @@ def test_copied_tokens_are_target_tokens_with_the_same_text():
 
 
 def readouts(layer, numbers, places):
-    """Four rows of lively numbers, and psi_c of five places in two sentences."""
+    """Return four random readouts, psi_c of five positions in two sentences, and both combined."""
     own, psi = numbers(4, layer.width), numbers(4, 5)
     places = torch.tensor(places)
     psi = psi.masked_fill(repeat_rows(places, 4) == NO_WORD, NEVER)

@@ -1,4 +1,4 @@
-"""Every decoder against its paper's equations: what each step computes, feeds on and gives to its output."""
+"""Each decoder equals its paper's equations: its states, its attention and the readout."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def words(numbers):
 
 
 class Sizes(Encoder):
-    """An encoder that nobody runs."""
+    """Encoder that declares its sizes and is never run."""
 
     def __init__(self):
         torch.nn.Module.__init__(self)
@@ -53,7 +53,7 @@ class Sizes(Encoder):
 
 
 def make(name, dropout=None, **given):
-    """A decoder of the options that it must have or is given."""
+    """Return a decoder with its required options and the options in `given`."""
     options = {
         option: value
         for option, value in (OPTIONS | given).items()
@@ -70,7 +70,7 @@ def make(name, dropout=None, **given):
 
 
 def cases():
-    """Decoders by name, each with what its equations are told."""
+    """Yield the name of each decoder, a module, and the arguments of its equations."""
     for cell in CELLS:
         yield "bahdanau", make("bahdanau", cell=cell), (cell,)
         yield "rnnencdec", make("rnnencdec", cell=cell), (cell,)
@@ -115,7 +115,7 @@ EQUATIONS = {
 
 
 def test_each_decoder_has_a_reference_equation():
-    alone = {"copynet"}  # in test_copying, with the words that it copies
+    alone = {"copynet"}  # tested in test_copying, because it depends on the copied words
     assert EQUATIONS.keys() == DECODERS.keys() - alone == {name for name, *_ in cases()}
 
 
@@ -150,7 +150,7 @@ def test_each_position_equals_the_papers_equations(name, decoder, told, drawn, e
     ],
 )
 def test_state_dropout_masks_the_recurrent_input_of_each_cell(name, shares, cells, drawn, encoded, words):
-    """With masks of ones, nothing changes; zeros for one cell change what that cell makes, and so each cell counts."""
+    """Masks of ones change nothing; zeros for one cell change the readout, so every cell is masked."""
     decoder, _ = drawn(make(name, DropoutConfig(**shares), cell="gru", layers=2))
     memory = decoder.remember(encoded)
     plain, start = decoder.start(memory), decoder.start(memory, BatchRng(1), T)

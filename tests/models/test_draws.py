@@ -1,4 +1,4 @@
-"""Dropout: how much, how scaled, and the same again from the same seed."""
+"""Dropout has the configured rate and scale, and equal masks for equal seeds."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_dropout_depends_only_on_the_seed(drop):
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     assert not torch.equal(first, other)
-    torch.rand(1)  # the global generator has no part in it
+    torch.rand(1)  # the global generator is not used
     assert torch.equal(first, twice(1)[0])
 
 

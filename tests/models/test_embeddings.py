@@ -1,4 +1,4 @@
-"""Embeddings, and what stands before the first word."""
+"""A zero BOS embedding is zero and has no gradient."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Every encoder that merges no positions against a loop over its layers and positions, padding or not; its dropout."""
+"""Encoders that keep all positions equal loops over layers and positions, with padding and with dropout."""
 
 from itertools import product
 
@@ -23,7 +23,7 @@ WAYS = [
     *product(["bottom"], [None, 3], [False, True]),
     *product(["both"], [None, 2], [False]),
 ]
-"""direction, residual_from, reverse"""
+"""Values of direction, residual_from and reverse."""
 CASES = [
     *product(CELLS, [{"type": "unidirectional"}, {"type": "bidirectional"}]),
     ("lstm", {"type": "unidirectional", "reverse": True}),
@@ -43,7 +43,7 @@ def make(dropout=None, **options):
 
 
 def layer_by_layer(p, words, cell, type, layers=1, direction="forward", residual_from=None, reverse=False):
-    """Annotations, the summary, and each layer's last state, of one sentence without padding."""
+    """Return the annotations, the summary and each layer's last state of one unpadded sentence."""
     if reverse:
         words = np.concatenate([words[-2::-1], words[-1:]])
     finals = []
@@ -86,7 +86,7 @@ def test_annotations_summary_and_last_states_equal_the_reference(cell, options, 
 
 @pytest.mark.parametrize("type", ["bidirectional", "unidirectional", "stacked", "pyramid"])
 def test_encoder_without_end_token_reads_only_words(type, numbers):
-    """As if the end symbol were padding; a sentence of nothing else keeps it."""
+    """EOS is handled like padding; a sentence of only EOS keeps it."""
     own = {"stacked": STACKED | {"direction": "both"}, "pyramid": {"type": type, "layers": 2, "reduce": 1}}
     encoder = make(reads_end=False, **own.get(type, {"type": type})).double()
     x, mask = numbers(3, 5, 3), torch.arange(5) < torch.tensor([[5], [3], [1]])
@@ -124,7 +124,7 @@ WITH_ALL = [
 @pytest.mark.parametrize("options", WITH_ALL, ids=lambda options: options["type"])
 @pytest.mark.parametrize("share", ["state", "layers", "layer_outputs"])
 def test_dropout(options, share, drawn, numbers):
-    """It applies with draws alone, the same for the same seed, and not at all where there is no place for it."""
+    """Dropout needs a BatchRng, repeats with its seed, and has no effect in encoders without a place for it."""
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **options))
     x = numbers(3, 5, 3)
     plain, one, again, other = (

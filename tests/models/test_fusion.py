@@ -1,4 +1,4 @@
-"""A language model inside a translation model against plain loops: the gates, and the readouts that read them."""
+"""Gates and readouts of a language model inside a translation model equal NumPy loops."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_each_fusion_has_a_reference_equation():
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_deep_fusion_scales_the_state_by_a_scalar_gate(network, drawn, numbers):
-    """g_t = sigma(v_g^T s^LM_t + b_g), and the readout reads g_t s^LM_t (Gulcehre et al. 2015, section 4.2.1)."""
+    """The readout reads g_t s^LM_t, where g_t = sigma(v_g^T s^LM_t + b_g) (Gulcehre et al. 2015, section 4.2.1)."""
     fusion, p = drawn(DeepFusion(DeepFusionOptions(folder="x"), language_model(network), SYMBOLS, D))
     s = fusion.model.unroll(torch.tensor([[BOS, 5, 7, 6]]))[0]
     for found, own in zip(fusion(s, numbers(4, D)), s.detach().numpy(), strict=True):
@@ -39,7 +39,7 @@ def test_deep_fusion_scales_the_state_by_a_scalar_gate(network, drawn, numbers):
 
 
 def test_deep_fusion_gate_starts_at_a_quarter():
-    """b_g = -1, so that g_t is 0.26 at first (there)."""
+    """b_g = -1, so that g_t starts near 0.27 (Gulcehre et al. 2015, section 4.2.1)."""
     fusion = DeepFusion(DeepFusionOptions(folder="x"), language_model(), SYMBOLS, D)
     initialise(fusion, INITS["glorot"](GlorotOptions(), generator(1)))
     assert torch.sigmoid(fusion.bias).item() == pytest.approx(0.27, abs=0.01)
@@ -47,7 +47,7 @@ def test_deep_fusion_gate_starts_at_a_quarter():
 
 @pytest.mark.parametrize("output", [{}, {"output": {"type": "hierarchical", "classes": 3}}])
 def test_cold_fusion_gates_each_unit_of_a_layer_over_scores(output, drawn, numbers):
-    """h = DNN(l), g = sigma(W [s; h] + b), and g * h (Sriram et al. 2017, eq. 4a to 4c); l less its maximum."""
+    """g * h, h = DNN(l - max l), g = sigma(W [s; h] + b) (Sriram et al. 2017, eq. 4a to 4c)."""
     options = ColdFusionOptions(folder="x", size=3)
     fusion, p = drawn(ColdFusion(options, language_model(**output), SYMBOLS, D))
     readout, states = fusion.model.unroll(torch.tensor([[BOS, 5, 7, 6]]))[0], numbers(4, D)

@@ -1,4 +1,4 @@
-"""How parameters begin, most of all in the papers' way (Bahdanau et al., appendix B.1)."""
+"""Parameters are initialised as in the papers (Bahdanau et al. 2015, appendix B.1)."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ DATA = {"source": "en", "target": "fr", "corpus": "x"}
 
 
 def model_of(name, encoder="bidirectional", cell="gru", decoder="bahdanau"):
-    """A preset's model with 80 units, its parameters drawn from seed 1."""
+    """Return a preset's model with 80 units, initialised from seed 1."""
     settings = {
         "embedding": 60,
         "encoder": {"type": encoder, "cell": cell, "size": 80},
@@ -35,7 +35,7 @@ def assert_orthogonal(block):
 
 
 def spread(weight):
-    """Standard deviation about zero."""
+    """Return the standard deviation around zero."""
     return weight.detach().square().mean().sqrt().item()
 
 
@@ -57,7 +57,7 @@ def test_rnnsearch_is_initialised_as_in_the_paper():
             assert not own[name].any(), name
         else:
             assert spread(own[name]) == pytest.approx(0.01, rel=0.06), name
-            assert own[name].detach().abs().max() > 0.025, name  # a normal has tails, a uniform has none
+            assert own[name].detach().abs().max() > 0.025, name  # a uniform distribution has no tails
 
 
 @pytest.mark.parametrize(("cell", "decoder"), [*((cell, "rnnencdec") for cell in CELLS), ("cho-gru", "cho")])

@@ -1,4 +1,4 @@
-"""Language models against loops over symbols: what each network reads, and that a step is a position of `unroll`."""
+"""Language models equal loops over tokens, and each step equals a position of `unroll`."""
 
 from itertools import product
 
@@ -63,7 +63,7 @@ def test_step_equals_one_position_of_the_unrolled_network(form, drawn):
 @pytest.mark.parametrize("order", [2, 3, 5])
 @pytest.mark.parametrize("direct", [False, True])
 def test_feed_forward_network_equals_bengio_et_al(order, direct, drawn):
-    """y = b + W x + U tanh(d + H x), x the vectors of the n - 1 symbols before, the newest first (eq. 1 and below)."""
+    """y = b + W x + U tanh(d + H x), x the previous n - 1 vectors, newest first (Bengio et al. 2003, eq. 1)."""
     options = {"type": "feed-forward", "order": order, "size": D, "direct": direct}
     config = LanguageModelConfig.model_validate({"embedding": E, "network": options})
     model, p = drawn(LanguageModel(config, SYMBOLS))
@@ -127,7 +127,7 @@ def test_tied_output_rows_are_the_embedding():
 
 
 def test_scoring_search_and_sampling_use_one_distribution(drawn):
-    """Over all texts of up to three symbols: forced decoding, the widest beam, and the frequency of samples."""
+    """Forced decoding, an exhaustive beam and sample frequencies agree over all texts of up to three tokens."""
     model, _ = drawn(make("gru"))
     model.embedding.weight.data *= 0.5
     model.output.bias.data[[5, 6, EOS]] += 3.0

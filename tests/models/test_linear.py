@@ -1,4 +1,4 @@
-"""The linear layer against PyTorch's, gradients too: products of many rows in one kernel."""
+"""The linear layer equals PyTorch's, gradients included, and multiplies many rows in one call."""
 
 import pytest
 import torch

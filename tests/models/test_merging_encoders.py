@@ -1,5 +1,4 @@
-"""Encoders that merge or leave out positions against loops of the papers, and their attention put back onto source
-positions."""
+"""Encoders that merge or omit positions equal loops of the papers, and attention maps back to source positions."""
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ MASK = lengths_mask(torch.tensor(LENGTHS), 7)
 
 @pytest.mark.parametrize(("layers", "reduce"), [(1, 1), (2, 1), (3, 2), (3, 3)])
 def test_pyramidal_annotations_equal_the_paper(layers, reduce, drawn, numbers):
-    """Chan et al. 2016, eq. 5, sentence by sentence without padding."""
+    """Chan et al. 2016, eq. 5, for each sentence without padding."""
     options = PyramidOptions(cell="gru", size=4, layers=layers, reduce=reduce)
     encoder, p = drawn(ENCODERS["pyramid"](options, 3))
     assert options.annotation_size == encoder.annotation_size
@@ -44,7 +43,7 @@ def test_pyramidal_annotations_equal_the_paper(layers, reduce, drawn, numbers):
 
 @pytest.mark.parametrize("stride", [1, 3])
 def test_convolutional_encoder_equals_the_paper(stride, drawn, numbers):
-    """Lee et al. 2017, section 4.1, sentence by sentence without padding."""
+    """Lee et al. 2017, section 4.1, for each sentence without padding."""
     options = ConvolutionalOptions(cell="gru", size=4, widths=4, filters=2, stride=stride, highway=2)
     encoder, p = drawn(ENCODERS["convolutional"](options, 3))
     assert options.annotation_size == encoder.annotation_size == 8
@@ -77,7 +76,7 @@ def test_convolutional_encoder_equals_the_paper(stride, drawn, numbers):
 
 @pytest.mark.parametrize("rng", [None, BatchRng(5)])
 def test_rationale_encoder_equals_the_paper(rng, drawn, numbers):
-    """Lei et al. 2016, section 3: words chosen by a reader of all, then the chosen ones read by themselves."""
+    """Lei et al. 2016, section 3: one reader selects words, and the encoder reads only the selected words."""
     encoder, p = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
     x = numbers(4, 7, 3)
     encoded = encoder(x, MASK, rng)
@@ -93,7 +92,7 @@ def test_rationale_encoder_equals_the_paper(rng, drawn, numbers):
             log_p += np.log(p_j if read else 1 - p_j)
             kept += [j] * read
         several.add(len(kept) < length - 1)
-        kept.append(length - 1)  # the end symbol
+        kept.append(length - 1)  # EOS
         assert not chosen.selected[b, length - 1 :].any()
         close(chosen.log_prob[b], log_p)
         annotations, summary, _ = paper.encode("gru", within(p, "reader"), [words[j] for j in kept], 4, True)
@@ -106,7 +105,7 @@ def test_rationale_encoder_equals_the_paper(rng, drawn, numbers):
 
 
 def test_unselected_words_do_not_affect_the_rationale(drawn, numbers):
-    """But in the choice: another word in its place changes nothing where the choice stays the same."""
+    """If the selection stays the same, replacing unselected words changes nothing."""
     encoder, _ = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
     encoder.choice.weight.data.zero_()
     encoder.choice.bias.data.fill_(-1.0)
@@ -120,7 +119,7 @@ def test_unselected_words_do_not_affect_the_rationale(drawn, numbers):
 
 @pytest.mark.parametrize("each", [2, 4])
 def test_merged_weights_are_divided_over_source_positions(each, numbers):
-    """Of each annotation over its own real positions; rows of a beam and of all target positions alike."""
+    """Weights of an annotation are divided evenly over its real positions."""
     kept = lengths_mask(torch.tensor([-(-length // each) for length in LENGTHS]), -(-7 // each))
     memory = Memory(numbers(4, kept.shape[1], 8), kept, numbers(4, 4), (), segment_origin(MASK, each))
     alpha = torch.softmax(numbers(4, 3, kept.shape[1]).masked_fill(~kept[:, None], -torch.inf), -1)

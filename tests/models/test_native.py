@@ -1,4 +1,4 @@
-"""The compiled functions: equal to their twins in PyTorch, gradients too; and what happens where there are none."""
+"""Native functions equal their PyTorch definitions with gradients; PyTorch is used if there is no library."""
 
 import os
 import stat
@@ -79,7 +79,7 @@ def test_wider_inputs_are_rounded(sizes, turned, wide):
     assert torch.equal(native_product.native_product(*gaps, kind), native_product.native_product(*rounded, kind))
 
 
-@pytest.mark.parametrize("depth", [0, 40, 2100])  # none, one pass over it, two
+@pytest.mark.parametrize("depth", [0, 40, 2100])  # no pass over the depth, one, two
 def test_bias_is_added_before_rounding(kind, depth):
     x, w, bias = (numbers(n, *shape).detach() for n, shape in enumerate([(9, depth), (21, depth), (21,)]))
     x, w = x.to(kind), w.to(kind)
@@ -111,13 +111,13 @@ def test_empty_product_is_zero(kind):
 def test_unsupported_dtypes_and_sizes_use_the_definition(kind):
     x = torch.zeros(1, 1, 21)
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
-        assert recurrence.can_run(x, (7,)) == (kind == torch.float32)  # pairs of numbers need an even size
+        assert recurrence.can_run(x, (7,)) == (kind == torch.float32)  # bf16 products need an even size
     assert not recurrence.can_run(x.double())
 
 
 @pytest.fixture
 def unloaded():
-    """The libraries as a new process finds them."""
+    """Clear the cache of loaded libraries before and after the test."""
     library._library.cache_clear()
     yield
     library._library.cache_clear()
@@ -161,7 +161,7 @@ def test_best_supported_variant_is_chosen(machine, has, first, monkeypatch):
     ("maker", "first"), [("AuthenticAMD", "x86-64-v4-bf16"), ("GenuineIntel", "x86-64-v4-vnni"), ("", "x86-64-v4-bf16")]
 )
 def test_amx_is_unused_if_the_system_denies_it(maker, first, monkeypatch):
-    """Then pairs are multiplied, but not by Intel's processors, which are slow at it."""
+    """The next variant multiplies pairs of bf16 values, except on Intel processors, which are slow at it."""
     has = set(building.VARIANTS["x86_64"][0].capabilities)
     assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
     monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
@@ -170,7 +170,7 @@ def test_amx_is_unused_if_the_system_denies_it(maker, first, monkeypatch):
 
 
 def picked(machine, has, monkeypatch, tiles=True, maker="AuthenticAMD"):
-    """The name of the variant of a processor that has some features."""
+    """Return the name of the variant chosen for a processor with these features, or None."""
     monkeypatch.setattr(building, "cpuinfo_field", {"vendor_id": maker}.get)
     monkeypatch.setattr(building.platform, "processor", lambda: "")
     monkeypatch.delenv(library.SWITCH, raising=False)
@@ -215,7 +215,7 @@ def test_library_is_built_once(monkeypatch, tmp_path):
 
 
 def rnnsearch_step(x, s_0, annotations, keys, mask, W_a, v_a, C, U):
-    """A decoder with a plain tanh cell, as a step of the native recurrence."""
+    """Run the native recurrence of an RNNsearch decoder with a tanh cell."""
     step = StepBuilder(x)
     s, sums, asked = step.state(s_0), step.sums(x.shape[2]), step.sums(keys.shape[2])
     step.input(0, sums)
@@ -232,7 +232,7 @@ def rnnsearch_step(x, s_0, annotations, keys, mask, W_a, v_a, C, U):
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_repeated_batch_gives_identical_bits(kind, threads):
-    """Whichever thread ends first: a resumed run is the uninterrupted one."""
+    """Results do not depend on the order in which threads finish, so a resumed run equals an uninterrupted one."""
     shapes = ((9, 6, 32), (9, 32), (9, 7, 48), (9, 7, 16), (16, 32), (16,), (32, 48), (32, 32))
     inputs = [numbers(n, *shape, scale=0.5) for n, shape in enumerate(shapes)]
     mask, results = lengths_mask(torch.arange(9) % 7 + 1, 7), []

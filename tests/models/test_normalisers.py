@@ -1,4 +1,4 @@
-"""Each normaliser against its definition; where weights are exactly 0, and what a hard one draws."""
+"""Each normaliser equals its definition, including zero weights and the samples of hard attention."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def sparsemax(e):
 
 
 def entmax15(e):
-    """Peters et al. 2019, eq. 10: the tau for which max(e / 2 - tau, 0)^2 sums to 1, found by halving."""
+    """max(e / 2 - tau, 0)^2, where bisection finds the tau for which the sum is 1 (Peters et al. 2019, eq. 10)."""
     low, high = e.max() / 2 - 1, e.max() / 2
     for _ in range(200):
         tau = (low + high) / 2
@@ -38,7 +38,7 @@ def hard(e):
 
 
 def linear_chain(e):
-    """Kim et al. 2017, section 4.2, over all choices of positions, one after the other."""
+    """Kim et al. 2017, section 4.2, enumerated over all selections of positions."""
     into, out, stay = TRANSITIONS
     marginal = np.zeros(len(e))
     for z in itertools.product((0, 1), repeat=len(e)):
@@ -66,7 +66,7 @@ def make(name):
 
 
 def masked(numbers):
-    """Energies [2, 3, 6] of which a row of the batch has four positions, one window having two."""
+    """Return energies [2, 3, 6]; the first row has four positions, and one window of the second has two."""
     energy = 2 * numbers(2, 3, 6)
     energy[0, :, 4:] = OUTSIDE
     energy[1, 2, :4] = OUTSIDE
@@ -130,7 +130,7 @@ def test_hard_weights_are_sampled_from_the_softmax(numbers):
         assert ((weights.alpha == 0) | (weights.alpha == 1)).all()
         expected = torch.softmax(energy[b], dim=-1)
         torch.testing.assert_close(weights.expected_alpha[0], expected)
-        # Four standard deviations of a share of 20,000 draws are below 0.015.
+        # Four standard deviations of the frequency in 20,000 samples are below 0.015.
         torch.testing.assert_close(weights.alpha.mean(0), expected, rtol=0, atol=0.015)
         assert not weights.alpha[:, expected == 0].any()
 
@@ -140,7 +140,7 @@ def test_hard_weights_have_gradients_through_expected_weights(numbers):
     weights = NORMALISERS["hard"]()(energy, torch.rand(2, 3, 6))
     assert not NORMALISERS["hard"]()(energy, None).alpha.requires_grad
     log_p = (weights.alpha.detach() * weights.expected_alpha.clamp_min(1e-30).log()).sum()
-    assert not torch.autograd.grad(weights.alpha.sum(), energy, retain_graph=True)[0].any(), "a draw has no gradient"
+    assert not torch.autograd.grad(weights.alpha.sum(), energy, retain_graph=True)[0].any(), "samples are constants"
     log_p.backward()
     # d log softmax(e)_k / d e = onehot - softmax
     torch.testing.assert_close(energy.grad, weights.alpha.detach() - weights.expected_alpha.detach())
@@ -159,7 +159,7 @@ def test_zero_noise_uses_the_expected_value_with_gradient(numbers):
 
 
 def monotonic(p, before):
-    """Raffel et al. 2017, eq. 9-10, one position after the other: q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j}."""
+    """q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j}, position by position (Raffel et al. 2017, eq. 9-10)."""
     alpha, q = [], 0.0
     for j, own in enumerate(before):
         q = own + ((1 - p[j - 1]) * q if j else 0.0)
@@ -183,7 +183,7 @@ def test_monotonic_training_weights_equal_the_paper(numbers):
 
 
 def test_monotonic_memory_grows_linearly_with_the_source(numbers):
-    """Not with its square, a step: 4,000 symbols would be gigabytes."""
+    """Quadratic memory per step would take gigabytes for 4,000 tokens."""
 
     def kept(J):
         sizes = []
@@ -196,7 +196,7 @@ def test_monotonic_memory_grows_linearly_with_the_source(numbers):
 
 
 def test_monotonic_decoding_stops_at_the_first_selected_position(numbers):
-    """Raffel et al. 2017, algorithm 1, several positions one after the other; where it stops nowhere, it has ended."""
+    """Raffel et al. 2017, algorithm 1, over several target positions; attention ends if no position is selected."""
     normaliser = NORMALISERS["monotonic"]()
     normaliser.offset.data = torch.tensor([0.0], dtype=torch.float64)
     found, ended = [], 0

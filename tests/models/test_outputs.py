@@ -1,4 +1,4 @@
-"""The output layer against its definition; the chunked loss against the plain one, gradients too."""
+"""The output layer equals its definition, and the chunked loss equals the loss over all logits."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.models.reference import close
 
 M, R, V = 11, 5, 7
 CHUNKS = [1, V, 3 * V, 4 * V + 1, 1 << 21]
-"""One row at a time (less than a row is rounded up), three, four, all."""
+"""Chunk sizes for one row (a fraction of a row is rounded up), three rows, four rows and all rows."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def losses_and_gradients(layer, readout, target, smoothing, plain):
     layer.zero_grad()
     choose(layer, fast=not plain)
     total, nll = layer.losses(x, target, smoothing)
-    # The scale is not 1, as the training loop divides by the sentences of an update.
+    # The factor is not 1, because the training loop divides the loss by the number of sentences.
     (total * 0.37).backward()
     return total.detach(), nll, x.grad, layer.weight.grad.clone(), layer.bias.grad.clone()
 
@@ -81,7 +81,7 @@ def test_chunked_loss_equals_the_loss(output, numbers, target, smoothing, chunk,
 
 
 def test_no_gradients_are_computed_if_not_required(output, numbers, target, monkeypatch):
-    """A dev set's loss must cost a forward pass alone."""
+    """The loss of a dev set costs only a forward pass."""
     layer, _ = output
     x = numbers(M, R).requires_grad_()
     with_gradients = layer.losses(x, target, 0.1)
@@ -107,7 +107,7 @@ def test_empty_batch_has_zero_loss(output):
 
 
 def test_output_rows_are_initialised_like_embeddings():
-    """Glorot's bound over the whole matrix shrinks with the vocabulary, and the first hundreds of updates are lost."""
+    """Glorot's bound of the whole matrix shrinks with the vocabulary and wastes the first hundreds of updates."""
     few, many = Output(R, 500), Output(R, 8_000)
     for layer in (few, many):
         initialise(layer, Glorot(GlorotOptions(), generator(1)))

@@ -1,4 +1,4 @@
-"""The pointer softmax against plain loops: a word is said, or a source word pointed at."""
+"""The pointer softmax equals NumPy loops: each word is generated or copied from a source position."""
 
 import numpy as np
 import pytest

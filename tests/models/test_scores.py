@@ -1,4 +1,4 @@
-"""Each score against the equation of its paper, one number at a time."""
+"""Each attention score equals the equation of its paper, element by element."""
 
 from itertools import product
 
@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 def sizes(name):
-    """The sizes of query and annotation: different ones, where the score takes them."""
+    """Return the sizes of query and annotation, which differ if the score allows it."""
     return (QUERY, QUERY) if name in {"dot", "scaled-dot"} else (QUERY, ANNOTATION)
 
 
@@ -39,7 +39,7 @@ def make(name):
 
 
 def additive(p, s, h, _j, extra=ZERO):
-    """Bahdanau et al., A.1.2, with what features add inside the hidden layer."""
+    """Bahdanau et al. 2015, A.1.2, with the features added inside the tanh."""
     W, U, v = p["query.weight"], p["key.weight"], p["vector"]
     return sum(v[a] * np.tanh(W[a] @ s + U[a] @ h + extra[a]) for a in range(UNITS))
 
@@ -50,19 +50,19 @@ def additive_bias(p, s, h, _j, extra=ZERO):
 
 
 def concat(p, s, h, _j, extra=ZERO):
-    """Luong et al., after eq. 7: v_a^T tanh(W_a [h_t; hbar_s])."""
+    """v_a^T tanh(W_a [h_t; hbar_s]) (Luong et al. 2015, after eq. 7)."""
     both = np.concatenate([s, h])
     return sum(p["vector"][a] * np.tanh(p["weight"][a] @ both + extra[a]) for a in range(UNITS))
 
 
 def concat_identity(p, s, h, _j, extra=None):
-    """Luong et al., footnote 15: the half of W_a that reads hbar_s is the identity."""
+    """Luong et al. 2015, footnote 15: the half of W_a that multiplies hbar_s is the identity."""
     extra = np.zeros(ANNOTATION) if extra is None else extra
     return sum(p["vector"][a] * np.tanh(p["query.weight"][a] @ s + h[a] + extra[a]) for a in range(ANNOTATION))
 
 
 def multi_head(p, s, h, _j, extra=ZERO):
-    """Chen et al. 2018: one additive score a head, over its own hidden units."""
+    """Chen et al. 2018: one additive score per head over separate hidden units."""
     energies = np.zeros(HEADS)
     for a in range(UNITS):
         hidden = np.tanh(p["query.weight"][a] @ s + p["key.weight"][a] @ h + extra[a])
@@ -71,45 +71,45 @@ def multi_head(p, s, h, _j, extra=ZERO):
 
 
 def dot(_p, s, h, _j):
-    """Luong et al., after eq. 7."""
+    """h_t^T hbar_s (Luong et al. 2015, after eq. 7)."""
     return sum(s[d] * h[d] for d in range(QUERY))
 
 
 def scaled_dot(_p, s, h, _j):
-    """Vaswani et al., eq. 1."""
+    """q^T k / sqrt(d_k) (Vaswani et al. 2017, eq. 1)."""
     return sum(s[d] * h[d] for d in range(QUERY)) / np.sqrt(QUERY)
 
 
 def general(p, s, h, _j):
-    """Luong et al., after eq. 7: h_t^T W_a hbar_s."""
+    """h_t^T W_a hbar_s (Luong et al. 2015, after eq. 7)."""
     W = p["key.weight"]
     return sum(s[d] * W[d, k] * h[k] for d in range(QUERY) for k in range(ANNOTATION))
 
 
 def location(p, s, _h, j):
-    """Luong et al., section 3.1: the j-th number of W_a h_t."""
+    """(W_a h_t)_j (Luong et al. 2015, section 3.1)."""
     return p["weight"][j] @ s
 
 
 def even(_p, _s, _h, _j):
-    """Graves 2013, eq. 46."""
+    """Graves 2013, eq. 46, which has no score."""
     return 0.0
 
 
 def around(rows, j):
-    """Position j with its neighbours, zeros outside."""
+    """Return position j and its neighbours, with zeros outside."""
     padded = np.pad(rows, ((AROUND, AROUND), (0, 0)))
     return padded[j : j + 2 * AROUND + 1]
 
 
 def filtered(rows, weight):
-    """A convolution over positions: its filters have a number for each of a position's, then for each neighbour."""
+    """Return a convolution over positions; filters are stored position by position."""
     filters = weight.reshape(len(weight), 2 * AROUND + 1, -1)
     return np.array([[(f * around(rows, j)).sum() for f in filters] for j in range(len(rows))])
 
 
 def convolutional(p, s, h):
-    """Allamanis et al. 2016, section 2.1, the energies of a whole sentence."""
+    """Return the energies of a whole sentence (Allamanis et al. 2016, section 2.1)."""
     first = np.maximum(filtered(h, p["first.weight"]), 0)
     gated = filtered(first, p["key.weight"]) * (p["query.weight"] @ s)
     features = gated / np.sqrt((gated**2).sum())
@@ -170,7 +170,7 @@ def test_score_declares_whether_it_has_parameters(name):
 
 
 def test_multi_head_contexts_equal_the_reference(drawn, numbers):
-    """c^m = sum_j alpha^m_j V_m h_j, side by side; the weights that are reported are the heads' mean."""
+    """The context concatenates c^m = sum_j alpha^m_j V_m h_j, and the reported weights are the mean of the heads."""
     attention, p = drawn(
         Attention(AttentionConfig(score="multi-head-additive", size=UNITS, heads=HEADS), QUERY, ANNOTATION)
     )

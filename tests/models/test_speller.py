@@ -1,4 +1,4 @@
-"""The character decoder of a hybrid model against a plain loop; search's steps are the training's sequence."""
+"""The character decoder of a hybrid model equals a NumPy loop, and its steps equal the sequence of training."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def made(drawn, cell="lstm", layers=2):
 
 
 def log_p(p, cell, layers, s, c, word):
-    """log p(word | [c; s]), character by character."""
+    """Return log p(word | [c; s]), summed over characters."""
     first = np.tanh(paper.product(p["path.weight"], np.concatenate([c, s])))
     states = [paper.start(cell, first if layer == 0 else np.zeros(D)) for layer in range(layers)]
     total = 0.0

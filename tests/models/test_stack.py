@@ -1,4 +1,4 @@
-"""The stack of cells against a loop over layers and positions, with its residual connections and dropout masks."""
+"""The stack of cells equals a loop over layers and positions, with residual connections and dropout masks."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def first_states(stack, numbers, rows=2):
 
 
 def steps(stack, x, state, context=None):
-    """The definition: position by position."""
+    """Run the stack step by step: the definition."""
     outputs = []
     for i in range(x.shape[1]):
         top, state = stack.step(stack.inputs(x[:, i]), state, None if context is None else context[:, i])
@@ -34,7 +34,7 @@ def steps(stack, x, state, context=None):
 @pytest.mark.parametrize("residual_from", [None, 2, 3])
 @pytest.mark.parametrize("with_context", [False, True])
 def test_step_equals_the_loop_over_layers(name, residual_from, with_context, drawn, numbers):
-    """Each layer's state is its own h^l, whatever it gives to the next."""
+    """The stored state of a layer is h^l, without the residual sum."""
     stack, p = drawn(Stack(CELLS[name], 3, 4, 3, residual_from, context_size=2 if with_context else 0))
     xs, context = numbers(2, 5, 3), numbers(2, 5, 2) if with_context else None
     first = first_states(stack, numbers)
@@ -51,7 +51,7 @@ def test_step_equals_the_loop_over_layers(name, residual_from, with_context, dra
 
 @pytest.mark.parametrize("residual_from", [None, 2, 3])
 def test_layer_output_dropout_precedes_the_residual_sum(residual_from, drawn, numbers):
-    """The loop, with the masks that were drawn; states are as if nothing were dropped."""
+    """The outputs equal the loop with the same masks, and the states have no dropout."""
     stack, p = drawn(Stack(CELLS["lstm"], 3, 4, 3, residual_from, DropoutConfig(layer_outputs=0.5)))
     xs, first = numbers(2, 5, 3), first_states(stack, numbers)
     begun = stack.start(first, BatchRng(1), 5)
@@ -73,7 +73,7 @@ def test_layer_output_dropout_precedes_the_residual_sum(residual_from, drawn, nu
     ids=str,
 )
 def test_layer_by_layer_equals_repeated_steps(cell, shares, drawn, numbers):
-    """Outputs, states and gradients, under the same draws; also from the middle on."""
+    """Outputs, states and gradients are equal for the same random numbers, also if the sequence is split."""
     stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares)))
     x = numbers(2, 5, 3).requires_grad_()
     first = first_states(stack, numbers)

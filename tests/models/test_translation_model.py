@@ -1,4 +1,4 @@
-"""Whole models from ids to log p(y|x), against the papers' equations in NumPy loops."""
+"""log p(y|x) of whole models, from token ids, equals the papers' equations in NumPy."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def lexical_logits(p, alpha, xs):
 
 
 def negative_log_likelihood(p, config, source, target):
-    """-log p(y|x) of one sentence, equation by equation."""
+    """Return -log p(y|x) of one sentence."""
     name, cell = config.decoder.type, config.encoder.cell
     xs = p["source_embedding.weight"][[*source, EOS]]
     h, summary, _ = paper.encode(cell, within(p, "encoder"), xs, N, both_ways=name == "bahdanau")

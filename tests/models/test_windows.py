@@ -1,5 +1,7 @@
-"""Local attention against Luong et al., section 3.2, one number at a time, and its fast twin, which looks at the
-windows' positions alone, against the plain way, which looks at all and masks."""
+"""Local attention equals Luong et al. 2015, section 3.2, and its fast implementation equals the definition.
+
+The definition computes all positions and masks them; the fast implementation reads only the window.
+"""
 
 import itertools
 
@@ -39,7 +41,7 @@ OPTIONS = {
     "around": 1,
 }
 SEES_BEYOND = {"convolutional"}
-"""Scores that see a position's neighbours, whether or not they are in the window."""
+"""Scores that read neighbouring positions, in or outside the window."""
 LOCAL = [name for name in WINDOWS if name.startswith("local")]
 
 
@@ -51,7 +53,7 @@ def config(score="general", window="local-p", normaliser="softmax", features=())
 
 
 def combinations():
-    """Every score x window; every normaliser that is legal; each score with all features; each feature by itself."""
+    """Yield every score and window, every valid normaliser, and each feature, together and separately."""
     for score, window in itertools.product(SCORES, WINDOWS):
         yield config(score, window)
         if SCORES[score].component.takes_features:
@@ -78,7 +80,7 @@ def name_of(c):
 
 
 def everywhere(attention, centre, asked, memory):
-    """The definition."""
+    """Compute all positions and mask them: the definition."""
     return attention.forward(asked.vectors, attention.inputs(asked, memory, centre))
 
 
@@ -92,7 +94,7 @@ def encoded(numbers):
 
 
 def centre_of(name, p, query, t, length):
-    """p_t; eq. 9."""
+    """Return p_t (Luong et al. 2015, eq. 9)."""
     if name == "local-m":
         return float(min(t, length - 1))
     return length * sigma(p["window.vector"] @ np.tanh(paper.product(p["window.query.weight"], query)))
@@ -101,7 +103,7 @@ def centre_of(name, p, query, t, length):
 @pytest.mark.parametrize("window", LOCAL)
 @pytest.mark.parametrize("way", WAYS)
 def test_local_attention_equals_the_papers_equations(window, way, encoded, drawn, numbers):
-    """Eq. 7-10 with the general score: the window's softmax, then (local-p) the Gaussian, not renormalised."""
+    """Eq. 7-10 with the general score; the Gaussian of local-p is not renormalised."""
     attention, p = drawn(Attention(config(window=window), SIZE, SIZE))
     positions = torch.tensor([[0, 1, 2, 7, 30]]).expand(3, 5)
     query, memory = 2 * numbers(3, 5, SIZE), attention.on(encoded)
@@ -129,7 +131,7 @@ def test_local_attention_equals_the_papers_equations(window, way, encoded, drawn
 
 
 def test_wait_k_masks_positions_not_yet_read(encoded, drawn, numbers):
-    """Ma et al. 2019: k source positions before the first target position, one more with each, then all."""
+    """Ma et al. 2019: the first target position reads k source positions, and each later one reads one more."""
     attention, p = drawn(Attention(config(window="wait-k"), SIZE, SIZE))
     query, memory = numbers(3, 14, SIZE), attention.on(encoded)
     attended = attention.attend_all(query, attention.start(memory), memory)
@@ -146,7 +148,7 @@ def test_wait_k_masks_positions_not_yet_read(encoded, drawn, numbers):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_gaussian_mixture_equals_the_papers_equations(alone, encoded, drawn, numbers):
-    """Graves 2013, eq. 46-51, step after step; beside the even score and the exponential normaliser nothing else."""
+    """Graves 2013, eq. 46-51, at each step, exactly for the even score and the exponential normaliser."""
     given = config("even", "mixture", "exponential") if alone else config("general", "mixture")
     attention, p = drawn(Attention(given, SIZE, SIZE))
     queries, memory = numbers(3, 4, SIZE), attention.on(encoded)
@@ -172,7 +174,7 @@ def test_gaussian_mixture_equals_the_papers_equations(alone, encoded, drawn, num
     "c", [c for c in ALL if c.window.type in LOCAL and c.score.type not in SEES_BEYOND], ids=name_of
 )
 def test_fast_local_attention_equals_the_definition(c, encoded, numbers, drawn):
-    """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
+    """Weights, contexts and the gradients of parameters, queries, annotations and feature states are equal."""
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
     shape = (3, 3, made(c).score.heads, max(LENGTHS))
@@ -205,13 +207,13 @@ def test_fast_local_attention_equals_the_definition(c, encoded, numbers, drawn):
         else:
             torch.testing.assert_close(fast_gradients[name], gradient, rtol=1e-9, atol=1e-9, msg=name)
     if c.window == "local-p":
-        assert gradients["window.vector"].any(), "p_t learns through the Gaussian"
+        assert gradients["window.vector"].any(), "p_t must learn through the Gaussian"
 
 
 @pytest.mark.parametrize("window", LOCAL)
 @pytest.mark.parametrize("score", [name for name in SCORES if name not in SEES_BEYOND])
 def test_fast_local_attention_reads_only_the_window(score, window, drawn, numbers):
-    """On a long source nothing outside the window is looked at: NaN there goes unnoticed."""
+    """NaN outside the window of a long source does not change the result."""
     attention, _ = drawn(Attention(config(score, window), SIZE, SIZE))
     J = 40
     annotations = numbers(2, J, SIZE)
@@ -232,8 +234,10 @@ def test_fast_local_attention_reads_only_the_window(score, window, drawn, number
 
 
 def test_fast_implementation_is_chosen_for_local_windows_only():
-    """Hidden layers are looked at in windows wherever these are smaller than the sentence; products only where the
-    windows are fewer positions than one matrix product is worth."""
+    """Scores with hidden layers read windows if these are shorter than the sentence.
+
+    Products read windows only if the windows have fewer positions than a matrix product is worth.
+    """
     additive, dot, everywhere = (
         Attention(c, SIZE, SIZE) for c in (config("additive"), config("dot"), config(window="global"))
     )
@@ -247,8 +251,10 @@ def test_fast_implementation_is_chosen_for_local_windows_only():
 
 @pytest.mark.parametrize("c", ALL, ids=name_of)
 def test_fast_local_attention_handles_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
-    """Several steps of K = 2 hypotheses a sentence are those of each alone with its sentence, unpadded; where the
-    attention merges, they are also all positions at once."""
+    """Steps with two hypotheses per sentence equal steps with one unpadded sentence.
+
+    If the attention is parallel, they also equal all positions at once.
+    """
     attention, _ = drawn(made(c))
     near = {"rtol": 1e-10, "atol": 1e-10}
     query, words, memory = numbers(6, 5, SIZE), numbers(6, 5, SIZE), attention.on(encoded)
@@ -279,7 +285,7 @@ def test_fast_local_attention_handles_hypotheses_padding_and_positions(c, encode
 
 @pytest.mark.parametrize("window", [name for name, kind in WINDOWS.items() if not kind.component.has_factor])
 def test_sampled_positions_equal_step_by_step_and_parallel(window, encoded, numbers, drawn):
-    """Noise is drawn for all target positions at the start, so that both see the same."""
+    """Random numbers are sampled for all target positions at the start, so both orders use the same."""
     attention, _ = drawn(Attention(config(window=window, normaliser="hard"), SIZE, SIZE))
     query, memory = 0.1 * numbers(3, 5, SIZE), attention.on(encoded)
     state = attention.start(memory, BatchRng(3), 5)
@@ -295,7 +301,7 @@ def test_sampled_positions_equal_step_by_step_and_parallel(window, encoded, numb
 
 
 def test_local_m_counts_source_positions_with_merging_encoders(drawn, numbers):
-    """Four source positions an annotation: p_t = t is in annotation t // 4, and stays in the last one at the end."""
+    """With four source positions per annotation, p_t = t is in annotation t // 4, at most the last one."""
     attention, _ = drawn(Attention(config(window="local-m"), SIZE, SIZE))
     mask = lengths_mask(torch.tensor([10, 7]), 10)
     origin = Origin((torch.arange(40) // 4).expand(2, 40), torch.full((2, 40), 0.25))

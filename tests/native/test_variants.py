@@ -16,7 +16,7 @@ ARM_COMPILER = "aarch64-linux-gnu-g++"
 ARM_LIBRARIES = "/usr/aarch64-linux-gnu"
 EMULATOR = "qemu-aarch64"
 EMULATED_CPUS = {"armv8-a": "cortex-a53", "armv8.2-a": "cortex-a76", "armv8.6-a": "max"}
-"""The emulated CPU per variant: one without later instructions, one with int8 dot products, one with everything."""
+"""Emulated CPU of each variant: without later instructions, with int8 dot products, or with all instructions."""
 
 
 def build_program(variant, compiler, native, folder):

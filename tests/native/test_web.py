@@ -1,4 +1,4 @@
-"""The browser's engine, built for this machine, never accesses memory out of bounds, whatever it is given."""
+"""The browser's engine, built for this machine, never accesses memory out of bounds for any input."""
 
 import re
 import subprocess
