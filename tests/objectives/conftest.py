@@ -1,4 +1,4 @@
-"""A tiny model with attention in float64, and a batch of pairs of different lengths with links."""
+"""Fixtures: a tiny float64 model with attention, and a batch of pairs of different lengths with links."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from rnnsearch.systems.translation import build
 from tests.objectives.passes import SOURCE, TARGET
 
 LINKS = [{(0, 0), (1, 1), (3, 1)}, {(0, 0), (1, 3), (0, 3), (1, 1)}, {(0, 0)}]
-"""(source symbol, target symbol)"""
+"""Links as (source token, target token)."""
 SOURCES, TARGETS = 9, 10
 
 
 @pytest.fixture
 def make() -> Callable[..., TranslationModel]:
-    """Makes a model in float64, its weights large; keywords go into `[objective]`, `attention` into the model's."""
+    """Return a function that builds a float64 model with large weights.
+
+    `attention` updates the attention table; other keywords are options of `[objective]`.
+    """
 
     def made(
         attention: dict[str, Any] | None = None, seed: int = 1, turned: bool = False, **objective: Any
@@ -56,5 +59,5 @@ def batch_of(numbers: list[int]) -> Batch:
 
 @pytest.fixture
 def batches() -> Callable[[list[int]], Batch]:
-    """The batch of these pairs' numbers; its `indices` count within them."""
+    """Return a function that makes a batch of these pairs; `batch.indices` are positions in that list."""
     return batch_of

@@ -1,4 +1,4 @@
-"""The priors on what a source symbol receives, against loops written from the papers."""
+"""Priors on the attention that each source token receives equal loops written from the papers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_global_fertility_penalty_equals_the_paper(make, batches):
 
 
 def test_coverage_embedding_penalty_equals_the_paper(make, batches):
-    """sum_j ||c_j|| when EOS is written, of embeddings that each target word has changed by its weights."""
+    """sum_j ||c_j|| at EOS, where each target word has updated the coverage embeddings c_j."""
     model = make(**COVERAGE)
     made, feature = passed(model, batches([0, 1, 2])), model.decoder.attention.features[0]
     p = {name: value.detach().numpy() for name, value in feature.named_parameters()}
@@ -61,7 +61,7 @@ def test_coverage_embedding_penalty_equals_the_paper(make, batches):
         alpha = real_weights(made, row)
         for j in range(alpha.shape[1] - 1):
             c = p["full.weight"] @ source[made.batch.source.ids[row, j]]
-            for t in range(alpha.shape[0] - 1):  # each word but EOS
+            for t in range(alpha.shape[0] - 1):  # all words except EOS
                 y = gates["weight"] @ target[made.batch.target.ids[row, t]] + gates["bias"]
                 told = paper.inputs(within(p, "cell"), np.concatenate([[alpha[t, j]], y]))
                 c = paper.gru(within(p, "cell"), told, (c,))[0]

@@ -1,4 +1,4 @@
-"""Words told from noise: the papers' losses as plain loops, what they tend to, and a whole batch's."""
+"""NCE and BlackOut equal the papers' losses in loops, converge to the softmax loss, and add up over a batch."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def losses(name, own, others, target, ids, q):
 
 
 def test_nce_equals_the_paper(given):
-    """Mnih & Teh 2012, eq. 8: each word is of the text or one of K from q."""
+    """Mnih & Teh 2012, eq. 8: classify each word as data or as one of K samples from q."""
     own, others, target, ids, q = given
     found = losses("nce", *given)
     for m in range(M):
@@ -45,7 +45,7 @@ def test_nce_equals_the_paper(given):
 
 
 def test_blackout_equals_the_paper(given):
-    """Ji et al. 2016, eq. 6 and 7, whose samples are other words than the target."""
+    """Ji et al. 2016, eq. 6 and 7; samples that equal the target are left out."""
     own, others, target, ids, q = given
     found = losses("blackout", *given)
     for m in range(M):
@@ -57,7 +57,7 @@ def test_blackout_equals_the_paper(given):
 
 
 def test_nce_gradient_converges_to_the_softmax_gradient():
-    """With many noise words and a normalised model (Mnih & Teh 2012, section 3.1)."""
+    """Many noise samples and a normalised model give the gradient of the softmax (Mnih & Teh 2012, section 3.1)."""
     generator = torch.Generator().manual_seed(1)
     scores = torch.log_softmax(torch.randn(V, generator=generator, dtype=torch.float64), 0)
     q = torch.softmax(torch.randn(V, generator=generator, dtype=torch.float64), 0)
@@ -67,7 +67,7 @@ def test_nce_gradient_converges_to_the_softmax_gradient():
     for contrast in (True, False):
         s = scores.clone().requires_grad_()
         if contrast:
-            shifted = s + math.log(V)  # which the loss takes off again
+            shifted = s + math.log(V)  # the loss subtracts log V again
             same = (ids == target)[None]
             loss = NCE(V)(shifted[None, target], shifted[None, ids], q.log()[None, target], q.log()[ids], same).sum()
         else:

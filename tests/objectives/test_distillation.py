@@ -1,4 +1,4 @@
-"""Word-level distillation: Kim & Rush's loss and its gradients as plain loops, its ends, and its fast path."""
+"""Word-level distillation equals loops for loss and gradients, at both extremes and in its fast implementation."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ def taught(model, alpha, smoothing=0.0):
 
 @pytest.fixture
 def other():
-    """A teacher of other parts and sizes, over the same symbols."""
+    """Return a teacher with another architecture and sizes but the same vocabularies."""
     options = {"embedding": 3, "encoder": {"type": "stacked", "cell": "lstm", "size": 4, "layers": 1}}
     options["decoder"] = {"type": "sutskever", "cell": "lstm", "size": 4, "layers": 1, "bridge": "copy"}
     options["output"] = {"type": "hierarchical"}
@@ -34,7 +34,7 @@ def other():
 
 
 def positions(model, source, target):
-    """The scores of all symbols, and the readout, at each position of one sentence, position by position."""
+    """Return the logits and the readout of each position of one sentence, step by step."""
     memory = model.encode({"en": Stream.from_ids(torch.tensor([[*source, EOS]]))})
     state, rows = model.start(memory), []
     for y in [BOS, *target]:
@@ -49,7 +49,7 @@ def softmax(scores):
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 def test_loss_and_gradients_equal_the_paper(make, batches, alpha):
-    """Kim & Rush 2016, section 2.2: (1 - alpha) L_NLL + alpha L_KD, L_KD as in section 3.1, a symbol at a time."""
+    """(1 - alpha) L_NLL + alpha L_KD (Kim & Rush 2016, section 2.2), with L_KD of section 3.1 summed over tokens."""
     student, teacher = make(), make(seed=2)
     expected, nll = 0.0, 0.0
     d_bias, d_weight = np.zeros(TARGETS), np.zeros(student.output.weight.shape)
@@ -83,7 +83,7 @@ def test_student_equal_to_its_teacher_has_zero_gradient(make, batches):
     student = make()
     loss = taught(make(), 1.0)(student, batches(ALL), None)
     loss.total.backward()
-    assert loss.total.item() > 1.0, "the teacher's entropy"
+    assert loss.total.item() > 1.0, "the loss includes the teacher's entropy"
     for name, parameter in student.named_parameters():
         assert parameter.grad.abs().max().item() < 1e-12, name
 

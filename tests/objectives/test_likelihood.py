@@ -1,4 +1,4 @@
-"""Maximum likelihood, as the training loop sees it."""
+"""Maximum likelihood covers only real tokens, adds up over batches, and can normalise over a partition."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from tests.objectives.passes import SOURCE, TARGET
 
 
 def log_p(model, source, target):
-    """log p of all symbols at each position of one sentence, position by position."""
+    """Return log p of all tokens at each position of one sentence, step by step."""
     memory = model.encode({"en": Stream.from_ids(torch.tensor([[*source, EOS]]))})
     state, rows = model.start(memory), []
     for y in [BOS, *target]:

@@ -1,4 +1,4 @@
-"""How words to read are learned: the estimator's mean over all choices is the gradient of the expected cost."""
+"""The mean gradient over all selections of words equals the gradient of the expected cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL = {
 
 
 class These(BatchRng):
-    """Draws by which these words [J] of one sentence are read, and the end symbol is whatever it is."""
+    """Random numbers that select these words [J] of one sentence; the value for EOS is arbitrary."""
 
     def __init__(self, read: tuple[bool, ...]) -> None:
         super().__init__(seed=0)
@@ -53,7 +53,7 @@ def objective():
 
 
 def cost(done, read):
-    """-log p(y | z, x) + lambda_1 (words read) + lambda_2 (changes between neighbours)."""
+    """Return -log p(y | z, x) + lambda_1 (selected words) + lambda_2 (changes between neighbours)."""
     changes = sum(read[j] != read[j - 1] for j in range(1, len(read)))
     return done.nll.sum().item() + 0.3 * sum(read) + 0.2 * changes
 
@@ -65,7 +65,7 @@ def gradients(model, value):
 
 
 def test_mean_gradient_equals_the_gradient_of_the_expected_cost(model, batches):
-    batch, mean, total = batches([0]), {}, 0.0  # 4 words and the end: 16 choices
+    batch, mean, total = batches([0]), {}, 0.0  # 4 words and EOS: 16 selections
     exact = torch.zeros(())
     words = batch.source.ids.shape[1] - 1
     for read in product((False, True), repeat=words):

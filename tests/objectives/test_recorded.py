@@ -1,7 +1,7 @@
-"""Recordings of passes: a replay with other numbers equals the pass and its way back, and what is kept is bounded.
+"""Replays of a recorded pass with new inputs equal the pass and its backward pass, and memory is bounded.
 
-A GPU records its kernels. Elsewhere a recording is the Python that asks for them, under the same terms otherwise: it
-reads and writes the same memory at each turn. That all systems' passes may be recorded, the laws say.
+A GPU records kernels. Without one, a recording is the Python function that launches them: it reads and writes the
+same memory on each call. Recordings of all systems are tested in tests/properties/test_recorded.py.
 """
 
 import gc
@@ -23,7 +23,7 @@ def recorder():
 
 
 class Net(nn.Module):
-    """Two outputs, one of which reads a parameter that the other does not."""
+    """Module with two outputs, only one of which reads `own`; `never` is unused."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ def ids(seed, *shape):
 
 
 def results(run, model, seed, which=("x", "y"), shape=(3, 5), rng=None):
-    """Outputs, the gradients of a sum of some of them, and the next number drawn."""
+    """Return the outputs, the gradients of a sum over some of them, and the next random number."""
     model.zero_grad()
     made = run(forward, model, [ids(seed, *shape)], rng)
     asked = {"x": made["x"], "y": made["y"][0]}
@@ -96,7 +96,7 @@ def test_backward_from_other_outputs_than_recorded(recorder):
 
 
 def test_two_forward_passes_before_backward(recorder):
-    """Recordings share memory, so what lies between a pass and its way back may not be written over."""
+    """Recordings share memory, so values between a forward and a backward pass must not be overwritten."""
     model = Net()
     for seed in range(MIN_OCCURRENCES + 3):
         expected = [results(plainly, model, seed + n) for n in range(2)]
@@ -148,7 +148,7 @@ def test_autocast_products_equal_those_without_recording(recorder):
             found = results(recorder.run, model, seed)
         assert_same(found, expected)
     assert found[1].dtype == torch.bfloat16
-    assert_same(results(recorder.run, model, 1), results(plainly, model, 1))  # fp32 is another shape
+    assert_same(results(recorder.run, model, 1), results(plainly, model, 1))  # fp32 needs another recording
 
 
 def test_least_recently_used_recordings_are_dropped(recorder, monkeypatch):
@@ -171,7 +171,7 @@ def test_unrecordable_pass_runs_normally(error, caplog):
     for seed in range(2 * MIN_OCCURRENCES + 2):
         assert_same(results(recorder.run, model, seed), results(plainly, model, seed))
     assert len(recorder) == 0
-    # Too little memory may be enough later; what cannot be recorded once never can.
+    # If memory was short, recording is tried again; if recording is impossible, it is not.
     assert len(tries) == (2 if error is None else 1)
     assert [record.levelname for record in caplog.records] == ([] if error is None else ["WARNING"])
 
@@ -194,7 +194,7 @@ def test_second_backward_runs_the_pass(recorder):
         model.zero_grad()
         loss.backward(retain_graph=True)
         found = [parameter.grad for parameter in model.parameters()]
-        results(recorder.run, model, 2)  # which writes over what the first way back has read
+        results(recorder.run, model, 2)  # overwrites values that the first backward pass has read
         assert_same(found, results(plainly, model, 1)[3:])
 
 
@@ -229,7 +229,7 @@ def test_nothing_is_recorded_without_a_gpu():
     for seed in range(MIN_OCCURRENCES + 2):
         results(cuda_graphs.run_recorded, model, seed)
     assert model not in cuda_graphs._RECORDERS
-    # A graph keeps nothing of the Python that asked for its kernels.
+    # A CUDA graph keeps no reference to the Python function that launched its kernels.
     recorder = cuda_graphs._RECORDERS[model] = PassRecorder(lambda work, _: work() or (lambda: None))
     for seed in range(MIN_OCCURRENCES + 2):
         results(recorder.run, model, seed)

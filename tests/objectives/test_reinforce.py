@@ -1,4 +1,4 @@
-"""Hard attention's estimator: its mean over all draws is the gradient of E[log p], found by enumeration."""
+"""The mean REINFORCE gradient over all samples equals the gradient of E[log p], by enumeration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REINFORCE = {
 
 
 class Chosen(Hard):
-    """Hard attention whose draws are the noise itself: one-hot rows."""
+    """Hard attention whose samples are the noise itself: one-hot rows."""
 
     name = "chosen"
 
@@ -34,7 +34,7 @@ class Chosen(Hard):
 
 
 class Positions(BatchRng):
-    """Draws that give these positions [I] out of J as one-hot noise."""
+    """Random numbers that select these positions [I] out of J, as one-hot noise."""
 
     def __init__(self, positions: tuple[int, ...]) -> None:
         super().__init__(seed=0)
@@ -42,7 +42,7 @@ class Positions(BatchRng):
 
     def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         batch, steps, _, width = shape
-        if steps == width == 1:  # whether a sentence is drawn for at all
+        if steps == width == 1:  # selects the sentences that are sampled
             return torch.ones(shape)
         assert batch == 1 and steps == len(self.positions)
         return torch.nn.functional.one_hot(torch.tensor([self.positions]), width).double().unsqueeze(2)
@@ -67,7 +67,7 @@ def test_each_baseline_is_tested():
 
 @pytest.mark.parametrize("baseline", REINFORCE)
 def test_mean_gradient_equals_the_gradient_of_the_expected_log_likelihood(make, batches, baseline):
-    model, batch = hard_model(make, baseline), batches([2])  # 2 source symbols, 3 target symbols: 8 draws
+    model, batch = hard_model(make, baseline), batches([2])  # 2 source tokens, 3 target tokens: 8 samples
     steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
     for positions in product(range(width), repeat=steps):
@@ -87,7 +87,7 @@ def test_mean_gradient_equals_the_gradient_of_the_expected_log_likelihood(make, 
 
 
 def test_sample_is_not_credited_for_earlier_rewards(make, batches):
-    """The last draw's share is that of the last symbol alone."""
+    """The reward of a sample is the log-likelihood from its position on."""
     model, batch = hard_model(make, "average"), batches([2])
     model.auxiliary.baseline.value.fill_(-0.5)
     _, done = Likelihood().loss_and_pass(model, batch, Positions((0, 1, 1)))
@@ -99,7 +99,7 @@ def test_sample_is_not_credited_for_earlier_rewards(make, batches):
 
 
 def test_half_of_the_sentences_use_expected_weights(make, batches):
-    """Their weights are soft and learn by the likelihood alone; the others' are one-hot."""
+    """Their weights are soft and trained only by likelihood; the weights of the other half are one-hot."""
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     soft = 0
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""Supervised attention against loops, and on a model that learns the links."""
+"""Supervised attention equals NumPy loops, and training with it learns the links."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_loss_has_a_reference_loop():
 @pytest.mark.parametrize("unaligned", ["skip", "end"])
 @pytest.mark.parametrize(("kind", "word"), [*((kind, "predicted") for kind in PLAIN), ("cross-entropy", "read")])
 def test_supervision_loss_equals_the_paper(make, batches, kind, word, unaligned, spread):
-    """The links of read words are learnt one position later."""
+    """With `word = "read"`, a link trains the weights one position later."""
     model, batch = make(), batches([0, 1, 2])
     done = passed(model, batch)
     penalty = SupervisedAttention(SupervisionConfig(type=kind, unaligned=unaligned, word=word, spread=spread))

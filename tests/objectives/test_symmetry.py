@@ -1,4 +1,4 @@
-"""Two directions trained together: the agreement."""
+"""Symmetric training maximises both likelihoods and the agreement of the two attention matrices."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A covering set of the combinations of components, so that every class is tested with every property.
+"""A covering set of combinations of components, so that every property is tested with every class.
 
-All combinations would be millions, and nearly all errors are caused by one choice or by a pair of choices. Therefore
-the set covers pairs: it contains every choice of every axis, and every valid pair of the axes in `TOGETHER`.
+There are millions of combinations, but nearly all errors are caused by one choice or by a pair of choices. Therefore
+the set contains every choice of every axis and every valid pair of choices of the axes in `TOGETHER`.
 
-The set is always chosen in the same way. While a pair is not covered, the first such pair is taken; then each other
-axis, in order, gets the valid choice that covers most of the remaining pairs (of equals: the one used least). Pairs are
-valid if `check_model` accepts the combination whose other axes are as plain as possible.
+The selection is deterministic. While a pair is not covered, a combination starts from the first such pair; each other
+axis, in order, gets the valid choice that covers most of the remaining pairs (in a tie, the choice used least). A
+pair is valid if `check` accepts the combination with the simplest choices on the other axes.
 
-A test with the argument `whole` runs for this set. One with `system` runs for a smaller set, of `FEWER`, which also has
-every class, for properties that take longer. One with `plain` runs for every decoder with the plainest components.
+A test with the argument `whole` runs for this set. One with `system` runs for the smaller set `FEWER`, which also
+contains every class, for slow properties. One with `plain` runs for every decoder with the simplest components.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
 
 Combination = dict[str, str | None]
-"""A choice for each axis; None: without it."""
+"""A choice for each axis, or None."""
 
 ENCODER_OPTIONS: dict[str, list[Any]] = {
     "layers": [2],
@@ -75,14 +75,14 @@ ATTENTION_OPTIONS = {
     "second": 4,
     "around": 1,
 }
-"""A value for every option that a class may need; those of the encoder make one choice each."""
+"""Value of each option that a class may require."""
 UNITS, DECODER_UNITS = 6, 8
 PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11]), ([7, 7, 7, 5, 6, 11], [])]
 SYMBOLS = 12
 
 
 def options(kind: type, values: dict[str, Any], optional: bool = False) -> dict[str, Any]:
-    """A value for each option that a class needs, or may have, among those of `values`."""
+    """Return the values of the options that a class requires, and with `optional` of all its options."""
     return {
         name: values[name]
         for name, field in kind.option_fields().items()
@@ -91,7 +91,7 @@ def options(kind: type, values: dict[str, Any], optional: bool = False) -> dict[
 
 
 def encoder_choices() -> dict[str, dict[str, Any]]:
-    """`[model.encoder]` of every class: with each value of what it needs, and once with all that it may have."""
+    """Return `[model.encoder]` of every class, with each value of required options and once with all options."""
     found = {}
     for name, kind in encoders.ENCODERS.items():
         needs = options(kind, ENCODER_OPTIONS)
@@ -120,7 +120,7 @@ AXES: dict[str, list[str | None]] = {
     "state dropout": [None, "state dropout"],
 }
 ATTENTION: Combination = {"score": "additive", "window": "global", "normaliser": "softmax"}
-"""The plainest."""
+"""The simplest attention."""
 TOGETHER: list[tuple[str, ...]] = [
     *[("decoder", axis) for axis in AXES if axis != "decoder"],
     *[("score", "window"), ("window", "normaliser"), ("score", "feature"), ("window", "feature")],
@@ -135,7 +135,7 @@ FEWER: list[tuple[str, ...]] = [
 
 
 def plain(chosen: Combination) -> Combination:
-    """All axes, those that are not chosen as plain as the decoder and the choices allow."""
+    """Return a combination with all axes; those that are not chosen get the simplest valid choice."""
     decoder = DECODERS[str(chosen["decoder"])]
     own = decoders.DECODERS[decoder.component.name()].option_fields()
     cell = chosen.get("encoder cell") or chosen.get("cell") or "gru"
@@ -153,7 +153,7 @@ def plain(chosen: Combination) -> Combination:
 
 
 def tables(whole: Combination) -> dict[str, Any]:
-    """The run file of one combination."""
+    """Return the tables of a run file for a combination."""
     decoder = DECODERS[str(whole["decoder"])]
     encoder = {**ENCODER_CHOICES[str(whole["encoder"])], "cell": whole["encoder cell"], "size": UNITS}
     attends = attention_of(whole)
@@ -167,7 +167,7 @@ def tables(whole: Combination) -> dict[str, Any]:
         "size": DECODER_UNITS if in_any_size and whole["bridge"] != "copy" else annotation,
     }
     layered = "layers" in encoder or "layers" in own
-    # Under other decoders it makes some of these random models overflow: an unbounded SSRU behind Graves' bells.
+    # With other decoders, some random models overflow: the states of an SSRU under Graves' mixture are unbounded.
     stack = issubclass(decoders.DECODERS[decoder.component.name()], decoders.StackOptions)
     model = {
         "embedding": 5,
@@ -198,7 +198,7 @@ def tables(whole: Combination) -> dict[str, Any]:
 
 
 def attention_of(whole: Combination) -> dict[str, Any]:
-    """`[model.attention]`, empty without any."""
+    """Return the table `[model.attention]`, empty without attention."""
     families = {"score": attention.SCORES, "window": attention.WINDOWS, "feature": attention.FEATURES}
     kinds = [family[name] for axis, family in families.items() if (name := whole[axis]) is not None]
     named = {axis: name for axis in ATTENTION if (name := whole[axis])}
@@ -211,7 +211,7 @@ def attention_of(whole: Combination) -> dict[str, Any]:
 
 
 def resolve_encoder(table: dict[str, Any]) -> encoders.EncoderConfig:
-    """The options of a table `[model.encoder]`."""
+    """Return the validated options of a table `[model.encoder]`."""
     return encoders.ENCODERS[table["type"]].model_validate(table)
 
 
@@ -219,20 +219,20 @@ SCORE_OPTIONS = {name: kind(**options(kind, ATTENTION_OPTIONS)) for name, kind i
 
 
 class Cover:
-    """Chooses covering sets, and keeps what it has asked `check` about."""
+    """Selection of covering sets, with a cache of the results of `check`."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Combination] = {}
-        """Every combination asked about, by its name."""
+        """All checked combinations by name."""
         self.faults: dict[str, list[str]] = {}
         self.configs: dict[str, RunConfig] = {}
-        """Those without faults."""
+        """Configs of the valid combinations by name."""
 
     def fits(self, chosen: Combination) -> bool:
-        """Whether these choices go together."""
+        """Return True if the choices are compatible."""
         whole = plain(chosen)
         if len({whole[axis] is None for axis in ATTENTION}) > 1 or (whole["feature"] and not whole["score"]):
-            return False  # a part of attention without the others cannot be written down
+            return False  # attention with only some of its components cannot be configured
         name = " ".join(str(choice) for choice in whole.values() if choice is not None)
         if name not in self.asked:
             self.asked[name] = whole
@@ -246,7 +246,7 @@ class Cover:
         return not self.faults[name]
 
     def wanted(self, together: list[tuple[str, ...]]) -> dict[frozenset[Any], Combination]:
-        """The choices to cover, each with a decoder that they go with."""
+        """Return the choices to cover, each completed by a compatible decoder."""
         found = {}
         for axes in together:
             for values in product(*(AXES[axis] for axis in axes)):
@@ -258,7 +258,7 @@ class Cover:
         return found
 
     def choose(self, together: list[tuple[str, ...]]) -> dict[str, RunConfig]:
-        """A set of combinations in which every wanted choice occurs."""
+        """Return combinations that together contain all wanted choices."""
         wanted = self.wanted(together)
         sizes = {len(key) for key in wanted}
         used: Counter[tuple[str, str | None]] = Counter()
@@ -279,7 +279,7 @@ class Cover:
         return rows
 
     def plainest(self, names: Iterable[str] = ("bahdanau", "bahdanau-tanh")) -> dict[str, RunConfig]:
-        """Return decoders with the plainest components; RNNsearch as in the paper, which has its own native search."""
+        """Return decoders with the simplest components; RNNsearch as in the paper has a specialised native search."""
         rows = {}
         for decoder in names:
             cell = "gru" if "cell" in decoders.DECODERS[decoder].option_fields() else None
@@ -291,7 +291,7 @@ class Cover:
 
 
 def _new(chosen: Combination, item: tuple[str, str | None], wanted: Container[object]) -> int:
-    """How many wanted choices one more would cover."""
+    """Return the number of wanted choices that one more choice would cover."""
     return sum(frozenset({item, *others}) in wanted for others in [(), *((other,) for other in chosen.items())])
 
 
@@ -302,14 +302,14 @@ SYSTEM = COVER.choose(FEWER) | COVER.plainest()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`whole`: the covering set; `system`: the smaller one; `plain`: every decoder as plain as it can be."""
+    """Parametrize `whole` with the covering set, `system` with the smaller set, `plain` with the simplest models."""
     for argument, chosen in {"whole": WHOLE, "system": SYSTEM, "plain": PLAIN}.items():
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, chosen.values(), ids=chosen.keys())
 
 
 def lively(model: TranslationModel) -> TranslationModel:
-    """A model with larger weights than a new one has, biases too, so that no part of it is near zero."""
+    """Add normal noise to all parameters, biases included, so that no component is near zero."""
     generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
@@ -319,8 +319,11 @@ def lively(model: TranslationModel) -> TranslationModel:
 def same_by_columns_and_alone(
     model: TranslationModel, sources: Sequence[Sequence[int]], beam: int, columns: Tensor
 ) -> list[Hypothesis]:
-    """The best of the fastest search of sentences: the same over these columns, which are all, and of each sentence
-    alone; and scored as the definition scores them."""
+    """Return the best hypotheses of the fastest search.
+
+    Searching over explicit columns or each sentence separately must give the same hypotheses, and the definition must
+    give the same scores.
+    """
     options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
     scorer = fastest_scorer(model, "fp32").scorer
     together = [best[0] for best in decode_all(scorer, sources, options)]
@@ -336,24 +339,24 @@ def same_by_columns_and_alone(
 
 @pytest.fixture
 def make() -> Callable[..., TranslationModel]:
-    """The model of a combination over 12 symbols a side, its weights lively, of seed 1 or another."""
+    """Return a function that builds the model of a combination with 12 tokens per language and random weights."""
     return lambda config, seed=1: lively(build(config.model, SYMBOLS, SYMBOLS, seed=seed))
 
 
 @pytest.fixture
 def pairs() -> list[tuple[list[int], list[int]]]:
-    """Sentence pairs of several lengths, one with an empty target."""
+    """Return sentence pairs of several lengths, one with an empty target."""
     return PAIRS
 
 
 @pytest.fixture
 def batch() -> Batch:
-    """All pairs as one batch."""
+    """Return all pairs as one batch."""
     return make_batch(PAIRS, range(len(PAIRS)))
 
 
 def others(batch: Batch) -> list[Batch]:
-    """A batch, and one of the same shape whose rows stand in another order and have other symbols."""
+    """Return the batch and another of the same shape, with rotated rows and other tokens."""
     rows = [
         tuple([5 + (symbol - 4) % (SYMBOLS - 5) for symbol in side] for side in pair)
         for pair in [PAIRS[-1], *PAIRS[:-1]]
@@ -364,7 +367,7 @@ def others(batch: Batch) -> list[Batch]:
 def pass_with_gradients(
     objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, rng: BatchRng | None
 ) -> tuple[float, dict[str, Tensor | None]]:
-    """The loss of a batch, and all parameters' gradients."""
+    """Return the loss of a batch and the gradients of all parameters."""
     model.zero_grad()
     loss = objective(model, batch, rng)
     loss.total.backward()
@@ -381,7 +384,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plainest() -> Callable[[str, str | None], RunConfig]:
-    """A decoder as plain as it can be, with a feature or none, in even sizes."""
+    """Return a function that resolves the simplest model of a decoder, with or without a feature, in even sizes."""
 
     def resolved(decoder: str, feature: str | None) -> RunConfig:
         chosen: Combination = {"decoder": decoder, "encoder cell": "gru"}
@@ -393,11 +396,11 @@ def plainest() -> Callable[[str, str | None], RunConfig]:
 
 @pytest.fixture
 def cover() -> Cover:
-    """All combinations that were thought of."""
+    """Return the cache of all combinations."""
     return COVER
 
 
 @pytest.fixture
 def choices() -> dict[str, dict[str, RunConfig]]:
-    """The covering sets, by name."""
+    """Return the covering sets by name."""
     return {"whole": WHOLE, "system": SYSTEM, "plain": PLAIN}

@@ -18,18 +18,18 @@ from rnnsearch.models.outputs import Output
 
 
 def to_bf16(x):
-    """Eight significant bits."""
+    """Round to eight significant bits."""
     return x.to(torch.bfloat16).to(x.dtype)
 
 
 def to_bytes(x):
-    """Each row as a scale and whole numbers from -127 to 127."""
+    """Round each row to a scale and integers from -127 to 127."""
     scale = x.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127
     return (x / scale).round() * scale
 
 
 class Through(torch.autograd.Function):
-    """Rounds; gradients pass as if it did not."""
+    """Rounding with a straight-through gradient."""
 
     @staticmethod
     def forward(_, x, rounding):
@@ -41,7 +41,7 @@ class Through(torch.autograd.Function):
 
 
 def rounded(model, rounding):
-    """The definitions with what every matrix product reads rounded, weights and inputs, and its sums exact."""
+    """Return a copy of the definitions that rounds weights and inputs of each matrix product and sums exactly."""
     reference = copy.deepcopy(model)
     choose(reference, fast=False)
     for module in reference.modules():
@@ -57,22 +57,21 @@ def rounded(model, rounding):
 
 
 CORNERS = (DeepOutput, Sparsemax)
-"""Parts whose gradient jumps where the greater of two numbers, or what has any weight, becomes another."""
+"""Modules with a discontinuous gradient: the larger unit of a pair or the support of the weights changes."""
 KINKED = (*CORNERS, LocalPredictive)
-"""And whose output does, where an annotation enters a window or leaves it: a native recurrence tells by weights of
-zero alone."""
+"""Modules with a discontinuous gradient or output; a predicted window includes or excludes whole annotations."""
 SEEDS = range(1, 13)
-"""Of models with a kink, in which one is looked for that rounding leaves on its sides."""
+"""Seeds that are tried until rounding crosses no discontinuity of the model."""
 
 
 def has_kinks(model):
-    """Whether rounding can step over one."""
+    """Return True if the model contains a discontinuity that rounding may cross."""
     return any(isinstance(part, KINKED) for part in model.modules())
 
 
 @contextmanager
 def sides(model, kinds=KINKED):
-    """A list to which a pass adds on which side of each kink its numbers lie."""
+    """Return a list to which a forward pass adds the side of each discontinuity that its values are on."""
     found, hooks = [], []
 
     def maxout(part, given, _):
@@ -107,5 +106,5 @@ def sides(model, kinds=KINKED):
 
 
 def same_sides(one, other):
-    """Whether two passes lie on the same side of every kink."""
+    """Return True if two forward passes are on the same side of every discontinuity."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

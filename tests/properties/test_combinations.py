@@ -49,12 +49,15 @@ BLIND = {"rnnencdec", "cho", "sutskever"}
 """Decoders without attention."""
 OWN_CELL = {"cho", "bi-scale"}
 STACKS = {"sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"}
-"""Decoders that a bridge starts."""
+"""Decoders with a bridge."""
 
 
 def right(whole) -> bool:
-    """Written out beside `check`, in names alone: attention and its parts where the decoder attends, a cell and a
-    bridge where it asks for one, and one vector of the whole sentence where nothing else tells it of the source."""
+    """Return True if a combination is valid, independently of `check`.
+
+    Attention and its components need a decoder that attends. A cell and a bridge need a decoder with these options.
+    Without attention, the decoder needs one vector of the whole sentence.
+    """
     name, encoder, bridge = whole["decoder"], whole["encoder"], whole["bridge"]
     attends = whole["score"] is not None
     return (
@@ -86,7 +89,7 @@ def right_attention(whole) -> bool:
 
 
 def right_copy(whole) -> bool:
-    """As many layers of one size and one kind of state; the sizes here are made to fit wherever they can."""
+    """Return True if the layers have the same number, size and type of state; sizes here match if possible."""
     kinds = dict.fromkeys(("lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm"), "memory") | {
         "ssru": "memory alone"
     }
@@ -164,5 +167,5 @@ def test_every_combination_builds_learns_and_translates(whole, batch, pairs):
 def test_seed_determines_the_parameters(system):
     one, same, other = (dict(build(system.model, 12, 12, seed=s).named_parameters()) for s in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
-    # What is not drawn has one value throughout: biases 0, the gains of layer normalisation 1.
+    # Parameters that are not random are constant: biases are 0, gains of layer normalisation 1.
     assert all(torch.equal(one[name], other[name]) == bool(one[name].min() == one[name].max()) for name in one)

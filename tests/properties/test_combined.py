@@ -1,4 +1,4 @@
-"""Ensembles equal the NumPy sum of their members under one candidate list, and partial members score only survivors."""
+"""Ensembles equal the NumPy sum over one candidate list, and partial members score only surviving hypotheses."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 
 
 class Toy:
-    """A language model of a random table [V, V], which a random number a source symbol leans; unnormalised."""
+    """Unnormalised language model of a random table [V, V], shifted by a random value per source token."""
 
     normalised, device, vocabulary = True, CPU, 12
 
@@ -42,7 +42,7 @@ class Toy:
 
 
 class Some:
-    """A full Scorer as a partial one: it is asked about some of its columns, which are all symbols."""
+    """Partial scorer that wraps a scorer and records how many columns are requested."""
 
     def __init__(self, scorer):
         self.scorer, self.asked = scorer, set()
@@ -76,7 +76,7 @@ def test_ensemble_sums_members_over_one_candidate_list():
 
     combined = WeightedSumScorer([WeightedScorer(m, w) for m, w in zip(members, weights, strict=True)])
     found = beam_search(combined, sources, SearchOptions(beam=3, **LIMITS), choose)
-    assert len(asked) == 1, "once a batch, for all members"
+    assert len(asked) == 1, "members must be called together once per batch"
     for sentence, [best] in zip(SENTENCES, found, strict=True):
         assert set(best.ids) <= set(list_)
         for i, (before, y) in enumerate(zip((2, *best.ids), (*best.ids, EOS), strict=True)):

@@ -1,4 +1,4 @@
-"""CopyNet in training and search: every word's probability includes that of copying it."""
+"""The probability of a word in CopyNet includes copying it, in training and in search."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def batch_of(numbers=(0, 1, 2)):
 
 @pytest.fixture(params=["bidirectional", "pyramid"])
 def copying(request, plainest):
-    """A model that copies, its weights lively."""
+    """Return a CopyNet model with random weights."""
     options = plainest("copynet", None).model.model_dump()
     if request.param == "pyramid":
         options["encoder"] = {"type": "pyramid", "cell": "gru", "size": 6, "layers": 2, "reduce": 1}
@@ -87,8 +87,11 @@ def test_search_is_independent_of_columns_and_batch(beam, copying):
 
 
 def plain_copies(model, source, target, listed=None):
-    """Of each symbol, step by step: exp(psi_c) of the places where it stands, of all that it has, by (4) to (6); and
-    attention by the rest. `listed`: the symbols that were searched, where <unk> stood for all others."""
+    """Return the copy weights of each output token over source positions, by a loop.
+
+    Positions with the token get exp(psi_c) divided by the sum of all its scores (eq. 4 to 6), and attention
+    distributes the rest. If `listed` restricts the columns, <unk> also represents all other tokens.
+    """
     memories, found = model.encode(make_sources([source], model.device)), []
     state, before = model.start(memories), BOS
     for y in (*target, EOS):
@@ -105,7 +108,7 @@ def plain_copies(model, source, target, listed=None):
 @torch.inference_mode()
 @pytest.mark.parametrize("lists", [False, True], ids=["all", "lists"])
 def test_words_are_copied_from_their_most_probable_positions(lists, copying):
-    """Of whatever rank: another word may have been likelier. The lists leave out a word that both sides have."""
+    """The property holds for hypotheses of any rank; the candidate lists omit words that source and target share."""
     options = SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=6)
     both = {int(word) for word in copying.target_words.table[torch.tensor(SOURCES[0])]} - {UNK}
     assert both

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.cuda
 
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
-    """Not TF32, in which cuDNN multiplies numbers of 10 bits."""
+    """Disable TF32, which has only 10 bits of mantissa."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
 def loss_and_gradients(model, batch, device, kind="fp32"):
-    """Of one batch without anything random."""
+    """Return the loss and the gradients of a batch without dropout."""
     model.zero_grad()
     with precision(torch.device(device), kind):
         loss = Likelihood(0.1)(model, batch.to(device), None)
@@ -41,7 +41,7 @@ def test_cuda_loss_and_gradients_equal_cpu(system, make, batch):
     model, batches = make(system), others(batch)
     here = [loss_and_gradients(model, each, "cpu") for each in batches]
     model.cuda()
-    for number in range(MIN_OCCURRENCES + 4):  # the later ones are replays of recorded kernels
+    for number in range(MIN_OCCURRENCES + 4):  # later iterations replay recorded kernels
         loss, gradient = here[number % 2]
         there, other = loss_and_gradients(model, batches[number % 2], "cuda")
         assert there == pytest.approx(loss, rel=1e-4)
@@ -81,7 +81,7 @@ def test_cuda_bf16_is_near_fp32(system, make, batch, monkeypatch):
 def test_pass_does_not_synchronise_with_the_device(system, make, batch):
     model, on_device = make(system).cuda(), batch.pinned().to("cuda")
     objective = Likelihood(0.1)
-    objective(model, on_device, BatchRng(1, "cuda")).total.backward()  # libraries may wait when they are first called
+    objective(model, on_device, BatchRng(1, "cuda")).total.backward()  # libraries may synchronise on their first call
     torch.cuda.synchronize()
     try:
         torch.cuda.set_sync_debug_mode("error")

@@ -15,7 +15,7 @@ from rnnsearch.utils.tensors import stack
 
 
 def turned_round(kind):
-    """A decoder whose readouts see the state's opposite."""
+    """Return a decoder class whose readouts read the negated state."""
 
     class Derived(kind):
         def step(self, x, state, memory):
@@ -26,7 +26,7 @@ def turned_round(kind):
 
 
 def halved(kind):
-    """A cell that forgets half of its output at each step."""
+    """Return a cell class that halves its output at each step."""
 
     class Derived(kind):
         def step(self, x, state, recurrent_mask=None):
@@ -37,7 +37,7 @@ def halved(kind):
 
 
 def unbent(kind):
-    """A readout without its function: the first sums are its units."""
+    """Return an output class without activation function: its units are the first pre-activations."""
 
     class Derived(kind):
         def activation(self, hidden):
@@ -47,7 +47,7 @@ def unbent(kind):
 
 
 def readouts(model, batch):
-    """In training, and by the steps of a search."""
+    """Return the readouts of training and those of search steps."""
     memory, previous = model.encode(batch.sources), batch.target.previous()
     state, steps = model.start(memory), []
     for y in previous.unbind(1):
@@ -57,7 +57,7 @@ def readouts(model, batch):
 
 
 def config_with(choices, **wanted):
-    """The first combination in which a decoder (`decoder`) or the encoder's cell (`cell`) is this one."""
+    """Yield the combinations with this decoder (`decoder`) or this cell of the encoder (`cell`)."""
     for config in choices["whole"].values():
         model = config.model
         if {"decoder": model.decoder.type, "cell": model.encoder.cell}.items() >= wanted.items():
@@ -103,7 +103,7 @@ PARTS = {
     "deep-transition": ("cell", "cell.attention", "cell.transitions"),
     "bideep": ("first", "upper.0", "upper.0.transitions"),
 }
-"""Components of decoders whose equations fast implementations contain."""
+"""Components of each decoder that its fast implementation replaces."""
 
 
 @pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])

@@ -14,7 +14,7 @@ SIZE, DIRECTION = 5, 4
 
 
 class FixedContext(Attention):
-    """Attention that looks at nothing: c_i = [forward h_Tx; 0], in the annotations' size."""
+    """Attention with the fixed context c_i = [forward h_Tx; 0], padded to the size of the annotations."""
 
     def step(self, query, state, memory, word=None):
         last = memory.mask.sum(1) - 1
@@ -40,7 +40,7 @@ def config_of(cell, attends):
 
 
 def both_models(cell) -> tuple[TranslationModel, TranslationModel]:
-    """RNNencdec, and RNNsearch with its weights wherever both have them and its context fixed."""
+    """Return RNNencdec and RNNsearch with the same weights and a fixed context."""
     plain = build(config_of(cell, attends=False), 12, 12, seed=1).double()
     for p in plain.parameters():
         p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel() + 1))
@@ -50,7 +50,7 @@ def both_models(cell) -> tuple[TranslationModel, TranslationModel]:
         for name, p in search.named_parameters():
             if name in own and own[name].shape == p.shape:
                 p.copy_(own[name])
-            elif name in own:  # C and C_o: their columns for the forward half
+            elif name in own:  # C and C_o: only the columns for the forward half
                 p[:, :DIRECTION].copy_(own[name])
     search.decoder.attention = FixedContext(config_of(cell, attends=True).attention, SIZE, 2 * DIRECTION).double()
     choose(search)
@@ -64,7 +64,7 @@ def test_rnnsearch_with_fixed_context_equals_rnnencdec(cell, batch):
     for model in (plain, search):
         memory = model.encode(batch.sources)
         if model is search:
-            # s_0 shared: from the forward h_Tx in both.
+            # Both compute s_0 from the forward h_Tx.
             forward = model.decoder.attention.step(None, None, only_memory(memory))[0].context[:, :DIRECTION]
             memory = {"source": only_memory(memory)._replace(summary=forward)}
         readout = model.unroll(batch.target.previous(), memory).readout[batch.target.mask]

@@ -31,7 +31,7 @@ SOURCES = [source for source, _ in PAIRS]
 
 
 def model_of(config, fusion: str | None, seed: int = 1):
-    """A model with a language model inside, or the same without."""
+    """Return a model with a language model inside, or without one if `fusion` is None."""
     options = config.model.model_dump()
     if fusion is not None:
         more = {"size": 3} if fusion == "cold" else {}
@@ -80,7 +80,7 @@ def test_search_falls_back_to_native_products(fused):
 
 
 def test_closed_gate_equals_translation_model(plainest, batch):
-    """b_g -> -inf, whatever the new columns of the readout are."""
+    """b_g -> -inf removes the language model for any values of the readout's additional columns."""
     for decoder in ABLE:
         alone = model_of(plainest(decoder, None), None).double()
         fused = model_of(plainest(decoder, None), "deep", seed=2).double()

@@ -20,7 +20,7 @@ from rnnsearch.utils.tensors import leaves, select, stack
 
 
 def scores(model, batch):
-    """log p(y|x) of each sentence."""
+    """Return log p(y|x) of each sentence."""
     with torch.no_grad():
         unrolled = model.unroll(batch.target.previous(), model.encode(batch.sources))
         log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
@@ -28,7 +28,7 @@ def scores(model, batch):
 
 
 def wider(batch, symbol):
-    """The batch with three more columns of padding on both sides, of any symbol: the mask alone may speak."""
+    """Return the batch with three more columns of padding on source and target and with any token id as padding."""
 
     def widen(side):
         more = side.ids.new_full((len(side.ids), 3), symbol)
@@ -40,7 +40,7 @@ def wider(batch, symbol):
 
 
 def learns(config, name):
-    """Whether a parameter has a gradient without REINFORCE: no draw gives one to what it was drawn by."""
+    """Return True if a parameter has a gradient without REINFORCE, which sampled selections require."""
     attention = config.model.attention
     if name.startswith(("encoder.choice.", "encoder.chooser.")):
         return False
@@ -52,8 +52,11 @@ def close(a, b):
 
 
 def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
-    """Over annotations, and over the source positions behind them. A window that weighs takes some of the sum away; a
-    window with ends, and a normaliser that is not the softmax, leave positions out."""
+    """The property holds over annotations and over the source positions they cover.
+
+    A window with weights reduces the sum. A bounded window or a normaliser other than softmax also gives zeros
+    elsewhere.
+    """
     model = make(system).double()
     memories = model.encode(batch.sources)
     memory, alpha = only_memory(memories), model.unroll(batch.target.previous(), memories).reading.alpha
@@ -64,7 +67,9 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
     for weights, mask in ((alpha, memory.mask), (memory.to_source(alpha), batch.source.mask)):
         total = weights.sum(2)
         if normaliser in (Exponential, Monotonic):
-            assert (total.isfinite() & (total >= 0)).all(), "the one has no limit, the other may stop nowhere"
+            assert (total.isfinite() & (total >= 0)).all(), (
+                "exponential weights are unbounded, monotonic weights may be zero"
+            )
         elif window.component.has_factor:
             assert ((total > 0) & (total < (math.inf if window is Mixture else 1))).all()
         else:
@@ -72,7 +77,8 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
         outside = ~mask[:, None].expand_as(weights)
         assert outside.any()
         assert not weights[outside].any()
-        known = system.model.attention.score.type != "location"  # it ignores words near the end of long sources
+        # Location scores ignore words near the end of long sources.
+        known = system.model.attention.score.type != "location"
         if window is Global and normaliser is Softmax and known:
             assert (weights[~outside] > 0).all()
         else:
@@ -89,7 +95,7 @@ def test_padding_does_not_change_results(symbol, system, make, batch, pairs):
 
 
 def test_padding_has_no_gradient(system, make, batch):
-    """The loss and its gradients are those of the sentences alone, whatever stands in the padding."""
+    """Loss and gradients do not depend on the number or ids of padding tokens."""
     gradients = []
     for padded in (batch, wider(batch, 7)):
         model = make(system).double()
@@ -108,9 +114,9 @@ def test_results_do_not_depend_on_batch_order(system, make, batch, pairs):
 
 
 def test_unroll_equals_repeated_step(system, make, batch):
-    """Readouts, weights and every gradient, through the very calls that a search makes.
+    """Readouts, weights and all gradients equal those of the calls that search makes.
 
-    Hard attention learns by REINFORCE alone: without it no gradient reaches what says where to look.
+    Hard attention learns only by REINFORCE; without it, the parameters of its energies have no gradient.
     """
     results = []
     for step_by_step in (False, True):
@@ -127,7 +133,7 @@ def test_unroll_equals_repeated_step(system, make, batch):
         else:
             unrolled = model.unroll(batch.target.previous(), memory)
             readout, alpha = unrolled.readout, unrolled.reading.alpha
-            # Of a merging encoder's few annotations a window may hold one alone at every position.
+            # A merging encoder has few annotations, so each window may contain only one.
             one_alone = alpha is not None and bool(((alpha > 0).sum(-1) <= 1).all())
             alpha = None if alpha is None else only_memory(memory).to_source(alpha)
         model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
@@ -141,24 +147,24 @@ def test_unroll_equals_repeated_step(system, make, batch):
         close(alpha_again, alpha)
     attention = system.model.attention
     cornered = attention is not None and attention.normaliser == "sparsemax"
-    # Reading may stop nowhere, and of positions that are all alike the first one is the best.
+    # The gradient may be 0: monotonic attention may select no position, and with equal energies the first one is
+    # best.
     blind = attention is not None and (attention.normaliser == "monotonic" or attention.score.type == "even")
     blind = blind or (one_alone and ENCODERS[system.model.encoder.type].merges_positions)
-    # What coverage remembers counts from the second position on (its state from the third), where a window may hold one
-    # annotation alone, of a merging encoder's few at every position but the first.
+    # Coverage affects weights from the second position on, and its recurrent state from the third. If the window
+    # contains only one annotation there, the gradient is 0; with a merging encoder this may hold at all positions but
+    # the first.
     narrow = attention is not None and attention.window.type in ("local-m", "local-p")
     few = narrow and ENCODERS[system.model.encoder.type].merges_positions
     for name, gradient in gradients.items():
         close(gradients_again[name], gradient)
-        # Weights of 0 and 1 alone, which sparsemax gives, have no gradient.
+        # Sparsemax weights of exactly 0 and 1 have no gradient.
         told = (cornered and ".attention.score." in name) or (narrow and ".features.0.cell.recurrent" in name)
         told = told or (few and (".features.0.cell." in name or ".feature_weights.0." in name))
         assert gradient.any() or blind or told, name
 
 
 def test_fast_implementations_equal_definitions_with_the_same_rng(system, make, batch):
-    """Loss and gradients with dropout are the same with every fast implementation replaced by its definition."""
-
     def loss_and_gradients(seed, fast=True):
         model = make(system).double()
         choose(model, fast)
@@ -176,7 +182,7 @@ def test_fast_implementations_equal_definitions_with_the_same_rng(system, make, 
 
 
 def test_fast_implementations_have_gradients_of_each_output(system, make, batch):
-    """Objectives may read any of a reading's fields, one alone, too."""
+    """Objectives may read any single field of a reading."""
     results = []
     for fast in (True, False):
         model = make(system).double()
@@ -195,7 +201,7 @@ def test_fast_implementations_have_gradients_of_each_output(system, make, batch)
 
 
 def test_hypotheses_of_a_sentence_are_independent(system, make, batch):
-    """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
+    """N = B * K rows over B memory rows equal rows with one copy of the memory each."""
     model = make(system).double()
     memory = model.encode(batch.sources)
     rows = torch.arange(len(batch.source.ids)).repeat_interleave(3)
@@ -213,7 +219,7 @@ def test_hypotheses_of_a_sentence_are_independent(system, make, batch):
 
 
 def test_several_rows_per_sentence_unroll_with_gradients(system, make, batch):
-    """N = 3 B sampled rows over B memory rows are those of each sentence three times, gradients too."""
+    """N = 3 B sampled rows over B memory rows equal each sentence repeated three times, gradients included."""
     B, K = len(batch.source.ids), 3
     sampled = torch.randint(4, 12, (B * K, 5), generator=torch.Generator().manual_seed(4))
     results = []

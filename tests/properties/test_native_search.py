@@ -35,21 +35,20 @@ SOURCES = [[5, 6, 7, 8, 30, 31], [9], [10, 4, 60], [7, 7, 7, 5, 6, 11, 12, 13, 1
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 READOUT = {"bahdanau": "maxout", "bahdanau-tanh": "readout"}
 ROUNDING = {DType.FP32: lambda x: x, DType.BF16: to_bf16, DType.INT8: to_bytes}
-"""All that a native product of a kind may round: what it reads. Its sums are fp32's, or exact."""
+"""Rounding of the operands of native products; their sums are in fp32 or exact."""
 TOLERANCE = {DType.FP32: 2e-5, DType.BF16: 1e-3, DType.INT8: 1e-3}
-"""Of log-probabilities and attention, beside the definition with those roundings: of sums in another order, after which
-a number may now and then be rounded to the other neighbour."""
+"""Tolerance of log-probabilities and attention; another order of summation may change the rounding of some values."""
 
 
 SPELLING = ForcedBytes(
     (((5, 7, 8), (9, 10)), (), ((12,), (40, 41), (5, 6)), ((30, 31),), ((50, 60), (61,))),
     torch.tensor([2 if id in (7, 40) else 1 for id in range(SYMBOLS)]),
 )
-"""What a translation spells byte by byte: symbols 7 and 40 are two bytes of it."""
+"""Tokens that may write each part of the forced text; tokens 7 and 40 are two bytes long."""
 
 
 def rnnsearch(first="bos", decoder="bahdanau"):
-    """RNNsearch of sizes that are no multiples of a vector's."""
+    """Return an RNNsearch model whose sizes are not multiples of the vector width."""
     model = build(rnnsearch_config(first, decoder), SYMBOLS, SYMBOLS, seed=1).eval()
     generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
@@ -105,7 +104,7 @@ def agree(model, sources, kind, tolerance):
 
 
 def same(found, expected, tolerance=2e-5):
-    """The same hypotheses with the same scores."""
+    """Assert that the hypotheses and their scores are equal."""
     assert [[h.ids for h in hs] for hs in found] == [[h.ids for h in hs] for hs in expected]
     for f, e in zip(chain(*found), chain(*expected), strict=True):
         assert f.finished == e.finished
@@ -136,7 +135,7 @@ def test_native_search_equals_pytorch_search(options, sources):
 
 
 def assert_one_call_is_the_steps(native_model, sources, options, columns=None):
-    """To the last bit."""
+    """Assert that one native call equals native steps bit for bit, and return the hypotheses."""
     found = beam_search(NativeScorer(native_model), sources, options, columns)
     assert found == beam_search(NativeStepScorer(native_model), sources, options, columns)
     same(found, beam_search(NativeStepScorer(native_model), sources, options, columns), 0.0)
@@ -181,7 +180,7 @@ def test_beam_in_one_call_equals_beam_step_by_step(options, kind, sources):
     ],
 )
 def test_unsupported_options_search_step_by_step(options, sources, monkeypatch):
-    """Nor may it ask for room that no search of that length would need."""
+    """A search with an unbounded length must not allocate memory for the limit either."""
     monkeypatch.setattr(NativeScorer, "beam", lambda *_: pytest.fail("it was asked"))
     scorer = native(rnnsearch())
     if options.max_ratio < 1000.0:
@@ -254,7 +253,7 @@ def test_model_searches_in_pytorch_without_native_code(monkeypatch):
 @pytest.mark.parametrize(("A", "K", "C"), [(1, 1, 1), (3, 5, 333), (2, 1, 4096), (4, 2, 60)])
 def test_native_topk_equals_definition(A, K, C, count):
     generator = torch.Generator().manual_seed(A * C)
-    scores = (torch.randn(A, K, C, generator=generator) * 3).round()  # many equal ones
+    scores = (torch.randn(A, K, C, generator=generator) * 3).round()  # rounded, so that many values are equal
     scores[0, 0, C // 2 :: 7] = -torch.inf
     ahead = torch.randn(A, K, generator=generator).round()
     ahead[:, K - 1] = -torch.inf if K > 1 else 0.0
@@ -310,7 +309,7 @@ def test_nan_and_infinity_propagate(kind, odd):
 
 
 def test_ssru_propagates_nan(sources):
-    """Whose max(0, c) a processor's own may take for 0."""
+    """max(0, c) of some vector instructions would return 0."""
     decoder = {"type": "luong", "cell": "ssru", "size": 8, "layers": 1, "bridge": "learned", "readout": 6}
     encoder = {"type": "bidirectional", "cell": "gru", "size": 6}
     attention = {"score": "additive", "size": 4}
@@ -326,20 +325,22 @@ def test_ssru_propagates_nan(sources):
 
 
 def defined(model, kind):
-    """By the definition, in fp32, and with products that round what native search rounds."""
+    """Return scorers of the definition in fp32 and with the products rounded like native search."""
     return ModelScorer(packed_model(model, DType.FP32)), ModelScorer(packed_model(model, kind))
 
 
 def assert_rounded_alike(got, want, exact, near, about, times=2):
-    """Beside fp32's own rounding, `near`, of each number, native steps may differ from a model whose products round the
-    same by about as much as the rounding does, so many `times`: sums in another order make another number here and
-    there, which may be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
+    """Assert that native results differ from a reference with rounded products by at most `times` the rounding error.
+
+    In addition, each value may differ by `near`, the error of fp32. Sums in another order change some values
+    slightly, and these may be rounded to the other neighbour. Cohn's state is also rounded, as a product with I.
+    """
     off = ((got - want).abs() - near * (1 + want.abs())).clamp(min=0.0)
     assert off.norm() <= times * (want - exact).norm(), about
 
 
 def test_native_steps_of_every_decoder_equal_the_model(whole, make):
-    """In bf16 and int8 beside the model whose products round the same."""
+    """bf16 and int8 are compared with a model whose products are rounded in the same way."""
     model = make(whole).eval()
     if NativeDecoder.create(model, DType.FP32) is None:
         assert (
@@ -349,7 +350,7 @@ def test_native_steps_of_every_decoder_equal_the_model(whole, make):
         )
         pytest.skip("its step is not written for native search")
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
-    # Where half of a state's numbers are 0, few are left to be rounded.
+    # Half of an SSRU's state is 0, so few values are rounded.
     times = 3 if whole.model.decoder.model_dump().get("cell") == "ssru" else 2
     with torch.inference_mode():
         for kind in DType:
@@ -380,7 +381,7 @@ MERGING = {
 @pytest.mark.parametrize("feature", ["coverage-linguistic", "coverage-neural", "markov", "fertility-local"])
 @pytest.mark.parametrize("encoder", MERGING)
 def test_features_work_with_merged_annotations(encoder, feature):
-    """Where a merging encoder has fewer of them."""
+    """Features follow the merged annotations, of which there are fewer than source positions."""
     attention = {"score": "additive", "size": 4, "features": [feature]} | {
         "coverage-linguistic": {"fertility": 2.0},
         "coverage-neural": {"coverage_size": 3},
@@ -404,7 +405,7 @@ def test_features_work_with_merged_annotations(encoder, feature):
 
 @pytest.mark.parametrize("kind", DType)
 def test_lexical_model_is_searched_natively(kind, sources):
-    """RNNsearch with a lexical model has no special native search."""
+    """RNNsearch with a lexical model uses the general native search, not the specialised one."""
     config = rnnsearch_config()
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
     assert (

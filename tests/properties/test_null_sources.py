@@ -15,7 +15,7 @@ OBJECTIVE = Likelihood(0.1, freeze_null_sources=True)
 
 
 def gradients(model, objective, rows):
-    """Of every parameter, by name, and the loss."""
+    """Return the gradient of each parameter by name, and the loss."""
     model.zero_grad(set_to_none=True)
     loss = objective(model, make_batch(rows, range(len(rows))), None)
     loss.total.backward()
@@ -23,7 +23,10 @@ def gradients(model, objective, rows):
 
 
 def test_null_sources_do_not_train_the_encoder(system, make, monkeypatch):
-    """Gradients of a mixed batch are those of its pairs, and of null rows those of a decoder whose memory is given."""
+    """The gradient of a mixed batch is the sum of the gradients of its pairs and of its null rows.
+
+    Null rows have the gradients of a decoder with a constant memory.
+    """
     if system.model.attention and NORMALISERS[system.model.attention.normaliser].component.needs_noise:
         pytest.skip("where positions are drawn, they are not in two batches as in one")
     model = make(system).double()
@@ -44,7 +47,7 @@ def test_null_sources_do_not_train_the_encoder(system, make, monkeypatch):
 
 
 def test_null_sources_do_not_train_attention():
-    """That of Bahdanau et al.: over one position its weights are 1, whatever its parameters."""
+    """Bahdanau's weights over one position are 1 for any parameters."""
     null, _ = gradients(untrained(BAHDANAU).model.double(), OBJECTIVE, NULL)
     own = [found for name, found in null.items() if name.startswith("decoder.attention.")]
     assert own and all(found.abs().max() < 1e-15 for found in own)

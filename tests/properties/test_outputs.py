@@ -24,7 +24,7 @@ SEARCH = SearchOptions(beam=3, max_ratio=1.0, max_extra=3)
 
 @pytest.fixture(params=OPTIONS)
 def lively(request, plainest):
-    """Makes a model of a decoder with the output, its weights lively."""
+    """Return a function that builds a model with this output layer and random weights."""
 
     def made(decoder):
         config = plainest(decoder, None)
@@ -42,7 +42,7 @@ def test_every_output_layer_is_tested():
     assert OPTIONS.keys() == OUTPUTS.keys()
 
 
-@pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # which has its own
+@pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # CopyNet has its own output
 def test_losses_equal_search_scores(decoder, lively):
     model = lively(decoder)
     nll = Likelihood().loss_and_pass(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll

@@ -9,12 +9,12 @@ from rnnsearch.search.options import SearchOptions
 
 OPTIONS = SearchOptions(beam=2, max_ratio=1.0, max_extra=3)
 DOCUMENTS = [[5, 6, 7], [8, 9], [10, 4, 11], [7, 7, 5, 6], [9, 9], [11]]
-"""Three of two sentences each."""
+"""Three documents of two sentences each."""
 WAITS = {1: [0], 3: [2], 5: [4]}
 
 
 def joined(number, before):
-    """The translation before, and the sentence."""
+    """Return the ids of the preceding translations followed by those of the sentence."""
     return [*(y for hypothesis in before for y in hypothesis.ids), *DOCUMENTS[number]]
 
 
@@ -33,7 +33,7 @@ def test_waiting_sentence_receives_the_translation_in_its_source(plain, make):
         [after] = decode_all(scorer, [[*alone[0].ids, *DOCUMENTS[second]]], OPTIONS)
         assert [h.ids for h in found[first]] == [h.ids for h in alone]
         assert [h.ids for h in found[second]] == [h.ids for h in after]
-    assert made == [3, 3], "batches of all documents, one a wave"
+    assert made == [3, 3], "each wave must be one batch over all documents"
     assert told == [0, 3, 3, 6]
 
 

@@ -21,7 +21,7 @@ SPELLINGS = WordCharacters(copies=CopyFinder(SOURCE))
 SOURCES = [s.spelled_ids for s in SOURCE.segment(["we see Zoe the Zoe", "Bob the cat Ann", "the cat"])]
 TARGETS = [s.spelled_ids for s in TARGET.segment(["wir sehen Zoe", "Bob die Ann Eva", "die Katze"])]
 ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.attends and name != "copynet"]
-"""That copies by itself."""
+"""Decoders with attention except CopyNet, which has its own copy mechanism."""
 
 
 def batch_of(numbers=(0, 1, 2)):
@@ -30,7 +30,7 @@ def batch_of(numbers=(0, 1, 2)):
 
 @pytest.fixture
 def pointing(plainest):
-    """A model of a decoder that points, its weights lively."""
+    """Return a function that builds a pointer model of a decoder with random weights."""
 
     def made(decoder):
         config = plainest(decoder, None)

@@ -19,7 +19,7 @@ SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
 
 
 def plain_posterior(model: TranslationModel) -> np.ndarray:
-    """p(a = j | y) by asking, for each position, a memory whose every context is h_j."""
+    """Return p(a = j | y), computed for each j with c_i replaced by h_j."""
     x = torch.tensor([[*SOURCE, EOS]])
     memories = model.encode({"source": Stream.from_ids(x)})
     memory = only_memory(memories)
@@ -40,7 +40,8 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
                 expected_alpha=None,
             )
             readout = model._readout(model.target_embedding(EmbeddingInput(torch.tensor([before]))), here, memory)
-            if model.decoder.component.name() == "luong-input-feeding":  # whose readings have read the context
+            # The state in readings of input feeding already includes the context.
+            if model.decoder.component.name() == "luong-input-feeding":
                 readout = model._append_lexical(model.decoder.attentional(here.context, here.state), here, memory)
             prior = reading.alpha if reading.expected_alpha is None else reading.expected_alpha
             weight = max(float(prior[0, i, j]), MIN_WEIGHT)
@@ -51,7 +52,7 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
 
 
 def fed(model: TranslationModel, previous: list[int], memory: Memory) -> list[torch.Tensor]:
-    """h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), and h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, section 3.3)."""
+    """h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, section 3.3)."""
     decoder, state, states = model.decoder, model.decoder.start(memory), []
     layers, attention, tilde = state.stack, state.attention, state.fed
     for word in previous:

@@ -19,7 +19,7 @@ from tests.objectives.passes import again
 from tests.properties.conftest import SYMBOLS, others, pass_with_gradients
 
 SEEDS = range(3)
-"""Kernel by kernel, recorded and replayed, and replayed again."""
+"""One pass without recording, one that is recorded, and one replay."""
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -19,10 +19,11 @@ from rnnsearch.ops.native import library
 from tests.properties.rounding import SEEDS, has_kinks, same_sides, sides
 
 ROUNDING = {torch.float32: 5e-4, torch.bfloat16: 0.02}
-"""Of a tensor's norm; in bf16 it may be eight times as far from fp32 as the definition is in bf16 besides.
+"""Tolerance relative to a tensor's norm, in addition to eight times the error of the definition.
 
-How far the definition is, is one draw a parameter, which may be luckily near where a layer norm over six numbers
-makes much of each bit; so it counts as at least the mean over the parameters, relative to their norms."""
+The error of the definition may be small by chance for one parameter, because a layer norm over six units amplifies
+each bit. Therefore at least the mean relative error over all parameters is assumed.
+"""
 
 
 @pytest.fixture(params=list(library.DTYPE_NAMES), ids=str)
@@ -33,7 +34,7 @@ def kind(request):
 
 
 def outcome(model, batch, kind, fast):
-    """What the readout is given in training, with dropout, and the gradients of a random weighting of it."""
+    """Return what the readout reads in training with dropout, and the gradients of a random weighting of it."""
     choose(model, fast)
     with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
         rng = BatchRng(3)
@@ -49,17 +50,17 @@ def outcome(model, batch, kind, fast):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The steps that have run natively."""
+    """Return a list of the steps that run natively."""
     steps, run = [], recurrence.run
     monkeypatch.setattr(recurrence, "run", lambda step, *given: steps.append(step) or run(step, *given))
     return steps
 
 
 def test_native_recurrence_equals_repeated_step(whole, make, batch, kind, ran):
-    """With kinks, in bf16: the first model in which rounding steps over none of them."""
+    """bf16 uses the first model without values that cross a discontinuity by rounding."""
     for seed in SEEDS:
         model = make(whole, seed)
-        ran.clear()  # of the comparison when the model was built
+        ran.clear()  # steps of the comparison made at build time
         read, gradients = outcome(model, batch, kind, fast=True)
         if not ran:
             pytest.skip("no part of it has a native recurrence")
@@ -70,8 +71,10 @@ def test_native_recurrence_equals_repeated_step(whole, make, batch, kind, ran):
 
 
 def steady(model, batch, kind, read):
-    """Whether rounding leaves all numbers on their side of a kink: in the definition, and natively maxout's and, as
-    weights of zero tell, what is in a window."""
+    """Return True if rounding moves no value across a discontinuity, in the definition and in native maxout.
+
+    Zero weights show the positions outside a window.
+    """
 
     def taken(kind, fast, *kinds):
         with sides(model, *kinds) as found:
@@ -92,7 +95,7 @@ def steady(model, batch, kind, read):
     [decoder.component.name() for decoder in DECODER_STEPS if decoder.component.attends and decoder is not Luong],
 )
 def test_native_recurrence_in_even_sizes_equals_repeated_step(decoder, feature, plainest, make, batch, kind, ran):
-    """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
+    """Combinations in the covering set may have odd sizes, which bf16 leaves to PyTorch."""
     model = make(plainest(decoder, feature))
     ran.clear()
     read, gradients = outcome(model, batch, kind, fast=True)
@@ -102,7 +105,7 @@ def test_native_recurrence_in_even_sizes_equals_repeated_step(decoder, feature, 
 
 
 def test_attentional_bias_has_a_gradient_of_every_position(plainest, make, batch, kind, ran):
-    """h~ is fed back, so that its bias has a gradient of every position."""
+    """h~ is fed back, so the bias affects all later positions."""
     plain = plainest("luong-input-feeding", None)
     decoder = plain.model.decoder.model_copy(update={"attentional": "tanh-bias"})
     model = make(plain.model_copy(update={"model": plain.model.model_copy(update={"decoder": decoder})}))
@@ -115,9 +118,11 @@ def test_attentional_bias_has_a_gradient_of_every_position(plainest, make, batch
 
 
 UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, ConvolutionalEncoder: 32.0}
-"""How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
-makes another one: in differences that it makes in the definition. (With the exponential normaliser the two were alike
-in the median of 40 models, and up to 17 times apart in either way.)"""
+"""Maximum error of modules that amplify rounding, as a multiple of the error of the definition.
+
+Their outputs are unbounded, or a maximum changes its argument. With the exponential normaliser, the median ratio over
+40 models is 1, and the ratios are between 1/17 and 17.
+"""
 
 
 def compare(model, batch, kind, read, gradients):

@@ -32,7 +32,7 @@ IS = [
     (r"^decoder\.noise$", "noise"),
     (r"bias$", "bias"),
 ]
-"""What a parameter is, by its name; all others are weights."""
+"""Role of a parameter by its name; all others are weights."""
 CODES = {
     "weight": 21.0,
     "embedding": 22.0,
@@ -45,7 +45,7 @@ CODES = {
 
 
 class Marks(Init):
-    """Fills each parameter with the number of its role, and counts them."""
+    """Initialiser that fills each parameter with the number of its role and counts the calls."""
 
     drawn = 0
 

@@ -37,18 +37,23 @@ def test_greedy_takes_the_best_token_at_every_step(system, make, pairs, sources)
             log_probs, state = step.log_probs()[0], step.state
             log_probs[[PAD, BOS]] = -torch.inf
             ids.append(int(log_probs.argmax()))
-        assert found.ids == tuple(ids[1:-1]), "the last is EOS, or one too many"
+        assert found.ids == tuple(ids[1:-1]), "the last token must be EOS or exceed the limit"
         assert found.finished == (ids[-1] == EOS)
 
 
 def test_hypotheses_can_be_trained_on(system, make, pairs, sources):
-    """Its hypotheses are targets of a loss, its attention and scores weights in it, whatever the search ran under."""
+    """Hypotheses can be targets of a loss, and their attention and scores can be weights in it.
+
+    Search results are ordinary tensors even if the search ran in inference mode.
+    """
     model = make(system)
     model.requires_grad_()
     found = [best for [best] in greedy_search(ModelScorer(model), sources, SearchOptions(**LIMITS))]
     batch = make_batch([(source, h.ids) for (source, _), h in zip(pairs, found, strict=True)], range(len(pairs)))
     loss = Likelihood()(model, batch, None)
-    assert loss.nll.item() >= -sum(h.log_prob for h in found) - 1e-3, "those that were cut have an end more"
+    assert loss.nll.item() >= -sum(h.log_prob for h in found) - 1e-3, (
+        "truncated hypotheses have an additional EOS in the loss"
+    )
     weights = [torch.from_numpy(w) for h in found for w in h.attention.values()]
     reward = torch.tensor([h.log_prob for h in found]).mean() - sum(w.square().sum() for w in weights)
     (loss.total * reward).backward()
@@ -74,8 +79,10 @@ def test_beam_scores_equal_forced_scores(system, make, sources, pairs):
 
 
 def test_beam_is_not_worse_than_greedy_on_average(system, make, sources):
-    """Its best sum of log-probabilities over the sentences that greedy search comes to an end of is at least the
-    greedy one. (Of the others it takes an ended hypothesis where it has one.)"""
+    """Over sentences that greedy search finishes, the sum of the beam's log-probabilities is at least the greedy sum.
+
+    For the other sentences, the beam prefers finished hypotheses, which may be less probable.
+    """
     scorer = ModelScorer(make(system))
     wide = SearchOptions(beam=12, length_penalty=0.0, **LIMITS)
     found = zip(greedy_search(scorer, sources, wide), beam_search(scorer, sources, wide), strict=True)

@@ -35,10 +35,10 @@ def test_readout_depends_only_on_words_that_have_arrived():
         other = source.clone()
         other[:, last:] = (other[:, last:] - 3) % 26 + 4
         changed = readouts(other)
-        waits = last - WAIT + 1  # target positions that see less than `last` + 1 symbols
+        waits = last - WAIT + 1  # number of target positions that read fewer than `last` + 1 tokens
         torch.testing.assert_close(changed[:waits], whole[:waits], rtol=1e-12, atol=1e-12)
         seen.append(not torch.allclose(changed[waits:], whole[waits:]))
-    assert sum(seen) > 5, "what has arrived makes one"
+    assert sum(seen) > 5, "words that have arrived must change the readout"
 
 
 def test_unread_words_have_no_effect():

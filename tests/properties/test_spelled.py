@@ -43,7 +43,7 @@ def make(sentences, device):
 
 @pytest.fixture
 def hybrid(plainest):
-    """A model of a decoder that reads and spells words by their characters, its weights lively."""
+    """Return a function that builds a model that composes and spells words from characters, with random weights."""
 
     def made(decoder, composition="lstm", words="all"):
         config = plainest(decoder, None)
@@ -164,7 +164,7 @@ def test_batch_spells_each_token_once():
             which, characters = made.source.characters.indices, made.source.characters.characters
             assert which.shape == made.source.ids.shape
             spelled = made.source.ids >= len(SPECIALS) if known else torch.zeros_like(made.source.mask)
-            assert torch.equal(which > 0, spelled | (made.source.ids == UNK)), "EOS and padding have no spelling"
+            assert torch.equal(which > 0, spelled | (made.source.ids == UNK)), "EOS and padding have no characters"
             for row, index in enumerate(made.indices):
                 found = [
                     inventory.text([c for c in characters[n].tolist() if c != UNKNOWN_CHARACTER])

@@ -31,11 +31,11 @@ from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.weights import named_weights
 
 TEXT = ["one two three four", "two three four one", "three four one two", "four one two three"] * 5
-"""Counting, from somewhere on."""
+"""Sentences that count in a cycle from different starts."""
 
 
 class LanguageModel(nn.Module):
-    """p(y_i | y_1..y_{i-1}) by a GRU; `seen` counts the symbols that it has learned from."""
+    """GRU language model p(y_i | y_1..y_{i-1}); `seen` counts the tokens of all updates."""
 
     def __init__(self, symbols: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LanguageModel(nn.Module):
 
 
 class NextSymbol(Objective[LanguageModel]):
-    """-log p of each symbol."""
+    """Negative log-likelihood of each token."""
 
     def __call__(self, model: LanguageModel, batch: Batch, rng: BatchRng | None) -> Loss:
         assert batch.direction.sources == ()
@@ -65,7 +65,7 @@ class NextSymbol(Objective[LanguageModel]):
 
 @dataclass(frozen=True)
 class LanguageSystem(Trainable[LanguageModel]):
-    """A language model."""
+    """System of a language model without a source."""
 
     kind = "language"
 
@@ -125,7 +125,7 @@ def test_system_without_source_trains_and_evaluates(tmp_path: Path, monkeypatch:
     assert [*prepared.tokenizers] == ["xx"]
 
     def trained(name: str, *ends: int) -> LanguageSystem:
-        """Trained to each of some numbers of updates, each time by another run that goes on from the last."""
+        """Train in several runs; each resumes the last and ends at one of these numbers of updates."""
         for end in ends:
             until = resolve(tables, [f"training.max_updates={end}"], tmp_path)
             train(until, prepared, tmp_path / name, ReporterGroup(), resume=True)
@@ -136,10 +136,12 @@ def test_system_without_source_trains_and_evaluates(tmp_path: Path, monkeypatch:
     system = trained("straight", 60)
     own, other = named_weights(system.model), named_weights(trained("broken", 7, 60).model)
     assert own.keys() == other.keys()
-    assert all(torch.equal(own[name], other[name]) for name in own), "bit for bit"
+    assert all(torch.equal(own[name], other[name]) for name in own), (
+        "a resumed run must equal an uninterrupted one bit for bit"
+    )
     (ids,) = system.target.ids(["two three four"])
     learned = system.model.log_probs(torch.tensor([[BOS, *ids]]))[0].argmax(-1)
-    assert own["seen"] == 30 * 5 * len(TEXT), "two updates an epoch"
+    assert own["seen"] == 30 * 5 * len(TEXT), "each epoch has two updates"
     assert learned[1:3].tolist() == ids[1:]
     with pytest.raises(ModelError, match="this one is a language model"):
         Translator(system)

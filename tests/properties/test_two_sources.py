@@ -29,7 +29,7 @@ DIRECTION = Direction(("en", "fr"), "de")
 
 
 class SummedSources(TranslationModel):
-    """A decoder's state a source, and the sum of their readouts under the softmax."""
+    """Model with one decoder state per source and the sum of the readouts as softmax input."""
 
     def start(self, memories: Memories, rng: Any = None, steps: int = 0) -> Any:
         return {name: TranslationModel.start(self, {name: memory}) for name, memory in memories.items()}

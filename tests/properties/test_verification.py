@@ -41,7 +41,7 @@ RNNSEARCH = {
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch):
-    """Check again in every test."""
+    """Clear the cache of results, so that each test compares again."""
     monkeypatch.setattr(verification, "_problems", {})
 
 
@@ -81,7 +81,7 @@ EDITS = {
     "readout": (DeepOutput, "activation", lambda _, hidden: hidden[..., ::2], []),
     "encoder": (Bidirectional, "encode", None, []),
 }
-"""Class, method, replacement, and the classes whose training implementation differs from then on."""
+"""Class, method, replacement, and the classes whose fast training implementation then differs."""
 
 
 def edit(monkeypatch, name):

@@ -1,7 +1,7 @@
 """Updates do not synchronise with the device: the work depends on shapes, never on values.
 
-Checked without a GPU, on torch's `meta` device, whose tensors have no values: reading one is an error, and so are a
-result whose size depends on values (selection by a mask) and a CPU tensor among them.
+The test needs no GPU. It uses torch's `meta` device, whose tensors have no values: it is an error to read a value, to
+create a result whose size depends on values (selection by a mask), or to use a CPU tensor.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu", "without_autocast")
 
 @pytest.fixture
 def without_autocast(monkeypatch):
-    """Which knows no `meta`."""
+    """Disable autocast, which does not support `meta`."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture
 def batch():
-    """Short sentences, of two lengths: what an operation waits for does not hang on how often it is done."""
+    """Return a batch of short sentences of two lengths; synchronisation does not depend on the number of steps."""
     return make_batch([([5, 6, 7], [4, 5]), ([9], [6])], range(2)).to("meta")
 
 

@@ -28,8 +28,7 @@ SOURCES = [[5, 6, 7, 8, 9, 10], [9], [10, 4, 11], [7, 7, 7, 5, 6, 11, 10, 9, 11]
 WORDS = ([2, 2, 2, 2, 2], [5, 6, 7, 8, 9], [11, 10, 9, 4, 5], [3, 4, 5, 6, 7])
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 ROUNDED = {DType.FP32: 2e-4, DType.BF16: 0.06, DType.INT8: 0.05}
-"""Of log-probabilities and attention, beside the model whose products round the same: sums in another order, after
-which a number is now and then rounded to the other neighbour."""
+"""Tolerance of log-probabilities and attention; another order of summation may change the rounding of some values."""
 BOTH = {"type": "bidirectional", "cell": "gru", "size": 9}
 STACK = {"type": "stacked", "direction": "forward", "cell": "lstm", "size": 10, "layers": 2}
 CELLS = {"cell": "lstm", "size": 10, "layers": 2, "bridge": "copy"}
@@ -93,7 +92,7 @@ MODELS = {
 
 @pytest.fixture(params=MODELS)
 def model(request):
-    """One of MODELS."""
+    """Return one of MODELS with random weights."""
     found = build(ModelConfig.model_validate({"embedding": 6} | MODELS[request.param]), 12, 12, seed=1).eval()
     generator = torch.Generator().manual_seed(5)
     for parameter in found.parameters():
@@ -114,7 +113,7 @@ def test_every_valid_model_is_written_or_rejected(whole, make):
 
 
 def agree(model):
-    """Of the engine's steps and search, and the definition's."""
+    """Assert that steps and search of the engine equal those of the definition."""
     computation = write_program(model)
     computation = replace(computation, program=parse_program(json.loads(json.dumps(computation.program))))
     assert computation.program == write_program(model).program
@@ -153,7 +152,7 @@ def test_arrays_are_loaded_into_their_parameters(model):
         for parameter in other.parameters():
             parameter.fill_(7.0)
     load_arrays(other, {name: one.values for name, one in computation.weights.items()}, computation)
-    if model.target_embedding.zero_bos:  # whose vector is never read
+    if model.target_embedding.zero_bos:  # its vector is never read
         model.target_embedding.weight.data[BOS] = 0.0
     for one, parameter in zip(other.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter, rtol=0, atol=0)
