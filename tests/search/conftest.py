@@ -1,4 +1,4 @@
-"""A small made Scorer: its scores depend on the whole history and on the source, and it can misbehave on demand."""
+"""A small scorer whose scores depend on the whole history and the source, with optional errors."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ SIZE = 6
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """These tensors are tiny: threads would only wait for one another."""
+    """Use one thread, because the tensors are tiny."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -27,7 +27,7 @@ class ToyMemory(NamedTuple):
     annotations: Tensor
     mask: Tensor
     columns: Any
-    """A slice or a list: no tensor, which `select` would take for one of rows."""
+    """A slice or a list, because `select` would select rows of a tensor."""
 
 
 class ToyState(NamedTuple):
@@ -36,10 +36,11 @@ class ToyState(NamedTuple):
 
 
 class ToyScorer:
-    """A random recurrent scorer with attention over V symbols.
+    """A random recurrent scorer with attention over V tokens; `starts` and `rows` count its calls.
 
-    end: added to the logit of EOS, which rises by 1 a step. nan: (first symbol
-    of a source, step) whose scores are NaN. Counts its starts, and in `rows` the rows of each step.
+    Args:
+        end: Bias of the logit of EOS, which rises by 1 per step.
+        nan: First source token and step for which scores are NaN.
     """
 
     device = torch.device("cpu")
@@ -91,12 +92,12 @@ class ToyScorer:
 
 @pytest.fixture
 def toy() -> Callable[..., ToyScorer]:
-    """Makes a ToyScorer."""
+    """Return the class ToyScorer."""
     return ToyScorer
 
 
 class TableScorer:
-    """Scores of step t from row t of a table [T, V] (the last row for ever after), for every hypothesis alike."""
+    """Scorer whose step t gives row t of a table [T, V] to every hypothesis; the last row repeats."""
 
     device = torch.device("cpu")
 
@@ -117,13 +118,13 @@ class TableScorer:
 
 @pytest.fixture
 def table() -> Callable[..., TableScorer]:
-    """Makes a TableScorer."""
+    """Return the class TableScorer."""
     return TableScorer
 
 
 @pytest.fixture(params=[2, 4, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Columns of a block among which is drawn: few, so that the toys' symbols are several blocks, or all of them."""
+    """Set the columns per sampling block: several blocks per vocabulary, or one."""
     monkeypatch.setattr(topk, "BLOCK_COLUMNS", request.param)
     return int(request.param)
 

@@ -1,4 +1,4 @@
-"""Laws of the beam: against exhaustive search, greedy search and forced decoding; when it stops; what it returns."""
+"""Beam search agrees with exhaustive search, greedy search and forced decoding, and stops early without loss."""
 
 from dataclasses import asdict, replace
 from itertools import product
@@ -76,7 +76,7 @@ def test_finished_sentences_leave_the_batch(toy, sentences, search):
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_early_stopping_does_not_change_results(toy, sentences, penalty, n_best):
-    """A Scorer that does not say that it is normalised has no bound, and so stops later."""
+    """An unnormalised scorer has no bound on its scores, so its search stops later."""
     options = SearchOptions(beam=6, n_best=n_best, length_penalty=penalty)
     bounded, free = toy(seed=7, end=1.0), toy(seed=7, end=1.0, normalised=False)
     sources = make_sources(sentences, CPU)
@@ -98,7 +98,7 @@ def test_hypotheses_are_cut_at_max_length_if_none_finishes(toy, sentences):
 
 
 def test_unfinished_hypotheses_fill_the_n_best_list_last(table):
-    # A (4) or EOS at every step, EOS never quite the best: one hypothesis finishes a step.
+    # The model chooses between A (4) and EOS at each step, and EOS is second: one hypothesis finishes per step.
     never = -torch.inf
     row = [never, never, never, np.log(0.4), np.log(0.6)]
     scorer, sources = table([row]), make_sources([[7]], CPU)
@@ -159,7 +159,7 @@ def test_dead_end_gives_no_translation(table, search):
 
 
 def test_candidate_selection_is_a_hook(toy, sentences):
-    """A choice among the first hypothesis's continuations alone is a beam that never looks back."""
+    """A selector that extends only the first hypothesis keeps one prefix."""
 
     def first_only(scores, log_probs, count, _rows):
         return best_continuations(scores[:, :1], log_probs[:, :1], count)

@@ -1,4 +1,4 @@
-"""Sentences of which nothing that is allowed can be found: no translation, and the others as if they were alone."""
+"""A sentence without an allowed translation gets an empty result and does not affect the other sentences."""
 
 from dataclasses import replace
 from itertools import pairwise, permutations, product
@@ -49,11 +49,11 @@ COLUMNS = torch.tensor([EOS, 1, 4, 5, 6, 8])
 class State(NamedTuple):
     inner: Any
     about: Tensor
-    """[N, 2]: the first symbol of the source, and the symbols so far."""
+    """First token of the source and number of steps, [N, 2]."""
 
 
 class Blocking:
-    """A Scorer of a Scorer, as every filter is, that allows nothing from a step on where a source begins so."""
+    """Wrapper that allows no token from step `step` on if a source starts with `first`."""
 
     def __init__(self, scorer, first, step):
         self.scorer, self.first, self.last = scorer, first, step
@@ -75,7 +75,7 @@ class Blocking:
 
 @pytest.fixture
 def lively(toy):
-    """Makes toys that end late and whose hidden states can be got at."""
+    """Return a function that builds toy scorers with late ends and accessible hidden states."""
 
     class Open(type(toy())):
         def map_hidden(self, state, function):
@@ -92,7 +92,7 @@ def ids(found):
 @pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize(("prefixed", "listed"), [*product((False, True), repeat=2)])
 def test_blocked_sentence_does_not_affect_others(lively, sentences, way, by, prefixed, listed):
-    """In the middle of a batch, at the first step and later, under a prefix and over a candidate list."""
+    """The blocked sentence is in the middle of a batch and blocked at the first step or later."""
     options = replace(WAYS[way], prefix=((4, 8),) * len(sentences)) if prefixed else WAYS[way]
     columns = (lambda _: COLUMNS) if listed else None
     scorer = BY[by](lively(3), lively(4))
@@ -109,17 +109,17 @@ def test_blocked_sentence_does_not_affect_others(lively, sentences, way, by, pre
 
 
 def test_hypotheses_finished_before_blocking_are_returned(lively, sentences):
-    """With more ends than there is room for, a beam that can go no further has found some."""
+    """A beam that is blocked after hypotheses have finished returns these."""
     [found] = decode_all(Blocking(lively(end=1.0), 9, 4), [sentences[2]], WAYS["n-best"])
     assert 0 < len(found) <= 4
     assert all(h.finished and len(h.ids) < 3 for h in found)
 
 
 def test_successful_copies_replace_blocked_copies(toy):
-    """Of samples with no symbol twice and no end before the third, over three symbols: some may come to nothing."""
+    """Some samples over three tokens without repetition and with a minimum length reach a dead end."""
     options = replace(OPTIONS, beam=40, n_best=40, min_length=2, no_repeat_ngram=1, variant=Sampling(3.0))
     spellings = [b"", b" <unk>", b"", b"", b" a", b"b", b" b"]
-    # ` b` cannot end a text, nor `b` follow it; after ` a` nothing but an end is left.
+    # ` b` must not end a text or precede `b`; after ` a` only an end is possible.
     ban = BannedTokens(BannedPhrases(["b", "a b", "b a", "bb"]), spellings)
     [found] = decode_all(toy(symbols=7, seed=2), [[7, 8]], replace(options, banned_phrases=ban, banned=frozenset({1})))
     assert 0 < len(found) <= 40
@@ -128,15 +128,17 @@ def test_successful_copies_replace_blocked_copies(toy):
 
 SPELLINGS = [b"", b" <unk>", b"", b"", b" a", b" b", b" c", b" d"]
 APART = BannedTokens(BannedPhrases([" ".join(two) for two in permutations("abc", 2)]), SPELLINGS)
-"""No two of a, b and c are neighbours."""
+"""Bans on adjacent words of a, b and c."""
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 400])
 @pytest.mark.parametrize("more", [{}, {"no_repeat_ngram": 2}, {"min_length": 3}, {"prefix": ((7,),) * 2}], ids=str)
 @pytest.mark.parametrize("room", [3, 5])
 def test_terms_and_bans_do_not_end_the_search(toy, width, more, room):
-    """Terms that must not stand side by side: with no room between them nothing can be found, with some a wide enough
-    beam finds it, and whatever a narrow one finds is allowed."""
+    """Required terms must not be adjacent: without capacity for other words, no translation exists.
+
+    With more capacity a wide beam finds one, and results of narrow beams are always allowed.
+    """
     phrases = ((4,), (5,), (6,))
     options = SearchOptions(beam=width, n_best=width, max_ratio=0.0, max_extra=room, phrases=(phrases, ()), **more)
     options = replace(options, banned_phrases=APART, banned=frozenset({1}))
@@ -170,7 +172,7 @@ def test_greedy_steps_end_at_a_blocked_step(lively, sentences):
 
 
 def test_reference_loop_blocks_the_same_sentences(lively, sentences):
-    """A Scorer that searches greedily by itself says so by its scores."""
+    """A scorer with its own greedy search reports blocked sentences through its scores."""
 
     class Native(Blocking):
         def greedy(self, sources, columns, most, banned):

@@ -1,4 +1,4 @@
-"""Candidate lists: what is learned, what is in a list, and that a list of everything changes nothing."""
+"""Candidate lists contain the learned tokens, and a list of all tokens changes nothing."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ LIMITS = {"max_ratio": 1.0, "max_extra": 3}
 
 @pytest.fixture(params=["native", "plain"])
 def scorer(request, monkeypatch):
-    """A model's fastest Scorer, and that without native code."""
+    """Return the fastest scorer of a model, with or without native code."""
     if request.param == "plain":
         monkeypatch.setattr("rnnsearch.search.model_scorer.library", lambda: None)
     return fastest_scorer(untrained(BAHDANAU).model.eval(), "fp32").scorer
@@ -51,7 +51,7 @@ def test_scores_are_renormalised_over_the_candidate_list(scorer):
     assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
     for search in (greedy_search, beam_search):
         found = search(scorer, sources, SearchOptions(min_length=1, **LIMITS), lists)
-        assert {y for hs in found for h in hs for y in h.ids} <= {1, 6, 9}, "<unk> always may be"
+        assert {y for hs in found for h in hs for y in h.ids} <= {1, 6, 9}, "<unk> is always a candidate"
         assert all(h.ids for hs in found for h in hs)
     memory, state = scorer.start(sources, lists(sources))
     step = scorer.step(memory, state, torch.tensor([2, 2, 2]))
@@ -61,7 +61,7 @@ def test_scores_are_renormalised_over_the_candidate_list(scorer):
 
 
 def test_cooccurring_words_become_candidates():
-    # 10 stands in every source, 20 in every target; 11 goes with 21, 12 with 22.
+    # 10 is in every source and 20 in every target; 11 occurs with 21, 12 with 22.
     pairs = [([10, 11], [20, 21]), ([10, 12], [22, 20]), ([11, 10], [21, 20]), ([12, 10], [20, 22]), ([], [5])]
     tables = learn_candidate_tables([x for x, _ in pairs], [y for _, y in pairs], 15, 30)
     assert tables["translations"].shape == (15, MAX_CANDIDATES)

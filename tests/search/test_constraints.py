@@ -1,4 +1,4 @@
-"""Options, maximal lengths, banned symbols, prefixes, minimal length, and score columns that are a part of V."""
+"""Options, maximum and minimum lengths, banned tokens, prefixes, and score columns for part of the vocabulary."""
 
 import math
 from dataclasses import replace
@@ -126,7 +126,7 @@ def test_column_subset_equals_banning_the_other_tokens(toy, sentences, search):
 
 @BOTH
 def test_prefix_tokens_join_the_selected_columns(toy, sentences, search):
-    """And so do the whole vocabulary where something is to be spelled."""
+    """Forced bytes add the whole vocabulary."""
     sources, part = make_sources(sentences, CPU), torch.tensor([EOS, 4, 5])
     scorer, prefix = toy(seed=9, end=-3.0), ((7, 8), (), (8,), (4,), (), (6,))
     found = search(scorer, sources, SearchOptions(beam=2, prefix=prefix), lambda _: part)
@@ -150,7 +150,7 @@ def test_prefix_token_unknown_to_the_scorer_is_rejected(toy, search):
 
 @BOTH
 def test_copies_have_separate_columns(toy, sentences, search):
-    """Ids of V or more, which a made scorer scores as its last symbol: they are found, and read back as its own."""
+    """Ids of V or more are found by search, and the scorer receives them as input."""
 
     class Copying(type(toy())):
         def start(self, sources, columns):

@@ -1,4 +1,4 @@
-"""Any number of sentences: order, batches, empty ones, progress, errors; and forced decoding."""
+"""Any number of sentences can be decoded: order, batches, empty sentences, progress and errors; forced decoding."""
 
 import math
 
@@ -145,7 +145,7 @@ def test_results_do_not_depend_on_threads(toy, sentences):
 
 
 def test_batches_of_long_sentences_are_smaller(toy, monkeypatch):
-    """What a search keeps of attention grows with the square of their length."""
+    """The attention weights that a search stores grow with the square of the length."""
     sentences = [[4 + n % 5] * (20 if n < 4 else 2) for n in range(20)]
 
     def done(threads):
@@ -158,7 +158,7 @@ def test_batches_of_long_sentences_are_smaller(toy, monkeypatch):
     assert whole == [0, 20]
     monkeypatch.setattr("rnnsearch.search.decode.MAX_ATTENTION_WEIGHTS", 2 * 2 * 21 * 22)
     assert done(1) == ([0, 2, 4, 20], expected)
-    assert done(4) == ([0, 2, 4, 20], expected), "not shared out among threads: each would have long ones"
+    assert done(4) == ([0, 2, 4, 20], expected), "long sentences must not be distributed over threads"
 
 
 def test_batches_of_long_targets_are_smaller(toy, monkeypatch):
@@ -177,7 +177,7 @@ def test_batches_of_long_targets_are_smaller(toy, monkeypatch):
 
 
 def test_large_batch_is_split_over_threads(toy, sentences):
-    many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18
+    many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18 sentences
     alone = decode_all(toy(), many, SearchOptions(beam=2))
     torch.set_num_threads(3)
     seen = []
@@ -185,4 +185,4 @@ def test_large_batch_is_split_over_threads(toy, sentences):
     assert seen == [0, 6, 12, 18]
     few = []
     assert decode_all(toy(), many[:7], SearchOptions(beam=2), progress=few.append) == alone[:7]
-    assert few == [0, 7], "too few for two"
+    assert few == [0, 7], "there are too few sentences for two threads"

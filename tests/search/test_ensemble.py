@@ -1,4 +1,4 @@
-"""The mean of several distributions: a NumPy loop's, normalised, and one member is the model."""
+"""The mean of several distributions equals a NumPy loop and is normalised; one member equals its model."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def members(toy, weights):
 
 
 def plain(each, weights, mean):
-    """Of log-probabilities [M, C] of one row."""
+    """Return the mean of log-probabilities [M, C] of one row."""
     w = np.array(weights) / np.sum(weights)
     if mean == "arithmetic":
         return np.log(sum(share * np.exp(row) for share, row in zip(w, each, strict=True)))
@@ -47,7 +47,7 @@ def test_ensemble_equals_the_loop_over_members(toy, sentences, mean, columns):
         logs = np.stack([s.log_probs().double().numpy() for s in steps])
         expected = np.stack([plain(logs[:, row], weights, mean) for row in range(len(sentences))])
         np.testing.assert_allclose(step.log_probs().numpy(), expected, atol=2e-5)
-        if columns is None or mean == "geometric":  # the toys are normalised over all that they know
+        if columns is None or mean == "geometric":  # each toy is normalised over its whole vocabulary
             np.testing.assert_allclose(step.log_probs().exp().sum(1).numpy(), 1.0, atol=1e-5)
         attention = np.mean([s.attention[SOURCE].numpy() for s in steps], axis=0)
         np.testing.assert_allclose(step.attention[SOURCE].numpy(), attention, atol=1e-6)
@@ -77,7 +77,7 @@ def test_beam_score_equals_forced_score(toy, sentences, mean):
 
 
 def test_geometric_mean_needs_all_members_and_arithmetic_one(toy, sentences):
-    """Where one member forbids a symbol, the geometric mean does, too, and the arithmetic one halves it."""
+    """If one member forbids a token, the geometric mean forbids it and the arithmetic mean halves it."""
 
     class Never(type(toy())):
         def step(self, memory, state, y):

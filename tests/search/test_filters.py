@@ -1,5 +1,7 @@
-"""Filters of every kind, alone and together: a wide enough beam is an exhaustive search filtered, and no search of any
-kind finds what they do not allow."""
+"""An exhaustive beam with any combination of filters equals exhaustive search with the same restrictions.
+
+No search returns a hypothesis that the filters forbid.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -40,9 +42,9 @@ VARIANTS = [Sampling(3.0), Stochastic(3.0), Diverse(4, 2.0), Noisy(4, 3.0)]
 
 
 def allowed(ids, names):
-    """By looking at the whole translation."""
+    """Return True if a complete translation satisfies the filters."""
     text = b"".join(SPELLINGS[id] for id in ids).decode()
-    grams = [gram for gram in pairwise(ids) if "terms" not in names or gram[1] not in (5, 6)]  # which may come again
+    grams = [gram for gram in pairwise(ids) if "terms" not in names or gram[1] not in (5, 6)]  # terms may repeat
     checks = {
         "symbols": not {UNK, 6} & {*ids},
         "phrases": not BANNED.occurs_in(text),
@@ -96,7 +98,7 @@ def test_no_search_returns_banned_phrases(toy, names, variant):
         with pytest.raises(RnnsearchError, match=f"phrases need an ordinary beam search; got {variant.name}"):
             of(names, beam=8, variant=variant)
         return
-    # A beam of one, which takes a term at the end, may find that a banned phrase is in the way: then it is blocked.
+    # A beam of one that places a term last may be blocked by a banned phrase.
     blocks = {"terms", "phrases"} <= {*names}
     for seed in range(3):
         for width in (8, 1) if variant is None else (8,):
@@ -118,7 +120,7 @@ def test_banned_phrases_do_not_depend_on_the_batch(toy, sentences):
 
 
 def test_banned_phrase_without_longer_words_is_blocked_at_its_start(toy):
-    """With these columns nothing can follow `a` but another word, which would make it one."""
+    """In these columns only another word can follow `a`, which would complete the banned phrase."""
     options = SearchOptions(max_ratio=0.0, max_extra=6, banned_phrases=FILTERS["phrases"]["banned_phrases"])
     for seed in range(4):
         columns = torch.tensor([EOS, 4, 6])
@@ -128,7 +130,7 @@ def test_banned_phrase_without_longer_words_is_blocked_at_its_start(toy):
         assert 4 not in found.ids
     short = replace(options, max_extra=1)
     assert 4 not in greedy_search(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, (
-        "no room to go on"
+        "the limit leaves no capacity to continue"
     )
 
 
@@ -138,4 +140,4 @@ def test_forcing_a_banned_phrase_is_rejected():
         SearchOptions(banned_phrases=banned, prefix=((4, 5), (4, 4)))
     with pytest.raises(SentenceError, match=r"the phrases of sentence 0 .* must not contain a banned phrase"):
         SearchOptions(banned_phrases=banned, phrases=(((4,),),))
-    assert SearchOptions(banned_phrases=banned, prefix=((4,),)), "`a` may yet go on as `ab`"
+    assert SearchOptions(banned_phrases=banned, prefix=((4,),)), "`a` may continue as `ab`"

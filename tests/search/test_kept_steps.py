@@ -1,4 +1,4 @@
-"""What a search keeps of its steps lies in few blocks, whatever their shapes and types."""
+"""Search steps are stored in few blocks for any shapes and types."""
 
 import pytest
 import torch

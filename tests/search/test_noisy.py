@@ -1,4 +1,4 @@
-"""Noisy chains: the decoder's hidden states with noise, the best translation scored without."""
+"""Noisy chains add noise to hidden states of the decoder and return the translation that scores best without it."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,7 +27,7 @@ OPTIONS = SearchOptions(beam=6, n_best=6, length_penalty=0.0, max_ratio=0.0, max
 
 @pytest.fixture
 def noisy_toy(toy):
-    """A toy whose hidden state can be got at."""
+    """Return a toy scorer whose hidden state is accessible."""
 
     class Open(type(toy())):
         def map_hidden(self, state, function):
@@ -58,11 +58,11 @@ def test_noisy_search_never_scores_below_the_search(noisy_toy, sentences, width)
             better += best.score > own.score + 1e-3
             [again] = force_decode(scorer, make_sources([source], CPU), [best.ids], OPTIONS.ranking)
             assert best.token_scores == pytest.approx(again.token_scores[: len(best.token_scores)], abs=1e-5)
-    assert better > 1, "a narrow search of a lively toy leaves room"
+    assert better > 1, "a narrow search with large weights should be improvable"
 
 
 def test_chains_equal_a_loop_with_noisy_states(noisy_toy, sentences):
-    """h_t = phi(h_{t-1} + e_t, y_{t-1}), e_t of deviation sigma / t, the same numbers drawn."""
+    """h_t = phi(h_{t-1} + e_t, y_{t-1}), where e_t has standard deviation sigma / t and the same random numbers."""
     scorer, sigma = noisy_toy(seed=7, end=0.5), 1.5
     sources = make_sources(sentences[:2], CPU)
     keys = np.array([7, 8], np.uint64)
@@ -124,7 +124,7 @@ def test_hidden_states_are_those_of_the_cells():
     assert found.cells[0].h.unique().tolist() == [11.0]
     assert (found.cells[1].h.unique().tolist(), found.cells[1].c.unique().tolist()) == ([12.0], [5.0])
     assert found.seen.unique().tolist() == [7.0]
-    assert found.attention is attention, "what attention remembers is no state of the decoder's"
+    assert found.attention is attention, "the attention state is not a hidden state"
     assert state.cells[0].h.unique().tolist() == [1.0]
 
 

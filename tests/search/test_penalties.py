@@ -1,4 +1,4 @@
-"""Length norms and the coverage penalty of Wu et al. (2016): their formulas, and the laws of search under them."""
+"""Length norms and the coverage penalty equal the formulas of Wu et al. 2016, and search respects them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PENALTIES = [
 
 
 def plain_score(log_prob, attention, length_penalty, length_norm="power", coverage_penalty=0.0):
-    """s(Y, X) of the paper, in loops; attention [I, J] with EOS last in both."""
+    """Return s(Y, X) of the paper, by loops over attention [I, J] with EOS last on both axes."""
     length = len(attention)
     norms = {"power": length, "gnmt": (5 + length) / 6, "power-with-bos": length + 1}
     divisor = norms[length_norm] ** length_penalty
@@ -65,7 +65,7 @@ def test_cut_hypotheses_are_ranked_by_coverage(toy):
 
 @pytest.mark.parametrize("norm", LENGTH_NORMS)
 def test_length_norms_do_not_decrease(norm):
-    """What the beam's early stopping rests on."""
+    """Early stopping of the beam requires this."""
     lengths = np.arange(1, 50)
     for exponent in (0.0, 0.3, 1.0, 2.0):
         assert (np.diff(LENGTH_NORMS[norm](lengths, exponent)) >= 0).all()
@@ -84,7 +84,7 @@ def test_coverage_needs_attention(table):
 
 
 def test_ranking_comes_from_the_models_config():
-    """`[search]` reaches the translator's options."""
+    """The translator uses the options of `[search]`."""
     own = {"length_penalty": 0.3, "length_norm": "gnmt", "coverage_penalty": 0.2}
     system = untrained(BAHDANAU)
     system.model.eval()

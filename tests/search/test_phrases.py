@@ -1,4 +1,4 @@
-"""Phrases that a translation must hold: always there, and the best of all translations that have them."""
+"""Required phrases are in every translation, and an exhaustive beam finds the best translation that has them."""
 
 from dataclasses import replace
 from itertools import product
@@ -19,11 +19,11 @@ from rnnsearch.text.vocabulary import EOS, UNK
 
 CPU = torch.device("cpu")
 PHRASES = (((5, 6),), (), ((4,), (7, 8, 4)), ((5, 5, 6), (6, 7)), ((8,), (8, 8)), ((4, 5, 4, 6),))
-"""For the six sentences of the fixture."""
+"""Phrases of the six sentences of the fixture."""
 
 
 GOES_ON = np.array([False] * 5 + [True, False, False, True])
-"""Whether a symbol goes on with the word before it: 5 and 8 do."""
+"""True if a token continues the preceding word: 5 and 8."""
 WORDS = (((6, 5),), (), ((4,), (4, 8, 5)), ((4,), (6, 8)), ((4,), (4, 8)), ((4, 5, 4, 8),))
 
 
@@ -36,7 +36,7 @@ def holds(ids, phrase) -> bool:
 
 
 def holds_word(ids, phrase) -> bool:
-    """Whether the word ends where the phrase does, somewhere."""
+    """Return True if an occurrence of the phrase ends at a word boundary."""
     starts = [at for at in range(len(ids)) if tuple(ids[at : at + len(phrase)]) == phrase]
     return any(at + len(phrase) == len(ids) or not GOES_ON[ids[at + len(phrase)]] for at in starts)
 
@@ -70,7 +70,7 @@ def test_all_words_appear_as_whole_words(toy, sentences, width, room):
             for phrases, hypotheses in zip(WORDS, plain, strict=True)
             for h in hypotheses
         )
-    assert longer, "without word ends they may be"
+    assert longer, "without boundaries, phrases may be part of longer words"
 
 
 def test_wide_beam_finds_the_best_translation_with_the_words(toy):
@@ -95,7 +95,7 @@ def test_wide_beam_finds_the_best_translation_with_the_words(toy):
 
 
 def test_wide_beam_finds_the_best_translation_with_the_phrases(toy):
-    """Against every translation of up to four symbols, each scored by itself."""
+    """The reference is the best of all translations of up to four tokens with forced scores."""
     sentence, symbols, most = [5, 6, 7], (UNK, 4, 5, 6), 4
     for seed, phrases in product(range(3), [((5, 6),), ((4,), (6, 6)), ((6, 4, 6),)]):
         scorer = toy(symbols=7, seed=seed, end=0.5)
@@ -136,7 +136,7 @@ def test_prefix_and_candidate_lists_work_with_phrases(toy, sentences):
 
 
 def test_matched_tokens_equal_a_text_search():
-    """Progress after each symbol: the longest beginning of the phrase that the text ends with."""
+    """The state after each token is the length of the longest phrase prefix that is a suffix of the text."""
     draw = np.random.default_rng(4)
     for _ in range(60):
         phrases = [tuple(draw.integers(4, 6, draw.integers(1, 6)).tolist()) for _ in range(3)]
@@ -166,7 +166,7 @@ def test_word_is_matched_once_the_next_token_ends_it():
 
 
 def test_beam_is_divided_by_matched_tokens(toy, sentences):
-    """With a phrase that the model would never begin, half of the beam goes on with it all the same."""
+    """Half of the beam continues a phrase even if the model would never start it."""
     sources, seen = make_sources(sentences[:1], CPU), []
 
     class Watched(type(toy())):
@@ -177,7 +177,7 @@ def test_beam_is_divided_by_matched_tokens(toy, sentences):
     scorer = Watched(seed=5)
     beam_search(scorer, sources, SearchOptions(beam=4, phrases=(((7, 7, 7),),), max_ratio=0.0, max_extra=9))
     assert 7 in seen[1]
-    assert len(set(seen[1])) > 1, "and others with what the model says"
+    assert len(set(seen[1])) > 1, "the rest of the beam must follow the model"
 
 
 def test_choices_are_distinct_with_the_best_first_in_the_second_half():
@@ -193,7 +193,7 @@ def test_choices_are_distinct_with_the_best_first_in_the_second_half():
         top = best_continuations(scores, log_probs, 6)
         assert chosen.shape == top.shape
         assert all(len(set(row)) == 6 for row in chosen.tolist())
-        assert 6 in chosen[0, :3].tolist(), "6 goes on with (5, 6)"
+        assert 6 in chosen[0, :3].tolist(), "6 continues (5, 6)"
         assert top[0, 0] in chosen[0]
 
 

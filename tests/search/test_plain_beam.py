@@ -1,4 +1,4 @@
-"""The batched beam against its definition, written with loops over hypotheses."""
+"""Batched beam search equals its definition in loops over hypotheses."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 
 def plain_beam(scorer, sentence, most, options):
-    """(ids, score) of the n best finished hypotheses of one sentence, and the steps taken."""
+    """Return (ids, score) of the n best finished hypotheses of one sentence, and the number of steps."""
     memory, state = scorer.start(make_sources([sentence], torch.device("cpu")), None)
     live, finished = [((BOS,), 0.0, state)], []
     for position in range(1, most + 2):
@@ -53,8 +53,10 @@ def test_batched_beam_equals_the_reference_beam(toy, sentences, seed, penalty, n
 
 
 def plain_beam_to_the_top(scorer, sentence, most, options):
-    """(ids, score, finished) of OpenNMT-py's beam: a hypothesis at its maximal length counts as finished, and one that
-    ends leaves its place empty for the step."""
+    """Return (ids, score, finished) of OpenNMT-py's beam.
+
+    A hypothesis at its maximum length counts as finished, and one that ends leaves its slot empty in that step.
+    """
     memory, state = scorer.start(make_sources([sentence], torch.device("cpu")), None)
     live, ended = [((BOS,), 0.0, state)], []
     for position in range(1, most + 1):

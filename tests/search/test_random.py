@@ -1,4 +1,4 @@
-"""Random numbers by place: the published generator, of the distributions they are said to be, alone or together."""
+"""Random numbers equal the published generator, have the right distributions, and do not depend on the batch."""
 
 import math
 
@@ -14,7 +14,7 @@ MASK = 2**64 - 1
 
 
 def plain(state):
-    """The next number of SplitMix64, as its authors wrote it down."""
+    """Return the next number of SplitMix64, as published."""
     z = (state + 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -35,7 +35,7 @@ def test_random_numbers_do_not_depend_on_the_batch(draw):
     for row in (0, 7, 49):
         assert np.array_equal(draw(KEYS[row : row + 1], 37, 2, 0)[0], together[row])
     assert np.array_equal(draw(KEYS[3:9], 37, 2, 0), together[3:9])
-    assert np.array_equal(draw(KEYS, 37, 2, 0), together), "the keys are as they were"
+    assert np.array_equal(draw(KEYS, 37, 2, 0), together), "the keys must not change"
 
 
 DISTRIBUTIONS = {
@@ -48,7 +48,7 @@ DISTRIBUTIONS = {
 @pytest.mark.parametrize("draw", DISTRIBUTIONS)
 @pytest.mark.parametrize("across", ["places", "streams", "steps"])
 def test_random_numbers_have_their_distribution(draw, across):
-    """Kolmogorov & Smirnov's distance of 40,000 numbers: above 1.95 / sqrt(n) once in a thousand times."""
+    """The Kolmogorov-Smirnov distance of 40,000 numbers exceeds 1.95 / sqrt(n) with probability 0.001."""
     count = 40_000
     if across == "places":
         found = draw(KEYS[:1], count, 1)[0]
@@ -73,7 +73,7 @@ def test_normal_numbers_have_the_right_moments_and_tails():
 
 
 def test_neighbouring_numbers_are_uncorrelated():
-    """Of places, of both numbers of a pair, of streams, steps and parts: correlations of a million pairs."""
+    """Correlations over positions, halves, streams, steps and parts are near zero."""
     x = normal(KEYS[:2], 500_000, 1, 0).astype(np.float64)
     half = x.shape[1] // 2
     pairs = [(x[0, 1:], x[0, :-1]), (x[0, :half], x[0, half:]), (x[0], x[1])]

@@ -1,4 +1,4 @@
-"""N-gram blocking: the best of an exhaustive search that says nothing twice."""
+"""N-gram blocking finds the best translation of an exhaustive search without repeated n-grams."""
 
 from itertools import product
 

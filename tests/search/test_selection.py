@@ -1,4 +1,4 @@
-"""The choice of continuations against NumPy's stable sort."""
+"""The selected continuations equal NumPy's stable sort."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from rnnsearch.search.topk import BLOCK_COLUMNS, MAX_SINGLE_PASS_SCORES, best_co
 
 
 def expected(scores, log_probs, count):
-    """The definition: the highest sums, of equals the lowest index first."""
+    """Return the indices of the highest sums; in a tie, the lowest index comes first."""
     ahead = log_probs - log_probs.amax(1, keepdim=True)
     total = (scores + ahead[:, :, None]).flatten(1).numpy()
     return np.argsort(-total, axis=1, kind="stable")[:, :count]

@@ -1,4 +1,4 @@
-"""What must be spelled after a prefix: the search finds the best of all ways to spell it."""
+"""Search finds the best of all segmentations of text that must follow a prefix."""
 
 from dataclasses import replace
 
@@ -14,10 +14,10 @@ from rnnsearch.search.prefixes import ForcedBytes
 
 CPU = torch.device("cpu")
 SIZES = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 4])
-"""Symbols 4 to 8 spell a, b, ab, abc and abcd."""
+"""Sizes of the tokens; 4 to 8 are a, b, ab, abc and abcd."""
 AB = ((4, 6, 7, 8), (5,))
 WAYS = [(4, 5), (6,), (7,), (8,)]
-"""All that begin with `ab`."""
+"""All segmentations that start with `ab`."""
 
 
 def test_best_segmentation_of_the_prefix_is_found(toy, sentences):
@@ -47,7 +47,9 @@ def test_prefix_segmentations_are_per_sentence(toy, sentences, width):
         assert together[n][0].ids == best.ids
         assert best.ids[: len(prefix[n])] == prefix[n]
         after = best.ids[len(prefix[n]) :]
-        assert not rests[n] or any(after[: len(way)] == way for way in WAYS), "there is room for all of it"
+        assert not rests[n] or any(after[: len(way)] == way for way in WAYS), (
+            "the limit leaves capacity for the whole text"
+        )
 
 
 def test_unrepresentable_prefixes_are_rejected(toy, sentences):

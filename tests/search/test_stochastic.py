@@ -1,4 +1,4 @@
-"""Stochastic beam search: samples without replacement, as likely as the model says, never one twice."""
+"""Stochastic beam search samples without replacement from the model's distribution."""
 
 import math
 from collections import Counter
@@ -23,12 +23,12 @@ from rnnsearch.text.vocabulary import EOS
 
 CPU = torch.device("cpu")
 SYMBOLS, MOST = [1, 4], 2
-"""What a toy of five symbols can write (no padding, no beginning), and how long."""
+"""Tokens that a toy scorer of five tokens can write, and their maximum number."""
 EVERY = [ids for count in range(MOST + 1) for ids in product(SYMBOLS, repeat=count)]
 
 
 def probabilities(scorer, source, temperature=1.0):
-    """Of every translation, by a plain loop over the model's conditionals; one as long as it may be is cut there."""
+    """Return the probability of each translation by a loop over conditionals; the longest ones need no EOS."""
 
     def after(before):
         ended = force_decode(scorer, make_sources([source] * 3, CPU), [(*before, s) for s in SYMBOLS] + [before])
@@ -45,7 +45,7 @@ def probabilities(scorer, source, temperature=1.0):
 
 
 def drawn(scorer, source, times, width, seed=1, temperature=1.0):
-    """So many independent draws of `width` translations, each in the order of their worth."""
+    """Return `times` independent samples of `width` translations each, ordered by perturbed score."""
     options = SearchOptions(beam=width, n_best=width, max_ratio=0.0, max_extra=MOST, compact_at=0.0)
     sources = make_sources([source] * times, CPU)
     judge = GumbelTopK(random_bits(np.array([seed], np.uint64), times)[0], max_lengths(sources, options), temperature)
@@ -55,7 +55,7 @@ def drawn(scorer, source, times, width, seed=1, temperature=1.0):
 def chi_square(counts, expected, total):
     often = [key for key, p in expected.items() if p * total >= 5]
     square = sum((counts[key] - total * expected[key]) ** 2 / (total * expected[key]) for key in often)
-    # The mean of chi-square is its degrees of freedom, its deviation the root of twice as many.
+    # Chi-square has its degrees of freedom as mean and twice as many as variance.
     assert square < len(often) + 4 * np.sqrt(2 * len(often)), square
     assert all(expected[key] > 0 for key in counts)
 
@@ -63,7 +63,7 @@ def chi_square(counts, expected, total):
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize(("width", "temperature"), [(1, 1.0), (2, 2.5), (3, 1.0)])
 def test_first_samples_follow_the_model_distribution(toy, width, temperature):
-    """Chi-square over all ordered draws: p(a) p(b) / (1 - p(a)) ... of the first two, as without replacement."""
+    """Chi-square test; without replacement, the first two samples have probability p(a) p(b) / (1 - p(a))."""
     scorer, times = toy(symbols=5, seed=3), 3000
     p = probabilities(scorer, [4, 5], temperature)
     found = drawn(scorer, [4, 5], times, width, temperature=temperature)
@@ -96,7 +96,7 @@ def test_samples_are_distinct_and_depend_on_the_seed(toy, sentences):
     assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in reversed(alone)]
     other = decode_all(scorer, sentences, replace(options, variant=Stochastic(3.0, seed=2)))
     assert [[h.ids for h in own] for own in found] != [[h.ids for h in own] for own in other]
-    assert any(not h.finished for own in found for h in own), "what is cut is drawn, too"
+    assert any(not h.finished for own in found for h in own), "truncated translations are also sampled"
 
 
 def test_constraints_apply_before_sampling(toy, sentences):
@@ -122,7 +122,7 @@ def test_candidate_list_and_beam_of_one(toy, sentences):
 
 
 def test_truncated_gumbel_noise_equals_its_definition():
-    """Against the formula as it stands; and where that has no digits left."""
+    """The result equals the formula, and is accurate in ranges where the formula has no precision left."""
     random = np.random.default_rng(5)
     noisy = np.sort(random.gumbel(size=(2, 3, 4)) + random.normal(size=(2, 3, 4)))[:, :, ::-1].copy()
     worth = random.normal(size=(2, 3))

@@ -1,4 +1,4 @@
-"""What takes the place of an unknown word, and which dictionaries and configs are refused."""
+"""Unknown words are replaced from the source or a dictionary, and invalid dictionaries and configs are rejected."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def segmented(tokenizer: Tokenizer, text: str) -> Segmented:
 
 
 def translated(text: str) -> Segmented:
-    """A hypothesis of words; `<unk>` stands for the unknown one."""
+    """Return a hypothesis of these words; `<unk>` is the unknown token."""
     known = {symbol.removeprefix(SPACE_MARKER): id for id, symbol in enumerate(TARGET.tokens())}
     return TARGET.join_with_offsets([known[word] for word in text.split()])
 
 
 def attention(*best: int, columns: int) -> np.ndarray:
-    """Each row's largest weight at a column; the last column is the end of the source, which never counts."""
+    """Return weights whose largest value in row i is in column best[i], ignoring the last column, EOS."""
     weights = np.full((len(best), columns), 0.1, dtype=np.float32)
     weights[range(len(best)), best] = 0.4
     weights[:, -1] = 0.5
@@ -41,7 +41,7 @@ def attention(*best: int, columns: int) -> np.ndarray:
 
 
 def test_tutorial_example() -> None:
-    """The <unk> portico in <unk> -> Le <unk> <unk> de <unk>, aligned as positions say (ACL 2016 tutorial)."""
+    """The <unk> portico in <unk> -> Le <unk> <unk> de <unk>, with the alignment of the ACL 2016 tutorial."""
     source = segmented(SOURCE, "the ecotax portico in Pont-de-Buis")
     target = translated("le <unk> <unk> de <unk> .")
     weights = attention(0, 2, 1, 3, 4, 5, columns=len(source.ids) + 1)
@@ -58,7 +58,7 @@ def test_offsets_equal_a_loop_over_tokens() -> None:
     draw = np.random.default_rng(1)
     source = segmented(SOURCE, "the Ecotax, portico  in B!")
     shown = [j for j, (start, end) in enumerate(source.offsets) if end > start]
-    assert len(shown) < len(source.ids), "one of two spaces is a symbol that shows nothing"
+    assert len(shown) < len(source.ids), "the second of two spaces is a token without text"
     words = ["<unk>", "le", "de", "portique", ","]
     for _ in range(50):
         target = translated(" ".join(draw.choice(words, size=draw.integers(1, 9))))
@@ -81,16 +81,16 @@ def test_offsets_equal_a_loop_over_tokens() -> None:
     ("target", "best", "expected"),
     [
         ("le <unk> de", (0, 1, 4), "le E-Post de"),
-        ("le <unk> de", (0, 3, 4), "le E-Post de"),  # whichever of its symbols is attended to
-        ("le <unk> <unk> <unk> de", (0, 1, 2, 3, 4), "le E-Post de"),  # once in a row
+        ("le <unk> de", (0, 3, 4), "le E-Post de"),  # attention to any token of the word
+        ("le <unk> <unk> <unk> de", (0, 1, 2, 3, 4), "le E-Post de"),  # adjacent copies are written once
         ("le <unk> de <unk>", (0, 1, 0, 3), "le E-Post de E-Post"),
         ("le <unk> <unk> de", (0, 1, 0, 4), "le E-Post the de"),
-        ("le <unk> - <unk> de", (0, 1, 2, 3, 4), "le E- mail de"),  # the translation has its pieces
+        ("le <unk> - <unk> de", (0, 1, 2, 3, 4), "le E- mail de"),  # the translation contains the other parts
         ("le <unk> - de", (0, 1, 2, 4), "le E-Post- de"),
         ("le <unk> de", (0, 5, 4), "le Pont-Ile de"),
-        ("le <unk> <unk> .", (0, 5, 8, 3), "le Pont-Ile Nord."),  # the longest that covers the place, and no more
+        ("le <unk> <unk> .", (0, 5, 8, 3), "le Pont-Ile Nord."),  # only the longest match at the position
         ("le <unk> .", (0, 8, 3), "le Nord."),
-        ("le <unk> .", (0, 9, 3), "le ,."),  # what stands around a word is none of it
+        ("le <unk> .", (0, 9, 3), "le ,."),  # surrounding characters are not copied
     ],
 )
 def test_words_of_several_tokens_are_looked_up_whole(target: str, best: tuple[int, ...], expected: str) -> None:

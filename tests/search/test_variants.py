@@ -1,4 +1,4 @@
-"""Sampling and diverse groups: drawn as often as the model says, and as a plain loop would choose."""
+"""Sampling follows the model's distribution, and diverse beam groups equal a loop over lists."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 CPU = torch.device("cpu")
 SYMBOLS, MOST = [1, 4, 5], 3
-"""What a toy of six symbols can write (no padding, no beginning), and how long."""
+"""Tokens that a toy scorer of six tokens can write, and their maximum number."""
 
 
 def sampled(scorer, sentences, chains, variant, **options):
@@ -33,12 +33,12 @@ def sampled(scorer, sentences, chains, variant, **options):
     ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.5, 0, 1.0), (1.0, 2, 1.0), (1.0, 0, 0.6), (2.0, 3, 0.7)]
 )
 def test_sample_frequencies_follow_the_model(toy, temperature, top_k, top_p):
-    """Chi-square over all translations, their probabilities by a plain loop over the model's conditionals."""
+    """Chi-square test over all translations, with probabilities from a loop over the model's conditionals."""
     scorer, chains, source = toy(symbols=6, seed=3), 4000, [4, 5]
     allowed = [*SYMBOLS, EOS]
 
     def cut(before):
-        """p of each allowed symbol after `before`, as it is drawn."""
+        """Return the sampling probability of each allowed token after `before`."""
         ended = [force_decode(scorer, make_sources([source], CPU), [(*before, s)])[0] for s in SYMBOLS]
         logs = [h.token_scores[len(before)] for h in ended]
         stop = force_decode(scorer, make_sources([source], CPU), [before])[0].token_scores[-1]
@@ -67,12 +67,12 @@ def test_sample_frequencies_follow_the_model(toy, temperature, top_k, top_p):
     assert all(expected[ids] > 0 for ids in counts)
     often = [ids for ids, p in expected.items() if p * chains >= 5]
     square = sum((counts[ids] - chains * expected[ids]) ** 2 / (chains * expected[ids]) for ids in often)
-    # The mean of chi-square is its degrees of freedom, its deviation the root of twice as many.
+    # Chi-square has its degrees of freedom as mean and twice as many as variance.
     assert square < len(often) + 4 * np.sqrt(2 * len(often))
 
 
 def test_nucleus_within_a_block_equals_the_full_nucleus():
-    """By a plain loop over rows from peaked ones, whose nucleus is a symbol, to flat ones, whose holds hundreds."""
+    """The rows range from peaked ones, with a nucleus of one token, to flat ones with hundreds."""
     random = np.random.default_rng(5)
     scores = random.normal(size=(200, 400)) * np.linspace(6, 0.1, 200)[:, None]
     numbers, expected, sizes = random.random(200), [], []
@@ -84,7 +84,7 @@ def test_nucleus_within_a_block_equals_the_full_nucleus():
         shares = np.cumsum(p[some]) / p[some].sum()
         sizes.append(len(some))
         expected.append(int(some[np.searchsorted(shares, number, "right")]))
-    for n, column in ((3, 7), (120, 250)):  # a number that is none is drawn, to be found out
+    for n, column in ((3, 7), (120, 250)):  # NaN is sampled, so that the search detects it
         scores[n, column], expected[n] = np.nan, column
     drawn = Sampling(0.8, top_p=0.9).draw(torch.from_numpy(scores), torch.from_numpy(numbers))
     assert drawn.tolist() == expected
@@ -145,7 +145,7 @@ def test_sampling_keeps_prefixes_and_bans(toy, sentences):
 
 
 def plain_diverse(scorer, source, groups, width, strength, most):
-    """Vijayakumar et al. 2018, algorithm 1, over lists: each group's live (log p, symbols), and its finished ones."""
+    """Return (log p, tokens) of each group's live and finished hypotheses (Vijayakumar et al. 2018, algorithm 1)."""
     live, done = [[(0.0, ())] for _ in range(groups)], [[] for _ in range(groups)]
     for step in range(1, most + 2):
         taken = Counter()
@@ -183,7 +183,7 @@ def test_diverse_groups_equal_a_loop(toy, sentences, groups, width):
         ended = {h.ids for h in own if h.finished}
         assert len([h.ids for h in own]) == len({h.ids for h in own})
         assert ended
-        assert ended <= expected, "a beam may stop earlier, where nothing better can come"
+        assert ended <= expected, "a beam may stop earlier if no better hypothesis is possible"
         scored = force_decode(scorer, make_sources([source] * len(expected), CPU), sorted(expected))
         assert own[0].score == pytest.approx(max(h.score for h in scored))
 

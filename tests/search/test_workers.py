@@ -1,4 +1,4 @@
-"""Threads that search side by side."""
+"""Worker threads compute with one thread each and can have a lower priority."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def test_worker_threads_compute_with_one_thread_each():
         torch.set_num_threads(2)
 
         def threads():
-            together.wait(20)  # so that each of them is asked
+            together.wait(20)  # so that each thread runs one task
             torch.ones(100, 100) @ torch.ones(100, 100)
             return torch.get_num_threads()
 
