@@ -1,4 +1,4 @@
-"""Set-up of all tests: shapes and types are checked, with one thread and no display; CUDA tests may be skipped."""
+"""Test configuration: runtime checks of types and shapes, one thread, no display, and skipped CUDA tests."""
 
 import os
 from collections.abc import Callable
@@ -18,9 +18,9 @@ shape_context = jaxtyping.jaxtyped
 def check(decorated: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
     """Decorate a function or dataclass with type and shape checks.
 
-    jaxtyping's import hook applies this decorator instead of its own. Types are checked once instead of twice, and the
-    names of sizes are tracked only in functions with shapes, which takes a third of the time. The error does not say
-    which argument was wrong.
+    jaxtyping's import hook applies this decorator instead of its default. Types are checked once instead of twice,
+    and dimension names are tracked only in functions with shapes, which takes a third of the time. The error does not
+    name the wrong argument.
     """
     if decorated is None:
         return partial(check, typechecker=typechecker)
@@ -38,10 +38,10 @@ def check(decorated: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
 
 
 def check_lazily(function: Any, annotated: Any, typechecker: Callable[[Any], Any]) -> Any:
-    """Return a function that resolves its annotations in its first call and is checked from then on.
+    """Return a function that resolves its annotations on the first call and checks them from then on.
 
-    By that time all types are imported, except those that only type checkers import; functions that mention these are
-    not checked.
+    By then all types have been imported, except those that are imported only for type checkers; functions whose
+    annotations use such types are not checked.
     """
     checked = None
     has_shapes = False
@@ -65,14 +65,14 @@ def check_lazily(function: Any, annotated: Any, typechecker: Callable[[Any], Any
         except BeartypeCallHintViolation as error:
             from torch.jit import is_tracing
 
-            if is_tracing():  # sizes are tensors then
+            if is_tracing():  # sizes are tensors during tracing
                 return function(*args, **kwargs)
             raise jaxtyping.TypeCheckError(str(error)) from error
 
     return run
 
 
-# Must precede every import of the package. beartype checks all annotations, jaxtyping the shapes in them.
+# This must precede every import of the package. beartype checks all annotations, jaxtyping the shapes in them.
 jaxtyping.jaxtyped = check
 jaxtyping.install_import_hook("rnnsearch", "beartype.beartype")
 

@@ -1,4 +1,4 @@
-"""Confidence of words, its features, and warnings about translations."""
+"""Word confidence, its features, and warnings about translations."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -69,7 +69,7 @@ def test_reliability_bins_compare_confidence_with_references(translation):
     low, high = reliability_bins([sure, sure], [reference, reference])
     assert (low.count + high.count, low.right, high.right) == (2 * len(t.words), 0.0, 1.0)
     assert expected_calibration_error([low, high]) == pytest.approx(0.05)
-    assert reliability_bins([t], [reference]) == [], "no calibrated model's"
+    assert reliability_bins([t], [reference]) == [], "uncalibrated translations are ignored"
     with pytest.raises(RnnsearchError, match="references must be one per sentence"):
         reliability_bins([sure], [])
 
@@ -104,7 +104,7 @@ def test_warnings_of_each_kind(translation):
     assert warnings(replace(good, finished=False)) == ("cut",)
     assert warnings(replace(good, words=("e",) * 30, by_attention=attention_stub())) == ("long", "repeated")
     assert warnings(replace(good, words=tuple("efef"))) == ("repeated",)
-    assert warnings(replace(good, words=tuple("efef"), source_words=tuple("abab"))) == (), "so does its source"
+    assert warnings(replace(good, words=tuple("efef"), source_words=tuple("abab"))) == (), "the source also repeats"
     on_one = np.zeros((4, 4), dtype=np.float32)
     on_one[:, 3] = 1.0
     assert warnings(replace(good, by_attention=attention_stub(on_one))) == ("detached",)

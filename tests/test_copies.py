@@ -1,4 +1,4 @@
-"""Models that copy and that spell, in every kind of search: what they write is text, and never `<unk>`."""
+"""Models that copy or spell words write text, never `<unk>`, in every type of search."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def folder(request, tmp_path_factory):
     with torch.no_grad():
         for name, bias in system.model.named_parameters():
             if name in ("output.bias", "output.words.bias"):
-                bias[UNK] += 3.0  # else no unknown word would be among the best
+                bias[UNK] += 3.0  # otherwise no unknown word would be among the n best
     save_system(folder, system)
     translator = rnnsearch.load(folder)
     texts = [source.ids for source in translator.source.segment(SOURCES)]
@@ -56,12 +56,14 @@ def test_n_best_texts_match_their_hypotheses(folder):
         assert len(best) == 4
         for t in best:
             require_text(source, t)
-        assert texts(translator.n_best([source], options)) == [[t.text for t in best]], "in whatever company"
+        assert texts(translator.n_best([source], options)) == [[t.text for t in best]], (
+            "the other sentences of a batch must not matter"
+        )
     assert any(t.replaced for best in found for t in best)
 
 
 def test_copied_words_report_copy_weights(folder):
-    """Of what was found, of what is given, and of an ensemble."""
+    """The weights are those of search results, of given translations and of an ensemble."""
     for given in (folder, [folder, folder]):
         translator = rnnsearch.load(given)
         if not translator.system.can("copy"):

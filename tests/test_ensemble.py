@@ -1,4 +1,4 @@
-"""Ensembles of model folders: members of several families, vocabularies and precisions under one Translator."""
+"""Ensembles of model folders combine members of several families, vocabularies and precisions in one Translator."""
 
 import shutil
 from pathlib import Path
@@ -28,7 +28,7 @@ LUONG = {
 
 
 def written(folder: Path, model, seed: int, source=train_words, **tables) -> Path:
-    """A folder of the target vocabulary that `tests.untrained` has, and its own source vocabulary."""
+    """Write a folder with the target vocabulary of `tests.untrained` and another source vocabulary."""
     config = resolve(
         {
             "data": {"source": "en", "target": "de", "train": ["x.tsv"]},
@@ -62,7 +62,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 
 def gathered(root: Path, *names: str) -> Path:
-    """A folder of several."""
+    """Write an ensemble of several folders."""
     write_ensemble(
         root / "all", [root / name for name in names], [load_system(root / name) for name in names], None, "geometric"
     )
@@ -70,7 +70,7 @@ def gathered(root: Path, *names: str) -> Path:
 
 
 def arithmetic(folders, names):
-    """log p(GERMAN | ENGLISH) by the means of what each model says of every symbol."""
+    """Return log p(GERMAN | ENGLISH) under the arithmetic mean of the models' probabilities."""
     each = [rnnsearch.load(folders[name]).score(ENGLISH, GERMAN) for name in names]
     return [
         np.log(np.mean([np.exp(model[n].token_scores) for model in each], axis=0)).sum() for n in range(len(ENGLISH))
@@ -207,7 +207,7 @@ def test_ensemble_folder_can_be_calibrated(folders, tmp_path):
     both = rnnsearch.load(tmp_path / "both")
     assert both.translate(ENGLISH[0]).confidence is not None
     for other in ({"mean": "arithmetic"}, {"weights": [1.0, 2.0]}):
-        assert rnnsearch.load(tmp_path / "both", **other).calibration is None, "it is of another search"
+        assert rnnsearch.load(tmp_path / "both", **other).calibration is None, "the calibration is for another search"
     assert rnnsearch.load([folders["two"], folders["one"]]).calibration is None
 
 

@@ -1,4 +1,4 @@
-"""Writing is whole or not at all: failures, full disks and interruptions leave what was there."""
+"""Writes are atomic: after failures, full disks and interruptions the old files are unchanged."""
 
 import errno
 import os
@@ -153,7 +153,7 @@ def test_new_file_has_the_umask_mode(tmp_path):
     try:
         with atomic_file(tmp_path / "a") as temporary:
             temporary.write_text("x")
-            temporary.chmod(0o600)  # as libraries do
+            temporary.chmod(0o600)  # like some libraries
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
@@ -197,7 +197,7 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path):
         (folder / ".0123abcd-12-3.tmp").write_text("half")
     remove_temporaries(tmp_path, tmp_path / "none")
     assert names(tmp_path) == ["inside"]
-    assert names(inside) == [".0123abcd-12-3.tmp", ".run.1.tmp"], "other folders are others' matter"
+    assert names(inside) == [".0123abcd-12-3.tmp", ".run.1.tmp"], "temporaries in other folders are kept"
     remove_temporaries(inside)
     assert names(inside) == []
 
@@ -214,7 +214,7 @@ def test_other_temporary_files_are_left_alone(tmp_path):
 
 
 def test_temporary_names_match_the_cleanup_pattern(tmp_path):
-    """As a process leaves it that is killed between the two."""
+    """The files are as after a killed process."""
     with atomic_file(tmp_path / "a.txt") as file, atomic_folder(tmp_path / "run") as folder:
         file.touch()
         left = [file.name, folder.name]

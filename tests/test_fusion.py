@@ -1,4 +1,4 @@
-"""A language model beside a translation model: a sum of log-probabilities, symbol by symbol, and no more."""
+"""Shallow fusion with a language model is a weighted sum of log-probabilities per token."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How modules import each other."""
+"""Modules import each other without cycles."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_imports_have_no_cycles():
-    """Imports inside functions and those for types counted too."""
+    """Imports inside functions and for type checkers count."""
     graph = grimp.build_graph("rnnsearch", cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    # What imports nothing that is left is taken away, until there is nothing but rings and what imports them.
+    # Remove modules without remaining imports until only cycles and the modules that import them are left.
     while free := {module for module, others in imported.items() if not others & imported.keys()}:
         imported = {module: others for module, others in imported.items() if module not in free}
     in_rings = {module for module in imported if any(module in others for others in imported.values())}

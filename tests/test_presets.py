@@ -162,7 +162,7 @@ def test_preset_has_the_papers_settings(name):
 
 
 def test_halving_schedules_match_the_papers():
-    # Halved after five epochs, then every half epoch (Sutskever et al.) or every epoch (Luong et al.).
+    # The rate is halved after five epochs, then every half epoch (Sutskever et al.) or every epoch (Luong et al.).
     for name, epochs, factors in (
         ("sutskever-2014", [4.9, 5, 5.4, 5.5, 6, 7.4], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 8, 1 / 32]),
         ("luong-base", [4.9, 5, 5.9, 6, 9.9], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 32]),
@@ -181,7 +181,7 @@ def count_parameters(run):
 
 
 def test_parameter_count_of_rnnsearch_50():
-    # Counted by hand from appendix A: the matrices of the equations, and one bias per equation.
+    # The matrices of the equations in appendix A, and one bias per equation.
     E, n, A, L, V = 620, 1000, 1000, 500, 30004
     gru = 3 * (n * E + n * n + n)
     alignment = A * n + A * 2 * n + A
@@ -194,7 +194,7 @@ def test_parameter_counts_match_the_papers():
     assert (
         round(count_parameters(resolved("sutskever-2014")) / 1e6) == 384
     )  # "a total of 384M parameters" (section 3.4)
-    assert count_parameters(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # the paper's table 1
+    assert count_parameters(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # table 1 of the paper
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name.removesuffix("-small") in PAPERS])

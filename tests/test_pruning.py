@@ -1,4 +1,4 @@
-"""Magnitude pruning: the schemes beside plain loops over numbers, what of a model is pruned and what stays."""
+"""Magnitude pruning equals NumPy loops, and prunes matrices but not biases or v_a."""
 
 from itertools import product
 
@@ -18,13 +18,13 @@ SHARES = [0.1, 0.45, 0.8, 0.99]
 
 
 def drawn(seed=0):
-    """Three classes, of other sizes and spreads; no two weights are equal."""
+    """Return the weights of three classes of different sizes and spreads, without equal values."""
     rng = np.random.default_rng(seed)
     return {name: rng.normal(0.3 * s, s, n) for name, n, s in (("a", 40, 1.0), ("b", 300, 0.1), ("c", 77, 5.0))}
 
 
 def plain(scheme, classes, share):
-    """From the paper, weight by weight."""
+    """Return the pruned positions and lambda, weight by weight as in the paper."""
     wanted = {name: [False] * len(own) for name, own in classes.items()}
     if scheme == "class-uniform":
         for name, own in classes.items():
@@ -37,7 +37,7 @@ def plain(scheme, classes, share):
             mean = sum(own) / len(own)
             sigma[name] = (sum((w - mean) ** 2 for w in own) / len(own)) ** 0.5
     low, high, count = 0.0, 1e3, round(share * sum(map(len, classes.values())))
-    for _ in range(200):  # lambda, until so many weights are below it
+    for _ in range(200):  # bisection for lambda, until the fraction of weights is below it
         bound = (low + high) / 2
         below = sum(abs(w) < bound * sigma[name] for name, own in classes.items() for w in own)
         low, high = (bound, high) if below < count else (low, bound)
@@ -84,7 +84,7 @@ def test_ties_and_zeros_keep_the_sparsity(scheme):
 def test_pruned_weights_stay_pruned_and_count(scheme):
     first = chosen(scheme, drawn(), 0.5).masks
     moved = {name: np.where(first[name], 0.0, own) for name, own in drawn(1).items()}
-    moved["c"][5:9] = 0.0  # zero by themselves
+    moved["c"][5:9] = 0.0  # already zero
     second = chosen(scheme, moved, 0.7, first).masks
     assert all(bool((second[name] | ~mask).all()) for name, mask in first.items())
     assert sum(int(mask.sum()) for mask in second.values()) == pytest.approx(0.7 * 417, abs=1.5)
@@ -130,7 +130,7 @@ def test_pruned_folder_is_a_complete_model(model, tmp_path, scheme):
     for name, tensor in before.items():
         expected = tensor.masked_fill(masks[name], 0.0) if name in masks else tensor
         assert torch.equal(after[name], expected), name
-    assert masks.keys() == {name for own in classes.values() for name in own}, "biases and v_a are no part of it"
+    assert masks.keys() == {name for own in classes.values() for name in own}, "biases and v_a are not pruned"
     zeros = {name: sum(int(masks[one].sum()) for one in own) for name, own in classes.items()}
     assert {one.name: one.zeros for one in made.classes} == zeros
     assert made.all.zeros == pytest.approx(0.8 * made.all.weights, abs=len(classes) / 2)

@@ -70,5 +70,7 @@ def test_terms_are_whole_words(tmp_path, kind):
             assert all(whole.occurs_in(t.text) for t in found), term
             symbols = replace(options, phrases=(tuple(tuple(phrase) for phrase in plain),))
             longer += sum(not whole.occurs_in(t.text) for t in translator.n_best([text], symbols)[0])
-    assert longer or kind == "words", "its symbols alone may begin a longer word"
-    assert type(translator.constraints.required_phrases([["Katze!"]], options)[0][0]) is tuple, "it ends inside no word"
+    assert longer or kind == "words", "without word boundaries, its tokens may start a longer word"
+    assert type(translator.constraints.required_phrases([["Katze!"]], options)[0][0]) is tuple, (
+        "the term must not end inside a word"
+    )

@@ -1,4 +1,4 @@
-"""Reranking: a weighted sum of what several models say, learned from a dev set, kept in a folder, and chosen by."""
+"""Reranking by a weighted sum of several models' scores: learning on a dev set, saving, and reordering."""
 
 import json
 import shutil
@@ -77,7 +77,7 @@ def test_the_search_score_alone_changes_nothing_and_others_do(features, lists):
     assert texts(longest) != texts(lists)
     for own, before in zip(longest, lists, strict=True):
         counts = [(t.finished, len(t.words)) for t in own]
-        assert counts == sorted(counts, reverse=True), "what was cut off comes last"
+        assert counts == sorted(counts, reverse=True), "truncated translations come last"
         assert sorted(texts([own])[0]) == sorted(texts([before])[0])
     own = next(own for own in lists if all(t.finished for t in own))
     cut = [replace(t, finished=n > 0) for n, t in enumerate(own)]
@@ -91,7 +91,7 @@ def chosen_by_language_model(features: Features, lists) -> list[str]:
 
 @pytest.mark.parametrize("method", ["mert", "pro"])
 def test_it_finds_what_the_references_were_chosen_by(method, translator, features, lists):
-    """References that a language model has chosen among the n best are found again by its score."""
+    """The references are those of the n best that a language model prefers, so its score must be learned."""
     references = chosen_by_language_model(features, lists)
     found = learn(translator, SOURCES, references, features, method, n_best=8)
     assert found.before == pytest.approx(corpus_bleu([own[0].text for own in lists[:-1]], references))
@@ -114,7 +114,7 @@ def test_a_folder_keeps_it_whole(folders, features, lists, tmp_path):
     given = weighing(features, score=0.3, language_model=0.5, reverse=-0.2)
     lm, reverse = (Path(shutil.copytree(folders[name], tmp_path / name)) for name in ("lm", "reverse"))
     (reverse / "checkpoints").mkdir()
-    for _ in range(2):  # what is there is written over
+    for _ in range(2):  # the second save overwrites the first
         given.save(tmp_path / "kept", reverse, lm)
     assert not (tmp_path / "kept" / "reverse" / "checkpoints").exists()
     for own in (lm, reverse):

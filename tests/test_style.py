@@ -1,4 +1,4 @@
-"""Docstrings open as docs/style.md asks; ruff checks the rest but does not see attribute docstrings."""
+"""Docstrings start as docs/style.md requires; ruff checks other rules but not attribute docstrings."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Trees of tensors."""
+"""Functions on trees of tensors."""
 
 from typing import NamedTuple
 

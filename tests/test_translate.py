@@ -74,13 +74,13 @@ def test_attributes_of_translations_are_consistent(translator):
         ends = len(t.tokens) - t.finished
         assert {j for _, j in t.token_alignment} == set(range(ends))
         for i, j in t.token_alignment:
-            assert i == int(t.attention[j, :-1].argmax()), "the source's EOS takes no link"
+            assert i == int(t.attention[j, :-1].argmax()), "EOS of the source has no link"
 
 
 def test_word_attention_combines_that_of_tokens(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"))
     [t] = made.score(["the big dogs"], ["der Hund"])
-    assert len(t.source_tokens) - 1 > len(t.source_words), "some word is of several symbols"
+    assert len(t.source_tokens) - 1 > len(t.source_words), "a word must have several tokens"
     starts = [n for n, symbol in enumerate(t.source_tokens[:-1]) if symbol.startswith("▁")] + [len(t.source_tokens) - 1]
     rows = [n for n, symbol in enumerate(t.tokens[:-1]) if symbol.startswith("▁")] + [len(t.tokens) - 1]
     for j in range(len(t.words)):
@@ -90,7 +90,7 @@ def test_word_attention_combines_that_of_tokens(tmp_path):
 
 
 def test_forced_scores_equal_search_scores(translator):
-    """Where the found text segments into the symbols that were found."""
+    """The property holds if the text is segmented into the same tokens."""
     found = translator.translate(ENGLISH)
     forced = translator.score(ENGLISH, [t.text for t in found])
     compared = 0
@@ -110,10 +110,10 @@ def test_n_best_lists_respect_options(translator):
     [best] = translator.n_best([ENGLISH[0]], translator.options(n_best=6))
     assert len(best) == 6
     order = [(t.finished, t.score) for t in best]
-    assert order == sorted(order, reverse=True), "the finished ones come first"
+    assert order == sorted(order, reverse=True), "finished hypotheses come first"
     options = translator.options()
     assert (options.beam, options.length_penalty, options.max_ratio, options.max_extra) == (3, 1.0, 1.0, 4)
-    assert translator.options(n_best=6).beam == 6, "a beam holds the n best"
+    assert translator.options(n_best=6).beam == 6, "the beam must hold the n best"
     with pytest.raises(RnnsearchError, match=r"beam must be at least n_best \(4\); got 1"):
         translator.options(beam=1, n_best=4)
     short = translator.translate(ENGLISH[0], translator.options(max_length=2))
@@ -124,7 +124,7 @@ def test_n_best_lists_respect_options(translator):
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that answers with `<unk>` alone: its weights say so."""
+    """Return a folder of a model whose bias makes it output only `<unk>`."""
     folder = write_model(tmp_path_factory.mktemp("forgetful") / "en-de", BAHDANAU)
     made = rnnsearch.load(folder)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_unknown_words_are_copied_or_looked_up(forgetful, tmp_path):
     assert looked_up.word_token_scores == [[score] for score in plain.token_scores for _ in range(2)]
     prefix = "ein Zebra xy"
     begun = rnnsearch.load(forgetful, dictionary=dictionary).n_best([text], prefixes=[prefix])[0][0]
-    assert begun.text.startswith(f"{prefix} zwei Worte"), "what the user wrote is not replaced"
+    assert begun.text.startswith(f"{prefix} zwei Worte"), "the user's prefix must not be replaced"
     assert begun.word_replaced[:4] == [None, None, None, "dictionary"]
 
 
@@ -242,7 +242,7 @@ def test_has_unknown(translator):
 def test_states_are_last_encoder_states(translator):
     texts = [ENGLISH[1], "", ENGLISH[0], *ENGLISH * 25]
     states = translator.states(texts)
-    assert states.shape == (len(texts), 20), "both directions"
+    assert states.shape == (len(texts), 20), "both directions are concatenated"
     np.testing.assert_allclose(states[0], states[4], atol=1e-5, err_msg="whatever the batch")
     for n in (1, 2):
         ids = torch.tensor([[*translator.source.segment([texts[n]])[0].ids, 3]])
@@ -377,7 +377,7 @@ def test_white_space_has_an_empty_translation(tmp_path, kind, blank):
     assert [len(own) for own in found] == [2, 1, 2]
     assert (found[1][0].text, made.translate_marked([f"<b>{blank}</b>"])) == ("", [f"<b>{blank}</b>"])
     [forced] = made.score([blank], ["der Hund"])
-    assert len(forced.source_tokens) > 1, "what is given is read as it is"
+    assert len(forced.source_tokens) > 1, "the tokenizer reads the source unchanged"
 
 
 def test_consensus_ranks_cut_off_translations_last_and_ignores_them(translator):

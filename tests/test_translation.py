@@ -1,4 +1,4 @@
-"""Imports of translating, consensus ranking, and lazy attention over words."""
+"""Imports of the translator, consensus ranking, and lazy word attention."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_translating_imports_no_training():
 
 
 def test_consensus_maximises_expected_utility():
-    """By hand, after the equation of `metrics.consensus`: u is sentence-level chrF of sacrebleu."""
+    """Expected utility is computed by hand with sacreBLEU's sentence-level metrics, as in `metrics.consensus`."""
     translator = rnnsearch.load(MODEL)
     [one] = translator.n_best(["the dog"], translator.options(1))[0]
     texts, log_probs = ["der Hund", "ein Hund", "ein Hund da", "Katze"], [-1.0, -1.1, -1.2, -0.9]
@@ -48,8 +48,8 @@ def test_consensus_maximises_expected_utility():
     for name, utility in (("chrf", CHRF().sentence_score), ("bleu", BLEU(effective_order=True).sentence_score)):
         best = translator.by_consensus(found, translator.options(4), name)
         assert [t.text for t in best] == order(found, np.exp(log_probs), utility)
-    assert best[0].text != "Katze", "the likeliest has least in common with the others"
-    # Drawn twice, one counts twice; how likely it is does not count again.
+    assert best[0].text != "Katze", "the most probable text has least in common with the others"
+    # A text sampled twice counts twice, and its probability has no further effect.
     drawn = [found[3], found[0], found[3], found[3], found[1]]
     best = translator.by_consensus(drawn, translator.options(5, variant=Sampling()))
     assert [t.text for t in best] == order(drawn, [1.0] * 5, CHRF().sentence_score)
@@ -65,7 +65,7 @@ def test_word_attention_is_computed_on_first_access(monkeypatch):
 
     monkeypatch.setattr(attention_words, "attention_over_words", record)
     t = rnnsearch.load(MODEL).translate("the dog sees a cat")
-    assert t.text and not asked, "a search would take a third longer"
+    assert t.text and not asked, "word attention would make search a third slower"
     assert t.word_attention.shape == (len(t.words), len(t.source_words))
     assert t.alignment
     assert len(asked) == 1

@@ -89,7 +89,7 @@ def test_example_splits_rare_tokens(example, tmp_path):
 def test_command_writes_folder_and_example_reads_it(tmp_path):
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     model = change_settings(write_model(tmp_path / "model", BAHDANAU), precision="fp32")
-    for _ in range(2):  # an export may be overwritten
+    for _ in range(2):  # a second export overwrites the first
         result = run("export", model, tmp_path / "onnx", "--format", "onnx")
         assert result.code == 0
         assert re.fullmatch(r".*/onnx: 0\.\d MB, fp32\n", result.err)

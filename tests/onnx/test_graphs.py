@@ -33,7 +33,7 @@ def graphs(model):
 
 
 class Graph:
-    """A graph run by onnxruntime; returns its outputs by name."""
+    """ONNX graph run by onnxruntime; a call returns its outputs by name."""
 
     def __init__(self, proto: Any) -> None:
         options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""The heat map shows the numbers given, survives any script, and is written whole or not at all."""
+"""Heat maps show words and weights at bounded sizes in any script; invalid input raises an error."""
 
 import xml.etree.ElementTree as ET
 

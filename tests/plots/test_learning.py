@@ -1,4 +1,4 @@
-"""Learning curves of incomplete logs, and the paper's learning-statistics table."""
+"""Learning curves of incomplete logs, and the paper's table of learning statistics."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Alignments in the terminal: readable, never too wide, never able to steer it."""
+"""Alignments in the terminal are readable, fit its width, and contain no control sequences."""
 
 import numpy as np
 import pytest
