@@ -1,11 +1,11 @@
-"""The documentation does what it says: its commands, messages, Python and tables, run and compared at toy size.
+"""The documentation is correct: its commands, messages, Python code and tables are run at toy size.
 
-How a page's blocks are read (in order, in a fresh folder that holds `corpus/` and a trained model `runs/en-de`):
+Blocks of a page run in order, in a new folder that contains `corpus/` and a trained model `runs/en-de`:
 
-- ```toml whose first line is `# NAME.toml` is written to that file, with the sizes below laid over it;
+- ```toml with the first line `# NAME.toml` is written to that file, with toy sizes merged into it;
 - ```sh is run by the shell and must succeed;
-- ```console is a failing command after `$ ` and, below it, all that it says (`...` stands for any text);
-- ```python is run, each page's blocks in one namespace;
+- ```console is a failing command after `$ `, followed by its whole output (`...` matches any text);
+- ```python is run; all blocks of a page share one namespace;
 - ```text and other blocks are not run.
 """
 
@@ -46,10 +46,10 @@ PAGES = (
 )  # fmt: skip
 
 SERVED_PORT = "5000"
-"""The port of the page on serving; a free one takes its place."""
+"""Port in the page on serving, replaced by a free one."""
 
 FROM_TEXT = ("tutorial", "data", "training")
-"""Pages that begin without a trained model."""
+"""Pages that start without a trained model."""
 
 SUBJECTS = (
     ("A dog", "Ein Hund"), ("The child", "Das Kind"), ("Our teacher", "Unser Lehrer"), ("A friend", "Ein Freund"),
@@ -74,16 +74,16 @@ TOY: dict[str, Any] = {
     "training": {"max_updates": 4, "dev_bleu": False, "metric": "nll", "threads": 1},
     "search": {"beam": 2, "max_ratio": 1.0, "max_extra": 4},
 }
-"""Laid over every run file of the docs, so that a page's commands take seconds."""
+"""Settings merged into every run file of the docs, so that a page's commands take seconds."""
 
 
 class Block(NamedTuple):
-    """A fenced block of a page."""
+    """Fenced block of a page."""
 
     language: str
     text: str
     line: int
-    """Where the block's text begins, from 1."""
+    """Line number of the first line of the text."""
 
 
 def blocks(page: Path, replaced: Mapping[str, str] = MappingProxyType({})) -> list[Block]:
@@ -95,7 +95,7 @@ def blocks(page: Path, replaced: Mapping[str, str] = MappingProxyType({})) -> li
 
 
 def toy_tables(text: str) -> dict[str, Any]:
-    """A run file's tables at toy size. A model without attention is given none."""
+    """Return the tables of a run file at toy size, without tables that the model does not have."""
     tables = run_config.merge(tomllib.loads(text), copy.deepcopy(TOY))
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
     for part in ("dev", "test"):
@@ -114,7 +114,7 @@ def toy_tables(text: str) -> dict[str, Any]:
 
 
 def write_corpus(folder: Path) -> None:
-    """A few hundred sentences of a regular little language, their word alignment, and the rest that pages use."""
+    """Write a corpus of a few hundred regular sentences, with word alignments and the other files that pages use."""
     pairs = [(f"{s} {v} {o}", f"{t} {w} {p}") for (s, t), (v, w), (o, p) in product(SUBJECTS, VERBS, OBJECTS)]
     parts = {"dev": pairs[3::24], "test": pairs[11::24]}
     held_out = {pair for part in parts.values() for pair in part}
@@ -135,7 +135,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
 
 
 def write_cache(folder: Path, corpus: Path) -> None:
-    """A downloaded corpus as `rnnsearch data get` keeps it, so that no page needs a network."""
+    """Write a corpus to the cache like `rnnsearch data get`, so that no page needs a network."""
     from rnnsearch.data.corpora import catalog
 
     entry = catalog.find("tatoeba-en-de")
@@ -154,20 +154,20 @@ def write_cache(folder: Path, corpus: Path) -> None:
 
 
 def command(line: str) -> tuple[int, str]:
-    """Run a line `rnnsearch ...` in this process; its exit status and all that it wrote."""
+    """Run a line `rnnsearch ...` in this process; return its exit status and its output."""
     result = run(*shlex.split(line)[1:])
     return result.code, result.out + result.err
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """Variables that a page's commands run under."""
+    """Return the environment variables for the commands of a page."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {"RNNSEARCH_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100", "PATH": path}
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that every page begins with, made once."""
+    """Return the folder with a trained model that each page copies."""
     folder = tmp_path_factory.mktemp("docs")
     write_corpus(folder / "corpus")
     write_cache(folder / "cache", folder / "corpus")
@@ -183,7 +183,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(template: Path, tmp_path: Path) -> Path:
-    """A page's own copy of it."""
+    """Return a copy of the folder for one page."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -235,14 +235,14 @@ def test_page_as_written(name, place, monkeypatch):
 
 
 def free_port() -> str:
-    """A port to serve on."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return str(taken.getsockname()[1])
 
 
 @contextlib.contextmanager
 def stopped_after(place: Path) -> Iterator[None]:
-    """A server that a page has started does not outlive it."""
+    """Kill the server that a page has started."""
     try:
         yield
     finally:
@@ -253,7 +253,7 @@ def stopped_after(place: Path) -> Iterator[None]:
 
 
 def run_shell(block: Block, where: str) -> None:
-    """By the shell; a block of nothing but `rnnsearch` commands in this process, which is much faster."""
+    """Run a block in the shell, or in this process if it has only `rnnsearch` commands, which is much faster."""
     lines = block.text.splitlines()
     if all(re.fullmatch(r"rnnsearch [^|<>&;$]*", line) for line in lines):
         for line in lines:
@@ -268,7 +268,7 @@ def run_shell(block: Block, where: str) -> None:
 
 
 def run_console(block: Block, where: str) -> None:
-    """One failing command and what it says."""
+    """Run a failing command and compare its output."""
     first, *expected = block.text.splitlines()
     assert first.startswith("$ rnnsearch "), where
     status, said = command(first.removeprefix("$ "))
