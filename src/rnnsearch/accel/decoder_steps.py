@@ -2,6 +2,14 @@
 
 Each function in `DECODER_STEPS` writes the `step` of one decoder in `models`. Property tests compare both, with
 gradients, and so does `verification.py`.
+
+Callers: `recurrences.py` for training, `search.py` for search and `program_writer.py` for engine files, which store
+the operations. So a changed sequence of operations changes only new files, but a new type of operation needs native
+code, too (`ops/step.py`, `ops/native/recurrence.h`). A new decoder needs an entry in `DECODER_STEPS`, a new score or
+feature one in `SUPPORTED_SCORES` or `SUPPORTED_FEATURES`. Tests: `tests/properties/test_recurrences.py`,
+`tests/properties/test_native_search.py`.
+
+Axes: N sentences or hypotheses, I target positions, D decoder state.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 It supports the decoders of `decoder_steps.py` over recurrent encoders. `export/engine_file.py` writes the programs to
 engine files, and `systems/engine_file.py` loads weights from them. Property tests compare programs with the definitions
 in `models`.
+
+Before changing it: names of arrays and the dataclasses of `engine/program.py` are stored in engine files, so files of
+earlier versions must still load (`load_arrays`), in Python and in the JavaScript module
+(`export/web/module/program.js`). Tests: `tests/properties/test_written_models.py`,
+`tests/runtime/test_other_families.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Native recurrences for `Cell.run` and `Decoder.unroll`, from the steps in `cell_steps.py` and `decoder_steps.py`."""
+"""Native recurrences for `Cell.run` and `Decoder.unroll`, from the steps in `cell_steps.py` and `decoder_steps.py`.
+
+`registry.py` prefers them where `runs_natively` is true, which depends on measurements on this machine
+(`ops/autotune.py`). The native code that runs the operations, forwards and backwards, is in `ops/recurrence.py`.
+Tests: `tests/properties/test_recurrences.py` (results and gradients equal the definition),
+`tests/models/test_choice.py`.
+"""
 
 from __future__ import annotations
 

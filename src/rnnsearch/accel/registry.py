@@ -1,11 +1,20 @@
 """Choice of fast implementations for the modules of a model, and those that need no native code of their own.
 
-The definitions are methods in `models`: a cell's `sequence`, a decoder's `unroll`, attention's `attend` and the output
-layer's `losses`. Each of these classes has an attribute `fast_forward`, which only `choose` sets, by exact class: a
+The definitions are methods in `models`: a cell's `sequence`, a decoder's `unroll`, attention's `attend` and the
+output layer's `losses`. Each of these classes has an attribute `fast_forward`. `choose` sets it by exact class: a
 derived class may have changed the equations. An edited class is noticed, too, because each fast implementation is
-compared with the definition before it is used (`verification.py`).
+compared with the definition before it is used. (In addition, `verification.py` sets the attribute of tiny modules for
+this comparison, and `export/onnx_cells.py` that of a model's modules during an export.)
 
 Fast implementations of whole searches are chosen in `search/model_scorer.py`.
+
+Callers: `systems/translation.py` and `systems/language.py` call `choose` when they build a model; `rnnsearch inspect`
+prints `describe_training`. A new fast implementation is an entry in `FAST_IMPLEMENTATIONS`. The environment variable
+RNNSEARCH_FAST=0 runs the definitions only. Tests: `tests/models/test_choice.py`, `tests/properties/test_derived.py`,
+`tests/properties/test_gradients.py`.
+
+Axes: B sentences, Q queries, N = B * Q, J source positions, D half the window's width
+(Luong et al. 2015), P = 2 D + 1 positions of a window.
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ It supports a bidirectional GRU encoder, the `bahdanau` or `bahdanau-tanh` decod
 attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine for
 the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
 (`search/model_scorer.py`); engine files are written and read with `export_arrays` and `import_arrays`.
+
+Before changing it: the order and padding of `export_arrays` are the layout of engine files and of the C structs in
+`engine/rnnsearch.py` and `ops/native/rnnsearch.h`; older files must still load. Tests:
+`tests/properties/test_native_search.py`, `tests/properties/test_engine.py`, `tests/runtime/test_runtime.py`.
+
+Axes: B sentences, J source positions, C score columns, D decoder state, T steps of a search, N rows (hypotheses) of a
+step.
 """
 
 from __future__ import annotations

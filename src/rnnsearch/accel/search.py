@@ -5,6 +5,11 @@ search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has
 more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, C columns of the output layer.
+
+Before changing it: addresses of tensors are passed to native code, so the tensors must be contiguous, of the expected
+type, and alive during the call; the structs are declared in `engine/structs.py` and `ops/native/decoder.h`. A state
+is one tensor [N, S] that the search reorders. Tests: `tests/properties/test_native_search.py`,
+`tests/search/test_beam.py`.
 """
 
 from __future__ import annotations
