@@ -3,4 +3,7 @@
 `decode.py` has the entry points, `scorer.py` the protocol of scorers, `options.py` the options, and `beam.py` the
 search itself. Searches do not know model classes: `model_scorer.py` wraps models as scorers, and `reattend.py` and
 `char_decoding.py` use the model again after a search.
+
+The callers are `translator`, `systems` (dev set), `serve` and `cli`; the package imports none of these. See
+docs/decisions/0010-search-over-scorers.md; the tests are in `tests/search` and `tests/properties`.
 """

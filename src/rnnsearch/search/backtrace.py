@@ -3,6 +3,12 @@
 `BeamSearch` (`beam.py`) stores a `BeamStep` per step. `BeamProgress` decides on the host, from a few values per step,
 which hypotheses have finished and which sentences go on. `trace_hypotheses` follows the best ones back through the
 stored steps at the end.
+
+`forced.py` uses `StepStorage`, too. `BeamProgress` decides when a sentence stops, like `ops/native/beam_search.h`.
+Tests: `tests/search/test_kept_steps.py`, `tests/search/test_beam.py`.
+
+Axes: A sentences still in the batch, K live hypotheses per sentence, M continuations considered, R hypotheses to
+return, T steps, J source positions.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,11 @@
 `text.banned` defines when a text contains a phrase, and follows the text of each hypothesis as the state of an
 automaton. A text that ends with a phrase is *pending*: it contains the phrase if the word ends here, but not if the
 word continues (`Hund`, `Hunde`). `constraints.constrain` applies the wrapper.
+
+Callers: `translator/requests.py` makes the `BannedTokens` of `--ban`, which threads share; `PhraseTransitions`
+belongs to one search. Tests: `tests/search/test_filters.py`, `tests/search/test_blocked.py`.
+
+Axes: B sentences, C score columns, M restricted columns.
 """
 
 from collections.abc import Sequence

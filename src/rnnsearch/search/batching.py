@@ -1,6 +1,9 @@
 """Batches of sentences for a search: how many sentences fit, and which ones go together.
 
 Also used by the torch-free runtime, so this module must not import torch.
+
+Callers: `decode.py` and `runtime/translator.py`. The limits bound the memory of a search; results do not depend on
+how sentences are batched (`tests/search/test_decode.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -2,6 +2,11 @@
 
 A beam over characters starts from the decoder's state at each <unk> (Luong & Manning 2016, section 3.4).
 `systems/translation.py` calls `spell_unknown_words`.
+
+The spellings are the text of the words; the tokens of the hypothesis stay <unk>. Tests:
+`tests/properties/test_spelled.py`.
+
+Axes: M unknown words of a batch, D decoder state.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 `decode_all` and `force_decode_all` are the entry points of this package: the translator, the dev-set evaluation and the
 language model call them. On the CPU, batches are searched in parallel, one per thread.
+
+Before changing it: results must not depend on the batches or the threads, and an error names the sentence by its
+index in the call (`SentenceError`). Tests: `tests/search/test_decode.py`, `tests/search/test_variants.py`,
+`tests/properties/test_plan.py`.
+
+Axes: B sentences, T tokens with EOS.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

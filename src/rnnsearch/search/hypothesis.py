@@ -1,6 +1,11 @@
 """`Hypothesis`, the result of every search, and the error that names a sentence of a batch.
 
 Also used by the torch-free runtime, so this module must not import torch.
+
+Callers: every search, `translator/translator.py`, `translator/language_model.py` and `runtime/translator.py`.
+Equality ignores attention, which tests rely on when they compare searches (`tests/search/test_decode.py`).
+
+Axes: I scored tokens, J source positions with EOS.
 """
 
 from collections.abc import Sequence

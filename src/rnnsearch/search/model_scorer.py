@@ -2,6 +2,13 @@
 
 A scorer uses its model as it is: put the model in evaluation mode first. `systems` creates the scorers for the
 translator and for the evaluation on the dev set.
+
+Before changing it: `fastest_scorer` compares native code with the definition (`accel/verification.py`) and falls back
+to `ModelScorer`, whose results are the reference. Native scorers are used by several threads at once, so a call must
+not change the scorer. Tests: `tests/models/test_choice.py`, `tests/properties/test_native_search.py`,
+`tests/properties/test_search_agrees.py`.
+
+Axes: B sentences, N hypotheses, C score columns, J source positions.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Cho 2016, "Noisy parallel approximate decoding for conditional recurrent language model". The translation with the
 highest score without noise is taken.
+
+`cli/options.py` creates a `Noisy` for `--noisy`; it is a `Variant` (`sampling.py`). It needs a scorer with
+`map_hidden`; native scorers have it, too. Tests: `tests/search/test_noisy.py`, `tests/properties/test_noisy.py`.
 """
 
 from dataclasses import dataclass

@@ -2,6 +2,11 @@
 
 `Translator.options` and the command line create one, and every function in this package takes one. `constraints.py`
 turns the options that restrict translations into filters of scores.
+
+Before changing it: the fields in `CONFIG_FIELDS` are those of `[search]` (`config/search.py`) and of engine files
+(`export/engine_file.py`, `SEARCH_SETTINGS`). Fields with one entry per sentence must be handled in `select` and
+`require_one_entry_per_sentence`, and fields that restrict translations in `unconstrained`. Tests:
+`tests/search/test_filters.py`, `tests/search/test_constraints.py`.
 """
 
 from __future__ import annotations

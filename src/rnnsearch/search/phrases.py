@@ -8,6 +8,11 @@ beam allocation: Post & Vilar 2018, "Fast lexically constrained decoding with dy
 A `WordPhrase` must end where a word ends. After its last token it is *pending*: the translation may end, or the next
 token may start another word, and the phrase is met; but if the next token continues the word, it is not. If the
 phrase would then no longer fit, the word must not be continued.
+
+Callers: `translator/requests.py` makes the phrases of a request's terms, `constraints.py` wraps the scorer, and
+`beam.py` selects by banks. Only step-by-step search supports phrases. Tests: `tests/search/test_phrases.py`.
+
+Axes: B sentences, N hypotheses, P phrases per sentence, L tokens per phrase, C score columns, V tokens.
 """
 
 from collections.abc import Iterable, Sequence

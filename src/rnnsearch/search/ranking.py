@@ -4,6 +4,10 @@
 
 |Y| counts the target tokens with EOS. j runs over the source tokens without EOS, i over the target tokens. Used by
 `SearchOptions`, by the searches and by the torch-free runtime, so this module must not import torch.
+
+A new norm needs an entry in `LENGTH_NORMS` and must not decrease with the length, because beam search stops by this
+bound; native code knows only those in `ENGINE_NORMS` (`ops/native/beam_search.h`). Names and fields are settings of
+`[search]` and of engine files. Tests: `tests/search/test_penalties.py`, `tests/properties/test_verification.py`.
 """
 
 from collections.abc import Callable, Mapping

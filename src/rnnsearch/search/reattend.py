@@ -14,6 +14,10 @@ distribution that positions are drawn from.
 from each source position.
 
 Both work on trained models without any changes. `systems/translation.py` calls them after a search.
+
+Tests: `tests/properties/test_posterior.py`, `tests/properties/test_copying.py`.
+
+Axes: I target positions, J source positions.
 """
 
 from collections.abc import Sequence

@@ -7,6 +7,12 @@ takes the best; diverse groups avoid the tokens that earlier groups have just ta
 All random numbers are hashes of a position in a stream (SplitMix64: Steele, Lea & Flood 2014, "Fast splittable
 pseudorandom number generators"). A stream depends only on the source, the copy and the seed, so that results do not
 depend on the batch, and the numbers of all rows take the same few array operations.
+
+Callers: `cli/options.py` creates `Sampling` and `Diverse`, `TextModel.sample` uses `Sampling`. Another hash or order
+of random numbers changes the samples of a seed, which users and `tests/search/test_random.py` rely on. Tests:
+`tests/search/test_variants.py`.
+
+Axes: B sentences, A rows or sentences still in the batch, C score columns, N streams of random numbers.
 """
 
 from abc import ABC, abstractmethod

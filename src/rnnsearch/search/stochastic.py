@@ -5,6 +5,12 @@ translations and taking the k highest is such a sample. The noise is generated t
 log-probability of a prefix is the maximum over all translations that begin with it; one continuation has the same
 value, the others lower ones. So a beam that keeps the k prefixes with the highest perturbed log-probability ends with
 the k translations of the sample.
+
+`cli/options.py` creates a `Stochastic` for `--stochastic`; it is a `Variant` (`sampling.py`). The hypothesis scores
+must never increase from parent to continuation, because beam search stops by this bound. Tests:
+`tests/search/test_stochastic.py`.
+
+Axes: A sentences still in the batch, K hypotheses per sentence, M continuations per hypothesis.
 """
 
 from dataclasses import dataclass

@@ -3,6 +3,13 @@
 `best_continuations` is the ordinary choice of beam search. Other searches pass their own `ContinuationSelector`, or a
 `HypothesisScorer` if hypotheses are also ranked by something other than their log-probability (`sampling.py`,
 `stochastic.py`). A continuation is identified by its flat index: hypothesis * C + column.
+
+`BeamSearch` calls the selector once per step. Ties go to the lowest index and NaN counts as the highest score, like
+in native code (`ops/rows.py`), so that all devices find the same translations. Tests:
+`tests/search/test_selection.py`.
+
+Axes: A sentences still in the batch, K hypotheses per sentence, C score columns, M continuations per sentence, W
+columns per block, N blocks.
 """
 
 from collections.abc import Callable
@@ -86,10 +93,11 @@ def best_continuations(
 def best_continuations_in_blocks(
     scores: Float[Tensor, "A K C"], relative: Float[Tensor, "A K"], count: int
 ) -> Int[Tensor, "A M"]:
-    """Return the same as `ops.rows.best`, on every device; this is its definition.
+    """Return the continuations with the highest relative + scores, best first, on any device.
 
-    One pass over all scores finds the maximum of each block of columns. Only the `count` blocks with the highest
-    maxima can contain one of the `count` best continuations, so everything after this pass is small.
+    This is the definition of the native `ops.rows.topk`. One pass over all scores finds the maximum of each block of
+    columns. Only the `count` blocks with the highest maxima can contain one of the `count` best continuations, so
+    everything after this pass is small.
     """
     A, K, C = scores.shape
     if K * C <= MAX_SINGLE_PASS_SCORES:

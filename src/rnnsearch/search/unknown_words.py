@@ -3,6 +3,10 @@
 The source word is the one with the most attention (Jean et al. 2015, section 3.3; Luong, Pham & Manning 2015, section
 4.1), or the one that the model itself indicates (Luong et al. 2015, "Addressing the Rare Word Problem"). The translator
 applies an `UnknownWordReplacer` after every search (`translator/postprocess.py`).
+
+`translator/loading.py` creates it from `[search]` and reads `dictionary.tsv` (source word, tab, translation) of the
+model folder; `training/run_folder.py` copies the file there. Tests: `tests/search/test_unknown_words.py`,
+`tests/text/test_copied_words.py`.
 """
 
 import re

@@ -1,6 +1,9 @@
 """Threads that search different batches in parallel, each with single-threaded tensor operations.
 
 `decode.py` uses them for the batches of one call, the server for concurrent requests.
+
+`decode.py` and `serve/registry.py` create the pools. A thread of a pool stays limited to one thread of PyTorch until
+it ends. Tests: `tests/search/test_workers.py`.
 """
 
 import os
