@@ -2,6 +2,9 @@
 
 `loss.py` has the base classes, `likelihood.py` the objective of almost every model, and the other modules its optional
 terms. `penalties` creates those that `[objective]` asks for.
+
+`systems/translation.py` and `systems/language.py` create the objectives, the training loop calls them. A call must
+have no side effects, because a batch may be split or repeated. Tests: `tests/objectives`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ target token, normalised, are its gold weights g_ij: 1 / n over the n source tok
 they are Gaussians around these (after Mi, Wang & Ittycheriah 2016, "Supervised attentions for neural machine
 translation", whose smoothed alignments are Gaussians). `penalties()` in this package creates the penalties from
 `[objective]`.
+
+A new penalty is a `Penalty` here and a declaration in `config/objective.py`. The names in `ALIGNMENT_LOSSES` are
+options of run files. Tests: `tests/objectives/test_attention_priors.py`,
+`tests/objectives/test_supervised_attention.py`.
+
+Axes: B sentences, I target positions, J source positions.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 Both losses use unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that an untrained model is normalised). The noise
 words are shared by a batch (Zoph et al. 2016). In search these models are normalised like any other.
 `likelihood.contrastive_losses` calls them.
+
+Names in `CONTRASTS` are options of run files (`config/objective.py`). Tests: `tests/objectives/test_contrast.py`,
+`benchmarks/vocabulary.py`.
+
+Axes: M target tokens of a batch, K noise words, V vocabulary.
 """
 
 from __future__ import annotations

@@ -3,6 +3,13 @@
 `Likelihood` is the objective of translation models: it runs the model over a batch (`teacher_force`), takes the loss of
 every target token, and adds weighted penalties. `LanguageModelLikelihood` is the objective of language models.
 `systems` creates them from `[objective]`.
+
+Before changing it: the sums are over target tokens, and the training loop divides them (`training/gradients.py`), so
+a batch may be split. The pass runs as a CUDA graph on a GPU (`accel/cuda_graphs.py`) and must not wait for values of
+tensors. Tests: `tests/objectives/test_likelihood.py`, `tests/objectives/test_distillation.py`,
+`tests/properties/test_recorded.py`.
+
+Axes: B sentences, I target positions, J source positions, M target tokens without padding, R readout, K noise words.
 """
 
 from __future__ import annotations
@@ -199,7 +206,7 @@ def teacher_force(
 
 @dataclass(frozen=True)
 class TeacherForcing:
-    """The pass of `teacher_force` as a hashable function of tensors, which `recorded` requires."""
+    """The pass of `teacher_force` as a hashable function of tensors, which `run_recorded` requires."""
 
     source_names: tuple[str, ...]
     freeze_null_sources: bool
@@ -300,6 +307,6 @@ class LanguageModelLikelihood(Objective[LanguageModel]):
 
 
 def _unroll_language_model(model: LanguageModel, tensors: Sequence[Tensor], rng: BatchRng | None) -> Tensor:
-    """Return the readouts [B, I, R], as a function that `recorded` accepts."""
+    """Return the readouts [B, I, R], as a function that `run_recorded` accepts."""
     (previous,) = tensors
     return model.unroll(previous, rng)

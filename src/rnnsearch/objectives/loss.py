@@ -2,6 +2,11 @@
 
 The training loop knows only `Objective` and `Loss`. A `Penalty` is a term of a translation model's loss that
 `likelihood.Likelihood` computes from the same `ForwardPass`.
+
+`training/gradients.py` sums `Loss.total`, `nll` and `statistics` over batches and processes, so they must be sums,
+not means. Tests: `tests/training/test_loop.py`, `tests/training/test_distributed.py`.
+
+Axes: B sentences, I target positions, J source positions.
 """
 
 from __future__ import annotations

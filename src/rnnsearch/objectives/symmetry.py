@@ -1,6 +1,12 @@
 """Bilingual symmetry: both directions are trained together, with a bonus for attention that agrees.
 
 (Cohn et al. 2016, section 3.4.) `training/tasks.py` creates the objective.
+
+`training/tasks.py` gives it the pair of models and saves each as a model folder. The agreement needs the attention of
+both directions over the same tokens, in which rows of one are columns of the other. Tests:
+`tests/objectives/test_symmetry.py`.
+
+Notation: A is the matrix alpha of attention weights from source to target, A' that of the other direction.
 """
 
 from __future__ import annotations
