@@ -2,6 +2,11 @@
 
 It is generated from `training.json` (written by training), `scores.json` (written by
 `rnnsearch evaluate`) and `origin.json` (corpora of the models that this one was made from).
+
+Callers: `training/summary.py` writes it, `evaluation/assess.py` adds scores, and `cli/inspect.py`,
+`evaluation/report.py` and `serve/registry.py` read the JSON files. Their keys are a file format: files of earlier
+versions must stay readable. Tests: `tests/commands/test_evaluate.py`, `tests/evaluation/test_report.py`,
+`tests/stress/folders.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 The training loop calls a `DevEvaluator`; a system returns one, usually `NllEvaluator`, from
 `Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.
+
+`training/loop.py` selects the best weights by `DevScore.cost`. All processes must call `score` at the same time,
+because it sums over them. A metric in which higher scores are better must be in `HIGHER_IS_BETTER`. Tests:
+`tests/training/test_loop.py`, `tests/training/test_resume.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Used by `rnnsearch ensemble`; `copy_model` also serves commands that put one model folder into
 another.
+
+`systems/pruning.py` and `translator/rerank.py` use `copy_model`. Layout: the first model's files, and `ensemble/`
+with a subfolder per further model; `translator/loading.py` reads it. A new optional file of model folders must be
+added to `EXTRA_FILES`. Tests: `tests/test_ensemble.py`.
 """
 
 from __future__ import annotations

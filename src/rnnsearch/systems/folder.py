@@ -2,6 +2,10 @@
 
 A folder is self-contained and has no pickles; each file is written atomically. All commands that
 use a trained model load it here, or in `systems.engine_file`, which also reads engine files.
+
+Callers: `translator/loading.py`, `training/tasks.py`, `importers/folder.py`, `export`, `serve/registry.py` and most
+commands. The names of files, of parameters and of config options are a format: `tests/old_models/test_old_models.py`
+loads folders of earlier versions. See docs/decisions/0013-model-folders-and-checkpoints.md.
 """
 
 from __future__ import annotations

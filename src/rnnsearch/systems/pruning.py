@@ -10,6 +10,10 @@ Given a fraction x of all weights, three schemes select the weights to prune:
 |                    | lambda is common to all classes, such that the fraction x of all weights is pruned     |
 
 Among equal values at the bound, the first ones are pruned, so that the fraction is exact.
+
+Callers: `rnnsearch prune` (`cli/models.py`); `training/tasks.py` reads `pruned.safetensors`, a bit mask per weight
+matrix by parameter name, to keep zeros during training. Tests: `tests/test_pruning.py`,
+`tests/training/test_sparsity_mask.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Commands, the server, evaluation and training use a model only through this interface, so that a
 new kind of model is a subclass of `Trainable` with an entry in `systems.folder.SYSTEMS`.
 Ensembles and fusions with a language model are systems, too, but cannot be trained as a whole.
+
+Callers: `translator/translator.py`, `training/tasks.py`, `systems/folder.py` and `export/engine_file.py`. A method
+that depends on an `Ability` raises ModelError if `unsupported` names it; a new method must also be added to
+`EnsembleSystem` and `FusedSystem`. Tests: `tests/properties/test_systems.py`.
 """
 
 from __future__ import annotations

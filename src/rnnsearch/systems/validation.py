@@ -1,4 +1,9 @@
-"""The complete check of a run file: `config.rules`, and the rule that needs the list of corpora."""
+"""The complete check of a run file: `config.rules`, and the rule that needs the list of corpora.
+
+`training/run.py` exports `check`, which the command line calls before any work. It reports all problems at once and
+never raises. Tests: `tests/test_presets.py`, `tests/properties/test_combinations.py`; those of the rules are in
+`tests/test_config.py`.
+"""
 
 from __future__ import annotations
 
