@@ -4,6 +4,9 @@ An update allocates hundreds of megabytes, frees them, and the next update alloc
 returns much of that to the system, which must clear each 4 kB page again when it is next used: thousands per update.
 Retained memory avoids this, and pages of 2 MB, which Linux provides on request, avoid most page-table walks. Search
 does not benefit from either (docs/results/speed-amx.md). `train` wraps a run in `retain_freed_memory`.
+
+It applies to Linux with glibc only, and does nothing if the user has set malloc's parameters.
+`training/sparse_tables.py` calls `release_free_memory`. Tests: `tests/training/test_malloc.py`.
 """
 
 import ctypes

@@ -1,4 +1,9 @@
-"""Optimisers by name, L2 regularisation and gradient clipping."""
+"""Optimisers by name, L2 regularisation and gradient clipping.
+
+Callers: `training/loop.py` and `training/gradients.py`. Names in `OPTIMISERS` and options are those of
+`[training.optimiser]` (`config/training.py`). Checkpoints store PyTorch's optimiser state by parameter number, so the
+order of parameters must stay. Tests: `tests/training/test_optimisers.py`.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -2,6 +2,9 @@
 
 `train` opens the folder, builds the task, the batches and a `Trainer` (`training/loop.py`), runs it and writes the
 summary. The command line and scripts call `check`, which returns the problems of a config, and then `train`.
+
+The names in `__all__` are the public Python API of training. With several processes, each runs `train`, and only the
+first one writes. Tests: `tests/training`, `tests/old_models/test_old_models.py`, `tests/stress/kills.py`.
 """
 
 from contextlib import ExitStack, closing

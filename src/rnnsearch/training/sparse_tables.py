@@ -4,6 +4,10 @@ If the loss samples its targets, an update reads few words of the vocabulary (Je
 optimiser that saw all rows would also move the others, by their moments, and take time that grows with the
 vocabulary. Instead it is given only the rows that have a gradient, with their moments. Large tables may be in
 memory-mapped files.
+
+Callers: `training/tasks.py` creates a `SparseTables`, `training/gradients.py` holds it, and each update calls `step`.
+The optimiser's state must be per value or a scalar, and checkpoints store it like that of other parameters. Tests:
+`tests/training/test_sparse_tables.py`.
 """
 
 from __future__ import annotations

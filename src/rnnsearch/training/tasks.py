@@ -1,6 +1,9 @@
 """Training tasks: one system, or both directions together; its model folders, objective and dev set.
 
 `make_task` is called once per run, by `training/run.py`.
+
+The second folder of a symmetric run is `<folder>-reverse` (`reverse_folder`). Tests:
+`tests/properties/test_systems.py`, `tests/training/test_objectives.py`, `tests/training/test_sparse_tables.py`.
 """
 
 from __future__ import annotations
