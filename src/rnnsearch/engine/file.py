@@ -9,6 +9,11 @@
 
 Files may come from anyone: nothing outside of the file is read, and memory is limited relative to its size. This module
 must not import torch.
+
+`export/engine_file.py` writes files, `runtime/translator.py` and `systems/engine_file.py` read them, and so does
+`export/web/module/engine-file.js`. A change of the layout needs a new `FORMAT` and all readers; files of
+`READABLE_FORMATS` must stay readable. Tests: tests/runtime, tests/page/test_module.py, and damaged files in
+tests/stress/engine_files.py.
 """
 
 from __future__ import annotations
@@ -74,6 +79,7 @@ def write(path: Path, contents: Contents, int4: bool = False) -> int:
     """
     header, model, dtype, candidates = contents
     arrays = stored_arrays(model, dtype, int4)
+    # Half the size; the reader accepts both types.
     id_type = "uint16" if len(model.weights["output"].values) <= 1 << 16 else "int32"
     for name, ids in zip(CANDIDATES, candidates or (), strict=False):
         arrays[name] = id_type, ids.astype(stored.TYPES[id_type])
@@ -82,6 +88,7 @@ def write(path: Path, contents: Contents, int4: bool = False) -> int:
     offsets: dict[tuple[str, bytes], int] = {}  # equal arrays, such as tied embeddings, are stored once
     for name, (type, array) in arrays.items():
         form, raw = stored.encode(type, array)
+        # By content, not by identity: tied tables are separate arrays here.
         offset = offsets.setdefault((type, raw), len(payload))
         if offset == len(payload):
             payload += raw + bytes(-len(raw) % ALIGNMENT)
@@ -94,6 +101,7 @@ def write(path: Path, contents: Contents, int4: bool = False) -> int:
         "kind": dtype.name.lower(),
         **model.header_fields,
         "arrays": entries,
+        # Of the arrays only, because the header contains the digest.
         DIGEST: hashlib.sha256(payload).hexdigest(),
     }
     text = json.dumps(header, ensure_ascii=False).encode()
@@ -110,6 +118,7 @@ def stored_arrays(model: EngineModel, dtype: DType, int4: bool) -> dict[str, tup
     for name, (values, _) in model.weights.items():
         if dtype is DType.INT8:
             quantised, scale = stored.quantise_int8(values)
+            # Tables are read as fp32 and may be quantised again, which must give the same scales.
             arrays[f"{name}{SCALE}"] = ("fp32", stored.reproducible_scales(scale) if name in TABLES else scale)
             arrays[name] = ("int8", quantised)
             if int4 and name in INT4_ARRAYS:  # a sparse int8 array may be smaller
@@ -166,10 +175,12 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[dict[str, Any], int]
         raise ModelError(f"{path}: is not an engine file, as `rnnsearch export` writes it")
     compressed_size = int.from_bytes(start[8:16], "little")
     size = int.from_bytes(start[16:24], "little")
+    # Checked before anything is read: a false size must not allocate memory.
     if max(compressed_size, size) > MAX_HEADER_BYTES:
         raise damaged_error(path)
     decompressor = zlib.decompressobj()
     try:
+        # At most one byte more than declared is decompressed, so that a small file cannot expand without limit.
         text = decompressor.decompress(file.read(compressed_size), size + 1)
         header = json.loads(text) if len(text) == size else None
     except (zlib.error, ValueError, RecursionError):
@@ -179,6 +190,7 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[dict[str, Any], int]
     if (format := header.get("format")) not in READABLE_FORMATS:
         raise ModelError(f"{path}: must be of format {FORMAT} or 1, which this version reads; got {format}")
     head_size = len(start) + compressed_size
+    # The writer pads the header so that the arrays start at a multiple of ALIGNMENT.
     return header, head_size + -head_size % ALIGNMENT
 
 
@@ -186,6 +198,7 @@ def _read_contents(path: Path, file: BufferedReader, header: dict[str, Any], beg
     file.seek(begin)
     digest = hashlib.sha256()
     size = 0
+    # In blocks: the whole payload need not fit into memory.
     while block := file.read(DIGEST_BLOCK_BYTES):
         digest.update(block)
         size += len(block)
@@ -197,6 +210,7 @@ def _read_contents(path: Path, file: BufferedReader, header: dict[str, Any], beg
             raise ModelError(f"{path}: must contain a system that this version knows ({known}); got {system}")
         dtype = DType[str(header["kind"]).upper()]
         entries = {str(name): entry for name, entry in header["arrays"].items()}
+        # Sparse and shared arrays can be much larger in memory than in the file.
         if sum(stored.max_bytes(entry[1]) for entry in entries.values()) > MAX_EXPANSION * size:
             raise damaged_error(path)
         weights = StoredWeights(stored.Payload(file, begin, size), entries)
@@ -204,11 +218,13 @@ def _read_contents(path: Path, file: BufferedReader, header: dict[str, Any], beg
         model = SYSTEMS[system].from_header(header, weights.shapes_only, weights.vectors)
         model.check()
         has_scales = {weight.scale is not None for weight in model.weights.values()}
+        # All weights must be of the file's type, and none may be left over.
         if has_scales != {dtype is DType.INT8} or {*weights} != {*model.weights}:
             raise damaged_error(path)
         return Contents(header, replace(model, weights=weights), dtype, _read_candidates(weights))
     except ModelError:
         raise
+    # The header is JSON of unknown origin, in which any value may have any type.
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         raise damaged_error(path) from None
 
@@ -262,6 +278,7 @@ class StoredWeights(Mapping[str, Weight]):
 
     def _empty(self, name: str) -> Array:
         type, shape, *_ = self.entries[name]
+        # One value with strides of 0: shapes are checked without memory for the weights.
         return np.broadcast_to(np.zeros((), stored.decoded_dtype(type)), shape)
 
     def _weight(self, name: str, get_array: Callable[[str], Array]) -> Weight:
@@ -280,6 +297,7 @@ def _read_candidates(weights: StoredWeights) -> tuple[Array, Array] | None:
     translations, frequent = (weights.array(name) for name in CANDIDATES)
     source_vocabulary, vocabulary = (weights.entries[name][1][0] for name in ("source_embedding", "output"))
     for ids in (translations, frequent):
+        # Native code uses the ids as indices without any check.
         if ids.dtype.kind not in "ui" or ids.min() < 0 or ids.max() >= vocabulary:
             raise ValueError
     if translations.ndim != 2 or frequent.ndim != 1 or len(translations) != source_vocabulary:

@@ -1,6 +1,11 @@
 """Packing of the layers and steps of a program (`program.py`) for native code, used by `recurrent.py`.
 
 This module must not import torch.
+
+`export/web/module/layout.js` does the same for browsers; change both. Tests: tests/runtime/test_other_families.py,
+tests/properties/test_written_models.py.
+
+Axes: N rows, J source positions, A key size, H annotation.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ class PackedLayout:
             scales = [weight.scale for weight in weights if weight.scale is not None]
             scale = np.concatenate(scales) if scales else None
             if scale is not None and dtype is not DType.INT8:
+                # Inputs of fused sequences are projected in fp32, also in an int8 file.
                 values = values * scale[:, None]
                 scale = None
             bias = np.concatenate([self._bias(layer) for layer in layers])
@@ -56,6 +62,7 @@ class PackedLayout:
     def step(self, program: StepProgram, dtype: DType) -> CDecoder:
         """Return the structure of a cell's step, or of a decoder's step before `add_attention` and `add_words`."""
         ops = (COp * len(program.operations))()
+        # `ProgramChecker` has checked all offsets; native code does not.
         for op, operation in zip(ops, program.operations, strict=True):
             op.set_operands(operation.type, operation.size, operation.offsets, operation.previous)
             if operation.weight is not None and operation.type == OpType.PRODUCT:
@@ -73,6 +80,7 @@ class PackedLayout:
         decoder.num_states = len(states)
         decoder.states = self._address(states)
         decoder.state_size = int(states[:, 1].sum()) + 1  # the position t is behind the states
+        # The structure has only the address; Python must not free the array.
         self._referenced.append(ops)
         return decoder
 
@@ -85,6 +93,7 @@ class PackedLayout:
         decoder.score_scale = attention.scale
         decoder.window_radius = attention.window_radius
         decoder.window_sigma = attention.window_sigma
+        # Never null: a score without a vector has one unused value.
         decoder.score_vector = self._address(np.zeros(1, np.float32) if vector is None else self._vectors[vector])
         descriptions = [tuple(map(int, feature[:5])) for feature in attention.features]
         decoder.features, items = CFeatures.create(descriptions)
@@ -101,6 +110,7 @@ class PackedLayout:
 
     def add_readout(self, decoder: CDecoder, offset: int) -> None:
         """Set the offset, among the reads of a step, of the output layer's inputs."""
+        # Only the offset is read: the operation itself is among those of the step.
         op = COp(type=OpType.READ)
         op.offset[0] = offset
         decoder.readout = addressof(op)

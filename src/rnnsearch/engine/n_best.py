@@ -1,6 +1,9 @@
 """Results of a native beam search over a batch, shared by the engine and by search with PyTorch.
 
 This module must not import torch.
+
+`accel/search.py`, `accel/rnnsearch_search.py` and `runtime/search.py` allocate `NBestArrays`. The order of the fields
+is that of `Hypotheses` in `ops/native/beam_search.h`, which native code fills.
 """
 
 from __future__ import annotations

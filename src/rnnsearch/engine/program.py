@@ -3,6 +3,10 @@
 A `Program` contains the names of the arrays that it reads. `accel/program_writer.py` writes it for a model,
 `engine/recurrent.py` runs it, and an engine file stores it as JSON. Since a file may come from anyone, `ProgramChecker`
 verifies every offset and shape before native code runs it. This module must not import torch.
+
+Field names are keys of that JSON, and the numbers of operations are those of `OpType`: both must stay the same.
+`export/web/module/program.js` contains the same checks. Tests: tests/properties/test_written_models.py,
+tests/runtime/test_other_families.py.
 """
 
 from __future__ import annotations
@@ -176,8 +180,10 @@ def _convert(type_hint: Any, data: Any) -> Any:
         if not isinstance(data, list) or len(data) != len(fields):
             raise ValueError(type_hint)
         return type_hint(*map(_convert, fields.values(), data))
+    # JavaScript, for example, writes 1.0 as 1.
     if type_hint is float and type(data) is int:
         data = float(data)
+    # Not isinstance: True would be accepted as an int.
     if type(data) is not type_hint:
         raise ValueError(type_hint)
     return data
@@ -279,6 +285,7 @@ class ProgramChecker:
         if attention.with_words:
             value_size += self.source_size
         heads = attention.heads
+        # Native code splits keys and values into equal slices.
         _require(1 <= heads <= min(key_size, value_size) and key_size % heads == 0 and value_size % heads == 0)
         _require(-1 <= attention.window_radius <= MAX_SIZE and 0 <= attention.window_sigma <= MAX_SIZE)
         _require(abs(attention.scale) <= MAX_SIZE)
@@ -331,6 +338,7 @@ class ProgramChecker:
             input_size: Size of the inputs that `step.inputs` project.
             attention: The attention of the step with the sizes of keys and values; None if it does not attend.
         """
+        # Native code keeps one row of inputs on its stack.
         _require(input_size <= MAX_UNITS and len(step.inputs) >= 1 and len(step.operations) <= MAX_OPERATIONS)
         for layer in step.inputs:
             self._check_affine(layer, input_size)
@@ -339,6 +347,7 @@ class ProgramChecker:
         _require(self._shape(step.bias, 1) == (step.sums,) and len(step.states) >= 1)
         for values in step.states:
             _require(values.size >= 1 and 0 <= values.offset <= step.values - values.size)
+        # Native code has memory for the weights of one attention per step.
         attending = [operation for operation in step.operations if operation.type in (OpType.ADDITIVE, OpType.DOT)]
         _require(len(attending) == (0 if attention is None else 1))
         for operation in step.operations:
@@ -355,6 +364,7 @@ class ProgramChecker:
         offsets = operation.offsets
         _require(type in RANGES and len(offsets) == NUM_OFFSETS[type])
         _require(1 <= size <= MAX_SIZE and 0 <= operation.previous < 256)
+        # Every range must lie within its row: native code reads and writes it unchecked.
         for n, row, multiple in RANGES[type]:
             is_absent = offsets[n] == -1 and n in OPTIONAL.get(type, ())
             _require(is_absent or 0 <= offsets[n] <= row_sizes[row] - size * multiple)
@@ -364,6 +374,7 @@ class ProgramChecker:
             self._check_slice(operation.weight)
             _require((operation.weight.rows, operation.weight.columns) == (size, offsets[2]))
             _require(0 <= offsets[1] <= row_sizes[READS] - offsets[2])
+        # With a reset gate (operand 5), the candidate is twice as wide and operand 6 is a range of the sums.
         if type is OpType.GRU and offsets[5] >= 0:
             _require(offsets[1] <= row_sizes[VALUES] - 2 * size and 0 <= offsets[6] <= row_sizes[SUMS] - size)
         if type in (OpType.NORM, OpType.CENTRE, OpType.LOG_POSITION):
@@ -383,6 +394,7 @@ class ProgramChecker:
         offsets = operation.offsets
         _require(operation.size == key_size and 0 <= offsets[0] <= values - value_size and -1 <= offsets[3] < values)
         _require((attention.score_vector is not None) == (operation.type == OpType.ADDITIVE))
+        # A local window needs a centre: the target position, or a value of the step (operand 3).
         _require(attention.window_radius < 0 or attention.follows_target or offsets[3] >= 0)
         if attention.features:
             count = num_feature_parameters(attention.features, key_size)
@@ -413,6 +425,7 @@ def num_feature_parameters(features: Sequence[FeatureProgram], key_size: int) ->
     count = 0
     for feature in features:
         units = round_up(feature.units)
+        # W_f [key size, width], and for a GRU alpha [3 units] and U [units, 3 units], in whole vectors.
         count += key_size * (units or 2 * feature.neighbours + 1) + 3 * units * (units + 1)
     return count
 

@@ -3,6 +3,16 @@
 Used by `runtime` for engine files of all systems except RNNsearch, which has its own engine (`rnnsearch.py`). Matrix
 products are in the requested type, but the recurrences of encoder cells are in fp32, as in search with PyTorch. This
 module must not import torch.
+
+Axes: B sentences, J source positions, K hypotheses per sentence, N = B * K rows, E embedding, H attention values, A
+attention keys, D outputs of a cell, P values that features compute once per sentence, S values of a state, V target
+vocabulary, C columns of the output layer (V, or fewer for some tokens).
+
+`export/web/module/recurrent.js` is the same engine in JavaScript. Tests: tests/properties/test_written_models.py,
+tests/runtime/test_other_families.py.
+
+Axes: B sentences, K hypotheses per sentence, N = B * K rows, J source positions, D state, H annotation, A key size, E
+embedding, V vocabulary.
 """
 
 from __future__ import annotations
@@ -38,6 +48,7 @@ from rnnsearch.engine.rnnsearch import (
 from rnnsearch.engine.structs import Array, CDecoder, CSourceBatch, DType, OpType, PackedMatrix, pointer, round_up
 
 ONE_THREAD = c_int32(1)
+"""Number of threads of a call. Batches of the runtime are too small to profit from more."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class RecurrentModel:
 
     program: Program
     weights: Mapping[str, Weight]
-    """[outputs, inputs] each; the embedding tables are called as in TABLES, and the output layer `output`."""
+    """[outputs, inputs] each; the embedding tables are named in TABLES, the output layer is `output`."""
     vectors: Mapping[str, Array]
     """Arrays with one axis, in fp32."""
     system: ClassVar[str] = "recurrent"
@@ -73,7 +84,9 @@ class RecurrentModel:
         """Sizes of keys and values, if the model has attention."""
         attention = self.program.attention
         assert attention is not None
+        # A step has exactly one score, whose size is that of the keys (`ProgramChecker` verifies it).
         (operation,) = (op for op in self.program.step.operations if op.type in (OpType.ADDITIVE, OpType.DOT))
+        # Annotations are the outputs of both directions; a projection or a value layer replaces their size.
         value_size = sum(cell.states[0].size for cell in self.program.encoder.layers[-1].cells)
         for layer in (attention.projection, attention.values):
             value_size = value_size if layer is None else layer.weight.rows
@@ -85,13 +98,16 @@ class RecurrentModel:
         """Raise ValueError or KeyError if the arrays are not those of the program."""
         shapes = {name: weight.values.shape for name, weight in self.weights.items()}
         shapes |= {name: vector.shape for name, vector in self.vectors.items()}
-        for values, scale in self.weights.values():
-            if values.ndim != 2 or values.dtype != (np.float32 if scale is None else np.int8):
-                raise ValueError
+        for name, (values, scale) in self.weights.items():
+            dtype = np.dtype(np.float32 if scale is None else np.int8)
+            if values.ndim != 2 or values.dtype != dtype:
+                raise ValueError(f"{name} must be [outputs, inputs] in {dtype}; got {values.shape} in {values.dtype}")
             if scale is not None and (scale.shape != values.shape[:1] or scale.dtype != np.float32):
-                raise ValueError
-        if any(vector.ndim != 1 or vector.dtype != np.float32 for vector in self.vectors.values()):
-            raise ValueError
+                must = f"the scales of {name} must be [{len(values)}] in float32"
+                raise ValueError(f"{must}; got {scale.shape} in {scale.dtype}")
+        for name, vector in self.vectors.items():
+            if vector.ndim != 1 or vector.dtype != np.float32:
+                raise ValueError(f"{name} must have one axis, in float32; got {vector.shape} in {vector.dtype}")
         ProgramChecker(self.program, shapes).check()
         steps = [cell for layer in self.program.encoder.layers for cell in layer.cells]
         for step in (*steps, self.program.step):  # whose inputs are packed as one matrix, of one type
@@ -121,17 +137,21 @@ class _PackedCell(NamedTuple):
 class RecurrentEngine:
     """A model with packed weights, which encodes and searches."""
 
-    def __init__(self, native: ctypes.CDLL, model: RecurrentModel, dtype: DType, selects: bool = False) -> None:
+    def __init__(
+        self, native: ctypes.CDLL, model: RecurrentModel, dtype: DType, restricts_output: bool = False
+    ) -> None:
         """Pack the weights.
 
         Args:
-            selects: True if `rows` will be called.
+            restricts_output: True if `rows` will be called.
         """
         self._native = native
         self._dtype = dtype
         program = self._program = model.program
         # The largest matrix comes first: the memory that it was read into can then be used for the others.
-        self._output = PackedOutputLayer(native, model.weights["output"], model.vectors["output.bias"], dtype, selects)
+        self._output = PackedOutputLayer(
+            native, model.weights["output"], model.vectors["output.bias"], dtype, restricts_output
+        )
         self.output = self._output.full
         """Output layer over the whole vocabulary."""
         self.rows = self._output.rows
@@ -171,23 +191,26 @@ class RecurrentEngine:
         """
         program = self._program
         order = np.argsort(-lengths, kind="stable")  # native code takes the longest sentences first
-        words = np.ascontiguousarray(words[order], np.float32)
+        words = np.ascontiguousarray(words[order], np.float32)  # [B, J, E]
         lengths = np.asarray(lengths[order], np.int64)
         if not program.encoder.reads_end:
-            lengths = np.maximum(lengths - 1, 1)
+            # The end token is not read; an empty sentence keeps one position.
+            lengths = np.maximum(lengths - 1, 1)  # without EOS, but never 0
         annotations, summary, finals = self._run_encoder(words, lengths)
         if program.attention is not None:
             annotations = self._apply(program.attention.projection, annotations)
         B, J = words.shape[:2]
-        mask = np.arange(J) < lengths[:, None]
-        total = (annotations * mask[:, :, None]).sum(1, dtype=np.float32)
-        sources = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
-        states = [self._initial_state(state, sources, finals, B) for state in program.initial_states]
+        mask = np.arange(J) < lengths[:, None]  # [B, J]
+        total = (annotations * mask[:, :, None]).sum(1, dtype=np.float32)  # [B, H]
+        vectors = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
+        states = [self._initial_state(state, vectors, finals, B) for state in program.initial_states]
         feature_states = np.zeros((B, J * int(self._decoder.features.state_size)), np.float32)
         state = np.concatenate([feature_states, *states, np.zeros((B, 1), np.float32)], 1)
         if self._position_keys is not None:
+            # Positions beyond the table of keys cannot be attended to.
             mask = mask & (np.arange(J) < len(self._position_keys))
         keys, values, centres, prepared = self._attention_inputs(annotations, words, lengths)
+        # Results are returned in the order of the caller's sentences.
         inverse = np.argsort(order, kind="stable")
         parts = (keys, values, mask, centres, prepared, state)
         return RecurrentMemory(*(np.ascontiguousarray(part[inverse]) for part in parts))
@@ -212,6 +235,7 @@ class RecurrentEngine:
             keys = keys + self._apply(attention.position_layer, np.log1p(np.stack(positions, 2).astype(np.float32)))
         centres = empty[:, 0]
         if attention.follows_target:
+            # The window follows the target position t and stays at the last source position.
             centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
         prepared = [self._prepare(feature, annotations) for feature in attention.features]
         return keys, values, centres, np.concatenate([empty, *prepared], 2)
@@ -222,14 +246,16 @@ class RecurrentEngine:
             return np.ones((*annotations.shape[:2], 1), np.float32)
         projected = self._apply(feature.layer, annotations)
         if not feature.units:
+            # exp may overflow to inf, which corresponds to a fertility of 0.
             with np.errstate(over="ignore"):
                 return (1 + np.exp(-projected)) / np.float32(feature.max_fertility)  # 1 / (max_fertility sigma(x))
         gates = projected.reshape(*projected.shape[:2], 3, feature.units)
+        # Each of the 3 blocks is padded, as in `pad_to_vectors` of ops/step.py.
         padding = round_up(feature.units) - feature.units
         return np.pad(gates, ((0, 0), (0, 0), (0, 0), (0, padding))).reshape(*projected.shape[:2], -1)
 
     def _run_encoder(self, x: Array, lengths: Array) -> tuple[Array, Array, list[list[Array]]]:
-        """Return annotations [B, J, H], the summary [B, S], and the last states of each layer."""
+        """Return annotations [B, J, H], the summary [B, D], and the last states [B, size] of each layer."""
         encoder = self._program.encoder
         finals: list[list[Array]] = []
         hidden = _reverse_words(x, lengths) if encoder.reverse else x
@@ -237,8 +263,11 @@ class RecurrentEngine:
         for layer, cells in zip(encoder.layers, self._encoder, strict=True):
             results = [self._run_cell(cell, hidden, lengths, backward=n == 1) for n, cell in enumerate(cells)]
             outputs = np.concatenate([outputs for outputs, _ in results], 2)
+            # For each part of the state (h, and c of an LSTM), both directions side by side.
             states = zip(*(states for _, states in results), strict=True)
             finals.append([np.concatenate(directions, 1) for directions in states])
+            # The last h of the top layer; of the backward cell if there is one, which has read the whole sentence.
+            # Output state of the last direction: if bidirectional, the right-to-left cell's, after the first word.
             summary = results[-1][1][0]
             hidden = outputs + hidden if layer.residual else outputs
         return _reverse_words(hidden, lengths) if encoder.reverse else hidden, summary, finals
@@ -250,7 +279,7 @@ class RecurrentEngine:
     def _run_cell(self, cell: _PackedCell, x: Array, lengths: Array, backward: bool) -> tuple[Array, list[Array]]:
         """Return a cell's outputs [B, J, D], 0 on padding, and its last states."""
         B, J = x.shape[:2]
-        projected = cell.inputs.multiply(x)
+        projected = cell.inputs.multiply(x)  # [B, J, x_size]
         state = np.zeros((B, cell.step.state_size), np.float32)
         outputs = np.zeros((B, J, cell.sizes[0]), np.float32)
         self._native.cell_sequence(
@@ -261,14 +290,22 @@ class RecurrentEngine:
         return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
 
     def _initial_state(
-        self, state: InitialState, sources: Mapping[str, Array], finals: list[list[Array]], B: int
+        self, state: InitialState, vectors: Mapping[str, Array], finals: list[list[Array]], B: int
     ) -> Array:
+        """Return one of the decoder's initial states [B, size].
+
+        Args:
+            state: How it is computed.
+            vectors: Vectors of the sentences by the name of an `InitialState.source`.
+            finals: Last states of each layer of the encoder.
+            B: Number of sentences.
+        """
         if state.source == "zeros":
             return np.zeros((B, state.size), np.float32)
         if state.source == "finals":
             values = np.concatenate([finals[layer][part] for layer, part in state.finals], 1)
         else:
-            values = sources[state.source]
+            values = vectors[state.source]
         values = self._apply(state.layer, values)
         if state.activation:
             values = np.tanh(values) if state.activation == "tanh" else np.maximum(values, 0)
@@ -277,7 +314,15 @@ class RecurrentEngine:
     def step(
         self, memory: RecurrentMemory, state: Array, y: Array, output: PackedMatrix
     ) -> tuple[Array, Array, Array, Array]:
-        """Compute one target position of N = B * K hypotheses.
+        """Compute one target position of N = B * K hypotheses, for `export/engine_file.py`, which verifies the engine.
+
+        Search in native code (`greedy`, `beam`) does not return to Python at each position.
+
+        Args:
+            memory: Memory of B sentences.
+            state: States of the hypotheses [N, S], K consecutive rows per sentence.
+            y: Previous tokens [N].
+            output: The output layer, over all tokens or some.
 
         Returns:
             Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, S], and the attention
@@ -289,10 +334,11 @@ class RecurrentEngine:
         state = np.ascontiguousarray(state)
         logits = np.zeros((N, output.struct.outputs), np.float32)
         norm = np.zeros(N, np.float32)
+        # Without attention, native code writes no weights.
         alpha = np.zeros((N, J if self.attends else 0), np.float32)
         next_state = np.empty_like(state)
         self._native.decoder_step(
-            *(*self._arguments(memory, output), pointer(y), None, c_int64(N), c_int64(N // B)),
+            *(*self._arguments(memory, output), pointer(y), None, c_int64(N), c_int64(N // B)),  # None: embed y
             *(pointer(state), pointer(next_state), pointer(alpha), pointer(logits), pointer(norm), ONE_THREAD),
         )
         return logits, norm, next_state, alpha
@@ -302,6 +348,7 @@ class RecurrentEngine:
     ) -> int:
         """Fill the result of greedy search and return the number of steps."""
         self._native.decoder_greedy.restype = c_int64
+        # Native code overwrites the state.
         state = memory.state.copy()
         arguments = (*self._arguments(memory, output), byref(options), c_int64(len(state)), pointer(state))
         return int(self._native.decoder_greedy(*arguments, byref(result), ONE_THREAD))
@@ -323,6 +370,7 @@ class RecurrentEngine:
     def _arguments(self, memory: RecurrentMemory, output: PackedMatrix) -> tuple[Any, ...]:
         """Return the arguments that all functions of search.cpp begin with."""
         parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
+        # Without attention, native code has no source positions.
         length = memory.mask.shape[1] if self.attends else 0
         batch = CSourceBatch(*(part.ctypes.data for part in parts), length, memory.centres.shape[1])
         return byref(self._decoder), byref(output.struct), byref(batch)
@@ -332,7 +380,7 @@ class RecurrentEngine:
         return x if layer is None else self._layers[layer].multiply(x)
 
 
-Engine = RNNsearchEngine | RecurrentEngine
+AnyEngine = RNNsearchEngine | RecurrentEngine
 
 
 def _reverse_words(x: Array, lengths: Array) -> Array:

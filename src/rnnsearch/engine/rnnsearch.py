@@ -5,6 +5,13 @@ a softmax, and maxout or a tanh layer before the output layer. Used by `runtime`
 `accel/rnnsearch_search.py`, by search with PyTorch. Weights are in fp32, bf16 or int8; states and scores are in fp32.
 Sizes are rounded up to whole vectors; the additional units have weights of zero and stay zero. This module must not
 import torch.
+
+Structures mirror `rnnsearch.h`, `greedy_search.h` and `beam_search.h` of `ops/native`, with the same fields in the
+same order; names of arrays are stored in engine files. `export/web/module/rnnsearch.js` is the same engine in
+JavaScript. Tests: tests/properties/test_engine.py, tests/runtime/test_runtime.py.
+
+Axes: B sentences, K hypotheses per sentence, N = B * K rows, J source positions, D state, H annotation, A alignment
+hidden, E embedding, V vocabulary.
 """
 
 from __future__ import annotations
@@ -152,15 +159,15 @@ class Weight(NamedTuple):
 
 
 class PackedOutputLayer:
-    """A packed output layer over the whole vocabulary or, if it `selects`, over some tokens."""
+    """A packed output layer over the whole vocabulary or, if `restricts_output`, over some tokens."""
 
     def __init__(
-        self, native: ctypes.CDLL, weight: Weight, bias: Array | None, dtype: DType, selects: bool = False
+        self, native: ctypes.CDLL, weight: Weight, bias: Array | None, dtype: DType, restricts_output: bool = False
     ) -> None:
         self.full = PackedMatrix(native, weight.values, bias, dtype, weight.scale)
         self._native = native
         self._dtype = dtype
-        self._unpacked = (weight, bias) if selects else None
+        self._unpacked = (weight, bias) if restricts_output else None
 
     def rows(self, ids: Array) -> PackedMatrix:
         """Return the output layer over the tokens `ids` [C]."""
@@ -218,9 +225,11 @@ class RNNsearchModel:
         output_inputs = readout // self.sizes.pool if self.sizes.pool in (1, 2) else 0
         if min(self.sizes.encoder, self.sizes.state, readout, output_inputs) < 1:
             raise ValueError("sizes")
+        # Vector instructions read keys without a remainder.
         if readout % self.sizes.pool or A % UNIT_MULTIPLE:
             raise ValueError("sizes")
         source_size, target_size = (self.weights[name].values.shape[-1] for name in TABLES)
+        # Native code keeps one row of each on its stack.
         if max(2 * H, D, A, readout, source_size, target_size) > MAX_UNITS:
             raise ValueError("sizes")
         gru_shapes = {"input": (3 * H, source_size), "gates": (2 * H, H), "candidate": (H, H)}
@@ -238,6 +247,7 @@ class RNNsearchModel:
         for direction in DIRECTIONS:
             shapes |= {f"encoder.{direction}.{weight}": shape for weight, shape in gru_shapes.items()}
         for name, shape in shapes.items():
+            # Every product's shape follows from the sizes; native code would read beyond a smaller array.
             values, scale = self.weights[name]
             if values.shape != shape or values.dtype != (np.float32 if scale is None else np.int8):
                 raise ValueError(name)
@@ -278,7 +288,7 @@ class RNNsearchEngine:
         dtype: DType,
         threads: Callable[[], int] = lambda: 1,
         table_bytes: int = 0,
-        selects: bool = False,
+        restricts_output: bool = False,
     ) -> None:
         """Pack the weights.
 
@@ -286,12 +296,14 @@ class RNNsearchEngine:
             threads: Returns the number of threads of a call.
             table_bytes: Maximum size of a table with the projected inputs of all target words, which is faster than to
                 project them at every step and gives the same results.
-            selects: True if `rows` will be called.
+            restricts_output: True if `rows` will be called.
         """
         self._native = native
         self.threads = threads
         # The largest matrix comes first: the memory that it was read into can then be used for the others.
-        self._output = PackedOutputLayer(native, model.weights["output"], model.biases.get("output"), dtype, selects)
+        self._output = PackedOutputLayer(
+            native, model.weights["output"], model.biases.get("output"), dtype, restricts_output
+        )
         self.output = self._output.full
         """Output layer over the whole vocabulary."""
         self.rows = self._output.rows
@@ -313,9 +325,11 @@ class RNNsearchEngine:
     def _decoder_struct(self, model: RNNsearchModel, structs: Mapping[str, CMatrix], table_bytes: int) -> _CDecoder:
         D = round_up(model.sizes.state)
         from_word = structs["from_word"]
+        # Kept as attributes, because the structure contains only their addresses.
         self._score_vector = np.ascontiguousarray(model.score_vector, np.float32)
         self._embeddings = np.ascontiguousarray(self.targets.values)
         self._word_table: Array | None = None
+        # 4 bytes per fp32 value. Without a table, native code projects the words of each step.
         if len(self._embeddings) * from_word.outputs * 4 <= table_bytes:
             self._word_table = self._matrices["from_word"].multiply(self.targets.fp32, self.threads())
         decoder = _CDecoder(*(structs[name] for name in ("from_state", "from_context", "candidate")))
@@ -351,6 +365,7 @@ class RNNsearchEngine:
         lengths = np.ascontiguousarray(lengths[order], np.int64)
         B, J = x.shape[:2]
         D = self._encoder.size
+        # Both directions side by side; native code sets padding to 0.
         annotations = np.empty((B, J, 2 * D), np.float32)
         summary = np.empty((B, D), np.float32)
         self._native.rnnsearch_encode(
@@ -359,6 +374,7 @@ class RNNsearchEngine:
         )
         keys = self._matrices["key"].multiply(annotations, self.threads())
         with np.errstate(over="ignore"):  # native code does not read exponentials of keys that are too large
+            # tanh(q + k) = 1 - 2 / (e^(2 q) e^(2 k) + 1): one exponential per query instead of one per position.
             exponentials = np.exp(2 * keys)
         memory = RNNsearchMemory(annotations, keys, exponentials, np.abs(keys).max((1, 2)), lengths, summary)
         if (order == np.arange(B)).all():
@@ -381,6 +397,7 @@ class RNNsearchEngine:
         """
         N = len(y)
         B, J = memory.keys.shape[:2]
+        # Ids beyond the vocabulary, such as copied words, have no embedding.
         y = np.ascontiguousarray(np.where(y < len(self.targets.values), y, UNK), np.int64)
         state = np.ascontiguousarray(state)
         logits = np.empty((N, output.struct.outputs), np.float32)
@@ -397,6 +414,7 @@ class RNNsearchEngine:
         self, memory: RNNsearchMemory, output: PackedMatrix, options: CSearchOptions, result: CGreedyResult
     ) -> int:
         """Fill the result of greedy search and return the number of steps."""
+        # ctypes would truncate the result to an int.
         self._native.rnnsearch_greedy.restype = c_int64
         state = self.start(memory)
         arguments = (*self._arguments(memory, output), byref(options), c_int64(len(state)), pointer(state))

@@ -3,6 +3,9 @@
 `int8`, `bf16`, `fp32`, `uint16` and `int32` are stored as consecutive values. A row of `int4` has the factors of its
 groups and then its values, two per byte, the lower half first. A `sparse` array has one bit per value, the lowest of a
 byte first, that is set if the value is not zero; then the values that are not zero. This module must not import torch.
+
+`file.py` calls it. `export/web/module/arrays.js` decodes the same forms; existing files contain them, so add a form
+instead of changing one. Tests: tests/runtime/test_runtime.py, tests/page/test_module.py.
 """
 
 from __future__ import annotations
@@ -40,8 +43,10 @@ def quantise_int8(weight: Array) -> tuple[Array, Array]:
 
     See `int8_scale` in packed_matrix.h.
     """
+    # Rows of zeros get the scale 1: no division by 0.
     maximum = np.abs(weight).max(1, initial=0).astype(np.float32)
     scale = np.where(maximum > 0, maximum / np.float32(127), np.float32(1)).astype(np.float32)
+    # Multiplied by the reciprocal, as native code does: a division would round differently.
     return np.rint(weight * (np.float32(1) / scale)[:, None]).astype(np.int8), scale
 
 
@@ -51,6 +56,7 @@ def reproducible_scales(scale: Array) -> Array:
     s * 127 / 127 need not be s in fp32, but a neighbouring number s' gives s.
     """
     result = scale.copy()
+    # Each iteration moves by one ulp; the scale is at most a few away.
     for _ in range(4):
         quantised = ((result * np.float32(127)).astype(np.float32) / np.float32(127)).astype(np.float32)
         result = np.where(quantised < scale, np.nextafter(result, np.float32(np.inf)), result)
@@ -61,6 +67,7 @@ def reproducible_scales(scale: Array) -> Array:
 def to_bf16(values: Array) -> Array:
     """Return the upper halves of fp32 values, rounded to nearest even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    # 0x7FFF, or 0x8000 if the lowest remaining bit is odd: ties go to the even value.
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
@@ -88,11 +95,14 @@ def _pack_int4_block(values: Array) -> Array:
     best_factor = covering
     best_error = np.full(covering.shape, np.inf, np.float32)
     for fraction in np.linspace(0.6, 1.0, 17):  # a smaller factor clips a few large values but rounds others less
+        # A group with 127 sets the row's scale, so its largest value must not be clipped.
         factor = np.where(maximum == 127, covering, np.maximum(1, np.rint(covering * fraction)))[..., None]
         error = ((padded - _int4_to_int8(_int8_to_int4(padded, factor), factor)) ** 2).sum(2)
+        # <=: of equal errors, the larger fraction wins, which clips less.
         best_factor = np.where(error <= best_error, factor[..., 0], best_factor)
         best_error = np.minimum(error, best_error)
     integers = _int8_to_int4(padded, best_factor[..., None]).astype(np.int8)
+    # Two's complement of 4 bits; JavaScript and `_unpack_int4_block` extend the sign.
     nibbles = (integers & 15).astype(np.uint8).reshape(rows, -1)
     pairs = nibbles[:, : 2 * -(-width // 2)].reshape(rows, -1, 2)
     return np.concatenate([best_factor.astype(np.uint8), pairs[..., 0] | pairs[..., 1] << 4], axis=1)
@@ -111,6 +121,7 @@ def _unpack_int4_block(stored: Array, width: int) -> Array:
     factor = stored[:, :groups].astype(np.float32)
     pairs = stored[:, groups:]
     integers = np.stack([pairs & 15, pairs >> 4], axis=2).reshape(len(stored), -1)[:, :width].astype(np.float32)
+    # Sign extension: 8 to 15 are -8 to -1.
     integers = np.where(integers > INT4_MAX, integers - 16, integers)
     return _int4_to_int8(integers, np.repeat(factor, INT4_GROUP, axis=1)[:, :width]).astype(np.int8)
 
@@ -145,6 +156,7 @@ def max_bytes(shape: list[int]) -> int:
     Raises:
         ValueError, TypeError: It is not a shape.
     """
+    # `isinstance` accepts True as 1, which is harmless.
     if not 1 <= len(shape) <= 2 or not all(isinstance(n, int) and n >= 1 for n in shape):
         raise ValueError
     return 4 * math.prod(shape)
@@ -163,6 +175,7 @@ class Payload(NamedTuple):
         Raises:
             ValueError: The payload ends before.
         """
+        # Before any memory is allocated for the values.
         if offset + count * dtype.itemsize > self.size:
             raise ValueError
         values = np.empty(count, dtype)
@@ -183,6 +196,7 @@ def check_entry(payload: Payload, type: str, shape: list[int], begin: int, form:
         count = shape[0]
     elif form == SPARSE:
         nonzero = _read_bits(payload, count, begin)
+        # The number of values is known only from the bits.
         begin += -(-count // 8)
         count = int(nonzero.sum(dtype=np.int64))
     if begin + count * size > payload.size:

@@ -2,6 +2,9 @@
 
 Used by the engine and, through `ops` and `accel`, by training and search with PyTorch. Each structure mirrors one of a
 C++ header in `ops/native`, with the same fields in the same order. This module must not import torch.
+
+A mismatch is not detected when the library is loaded: change header and structure together, and the offsets in
+`export/web/module`. Tests: tests/models/test_native.py, tests/properties/test_engine.py.
 """
 
 from __future__ import annotations
@@ -71,10 +74,12 @@ class PackedMatrix:
         self, native: ctypes.CDLL, weight: Array, bias: Array | None, dtype: DType, scale: Array | None = None
     ) -> None:
         self._native = native
+        # The layout depends on the vectors of the variant that was loaded.
         panel_width = int(native.panel_width())
         outputs, inputs = weight.shape
         padded_outputs = -(-outputs // panel_width) * panel_width
         words = -(-inputs // dtype.values_per_word)
+        # UNIT_MULTIPLE words more than needed, so that the matrix can start at a cache line.
         self._panels = np.empty(padded_outputs * words + UNIT_MULTIPLE, np.float32)  # words of 4 bytes of any type
         start = -self._panels.ctypes.data // 4 % UNIT_MULTIPLE  # of the first whole cache line
         self._bias = np.zeros(padded_outputs, np.float32)
@@ -82,6 +87,7 @@ class PackedMatrix:
         self._correction = np.zeros(padded_outputs, np.int32)
         if bias is not None:
             self._bias[:outputs] = bias
+        # Never null: native code reads bias and scale of whole panels.
         row_pointers = (row.ctypes.data for row in (self._bias, self._scale, self._correction))
         self.struct = CMatrix(self._panels[start:].ctypes.data, *row_pointers, outputs, inputs, dtype)
         if scale is None:
@@ -90,6 +96,7 @@ class PackedMatrix:
         else:
             weight = np.ascontiguousarray(weight, np.int8)
             scale = np.ascontiguousarray(scale, np.float32)
+            # Unchanged, so that a file gives the same sums on every machine.
             native.pack_int8(pointer(weight), pointer(scale), byref(self.struct))
 
     def multiply(self, x: Array, threads: int = 1) -> Array:
@@ -167,6 +174,7 @@ class CFeatures(Structure):
         features = CFeatures(count=len(descriptions))
         for item in items:
             units = round_up(item.units)  # 0 for a sum of weights, otherwise of a GRU
+            # The same sums as in source_features.h, which relies on them.
             features.width += units or 2 * item.neighbours + 1
             features.state_size += units or 1
             features.prepared_size += 3 * units or 1
