@@ -39,7 +39,7 @@ def lively(request, plainest):
 
 
 def test_every_output_layer_is_tested():
-    assert OPTIONS.keys() == OUTPUTS.keys()
+    assert OPTIONS.keys() | {"softmax"} == set(OUTPUTS)  # the softmax is the output of the tests by decoder
 
 
 @pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # CopyNet has its own output
