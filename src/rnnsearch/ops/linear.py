@@ -1,7 +1,20 @@
-"""Matrix products by the fastest implementation, packed weights for search, and the backward pass of the GRU's gates.
+"""Matrix products by the fastest implementation, and packed weights for search.
 
 Products are computed by native code (`product.cpp`: one kernel for all shapes) or by a library (one kernel per shape),
 whichever is faster on this machine (`autotune.py`).
+
+`models/layers.py`, `models/attention/` and `accel/decoder_steps.py` call `linear`; `loss.py` calls
+`product` and `operand`, and the backward passes of `loss.py`, `recurrence.py` and `torch_recurrences.py` call
+`weight_gradient`. `accel/search.py` packs weights.
+
+In bf16, both paths sum in fp32. Native products can be returned in fp32 as they are; a library rounds them to bf16
+first, so that an fp32 result only has the precision of bf16.
+
+`models/layers.py`, attention scores and features call `linear`; `recurrence.py`, `loss.py` and `accel/` use the other
+functions. Rounding in bf16 must agree between native code and libraries: tests/models/test_linear.py,
+tests/models/test_native.py.
+
+Axes: M rows, K inputs, N outputs of a product; D state.
 """
 
 from __future__ import annotations
@@ -37,26 +50,32 @@ def linear(
 
 
 class _Linear(torch.autograd.Function):
+    """`linear` with native products in the forward and the backward pass.
+
+    Gradients of weight and bias are in at least fp32; that of x is in the type of x.
+    """
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         dtype = matmul_dtype(x)
         rows = x.to(dtype).reshape(-1, x.shape[-1])
         # The rounded rows, not x: in bf16 they take half the memory.
         ctx.save_for_backward(rows, weight)
-        ctx.x = x.shape, x.dtype, dtype
+        ctx.x_shape = x.shape
+        ctx.types = x.dtype, dtype
         return product(rows, weight, dtype, bias=bias).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        x_shape, x_dtype, dtype = ctx.x
+        x_dtype, dtype = ctx.types
         x_needs_grad, weight_needs_grad, bias_needs_grad = ctx.needs_input_grad
         d_y = grads[0].reshape(-1, weight.shape[0])
         d_x = d_weight = d_bias = None
         if x_needs_grad:
-            # If x was in fp32, its gradient is not rounded to bf16 on the way.
+            # If x was in fp32, native code does not round its gradient to bf16 on the way.
             out_dtype = dtype if x_dtype == dtype else torch.float32
-            d_x = product(d_y, weight.t(), dtype, out_dtype).to(x_dtype).view(x_shape)
+            d_x = product(d_y, weight.t(), dtype, out_dtype).to(x_dtype).view(ctx.x_shape)
         if weight_needs_grad:
             d_weight = weight_gradient(d_y, rows, dtype)
         if bias_needs_grad:
@@ -74,8 +93,11 @@ def product(
     """Return x W^T + b [M, N] for x [M, K] and W [N, K].
 
     Args:
+        x: [M, K].
+        weight: W [N, K].
         dtype: Type that x and W are rounded to.
-        out_dtype: Type of the result: `dtype`, or fp32.
+        out_dtype: Type of the result: `dtype` by default, or fp32. A library rounds to `dtype` first, then widens.
+        bias: b [N].
     """
     chosen = product_implementation(PRODUCT, x.device, dtype)
     if chosen == NATIVE:
@@ -85,12 +107,14 @@ def product(
 
 
 def operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a weight for several calls of `product`, rounded once if a library would round it at each call."""
+    """Return a weight [N, K] for several calls of `product`, rounded if a library would round it at each call."""
     return weight if product_is_native(weight.device, dtype) else weight.to(dtype)
 
 
 def weight_gradient(d_y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the gradient of W [N, K] in y = W x, summed over all rows, in at least fp32.
+
+    A library rounds it to `dtype` first, see the module docstring.
 
     Args:
         d_y: Gradient of y [*rows, N].
@@ -106,7 +130,7 @@ def weight_gradient(d_y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def product_implementation(kernel: str, device: torch.device, dtype: torch.dtype) -> str:
-    """Return the implementation of products to use."""
+    """Return the implementation (NATIVE, ONEDNN or TORCH) of a kernel (PRODUCT or WEIGHT_GRADIENT) to use."""
     if device.type != "cpu":
         return TORCH
     chosen = autotune.implementation(kernel, dtype)
@@ -127,7 +151,7 @@ def has_native_product(dtype: torch.dtype) -> bool:
 def native_product(
     x: Tensor, weight: Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """Return `product` computed by native code.
+    """Return `product` [M, N] computed by native code, for x [M, K] and W [N, K].
 
     x and W are in `dtype` or fp32, in any layout, and are rounded to `dtype` on the way. Sums are in fp32. The order of
     summation of an element does not depend on M, N and the number of threads.
@@ -151,22 +175,23 @@ def native_product(
 
 
 def _library_product(chosen: str, x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W^T [M, N] for x [M, K] and W [N, K], both in the type of the result."""
     return onednn_product(x, weight) if chosen == ONEDNN else torch_product(x, weight)
 
 
 def torch_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x W^T by the library that PyTorch chooses."""
+    """Return x W^T [M, N] by the library that PyTorch chooses."""
     return x @ weight.t()
 
 
 def onednn_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x W^T in fp32 by oneDNN; PyTorch's default, MKL, has half of its speed on CPUs that are not Intel's."""
+    """Return x W^T [M, N] in fp32 by oneDNN; PyTorch's default, MKL, is half as fast on non-Intel CPUs."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, without_gaps(weight), None, "none", [], "")
     return y
 
 
 def without_gaps(weight: Tensor) -> Tensor:
-    """Return a matrix without gaps in its layout; oneDNN takes a thousand times longer for columns of a wider one."""
+    """Return a matrix [N, K] without gaps in its layout; oneDNN is 1000 times slower on columns of a wider one."""
     if weight.is_contiguous() or weight.t().is_contiguous():
         return weight
     return weight.t().contiguous().t() if weight.stride(0) == 1 else weight.contiguous()
@@ -175,48 +200,6 @@ def without_gaps(weight: Tensor) -> Tensor:
 def has_onednn() -> bool:
     """Return True if this PyTorch has oneDNN."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-# The GRU's gates, for the recurrences in PyTorch.
-
-
-def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of [U_z; U_r] and of U, summed over all rows.
-
-    Args:
-        d_gates: Gradient of the pre-activations of z, r and the candidate [*rows, 3 D].
-        before: States h that the gates read [*rows, D].
-        reset: r * h [*rows, D].
-    """
-    D = before.shape[-1]
-    dtype = d_gates.dtype
-    return weight_gradient(d_gates[..., : 2 * D], before, dtype), weight_gradient(d_gates[..., 2 * D :], reset, dtype)
-
-
-def gru_backward(
-    d_next: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, active: Tensor | None, U: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Run the backward pass of h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) (the GRU of Bahdanau et al. 2015).
-
-    Args:
-        d_next: Gradient of h' [N, D].
-        gates: z and r [N, 2 D].
-        active: [N, 1], 0 where the step left the state unchanged; None if it did nowhere.
-
-    Returns:
-        The gradient of the pre-activations of z, r and the candidate [N, 3 D] in the type of products, and the part of
-        the gradient of h that does not go through the recurrent gates' product [N, D].
-    """
-    z, r = gates.chunk(2, dim=-1)
-    # h' = h + used * (candidate - h): padding has used = 0, so that the gradient of h' goes to h only.
-    used = z if active is None else z * active
-    # Gradients of pre-activations: tanh' = 1 - tanh^2 and sigma' = sigma (1 - sigma). [N, D] each.
-    d_candidate = d_next * used * (1 - candidate * candidate)
-    d_z = d_next * (candidate - h) * used * (1 - z)
-    d_reset = d_candidate.to(U.dtype) @ U  # of r * h
-    d_r = d_reset * h * r * (1 - r)
-    d_gates = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
-    return d_gates, d_next * (1 - used) + d_reset * r
 
 
 # Packed weights and the arguments of native code for search.

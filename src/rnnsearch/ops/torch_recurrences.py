@@ -5,6 +5,9 @@ of their GRU. `lstm_sequence` and `torch_gru_sequence` call PyTorch's fused recu
 them.
 
 Axes: B sentences, I target positions, J source positions, D state, H annotation, A alignment hidden.
+
+Backward passes are written by hand: tests/properties/test_gradients.py and the comparison at first use
+(`accel/verification.py`) check them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rnnsearch.ops.linear import gru_backward, gru_weight_gradients, weight_gradient
+from rnnsearch.ops.linear import weight_gradient
 from rnnsearch.utils.tensors import matmul_dtype
 
 # RNNsearch's decoder.
@@ -90,14 +93,14 @@ class _TorchRecurrence(torch.autograd.Function):
         with torch.autocast(grads[0].device.type, enabled=False):
             position_grads = (grad.transpose(0, 1) for grad in grads)
             d_s_0, d_gates, d_queries, d_c, d_keys, d_v = _positions_backward(*position_grads, *saved)
-            before = states.to(dtype)  # [I, B, D]
-            reset = (trace.zr[..., D:] * states).to(dtype)
+            previous_states = states.to(dtype)  # [I, B, D]
+            reset_states = (trace.zr[..., D:] * states).to(dtype)
             # [B, J, I] x [B, I, H]: the contexts of all positions in one product.
             d_h = torch.bmm(trace.alphas.permute(1, 2, 0).to(dtype), d_c.transpose(0, 1))
             # One product per weight over all I * B rows, instead of a small one per position.
-            d_W_a = weight_gradient(d_queries, before, dtype)
+            d_W_a = weight_gradient(d_queries, previous_states, dtype)
             d_C = weight_gradient(d_gates, trace.contexts, dtype)
-            d_U_gates, d_U = gru_weight_gradients(d_gates, before, reset)
+            d_U_gates, d_U = _gru_weight_gradients(d_gates, previous_states, reset_states)
         return d_gates.transpose(0, 1), d_s_0, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
 
 
@@ -167,7 +170,7 @@ def _positions_backward(d_states: Tensor, d_contexts: Tensor, d_alphas: Tensor, 
     d_v = torch.zeros_like(v_a, dtype=fp32)
     d_s = torch.zeros_like(states[0])
     for i in range(I - 1, -1, -1):
-        d_gates[i], d_s_carried = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
+        d_gates[i], d_s_carried = _gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
         torch.add(d_gates[i] @ C, d_contexts[i].to(dtype), out=d_c[i])
         d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(fp32) + d_alphas[i]  # [B, J]
         weighted = alphas[i] * d_alpha
@@ -249,13 +252,13 @@ class _GRUSequence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states, zr, _, _, _, U = ctx.saved_tensors
         D = U.shape[0]
-        before = states[:-1]
+        previous_states = states[:-1]
         d_outputs = grads[0].transpose(0, 1)
         with torch.autocast(d_outputs.device.type, enabled=False):
             d_outputs = d_outputs.flip(0) if ctx.backward else d_outputs
             d_start, d_gates = _gru_positions_backward(d_outputs, *ctx.saved_tensors)
-            reset = (zr[..., D:] * before).to(U.dtype)
-            d_U_gates, d_U = gru_weight_gradients(d_gates, before.to(U.dtype), reset)
+            reset_states = (zr[..., D:] * previous_states).to(U.dtype)
+            d_U_gates, d_U = _gru_weight_gradients(d_gates, previous_states.to(U.dtype), reset_states)
         d_x = (d_gates.flip(0) if ctx.backward else d_gates).transpose(0, 1)
         return None, d_x, None, d_start.to(ctx.start_dtype), d_U_gates, d_U
 
@@ -292,7 +295,7 @@ def _gru_positions_backward(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, 
     d_h = torch.zeros_like(states[0])
     for j in range(J - 1, -1, -1):
         d_next = d_h + d_outputs[j]  # [B, D]
-        d_gates[j], d_h_carried = gru_backward(d_next, states[j], zr[j], candidates[j], active[j], U)
+        d_gates[j], d_h_carried = _gru_backward(d_next, states[j], zr[j], candidates[j], active[j], U)
         d_h = d_h_carried + d_gates[j, :, : 2 * D] @ U_gates
     return d_h, d_gates
 
@@ -413,3 +416,47 @@ def _in_pytorch_order(weight: Tensor) -> Tensor:
     """Return blocks i, f, o, candidate as i, f, candidate, o."""
     i, f, o, candidate = weight.chunk(4)
     return torch.cat([i, f, candidate, o])
+
+
+# The backward pass of the gates of both recurrences.
+
+
+def _gru_weight_gradients(d_gates: Tensor, h: Tensor, reset_state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of [U_z; U_r] and of U, summed over all rows.
+
+    Args:
+        d_gates: Gradient of the pre-activations of z, r and the candidate [*rows, 3 D].
+        h: States that the gates read [*rows, D].
+        reset_state: r * h [*rows, D].
+    """
+    D = h.shape[-1]
+    dtype = d_gates.dtype
+    d_U_gates = weight_gradient(d_gates[..., : 2 * D], h, dtype)  # [2 D, D]
+    d_U = weight_gradient(d_gates[..., 2 * D :], reset_state, dtype)  # [D, D]
+    return d_U_gates, d_U
+
+
+def _gru_backward(
+    d_next: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, active: Tensor | None, U: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a step h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) (Bahdanau et al. 2015).
+
+    Args:
+        d_next: Gradient of h' [N, D].
+        gates: z and r [N, 2 D].
+        active: [N, 1], 0 where the step left the state unchanged; None if it did nowhere.
+
+    Returns:
+        The gradient of the pre-activations of z, r and the candidate [N, 3 D] in the type of products, and the part of
+        the gradient of h that does not go through the recurrent gates' product [N, D].
+    """
+    z, r = gates.chunk(2, dim=-1)
+    # h' = h + used * (candidate - h): padding has used = 0, so that the gradient of h' goes to h only.
+    used = z if active is None else z * active
+    # Gradients of pre-activations: tanh' = 1 - tanh^2 and sigma' = sigma (1 - sigma). [N, D] each.
+    d_candidate = d_next * used * (1 - candidate * candidate)
+    d_z = d_next * (candidate - h) * used * (1 - z)
+    d_reset = d_candidate.to(U.dtype) @ U  # of r * h
+    d_r = d_reset * h * r * (1 - r)
+    d_gates = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
+    return d_gates, d_next * (1 - used) + d_reset * r
