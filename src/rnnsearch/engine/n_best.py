@@ -3,7 +3,7 @@
 This module must not import torch.
 
 `accel/search.py`, `accel/rnnsearch_search.py` and `runtime/search.py` allocate `NBestArrays`. The order of the fields
-is that of `Hypotheses` in `ops/native/beam_search.h`, which native code fills.
+is that of `Hypotheses` in `ops/native/beam_search.h`, which native code fills: do not reorder them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NBestArrays(NamedTuple):
 
     @classmethod
     def allocate(cls, B: int, n: int, T: int, J: int) -> NBestArrays:
-        """Return arrays of zeros, which native code fills."""
+        """Return contiguous arrays of zeros, which native code fills."""
         return cls(
             tokens=np.zeros((B, n, T), np.int64),
             scores=np.zeros((B, n, T), np.float32),
@@ -38,5 +38,8 @@ class NBestArrays(NamedTuple):
 
     @property
     def struct(self) -> CHypotheses:
-        """The structure that native code writes to."""
+        """The structure that native code writes to, for the arrays of `allocate`, which are contiguous.
+
+        It contains only addresses: the caller must keep this tuple while native code runs.
+        """
         return CHypotheses(self.tokens.shape[2], *(array.ctypes.data for array in self))

@@ -10,9 +10,6 @@ vocabulary, C columns of the output layer (V, or fewer for some tokens).
 
 `export/web/module/recurrent.js` is the same engine in JavaScript. Tests: tests/properties/test_written_models.py,
 tests/runtime/test_other_families.py.
-
-Axes: B sentences, K hypotheses per sentence, N = B * K rows, J source positions, D state, H annotation, A key size, E
-embedding, V vocabulary.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ from rnnsearch.engine.rnnsearch import (
 from rnnsearch.engine.structs import Array, CDecoder, CSourceBatch, DType, OpType, PackedMatrix, pointer, round_up
 
 ONE_THREAD = c_int32(1)
-"""Number of threads of a call. Batches of the runtime are too small to profit from more."""
+"""Number of threads of a call of native code; the runtime uses only one."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,9 @@ class RecurrentModel:
         ProgramChecker(self.program, shapes).check()
         steps = [cell for layer in self.program.encoder.layers for cell in layer.cells]
         for step in (*steps, self.program.step):  # whose inputs are packed as one matrix, of one type
-            if len({self.weights[layer.weight.array].scale is None for layer in step.inputs}) != 1:
-                raise ValueError
+            names = [layer.weight.array for layer in step.inputs]
+            if len({self.weights[name].scale is None for name in names}) != 1:
+                raise ValueError(f"{', '.join(names)} must all be in fp32, or all in int8")
 
 
 class RecurrentMemory(NamedTuple):
@@ -195,7 +193,7 @@ class RecurrentEngine:
         lengths = np.asarray(lengths[order], np.int64)
         if not program.encoder.reads_end:
             # The end token is not read; an empty sentence keeps one position.
-            lengths = np.maximum(lengths - 1, 1)  # without EOS, but never 0
+            lengths = np.maximum(lengths - 1, 1)
         annotations, summary, finals = self._run_encoder(words, lengths)
         if program.attention is not None:
             annotations = self._apply(program.attention.projection, annotations)
@@ -267,7 +265,6 @@ class RecurrentEngine:
             states = zip(*(states for _, states in results), strict=True)
             finals.append([np.concatenate(directions, 1) for directions in states])
             # The last h of the top layer; of the backward cell if there is one, which has read the whole sentence.
-            # Output state of the last direction: if bidirectional, the right-to-left cell's, after the first word.
             summary = results[-1][1][0]
             hidden = outputs + hidden if layer.residual else outputs
         return _reverse_words(hidden, lengths) if encoder.reverse else hidden, summary, finals

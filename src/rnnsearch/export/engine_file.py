@@ -16,7 +16,7 @@ from rnnsearch.accel.verification import search_problem
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine import file
-from rnnsearch.engine.recurrent import Engine, RecurrentEngine
+from rnnsearch.engine.recurrent import AnyEngine, RecurrentEngine
 from rnnsearch.engine.rnnsearch import RNNsearchEngine
 from rnnsearch.engine.structs import DType, PackedMatrix
 from rnnsearch.errors import ModelError, must_be_one_of
@@ -126,7 +126,7 @@ class _EngineSearch:
     def __init__(self, model: TranslationModel, dtype: DType) -> None:
         native = library()
         assert native is not None
-        self._engine: Engine
+        self._engine: AnyEngine
         if NativeRNNsearch.supports(model):
             self._engine = RNNsearchEngine(native, export_arrays(model), dtype)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnnsearch.engine.n_best import NBestArrays
-from rnnsearch.engine.recurrent import Engine
+from rnnsearch.engine.recurrent import AnyEngine
 from rnnsearch.engine.rnnsearch import CGreedyResult, CSearchOptions
 from rnnsearch.engine.structs import Array, PackedMatrix
 from rnnsearch.errors import ModelError, RnnsearchError
@@ -64,7 +64,7 @@ class EngineSearchOptions:
 
 
 def search_batch(
-    model: Engine,
+    model: AnyEngine,
     sentences: Sequence[Sequence[int]],
     options: EngineSearchOptions,
     prefixes: Sequence[Prefix] | None = None,
@@ -135,7 +135,7 @@ def search_batch(
 
 
 def _greedy(
-    model: Engine, memory: Any, output: PackedMatrix, options: CSearchOptions, sizes: tuple[int, int, int]
+    model: AnyEngine, memory: Any, output: PackedMatrix, options: CSearchOptions, sizes: tuple[int, int, int]
 ) -> NBestArrays:
     """Return the greedy hypotheses of a batch, faster than a beam search of size 1.
 

@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from rnnsearch.engine import file
-from rnnsearch.engine.recurrent import Engine, RecurrentEngine
+from rnnsearch.engine.recurrent import AnyEngine, RecurrentEngine
 from rnnsearch.engine.rnnsearch import RNNsearchEngine, RNNsearchModel
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import ModelError, RnnsearchError
@@ -59,7 +59,7 @@ BASE_VARIANTS = ("x86-64-v3", "armv8-a")
 class Translator:
     """A model that translates text. One sentence in is one translation out."""
 
-    model: Engine
+    model: AnyEngine
     source: Tokenizer
     target: Tokenizer
     languages: tuple[str, str]
@@ -203,12 +203,12 @@ def _make_translator(path: Path, contents: file.Contents) -> Translator:
         raise file.damaged_error(path)
     options = options.checked(path)
     native = library()
-    selects = candidates is not None
-    model: Engine
+    restricts_output = candidates is not None
+    model: AnyEngine
     if isinstance(arrays, RNNsearchModel):
-        model = RNNsearchEngine(native, arrays, dtype, selects=selects)
+        model = RNNsearchEngine(native, arrays, dtype, restricts_output=restricts_output)
     else:
-        model = RecurrentEngine(native, arrays, dtype, selects=selects)
+        model = RecurrentEngine(native, arrays, dtype, restricts_output=restricts_output)
     table_sizes = [len(table.values) for table in (model.sources, model.targets) if table]
     if table_sizes != [len(source), len(target)]:
         raise file.damaged_error(path)
