@@ -42,7 +42,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
     "language-models", "bulk", "shrinking", "distillation", "shipping", "importing",
-    "configuration", "python", "serving", "adding-a-part",
+    "configuration", "python", "serving", "adding-a-component",
 )  # fmt: skip
 
 SERVED_PORT = "5000"

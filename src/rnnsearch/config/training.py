@@ -217,7 +217,7 @@ class TrainingConfig(Table):
     that only this `[model]` has are initialised as usual."""
     keep_zeros: bool = False
     """Keep the weights of `begin_from` at zero that `rnnsearch prune` set to zero
-    ([Shrinking](shrinking.md))."""
+    ([Pruning](shrinking.md))."""
     max_length: Size | None = None
     """Maximum length of training sentences in tokens; longer pairs are skipped."""
     max_epochs: Positive | None = None
