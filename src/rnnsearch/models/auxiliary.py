@@ -1,4 +1,11 @@
-"""Parameters that only training uses: those of the fertility penalty and of REINFORCE baselines."""
+"""Parameters that only training uses: those of the fertility penalty and of REINFORCE baselines.
+
+`TranslationModel` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py` and
+`objectives/reinforce.py` read it. Its parameters are in the checkpoint under `auxiliary`, but no translation reads
+them.
+
+Axes: B sentences, I target positions, J source positions, H annotation, R readout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Bridges: the initial states of a decoder's layers, computed from the encoder's last states."""
+"""Bridges: the initial states of a decoder's layers, computed from the encoder's last states.
+
+`decoders/stack_decoders.py` creates the bridge of `[model.decoder] bridge`; `accel/program_writer.py` writes it for
+the engine. Tests: tests/models/test_bridges.py. Axes are those of `memory.py`.
+"""
 
 from __future__ import annotations
 

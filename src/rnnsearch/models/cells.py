@@ -23,8 +23,15 @@ A context that a decoder adds to the gate inputs is outside the norms of Ba et a
 two, which normalise the sum. `ssru` (Kim et al. 2019) has no product with the state, which makes its step cheap.
 
 A cell's `inputs` maps x to the part of the gates that depends only on x, with one matrix product for all positions;
-`step` adds what depends on the state. Fast implementations of exact classes replace `sequence` (`accel/registry.py`):
-each is compared with the definition here, and must be changed with it.
+`step` adds what depends on the state.
+
+By default a checked equivalent (native or fused) of `sequence` runs, for exact classes (`accel/registry.py`); set
+`RNNSEARCH_FAST=0` to debug the definition. An edited definition runs until its fast implementation is edited, too.
+
+The order of the gates is part of the checkpoint format. Tests: tests/models/test_cells.py against the loops in
+tests/models/reference.py.
+
+Axes: B sentences, N rows (hypotheses), J positions, E input, D state, G = blocks * D gate inputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Outputs for large vocabularies that predict a class of tokens before the token, and `make_output`."""
+"""Outputs for large vocabularies that predict a class of tokens before the token, and `make_output`.
+
+`TranslationModel` and `LanguageModel` call `make_output`. `systems/translation.py` computes the classes
+(`data/word_classes.py`) before training; they are buffers of the checkpoint. The base classes are in `outputs.py`.
+Tests: tests/models/test_class_outputs.py.
+
+Axes: M target tokens, R readout, V vocabulary.
+"""
 
 from __future__ import annotations
 

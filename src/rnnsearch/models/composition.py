@@ -3,6 +3,11 @@
 Each distinct word of a batch is composed once. A word is a row of character ids, padded with CHARACTER_PAD; its leading
 space is the first character. The vector of a word depends neither on the other words of the batch nor on the padding.
 `Filters` and `Highway` are also used by the convolutional encoder.
+
+`TranslationModel` creates a `ComposedEmbedding`; search replaces it by a `PrecomputedEmbedding`. `NGrams.HASH_FACTOR`
+and the order of character ids are part of what stored models depend on. Tests: tests/models/test_composition.py.
+
+Axes: S distinct words, L characters per word, F filters, B sentences, J source positions, E embedding.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 `Unidirectional` and `Bidirectional` have one layer; `Stacked` has any number; `Pyramid` and `ConvolutionalEncoder` are
 for long or character-level sources; `Rationale` reads only some of the words.
+
+`TranslationModel` creates one per source stream. `Encoded` (`memory.py`) is what decoders get; `final_shapes` must
+agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes
+for other engines. Tests: tests/models/test_encoders.py, test_merging_encoders.py.
+
+Axes: B sentences, J source positions, E embedding, H annotation.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@
 |--------------|------------------------|-------------------------------|------------------------|
 | recurrent    | all, through a state   | h_i of the top layer          | Mikolov et al. 2010    |
 | feed-forward | the last n - 1         | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
+
+`systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model, and
+`search/model_scorer.py` and `accel/search.py` score with it. Tests: tests/models/test_language_model.py.
+
+Axes: N texts, I positions, E embedding, D state, R readout.
 """
 
 from __future__ import annotations

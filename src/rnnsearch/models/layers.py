@@ -2,6 +2,12 @@
 
 All parameters of `models` are created here, by `Linear`, `Embedding` or `parameter`. Each has a role ("weight",
 "recurrent", ...); an `Init` defines how parameters of each role are initialised.
+
+All other modules of `models` use it, and `systems/` calls `initialise`. A new role needs a method of `Init` with that
+name. Tests: tests/models/test_initialise.py, and tests/properties/test_roles.py, in which every parameter must have a
+role.
+
+Axes: V vocabulary, E embedding, R readout, D state, A alignment hidden.
 """
 
 from __future__ import annotations

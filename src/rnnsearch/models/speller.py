@@ -1,6 +1,11 @@
 """The character decoder of a hybrid model, which generates target words that are not in the vocabulary.
 
 Luong & Manning 2016, "Achieving open vocabulary neural machine translation with hybrid word-character models".
+
+`TranslationModel` creates a `Speller`; `objectives/likelihood.py` adds its loss and `search/char_decoding.py` writes
+words with it. Tests: tests/models/test_speller.py, tests/properties/test_spelled.py.
+
+Axes: M target words, L characters per word, S state and H context of the decoder's readings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""A stack of recurrent cells, used by deep decoders and by recurrent language models."""
+"""A stack of recurrent cells, used by deep decoders and by recurrent language models.
+
+`decoders/stack_decoders.py` and `language_model.py` use it; `accel/` runs it layer by layer where the layers allow
+it. Tests: tests/models/test_stack.py.
+
+Axes: N rows, I positions, D state of a layer, G gate inputs, H context.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,19 @@
 """Attention: features, score, window and normaliser composed into weights and contexts.
 
 `Attention.forward` is the equation; `step` attends at one target position and `attend_all` at all of them. Decoders
-call these and carry the `AttentionState`. For local windows, a fast implementation that reads only the positions inside
-the window can replace `attend` (`accel/registry.py`).
+call these and carry the `AttentionState`.
+
+By default a checked equivalent (native or fused) runs if there is one (`accel/registry.py`); set `RNNSEARCH_FAST=0` to
+debug the definition. For local windows, it replaces `attend` and reads only the positions inside the window. A native
+or fused `Decoder.unroll` replaces attention as a whole: `forward` is then not called.
 
 Axes: B sentences, Q queries per sentence, J source positions, P positions that the queries see (all J, or those of a
 window), M heads, E = Q * M rows of energies, A units of the score's hidden layer, N = B * K hypotheses, K consecutive
 rows per sentence.
+
+`decoder.make_attention` creates it; `accel/decoder_steps.py`, `export/onnx.py` and `systems/pruning.py` read its
+components. Their attribute names are checkpoint keys. Tests: tests/models/test_attention.py, and
+tests/properties/test_combinations.py for all combinations.
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ A feature gives F values per target and source position, computed from earlier w
 fertility) or from the positions. They enter the score's hidden layer through their own matrix W_f:
 e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016). `Attention` calls `prepare` once per
 sentence, `start` before the first target position, and `read_word`, `values` and `update` at each one.
+
+To add one, register its options in `config/attention.py` and write its equation in `EQUATIONS` of tests/models.
+`accel/decoder_steps.py` and `export/onnx.py` have their own versions of some features, by exact class; change those
+too.
+
+Axes: N = B * K hypotheses of B sentences, Q queries per sentence, J source positions, F values per feature, W width
+of a feature's state, D query, H annotation, G gate inputs of the decoder.
 """
 
 from __future__ import annotations

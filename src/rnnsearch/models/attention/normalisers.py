@@ -1,6 +1,14 @@
 """Normalisers: from masked energies (-inf outside the window) to attention weights.
 
 The weights sum to 1, except those of `exponential` and `monotonic`.
+
+By default a checked equivalent (native or fused) of the softmax runs, as a step of a decoder's fast implementation; set
+`RNNSEARCH_FAST=0` to debug the definition.
+
+`Attention.forward` calls them. Fast implementations in `accel/` (registry, decoder steps) and ONNX graphs
+(`export/onnx.py`) select normalisers by exact class. Tests: tests/models/test_normalisers.py.
+
+Axes: B sentences, Q queries per sentence (several heads count as queries), J source positions.
 """
 
 from __future__ import annotations

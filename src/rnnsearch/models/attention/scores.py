@@ -5,6 +5,7 @@
 | additive            | v_a^T tanh(W_a s + U_a h)              | Bahdanau et al. 2015, A.1.2; Neubig, eq. 80          |
 | additive-bias       | v_a^T tanh(W_a s + U_a h + b)          | OpenNMT-py's `mlp`                                   |
 | concat              | v_a^T tanh(W_a [s; h])                 | Luong et al. 2015, after eq. 7                       |
+| concat-identity     | v_a^T tanh(W s + h)                    | Luong et al., footnote 15 (their reported results)   |
 | multi-head-additive | v_m^T tanh(W_m s + U_m h) per head     | Chen et al. 2018; Vaswani et al. 2017                |
 | dot                 | s^T h                                  | Luong et al., after eq. 7; Neubig, eq. 76            |
 | scaled-dot          | s^T h / sqrt(D)                        | Vaswani et al. 2017, eq. 1; Neubig, eq. 78           |
@@ -17,6 +18,12 @@ s is the query (the decoder's state) and h an annotation. `keys` computes once p
 annotations. `additive` and `concat` are the same function, because Luong's W_a is [W_a, U_a]. They differ in their
 initialisation: Luong's is initialised as one matrix with D + H columns (with a different range under Glorot's rule),
 Bahdanau's as two.
+
+`Attention` creates one by name (`SCORES`). Native steps (`accel/decoder_steps.py`), the engine and ONNX graphs
+implement some of these equations again, by exact class. tests/models/test_scores.py compares each with a NumPy loop.
+
+Axes: B sentences, Q queries per sentence, J source positions, M heads, E = Q * M rows of energies, A hidden layer, D
+query, H annotation, K key.
 """
 
 from __future__ import annotations

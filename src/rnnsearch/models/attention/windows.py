@@ -2,6 +2,12 @@
 
 Source positions are counted from 0, in the original order (also if the encoder reads the source in reverse); t is the
 target position, from 0. `Attention` calls `centre` and `mask` for each query.
+
+Tests: tests/models/test_windows.py. `accel/` has a fast implementation for local windows, and native steps only for
+some classes.
+
+Axes: B sentences, Q queries per sentence, J source positions, P positions that the queries see, D query (D in the
+papers' equations is the largest distance from the centre).
 """
 
 from __future__ import annotations

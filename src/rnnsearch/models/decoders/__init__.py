@@ -1,4 +1,8 @@
-"""Decoders: one class per formulation, and `DECODERS`, all of them by name."""
+"""Decoders: one class per formulation, and `DECODERS`, all of them by name.
+
+`TranslationModel` creates the decoder of `[model.decoder] type`. Each decoder is tested against a NumPy loop of its
+paper's equations (tests/models/decoder_equations.py) and in all combinations (tests/properties/test_combinations.py).
+"""
 
 from rnnsearch.config import decoders
 from rnnsearch.config.registry import Implementations

@@ -1,6 +1,11 @@
 """The decoders of Bahdanau et al. 2015, RNNsearch and the baseline RNNencdec, and variants of RNNsearch's output.
 
 RNNsearch is described in section 3.1 and appendix A.2.2 of the paper. All of these decoders take any cell.
+
+`accel/` has fast implementations of `Bahdanau` in PyTorch, native code and the engine (`accel/rnnsearch_search.py`,
+`engine/rnnsearch.py`), all compared with these equations; a changed equation disables them with a warning.
+
+Axes: those of `decoder.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """The bi-scale decoder of Chung et al. 2016: a fast layer, and a slow one that changes when the fast one's gate opens.
 
 "A character-level decoder without explicit segmentation for neural machine translation", section 4.2.
+
+`accel/decoder_steps.py` writes its step for native code. Tests: tests/models/test_decoders.py.
+
+Axes: those of `decoder.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 The conditional GRU is that of Nematus (Sennrich et al. 2017, "Nematus: a toolkit for neural machine translation"); deep
 transitions and BiDeep are those of Miceli Barone et al. 2017, "Deep architectures for NMT".
+
+`accel/decoder_steps.py` writes their steps for native code. Tests: tests/models/test_decoders.py.
+
+Axes: those of `decoder.py`.
 """
 
 from __future__ import annotations

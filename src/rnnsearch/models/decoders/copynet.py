@@ -1,6 +1,11 @@
 """CopyNet's decoder (Gu et al. 2016), whose state reads the annotations that the previous word was copied from.
 
 The mixture of generating and copying is in `models/copying.py`.
+
+It has no native step. `TranslationModel` pairs it with a `CopyOutput`. Tests: tests/models/test_copying.py and
+tests/properties/test_copying.py.
+
+Axes: those of `decoder.py`, and X = G + J inputs.
 """
 
 from __future__ import annotations

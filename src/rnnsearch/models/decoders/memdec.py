@@ -6,6 +6,10 @@
 | memory | v^T tanh(A M(k) + B s)    | a separate head          | tanh(W_k mean_j h_j + b_k)          |
 
 The external memory is called buffer here, to distinguish it from the `Memory` of the source sentence.
+
+It has no native step. Tests: tests/models/test_decoders.py.
+
+Axes: those of `decoder.py`; n slots of size m.
 """
 
 from __future__ import annotations

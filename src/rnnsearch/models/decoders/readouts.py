@@ -1,4 +1,9 @@
-"""Readouts: the layers between a decoder's state and the output layer."""
+"""Readouts: the layers between a decoder's state and the output layer.
+
+Decoders create one; `accel/readout_steps.py` and `accel/rnnsearch_search.py` have fast versions by exact class, and
+`systems/pruning.py` reads its layers. With a language model inside (`models/fusion.py`), `add_fusion` adds a term
+before the activation. Output [N, R]: N = B * K hypotheses, R the size of the readout.
+"""
 
 from __future__ import annotations
 

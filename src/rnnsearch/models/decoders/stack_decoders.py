@@ -7,6 +7,12 @@
 | luong-input-feeding | h_t                     | h~_{t-1}, to the bottom | h~_t             | Luong et al. 2015     |
 | neubig              | h_t                     | c_{t-1}, to the bottom  | [h_t; c_t]       | Neubig, chapter 8     |
 | rnmt-plus           | h^1_{t-1} of the bottom | c_t, to every layer     | [x^L_t; c_t]     | Chen et al. 2018      |
+
+`accel/registry.py` and `accel/decoder_steps.py` have faster versions of all of them, by exact class; importers of
+OpenNMT-py and JoeyNMT build models with `luong` and `luong-input-feeding`. Tests: tests/models/test_decoders.py,
+tests/importers.
+
+Axes: those of `decoder.py`.
 """
 
 from __future__ import annotations
