@@ -6,6 +6,10 @@ PyTorch version, number of threads or version of the code is timed again. With `
 variant, native code is always used and nothing is timed.
 
 The cases that are timed are in `autotune_cases.py`; `accel/registry.py` registers them.
+
+`accel/registry.py`, `linear.py`, `loss.py` and `search/model_scorer.py` ask for `implementation`; `rnnsearch inspect`
+shows the table. The key of a table (`table_key`) includes the code of the cases, so editing `autotune_cases.py`
+causes one more timing. Field names of `Timing` are part of the file. Tests: tests/models/test_choice.py.
 """
 
 from __future__ import annotations

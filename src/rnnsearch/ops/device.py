@@ -1,4 +1,8 @@
-"""Choice of device and precision, and what the machine has."""
+"""Choice of device and precision, and what the machine has.
+
+Training (`training/run.py`), `serve` and the translator call it. Names of devices are values of `[training] device`
+and of command-line options; messages name the option.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The softmax loss of an output layer, computed in chunks of rows: the fast implementation of `Output.losses`."""
+"""The softmax loss of an output layer, computed in chunks of rows: the fast implementation of `Output.losses`.
+
+`accel/registry.py` assigns it to `models.outputs.Output`, and `objectives/likelihood.py` calls `chunk_rows`.
+Arguments of native calls follow `native/softmax_loss.cpp`. Tests: tests/models/test_native.py,
+tests/models/test_outputs.py.
+
+Axes: M target tokens, R readout, V vocabulary.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,10 @@ Operations address three rows of values per position: sums (pre-activations), va
 products). Every range starts at a multiple of whole vectors.
 
 Axes: N rows, I positions, J source positions, A key size, H annotation size.
+
+`OpType` and the order of operands are shared with `native/recurrence.h` and stored in engine files
+(`engine/program.py`), so existing operations must keep their meaning. Tests: tests/properties/test_recurrences.py,
+test_written_models.py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The code includes only C headers and needs no C++ standard library, so any C++ compiler builds it in seconds. Each
 instruction set is named explicitly, and nothing depends on the machine that builds. `setup.py` runs this module without
 PyTorch and without the package, so it must import only the standard library.
+
+`library.py`, `setup.py` and `export/web_page.py` call it. File names contain a hash of sources, headers and flags, so
+that a changed source is never run from an old library. Tests: tests/native/test_building.py, test_variants.py.
 """
 
 from __future__ import annotations
