@@ -4,8 +4,6 @@ This module must not import torch.
 
 `export/web/module/layout.js` does the same for browsers; change both. Tests: tests/runtime/test_other_families.py,
 tests/properties/test_written_models.py.
-
-Axes: N rows, J source positions, A key size, H annotation.
 """
 
 from __future__ import annotations

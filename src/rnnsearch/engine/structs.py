@@ -3,8 +3,8 @@
 Used by the engine and, through `ops` and `accel`, by training and search with PyTorch. Each structure mirrors one of a
 C++ header in `ops/native`, with the same fields in the same order. This module must not import torch.
 
-A mismatch is not detected when the library is loaded: change header and structure together, and the offsets in
-`export/web/module`. Tests: tests/models/test_native.py, tests/properties/test_engine.py.
+Change header, structure and the offsets in `export/web/module` together. Tests: tests/models/test_native.py,
+tests/properties/test_engine.py.
 """
 
 from __future__ import annotations
