@@ -62,6 +62,7 @@ def _merge_origins(sources: Iterable[Any]) -> dict[str, str]:
     tables = [table for table in sources if isinstance(table, dict)]
     merged = {}
     for field in _CORPUS_FIELDS:
+        # A dict instead of a set, because the order of the models is kept.
         values = dict.fromkeys(str(table[field]) for table in tables if table.get(field))
         if values:
             merged[field] = "; ".join(values)
@@ -71,6 +72,7 @@ def _merge_origins(sources: Iterable[Any]) -> dict[str, str]:
 def _load_json(path: Path, must_be: str) -> dict[str, Any]:
     """Return the object in a JSON file, empty if there is no file; raise ModelError for anything else."""
     try:
+        # `dict` raises an error for JSON that is not an object.
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError, RecursionError):
         raise ModelError(f"{path}: must be {must_be}; got another file (remove it)") from None
@@ -105,6 +107,7 @@ def add_scores(folder: Path, scores: dict[str, Any]) -> None:
         RnnsearchError: If the folder cannot be written.
     """
     digest = sha256_of(folder / "model.safetensors")
+    # Scores are only valid for the weights that they were measured with.
     others = [old for old in load_scores(folder, digest) if any(old.get(key) != scores[key] for key in _SCORE_KEYS)]
     rows = [*others, {**scores, "weights": digest}]
     write_json(folder / SCORES_FILE, rows)

@@ -71,6 +71,7 @@ class DevBatches(Generic[Model]):
 
     def nll(self, model: Model, stop: Callable[[], bool]) -> float | None:
         """Return the summed NLL of the batches of all processes in nats, or None if any process was interrupted."""
+        # Summed on the device, so that no batch waits for the one before it.
         total = torch.zeros((), device=self.device)
         interrupted = False
         with torch.no_grad():
@@ -79,6 +80,7 @@ class DevBatches(Generic[Model]):
                 if interrupted:
                     break
                 total += self.objective(model, batch.to(self.device), None).nll
+        # All processes take part in the sum, also interrupted ones: the others would wait for them forever.
         nll, num_interrupted = self.processes.sum(float(total), float(interrupted))
         return None if num_interrupted else nll
 

@@ -69,6 +69,7 @@ class DevSet:
         self.targets = system.segment_targets([pair.target for pair in pairs], self.sources, aligner)
         self.source_ids = [source.spelled_ids for source in self.sources]
         self.target_ids = [target.spelled_ids for target in self.targets]
+        # Pairs of similar length are in one batch, which then has little padding.
         self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         self.own_indices = processes.shard(self.order)  # pairs that this process translates and aligns
 
@@ -79,11 +80,13 @@ class DevSet:
         for indices in self.processes.shard([self.order[start : start + rows] for start in starts]):
             pairs = [(self.source_ids[n], self.target_ids[n]) for n in indices]
             batches.append(make_batch(pairs, indices, self.system.direction, self.system.spellings))
+        # With EOS.
         num_tokens = sum(len(ids) + 1 for ids in self.target_ids)
         return DevBatches(objective, batches, len(self.pairs), num_tokens, device, self.processes)
 
     def gather(self, own: list[Result]) -> list[Result]:
         """Return the results of all processes in the order of the dev set, given those for `own_indices`."""
+        # `all_gather` returns the results in the order before `shard`, which is sorted by length.
         results = dict(zip(self.order, self.processes.all_gather(own), strict=True))
         return [results[n] for n in range(len(results))]
 
@@ -101,6 +104,7 @@ class Bleu:
         dev = self.dev
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
         sources = [dev.source_ids[n] for n in dev.own_indices]
+        # Packed again at each evaluation, because training has changed the weights.
         scorer = fastest_scorer(model, "fp32").scorer
         results = decode_all(scorer, sources, options, self.search.batch_sentences, make_batch=dev.system.make_sources)
         texts = dev.gather([dev.target.join(hypotheses[0].ids) for hypotheses in results])
@@ -152,5 +156,6 @@ class AlignmentErrorRate:
     def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
         """Return the word links of a pair, given the attention weights [I, J] of its tokens."""
         columns, rows = self.source_words[pair], self.target_words[pair]
+        # [I, J]: without the row of EOS.
         weights = token_attention(attention, len(rows), self.of_read_words)
         return word_links(weights[:, : len(columns)], columns, rows)

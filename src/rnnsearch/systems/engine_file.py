@@ -52,6 +52,7 @@ def engine_file_config(path: Path, header: dict[str, Any]) -> RunConfig:
     }
     try:
         config = run_config.parse(str(header["config"]), path)
+        # The file may come from anyone; the model is only built from a valid config.
         if faults := check_model(config):
             raise ConfigError(faults)
         return config.model_copy(update={"search": override_search(config.search, search_options)})
@@ -82,6 +83,7 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
         system = _make_system(config, tokenizers, weights, arrays)
     except ModelError:
         raise
+    # Any value of the header may have a wrong type.
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RecursionError):
         raise file.damaged_error(path) from None
     system.model.to(device).eval()
@@ -123,4 +125,5 @@ def _to_fp32(name: str, weight: Weight) -> Array:
     """Return a weight in fp32 that native code rounds to the bytes of the file; tables are stored in fp32."""
     if weight.scale is None or name in TABLES:
         return weight.fp32
+    # Packing computes scales from fp32 weights; with these, it finds those of the file.
     return Weight(weight.values, stored.reproducible_scales(weight.scale)).fp32

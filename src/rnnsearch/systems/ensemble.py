@@ -30,6 +30,7 @@ class _MemberTokens(SpelledIds):
     """The tokens of a sentence for each member; as a sequence, those of the first member."""
 
     def __init__(self, per_member: Sequence[SpelledIds]) -> None:
+        # Callers that do not know of members see the tokens of the first.
         super().__init__(per_member[0], per_member[0].unknown)
         self.per_member = per_member
 
@@ -97,6 +98,7 @@ class EnsembleSystem(System[Any]):
         if first.direction != other.direction:
             must, got = (f"{', '.join(pair.sources)} to {pair.target}" for pair in (first.direction, other.direction))
             raise ModelError(f"{name} must translate {must}, like the first; got {got}")
+        # Distributions are averaged by token id.
         if first.target.fingerprint() != other.target.fingerprint():
             raise ModelError(
                 f"{name} must have the target vocabulary of the first, token by token; it has another "
@@ -128,6 +130,7 @@ class EnsembleSystem(System[Any]):
         capable = [n for n, member in enumerate(self.members) if member.can(ability)]
         if ability == "translate":
             return capable if len(capable) == len(self.members) else []
+        # Their results refer to source tokens, and callers know only those of the first member.
         return [n for n in capable if self._first_alike[n] == 0]
 
     @cached_property
@@ -144,6 +147,7 @@ class EnsembleSystem(System[Any]):
                     config.aligns_previous_word,
                 )
             )
+        # Members with equal keys share one source stream in batches.
         return [keys.index(key) for key in keys]
 
     def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
@@ -181,6 +185,7 @@ class EnsembleSystem(System[Any]):
         members = []
         for scorer, weight, first in zip(scorers, self.weights, self._first_alike, strict=True):
             names = {_source_name(name, first): name for name in self.direction.sources}
+            # Attention over other tokens cannot be averaged with that of the first member.
             members.append(EnsembleMember(scorer, weight, names, uses_attention=first == 0))
         return EnsembleScorer(members, self.mean)
 

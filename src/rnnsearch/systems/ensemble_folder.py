@@ -49,6 +49,7 @@ def load_checkpoints(folder: Path, count: int) -> list[System[Any]]:
             "the last evaluations)"
         )
     systems = []
+    # By the number of the update: both types of checkpoints may occur in one folder.
     for update in sorted(checkpoints)[-count:]:
         system = load_system(folder)
         copy_weights(system.model, read_weights(checkpoints[update]))
@@ -75,12 +76,14 @@ def write_ensemble(
         raise ModelError(f"{output}: already exists; name another folder")
     all_weights = [1.0] * len(systems) if weights is None else list(weights)
     require_single_model(systems[0], 1)
+    # Checked before anything is written.
     EnsembleSystem.combine(systems, all_weights, mean)  # raises ModelError if the models are incompatible
     members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
     options = {"ensemble": {"members": members, "weights": all_weights, "mean": mean}}
     with atomic_folder(output) as folder:
         for member_folder, system, subfolder in zip(folders, systems, [".", *members], strict=True):
             save_system(folder / subfolder, system)
+            # The first model's folder represents the whole ensemble, so it has the origins of all models.
             write_origin(folders if subfolder == "." else [member_folder], folder / subfolder)
         config = systems[0].config
         search = override_search(config.search, options)

@@ -93,6 +93,7 @@ def _require_local_files(folder: Path, search: SearchConfig) -> None:
     if search.ensemble is not None:
         paths += [("ensemble", member) for member in search.ensemble.members]
     for option, path in paths:
+        # `resolve` follows symbolic links, which may also lead outside.
         if path is not None and not (folder / path).resolve().is_relative_to(folder.resolve()):
             raise ModelError(f"{folder}: its search.{option} must be inside the folder; got a path outside")
 
@@ -108,6 +109,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         config = run_config.load(folder / CONFIG)
         if faults := check_model(config):
             raise ConfigError(faults)
+        # Before any other file is read.
         _require_local_files(folder, config.search)
         languages = config.data.languages
         files: Sequence[str] = OLD_TOKENIZER_FILES
@@ -121,6 +123,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         system = system_class.make(config, tokenizers, seed=None)
     except ConfigError as error:
         raise _version_error(folder, error) from None
+    # safetensors, not pickle: loading cannot run code.
     copy_weights(system.model, read_weights(folder / WEIGHTS))
     system.model.to(device).eval()
     return system

@@ -92,7 +92,9 @@ class LanguageSystem(Trainable[LanguageModel]):
         aligner: Aligner | None = None,
     ) -> NllEvaluator[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
+        # Sentences of similar length are in one batch.
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
+        # If batches are limited by tokens, there is no number of sentences.
         batch_sentences = self.config.training.batch.sentences or 64
         starts = range(0, len(order), batch_sentences)
         batches = []

@@ -111,10 +111,12 @@ def weight_classes(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
     """
     modules = [path for path, module in model.named_modules() if path and isinstance(module, CLASS_MODULES)]
     paths_of = dict[nn.Parameter, list[str]]()
+    # With duplicates, because a shared matrix has several paths.
     for name, parameter in model.named_parameters(remove_duplicate=False):
         paths_of.setdefault(parameter, []).append(name)
     classes = dict[str, dict[str, nn.Parameter]]()
     for parameter, paths in paths_of.items():
+        # Matrices without a gradient, such as frozen ones, are not pruned.
         is_pruned = parameter.ndim > 1 and getattr(parameter, "role", None) in PRUNED_ROLES and parameter.requires_grad
         if is_pruned and paths[0].partition(".")[0] != TRAINING_ONLY:
             name = ", ".join(dict.fromkeys(_module_path(path, modules) for path in paths))
@@ -157,6 +159,7 @@ SCHEMES: dict[SchemeName, Scheme] = {
 def _in_deviations(weights: Tensor) -> Tensor:
     """Return |w| / sigma; zeros stay zero if sigma is 0."""
     sigma = weights.std(correction=0)
+    # 0 / 0 is NaN, and `kthvalue` would treat it as the largest value.
     return torch.where(weights == 0, 0.0, weights.abs() / sigma)
 
 
@@ -177,11 +180,14 @@ def _smallest(
     count = round(fraction * len(values))
     if count == 0:
         return pruned, None
+    # Below every absolute value, so that weights which were pruned before are counted first.
     ordered = values.masked_fill(pruned, -1.0)
     bound = ordered.kthvalue(count).values
     mask = ordered < bound
+    # The first of equal values, so that the number is exact and the result does not depend on the machine.
     ties = (ordered == bound).nonzero()[: count - int(mask.sum()), 0]
     mask[ties] = True
+    # The bound is -1 if only weights that were pruned before are selected.
     return mask | pruned, max(0.0, float(bound))
 
 

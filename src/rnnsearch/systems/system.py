@@ -152,6 +152,7 @@ class System(ABC, Generic[Model]):
         if self.annotation is None:
             return targets
         pairs = list(map(Pair.from_tokens, sources, targets))
+        # One set for all pairs, which is only read.
         links = [set[Link]()] * len(pairs) if aligner is None else aligner.links(pairs)
         return list(map(self.annotation.annotate_target, targets, links, sources))
 

@@ -71,6 +71,7 @@ def build(
     Raises:
         ConfigError: If the vocabularies do not fit the model.
     """
+    # One matrix serves as both embeddings.
     if model.tie == "all" and source_vocabulary != target_vocabulary:
         raise ConfigError(
             [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} tokens']
@@ -81,6 +82,7 @@ def build(
     network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(network, INITS[model.init.type](model.init, generator(seed)))
+    # After the initialisation: fast implementations are compared with the definitions on separate tiny models.
     choose(network, conditions=INFERENCE if seed is None else Conditions.of_training(precision))
     return network
 
@@ -175,9 +177,11 @@ class TranslationSystem(Trainable[TranslationModel]):
             readout_layer = self.model.decoder.readout_layer
             assert readout_layer is not None
             trained = {*fusion.parameters(), *readout_layer.parameters()} - frozen
+            # A tied matrix belongs to the embedding, which stays frozen.
             trained |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
             frozen = {*parameters} - trained
         return [
+            # In the order of the model, not of sets: the optimiser's state is stored by position.
             ParameterGroup([parameter for parameter in parameters if parameter not in frozen]),
             ParameterGroup([parameter for parameter in parameters if parameter in frozen], frozen=True),
         ]
@@ -213,6 +217,7 @@ class TranslationSystem(Trainable[TranslationModel]):
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
             measures["aer"] = AlignmentErrorRate(dev, gold, config.aligns_previous_word, config.search.batch_sentences)
+        # If batches are limited by tokens, there is no number of sentences.
         batch_sentences = config.training.batch.sentences or 64
         return NllEvaluator(dev.make_batches(Likelihood(), batch_sentences, device), measures)
 
@@ -259,6 +264,7 @@ class TranslationSystem(Trainable[TranslationModel]):
             memory = self.model.encode(self.make_sources(sentences, self.device))[self.config.data.single_source]
         assert memory.selection is not None
         rows = memory.selection.selected.cpu().numpy()  # [B, J]
+        # Without EOS and padding.
         return [row[: len(ids)] for row, ids in zip(rows, sentences, strict=True)]
 
     def encoder_states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
@@ -266,5 +272,6 @@ class TranslationSystem(Trainable[TranslationModel]):
             return np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32)
         with torch.inference_mode():
             memory = self.model.encode(self.make_sources(sentences, self.device))
+        # In fp32, because NumPy has no bf16.
         states: Matrix = memory[self.config.data.single_source].finals[-1].h.float().cpu().numpy()
         return states
