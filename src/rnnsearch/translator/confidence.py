@@ -3,6 +3,11 @@
 `rnnsearch calibrate` learns, from features of the search, how probable it is that a reference contains a word
 (`learn_calibration`). A translator with a calibration adds the confidence to its translations (`with_confidence`).
 `warnings` needs no calibration.
+
+The runtime imports this module, so it must not import torch. `confidence.json` in a model folder, and the same JSON
+in the header of an engine file, stores the names in `FEATURES` with their weights: changed features need a new
+calibration. The names of warnings are part of the output of `--format json` and of `/v1/translate`. Tests:
+`tests/test_confidence.py`.
 """
 
 from __future__ import annotations
@@ -44,6 +49,7 @@ def learn_calibration(translations: Sequence[Translation], references: Sequence[
     """
     labels = _label_words(translations, references)
     sentence = np.repeat(np.arange(len(labels)), [len(sentence_labels) for sentence_labels in labels])
+    # Without translations, `concatenate` would have nothing to concatenate.
     no_features = np.zeros((0, len(FEATURES)))
     x = np.concatenate([no_features, *(word_features(translation) for translation in translations)])
     y = np.concatenate([np.zeros(0, dtype=bool), *labels])
@@ -92,6 +98,7 @@ def correct_words(translation: Sequence[str], reference: Sequence[str]) -> npt.N
             i -= 1
             j -= 1
             is_correct[i] = True
+        # Backtracking; on a tie, the translation's word is skipped.
         elif length[i - 1, j] >= length[i, j - 1]:
             i -= 1
         else:
@@ -112,6 +119,7 @@ def word_features(translation: Translation) -> npt.NDArray[np.float64]:
     features = np.zeros((len(translation.words), len(FEATURES)))
     if not translation.words:
         return features
+    # A word without tokens counts as certain.
     token_scores = [scores or [0.0] for scores in translation.word_token_scores]
     means = np.array([sum(scores) / len(scores) for scores in token_scores])
     odds = _log_odds(means)
@@ -123,7 +131,9 @@ def word_features(translation: Translation) -> npt.NDArray[np.float64]:
     features[:, 5] = translation.log_prob / max(1, len(translation.token_scores))
     if translation.word_attention is not None and translation.word_attention.shape[1]:
         weights = translation.word_attention.astype(np.float64)  # [words, source words]
+        # The weights of a word need not sum to 1: EOS and punctuation are left out.
         p = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
+        # p log p is 0 for p = 0, where log p is -inf.
         entropy = -(p * np.log(np.maximum(p, 1e-9))).sum(1)
         features[:, 6] = entropy / np.log(max(2, weights.shape[1]))
         features[:, 7] = weights.max(1)
@@ -135,6 +145,7 @@ def word_features(translation: Translation) -> npt.NDArray[np.float64]:
 
 def _log_odds(log_p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return log(p / (1 - p)) of log p, limited to +-7."""
+    # Finite odds, also for probabilities of 0 and 1.
     p = np.clip(np.exp(log_p), 1e-3, 1 - 1e-3)
     odds: npt.NDArray[np.float64] = np.log(p / (1 - p))
     return odds

@@ -1,6 +1,9 @@
 """`TextModel`: a loaded language model that scores, samples and continues plain text.
 
 The class behind `rnnsearch.load_text_model`, the `lm` commands and the language model of a reranker.
+
+Callers: `cli/language_model.py` and `rerank.py`; the class is public API (docs/language-models.md). Tests:
+`tests/commands/test_language.py`, `tests/models/test_language_model.py`.
 """
 
 from __future__ import annotations
@@ -106,6 +109,7 @@ class TextModel:
             self.config.search,
             beam=max(beam, n_best),
             n_best=n_best,
+            # There is no source that the length could depend on.
             max_ratio=0.0,
             max_extra=max_length,
             coverage_penalty=0.0,
@@ -117,6 +121,7 @@ class TextModel:
         """Return texts with their probabilities."""
         segmented = self.tokenizer.segment(texts)
         hypotheses = force_decode_all(
+            # The model's definition in fp32, because the probabilities themselves are the result.
             self.system.reference_scorer(),
             _placeholder_sources(len(texts)),
             [text.ids for text in segmented],
@@ -133,6 +138,7 @@ class TextModel:
         return Perplexity(
             sum(text.log_prob for text in scored),
             sum(len(text.token_scores) for text in scored),
+            # Plus 1 for the end of the line.
             sum(len(text.text.split()) + 1 for text in scored),
             sum(len(text.text) + 1 for text in scored),
         )

@@ -1,4 +1,10 @@
-"""`load`: a `Translator` from model folders and engine files, alone, as an ensemble, or with a language model."""
+"""`load`: a `Translator` from model folders and engine files, alone, as an ensemble, or with a language model.
+
+Callers: `rnnsearch.load`, most commands, `serve/registry.py`, `evaluation/tuning.py` and `rerank.py`. Arguments
+override `[search]` of the model; a new override needs an option in `cli/options.py` and in `cli/translate_lines.py`.
+Folders are untrusted: they are read without pickles, and their config cannot name files outside. Tests:
+`tests/test_ensemble.py`, `tests/test_fusion.py`, `tests/stress/folders.py`.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +79,7 @@ def load(
         "language_model_weight": language_model_weight,
         "attended_word": attended_word,
     }
+    # None means the model's own setting.
     overrides = {name: value for name, value in overrides.items() if value is not None}
     search = _override(system.config.search, overrides | _unknown_word_overrides(replace_unknown, dictionary))
     config = system.config.model_copy(update={"search": search})
@@ -80,6 +87,7 @@ def load(
         system.require("read")
     if problems := check_unknown_words(config):
         raise ConfigError(problems)
+    # From the first model: all members of an ensemble have its target vocabulary.
     candidate_lists = _load_candidates(first_folder, search.candidates, system)
     system = _combine(replace(system, config=config), folders, weights, mean, torch_device)
     if search.language_model is not None and search.language_model_weight > 0:
@@ -150,6 +158,7 @@ def _combine(
         mean = mean or ensemble.mean
     elif mean is not None:
         raise ModelError(f"{folders[0]}: is one model; a mean needs several")
+    # A weight for a single model makes an ensemble of one, which then checks the number of weights.
     elif weights is None:
         return first
     systems = [first, *(load_model(other, device) for other in other_folders)]

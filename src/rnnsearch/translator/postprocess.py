@@ -2,6 +2,10 @@
 
 `Translator` calls it after every search. Only some models copy words from the source or spell words that are not in
 their vocabulary; the others' `<unk>` may be replaced by an aligned source word or its entry in a dictionary.
+
+A `Postprocessor` changes only texts: tokens and scores of the hypotheses stay, and copied attention replaces the
+attention. Tests: `tests/text/test_copied_words.py`, `tests/properties/test_spelled.py`,
+`tests/commands/test_hybrid.py`.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ class Postprocessor:
         copy_attention = self._system.copy_attention(source_ids, target_ids, columns)
         for index, weights_by_source in zip(indices, copy_attention, strict=True):
             hypothesis = hypotheses[index]
+            # Forced decoding adds a row for EOS, which a hypothesis that was cut off does not have.
             length = len(hypothesis.token_scores)
             copied = {name: weights[:length] for name, weights in weights_by_source.items()}
             results[index] = replace(hypothesis, attention={**hypothesis.attention, **copied})
@@ -78,6 +83,7 @@ class Postprocessor:
         if self._system.can("spell"):
             indices = []
             for index, (hypothesis, known) in enumerate(zip(hypotheses, known_words, strict=True)):
+                # Spelling runs the model again, so only hypotheses that need it take part.
                 if _unknown_positions(hypothesis) - known.keys():
                     indices.append(index)
             source_ids = [sources[index].spelled_ids for index in indices]
@@ -90,6 +96,7 @@ class Postprocessor:
     def _target_text(
         self, source: Segmented, hypothesis: Hypothesis, known: KnownWords, spelled: KnownWords
     ) -> Segmented:
+        # Known words, such as those of a prefix, take precedence over the model's spelling.
         target = self._system.target.join_with_offsets(hypothesis.ids, {**spelled, **known})
         if self._replacer is None:
             return target

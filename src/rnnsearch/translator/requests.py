@@ -2,6 +2,11 @@
 
 Used by `Translator.n_best` and `Translator.options`. The search enforces them (`search.phrases`, `search.banned`,
 `search.prefixes`).
+
+`Translator` creates a `ConstraintReader` for its system. It also rejects requests that the search could not satisfy,
+with an error that names the term or prefix. Tests: `tests/test_requests.py`, `tests/serve/test_translator_help.py`.
+
+Axes: V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -73,6 +78,7 @@ class ConstraintReader:
         """
         if options.variant is not None:
             raise RnnsearchError(f"terms need an ordinary beam search; got {options.variant.name}")
+        # Greedy search has no second hypothesis that could take up a term.
         if options.beam == 1:
             raise RnnsearchError("terms need a beam of at least 2; got 1")
         phrase_by_term: dict[str, Phrase] = {}
@@ -143,6 +149,7 @@ class ConstraintReader:
             known_text = self._target.join_with_offsets(prefix.ids, prefix.unknown).text
             seen_text = self._target.join(prefix.ids) + prefix.text.removeprefix(known_text)
             state = banned.advance(START, prefix.text)
+            # The state of a banned phrase in progress would be lost, because search sees `<unk>` instead of the word.
             if state > INSIDE_WORD and state != banned.advance(START, seen_text):
                 raise RnnsearchError(
                     "a prefix must not end with the start of a banned phrase that contains a word outside the "

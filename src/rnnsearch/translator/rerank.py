@@ -4,6 +4,12 @@
 
 `learn` finds the weights on a dev set (`rnnsearch reranker`); a `Reranker` orders n-best lists by the sum
 (`rnnsearch translate --reranker`). `Closest` orders them by similarity to a reference, for distillation.
+
+Folder format: `reranker.json` (`languages`, `n_best`, `weights` by feature name), and the models in `reverse/` and
+`language-model/`. A renamed feature makes existing folders unreadable. Tests: `tests/test_rerank.py`,
+`tests/commands/test_distil.py` (`Closest`).
+
+Notation: x is the source, y a translation, k the index of a feature.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ class Features:
         if self.language_model is not None:
             values["language_model"] = [scored.log_prob for scored in self.language_model.score(texts)]
         columns = np.array([values[name] for name in self.names], dtype=np.float64)
-        table = np.maximum(columns.T, MIN_LOG_PROB)  # [all translations, features]
+        table = np.maximum(columns.T, MIN_LOG_PROB)  # [all translations, features]  # [all translations, features]
         ends = np.cumsum([len(translations) for translations in n_best_lists])
         return np.split(table, ends[:-1])
 
@@ -174,6 +180,7 @@ def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
         n_best = int(contents["n_best"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise ModelError(f"{path}: must be a file written by `rnnsearch reranker`; it is damaged") from None
+    # `float` reads NaN and infinity, too, which JSON files may contain.
     if set(weights) != set(features.names) or not all(map(math.isfinite, weights.values())) or n_best < 2:
         raise ModelError(f"{path}: does not fit the models in its folder; learn the reranker again")
     return Reranker((source, target), features, tuple(weights[name] for name in features.names), n_best)
@@ -263,14 +270,17 @@ def learn(
     lists = []
     for translations in translator.n_best(sources, replace(options, n_best=options.beam)):
         finished = [translation for translation in translations if translation.finished]
+        # Translations that were cut off would only teach the reranker to avoid them; search ranks them last anyway.
         lists.append(finished or translations)
     values = features(lists)
     scale = feature_deviations(values)  # [features], standard deviations within a list
     texts = [[translation.text for translation in translations] for translations in lists]
+    # Features are scaled to equal deviations, because learning searches all directions alike.
     candidates = NBestLists.from_texts([rows / scale for rows in values], texts, references, metric, target)
     influences = METHODS[method](candidates)
     search_score_only = np.eye(len(scale))[0]  # the first feature is the score of the search
     return LearnedReranker(
+        # Back to the unscaled features: (w / s) h = w (h / s).
         Reranker((source, target), features, _normalised(influences / scale), n_best),
         _normalised(influences),
         SACREBLEU_NAMES[metric],

@@ -1,6 +1,10 @@
 """`Translation`: the result of `Translator`, with tokens, words, scores, attention and alignments.
 
 Everything that is expensive, such as links and attention over words, is computed on first access.
+
+Callers: the commands, the server, evaluation and the runtime, so this module must not import torch. The names of
+attributes are those of `--format json` (`json_values`) and public Python API. Tests: `tests/test_translation.py`,
+`tests/commands/test_translate.py`.
 """
 
 from __future__ import annotations
@@ -108,6 +112,7 @@ class Translation:
     def token_words(self) -> tuple[int, ...]:
         """The index of each token's word, or -1 for a token outside of words (EOS, a space)."""
         words = self.by_attention.token_words
+        # EOS is in no word.
         return (*words, *[NO_WORD] * (len(self.tokens) - len(words)))
 
     @property
@@ -242,6 +247,7 @@ def make_translation(
         aligns_previous_word: True if the attention of a word is that of the position after it.
         aligner_links: Links from an aligner.
     """
+    # A finished hypothesis has a score for EOS, which is not among the target's ids.
     eos = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
     return Translation(
         source=source.text,

@@ -2,6 +2,12 @@
 
 The class behind `rnnsearch.load`, the commands, the server and evaluation. It connects a `System` (model and
 tokenizers), a search, postprocessing, an aligner and a calibration, each of which can be changed independently.
+
+Before changing it: methods and their arguments are public API (docs/python.md), and server threads call `n_best`,
+`stream` and `likeliest_tokens` at the same time after `prepare`, so these must not change the translator. Tests:
+`tests/test_translate.py`, `tests/test_requests.py`, `tests/properties/test_systems.py`.
+
+Axes: S size of the encoder states of a sentence.
 """
 
 from __future__ import annotations
@@ -174,6 +180,7 @@ class Translator:
             search,
             beam=beam,
             length_penalty=length_penalty,
+            # Annotations are further tokens of each word, so the limits grow with them.
             max_ratio=tokens_per_word * search.max_ratio if max_length is None else 0.0,
             max_extra=tokens_per_word * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
@@ -318,8 +325,10 @@ class Translator:
         finished = [translation for translation in found if translation.finished]
         ranked = finished or list(found)
         if isinstance(options.variant, Sampling):
+            # Samples occur in proportion to their probabilities already.
             weights = [1.0] * len(ranked)
         else:
+            # Relative to the largest, so that exp does not underflow to 0 for all.
             max_log_prob = max((translation.log_prob for translation in ranked), default=0.0)
             weights = [math.exp(translation.log_prob - max_log_prob) for translation in ranked]
         utilities = expected_utility([translation.text for translation in ranked], weights, utility, self.languages[1])
@@ -332,6 +341,7 @@ class Translator:
     def stream(self, text: str | Segmented) -> Generator[str, None, Translation]:
         """Yield the greedy translation of a sentence so far after every token; return the whole translation."""
         source = self.segment([text])[0].translatable
+        # A model would translate EOS to something; an empty sentence has an empty translation.
         if not source.ids:
             return self._make_translations([source], [self.target.join_with_offsets([])], [EMPTY])[0]
         scorer = self.search.scorer
@@ -444,6 +454,7 @@ class Translator:
         """Return the last states of the encoder's top layer, both directions concatenated, [sentences, S]."""
         ids = [source.spelled_ids for source in self.system.segment_sources(texts)]
         size = self.config.search.batch_sentences
+        # At least one batch, which gives an empty array the right number of columns.
         starts = range(0, max(1, len(ids)), size)
         return np.concatenate([self.system.encoder_states(ids[start : start + size]) for start in starts])
 
