@@ -1,5 +1,5 @@
 """Attention, composed of a score, a window, a normaliser and features; each is one class per formulation.
 
-Decoders use it through `attention.Attention`. See docs/attention.md for the equations and docs/adding-a-part.md for
-how to add a component.
+Decoders use it through `attention.Attention`. See docs/attention.md for the equations and docs/adding-a-component.md
+for how to add a component.
 """
