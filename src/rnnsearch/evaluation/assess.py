@@ -2,6 +2,9 @@
 
 Used by `rnnsearch evaluate`, the demo and scripts. `corpus_scores.evaluate` computes the scores, `report.py` writes
 them to a folder, and `record` adds them to the model card.
+
+The keys of `Assessment.scores` are stored in `scores.json` of the model folder (`systems/card.py`) and written by
+`evaluate --output`. Tests: `tests/evaluation/test_assess.py`, `tests/commands/test_evaluate.py`.
 """
 
 from __future__ import annotations

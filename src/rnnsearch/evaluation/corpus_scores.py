@@ -3,6 +3,9 @@
 `evaluate` computes an `Evaluation`; `to_text` prints it, `as_dict` gives its JSON, and `page.py` shows the tables in
 the report. The main table has the columns of Bahdanau et al. 2015, table 1: all sentences, and those without unknown
 words.
+
+Callers: `assess.py`, `report.py` and `page.py`. The keys of `as_dict` are stored in `scores.json` and written by
+`evaluate --output`. Tests: `tests/evaluation/test_corpus_scores.py`, `tests/metrics`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Scores of how well two sentences translate each other, to select pairs of a noisy corpus.
 
 Dual conditional cross-entropy filtering (Junczys-Dowmunt 2018), used by `rnnsearch filter` and from Python.
+
+`cli/corpora.py` stores the scores in a text file, one per line, so a changed formula changes what existing files
+mean. Tests: `tests/commands/test_filter.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 After Sutskever et al. 2014, figure 2. `similar_sentences` chooses groups of sentences if the user names none,
 `project` computes their principal components, and `scatter` lays the points out for the report.
+
+`report.py` calls these functions with the sentences of `--sentences` or of the test set, and `page.py` draws the
+result. Results must be deterministic. Tests: `tests/evaluation/test_projection.py`.
+
+Axes: N sentences, H size of the encoder states.
 """
 
 from __future__ import annotations
