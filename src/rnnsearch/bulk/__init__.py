@@ -6,6 +6,9 @@
 - `prepare`: preparation of corpora in shards
 
 See docs/bulk.md.
+
+Callers: `cli/bulk.py` and `cli/corpora.py`. The names above are public API. Tests: `tests/bulk`,
+`tests/commands/test_bulk.py`.
 """
 
 from rnnsearch.bulk.engines import OnCores, OnRay, local

@@ -3,6 +3,9 @@
 The passes are those of `data/preprocess.py`. Their tasks and results are pickled into the store and stay there until
 the corpus is prepared, so that a killed run resumes. A store may be writable by others, so `from_bytes` only accepts
 classes that hold data.
+
+`cli/bulk.py` calls it for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`. A new
+class in the results of a pass must be a data class in one of `_DATA_MODULES`. Tests: `tests/bulk/test_corpora.py`.
 """
 
 from __future__ import annotations
