@@ -1,4 +1,10 @@
-"""Run files: schema, presets and loading."""
+"""Run files: schema, presets and loading.
+
+All layers above read their options from here; `RunConfig` is the whole file and `load` reads one. Names and defaults
+of options are stored in model folders and checkpoints, so renaming an option or changing a default changes stored
+models (tests/old_models). Option docstrings generate docs/configuration.md (`scripts/configuration_page.py`). No
+module may import torch, which import-linter checks. Tests: tests/test_config.py, tests/models/test_model_checks.py.
+"""
 
 from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig

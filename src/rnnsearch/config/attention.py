@@ -1,4 +1,8 @@
-"""`[model.attention]`: one flat table in a run file, one options class per component in Python."""
+"""`[model.attention]`: one flat table in a run file, one options class per component in Python.
+
+`models/attention` implements the components; `rules.py` reads their traits. `type` names and options are stored in
+model folders.
+"""
 
 from __future__ import annotations
 

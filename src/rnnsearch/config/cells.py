@@ -1,4 +1,8 @@
-"""Recurrent cells and bridges: components that a run file selects by name and that have no options."""
+"""Recurrent cells and bridges: components that a run file selects by name and that have no options.
+
+`models/cells.py` and `models/bridges.py` implement them; `encoders.py`, `decoders.py` and `language_model.py` select
+them by name. The names are stored in model folders.
+"""
 
 from __future__ import annotations
 

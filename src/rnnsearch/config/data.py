@@ -1,4 +1,8 @@
-"""`[data]` and `[text]` of a run file: the corpus, its tokenization and the annotation of unknown words."""
+"""`[data]` and `[text]` of a run file: the corpus, its tokenization and the annotation of unknown words.
+
+`data/prepare.py` reads `[data]`; `text/annotation.py` implements the annotation schemes. Prepared data store these
+options (`data.prepared.data_settings`), and a run with other ones is rejected.
+"""
 
 from __future__ import annotations
 

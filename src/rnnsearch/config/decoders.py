@@ -1,4 +1,8 @@
-"""`[model.decoder]`: the options of the decoders."""
+"""`[model.decoder]`: the options of the decoders.
+
+`models/decoders` implements them, one class per `type`; `rules.py` and `models/translation_model.py` read their
+traits. `type` names and options are stored in model folders.
+"""
 
 from __future__ import annotations
 

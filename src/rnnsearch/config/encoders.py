@@ -1,4 +1,8 @@
-"""`[model.encoder]`, and the character-level options of source and target words."""
+"""`[model.encoder]`, and the character-level options of source and target words.
+
+`models/encoders.py`, `models/composition.py` and `models/speller.py` implement them; `rules.py` reads their traits.
+`type` names and options are stored in model folders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`[model]` of a language model, and `[model.language_model]`: one inside a translation model."""
+"""`[model]` of a language model, and `[model.language_model]`: one inside a translation model.
+
+`models/language_model.py` and `models/fusion.py` implement them, and `systems/language.py` trains the former.
+`run_file.MODELS` selects the table class by the kind of system.
+"""
 
 from __future__ import annotations
 

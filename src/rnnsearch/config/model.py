@@ -1,4 +1,8 @@
-"""`[model]` of a translation model."""
+"""`[model]` of a translation model.
+
+`run_file.py` uses it as the default table class, `models/translation_model.py` builds the model from it, and
+`rules.py` checks combinations. The file is stored in each model folder.
+"""
 
 from __future__ import annotations
 

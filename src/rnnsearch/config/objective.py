@@ -1,4 +1,8 @@
-"""`[objective]` of a run file: the training objective."""
+"""`[objective]` of a run file: the training objective.
+
+`objectives/` implements it, with parameters in `models/auxiliary.py`; `systems/validation.py` checks combinations
+with the model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`[model.output]`, `[model.dropout]` and `[model.init]` of a run file."""
+"""`[model.output]`, `[model.dropout]` and `[model.init]` of a run file.
+
+`models/class_outputs.py`, `models/outputs.py` and `models/layers.py` implement them. `type` names and options are
+stored in model folders.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ compute something register the class or function behind it:
     SCORES["additive"]  # Additive
 
 `models`, `objectives`, `text` and `training` have such a view for each family.
+
+tests/models/test_model_checks.py and tests/test_docs.py iterate over all families. This module must not import an
+implementation: `config` does not import torch.
 """
 
 from __future__ import annotations

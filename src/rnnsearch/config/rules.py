@@ -11,6 +11,10 @@ The other rules are the functions below the tables. All rules depend on the opti
 traits of components (`ClassVar` attributes of their options classes), never on their
 implementations, so that a run file can be checked without PyTorch. Each problem is one sentence
 that starts with a dotted path.
+
+`systems/validation.py` calls it for run files, `systems/folder.py` and `systems/engine_file.py` for stored models,
+and `translator/loading.py` for search options. Tests: tests/models/test_model_checks.py, and
+tests/properties/test_combinations.py, in which each combination is either rejected here or trains.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 A run file is TOML. It may name a preset, whose tables it overrides key by key. If an override
 changes the `type` of a table, the preset's other keys of that table are dropped, because they
 belong to the other type. Combinations of components are checked in `systems.validation`.
+
+`rnnsearch train`, `prepare` and model folders use `load`, `resolve` and `dump`. `dump` writes config.toml of a model
+folder, so `load` must read what earlier versions wrote (tests/old_models). Presets are the files in `presets/`.
+Tests: tests/test_config.py, tests/test_presets.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`[search]` of a run file: default search options."""
+"""`[search]` of a run file: default search options.
+
+`search/options.py` combines it with the options of a request; `run_file.override_search` changes the options of a
+stored model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`[training]` of a run file, with the options of optimisers and learning-rate schedules."""
+"""`[training]` of a run file, with the options of optimisers and learning-rate schedules.
+
+`training/` reads it; `training/optimisers.py` and `training/schedules.py` implement the components. A resumed run
+must have the same options, except those in `RESUMABLE_OPTIONS` (`training/run_folder.py`).
+"""
 
 from __future__ import annotations
 
