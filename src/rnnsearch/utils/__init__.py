@@ -1,1 +1,5 @@
-"""Helpers without knowledge of the domain: files, weights, tensors, devices, processes, tables."""
+"""Helpers without knowledge of the domain: files, weights, tensors, devices, processes, tables.
+
+Every layer may import it; it imports only `errors`. `distributed`, `tensors` and `weights` need torch, the other
+modules must not import it, because `runtime` uses them.
+"""

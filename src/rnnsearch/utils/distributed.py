@@ -4,6 +4,9 @@ Every process holds the whole model and works on its rows of each batch. Gradien
 (`training/gradients.py`), so that all processes make the same updates; only the first process writes files and
 reports progress. With one process, every method of `Processes` returns its input without communication, so callers
 need no special case.
+
+`training/` and `systems/` take a `Processes`; `cli/train.py` starts it. Every process must call the same collective
+operations in the same order. Tests: tests/training/test_distributed.py, tests/commands/test_torchrun.py.
 """
 
 from __future__ import annotations

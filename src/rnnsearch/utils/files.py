@@ -2,6 +2,10 @@
 
 Content is written to a temporary name next to the target, synced, and renamed, so that a target is
 either the old or the new version even after a crash.
+
+All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports.
+Names of temporary and old folders are recognised after a crash (`recover_folder`), so they must stay the same. Tests:
+tests/test_files.py, and killed processes in tests/stress. This module must not import torch.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The commands (`cli`, `runtime.command_line`) read lines as they arrive, so that a program that writes a line and waits
 for the translation gets it.
+
+Tests: tests/commands/test_usage.py, tests/runtime/test_command_line.py. This module must not import torch.
 """
 
 from __future__ import annotations

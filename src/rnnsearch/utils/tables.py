@@ -1,4 +1,7 @@
-"""Tables as plain text in aligned columns, or as Markdown."""
+"""Tables as plain text in aligned columns, or as Markdown.
+
+`cli/models.py`, `evaluation/`, model cards (`systems/card.py`) and `translator/rerank.py` print or store them.
+"""
 
 from collections.abc import Sequence
 

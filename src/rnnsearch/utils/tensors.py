@@ -2,6 +2,9 @@
 
 A tree is a nested named tuple, tuple or dict whose leaves are batch-first tensors or other values,
 such as None. Search states and encoder memories are trees.
+
+`search` reorders states with it, `accel` and `ops` walk over them, and models use the helpers. New types of tree
+nodes must be handled in all functions. Tests: tests/test_tensors.py.
 """
 
 from __future__ import annotations

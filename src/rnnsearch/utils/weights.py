@@ -1,4 +1,9 @@
-"""Model parameters in safetensors files, by name."""
+"""Model parameters in safetensors files, by name.
+
+Model folders, checkpoints and aligners are stored with it. Names of parameters (`named_weights`) and the metadata
+`FORMAT` are the file format. Files may come from anyone and are checked before they are read:
+tests/models/test_checkpoint.py, tests/stress/bombs.py.
+"""
 
 from __future__ import annotations
 
