@@ -1,1 +1,4 @@
-"""Raw text to tokens and back: vocabularies, tokenizers, word alignments, terminology, markup and documents."""
+"""Raw text to tokens and back: vocabularies, tokenizers, word alignments, terminology, markup and documents.
+
+All layers above use it. No module may import torch, since `runtime` uses several of them; import-linter checks this.
+"""

@@ -2,6 +2,9 @@
 
 Separate from `alignments`, which needs NumPy, because the help of the command line lists these
 names.
+
+Options of the command line and arguments of the Python interface accept these names. This module must import only the
+standard library (tests/commands/test_usage.py).
 """
 
 from typing import Literal, get_args

@@ -3,6 +3,11 @@
 A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words
 of the raw sentences (`word_spans`). The translator, the aligner, training with gold links and the command
 line use this module. It needs NumPy but no PyTorch.
+
+The Pharaoh format is that of files of users. Tests: tests/text/test_alignments.py, test_copied_words.py,
+test_spans.py.
+
+Axes: J source and I target positions; attention is [I, J] (target, source), while links are (source, target).
 """
 
 import re
@@ -65,7 +70,9 @@ def word_of_token(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     ends = [end for _, end in spans]
     indices = []
     for start, end in offsets:
+        # The first word that ends after the token's start.
         word = bisect_right(ends, start)
+        # max: a token without characters looks at the character after it.
         is_inside = word < len(spans) and spans[word][0] < max(end, start + 1)
         indices.append(word if is_inside else NO_WORD)
     return indices
@@ -162,6 +169,7 @@ def read_pharaoh(path: Path) -> list[Links]:
         raise DataError(f"{path}: the alignment file cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: an alignment file must be text in UTF-8; got other bytes") from None
+    # Not `splitlines`, which also splits at characters such as U+2028 and would shift all later lines.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
@@ -185,7 +193,7 @@ def attention_over_words(
     assert attention.shape == (len(target_words), len(source_words))
     target = _membership(target_words, attention.dtype)
     num_tokens = target.sum(axis=1, keepdims=True)
-    mean = target / np.maximum(num_tokens, 1)
+    mean = target / np.maximum(num_tokens, 1)  # [target words, I]
     over_words: np.ndarray = mean @ attention @ _membership(source_words, attention.dtype).T
     return over_words
 
@@ -200,6 +208,7 @@ def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_w
     columns = [column for column, word in enumerate(source_words) if word != NO_WORD]
     if not columns:
         return set()
+    # Only tokens in words compete, so that EOS, which often gets much weight, is never linked.
     in_words = attention[:, columns]
     links = set()
     for column, weight, target_word in zip(in_words.argmax(axis=1), in_words.max(axis=1), target_words, strict=True):
@@ -241,11 +250,13 @@ def attention_information(attention: AttentionMatrix) -> float | None:
     logarithm of the smaller dimension. It is 0 if all rows are equal; links from such attention are meaningless.
     Returns None for fewer than two rows or columns.
     """
+    # Rows of zeros are padding of a translation that was cut off.
     rows = attention[attention.sum(axis=1) > 0].astype(np.float64)
     if min(rows.shape) < 2:
         return None
     p = rows / rows.sum(axis=1, keepdims=True)
     mean = p.mean(axis=0)
+    # p log(p / mean) is 0 for p = 0: the ratio is set to 1 there.
     log_ratio = np.log(np.divide(p, mean, out=np.ones_like(p), where=p > 0))
     return float((p * log_ratio).sum(axis=1).mean() / np.log(min(p.shape)))
 
@@ -296,6 +307,7 @@ def _grow_diag(forward: set[Link], backward: set[Link]) -> set[Link]:
     added = True
     while added:
         added = False
+        # Sorted, because the result depends on the order; a set's order would differ between processes.
         for i, j in sorted(links):
             for di, dj in _NEIGHBOURS:
                 link = (i + di, j + dj)
@@ -355,6 +367,7 @@ def _copy_links(source: Segmented, target: Segmented, unit: Unit) -> Iterator[Li
     for source_token, target_token in copied_tokens:
         source_words = _overlapping_words(source_spans, source.offsets[source_token])
         target_words = _overlapping_words(target_spans, target.offsets[target_token])
+        # Word by word for a copy of several words, otherwise all with all.
         if len(source_words) == len(target_words):
             yield from zip(source_words, target_words, strict=True)
         else:

@@ -6,6 +6,9 @@ training; after search, `source_positions` reads the annotations of a translatio
 
 A distance is the source position minus the target position, in tokens: the annotated translation of
 "The <unk> portico in <unk>" is "Le <unk+1> <unk-1> de <unk+0>".
+
+`data/preprocess.py` annotates training rows, and `systems/system.py` reads the annotations of translations. The names
+of annotation tokens are stored in tokenizers. Tests: tests/text/test_annotation.py.
 """
 
 from __future__ import annotations
@@ -60,6 +63,7 @@ class Annotation(ABC):
         for i, id in enumerate(text.ids):
             if id == UNK:
                 name = self._annotation_token(i, nearest[i], source) if i in nearest else ""
+                # Distances beyond the window and numbers beyond the maximum have no token.
                 tokens[i] = name if name in self._target_ids else f"{UNKNOWN_PREFIX}{NULL_DISTANCE}>"
                 ids[i] = self._target_ids[tokens[i]]
         return replace(text, ids=ids, tokens=tokens)
@@ -97,6 +101,7 @@ class CopyableAnnotation(Annotation):
         tokens = list(text.tokens)
         for j, (id, word) in enumerate(zip(text.ids, text.texts, strict=True)):
             if id == UNK:
+                # A word that occurs again keeps its number.
                 number = numbers.setdefault(word, len(numbers) + 1)
                 name = f"{UNKNOWN_PREFIX}{number}>"
                 if name in self._source_ids:
@@ -149,6 +154,7 @@ class PosAllAnnotation(Annotation):
                 name = f"{POSITION_PREFIX}{NULL_DISTANCE}>"
             ids += [id, self._target_ids[name]]
             tokens += [token, name]
+            # The annotation covers no characters.
             offsets += [(start, end), (end, end)]
         return replace(text, ids=ids, tokens=tokens, offsets=offsets)
 
@@ -159,6 +165,7 @@ class PosAllAnnotation(Annotation):
             j = self._source_position(following, num_words, source) if is_unknown(token) else None
             if j is not None and 0 <= j < len(source.tokens):
                 positions[n] = j
+            # Distances count words, not annotations, as in training.
             num_words += not token.startswith(POSITION_PREFIX)
         return positions
 
@@ -190,6 +197,7 @@ def _nearest_links(links: Collection[Link], target: Segmented, source: Segmented
 
     def rank(link: Link) -> tuple[bool, int, Link]:
         j, i = link
+        # The link itself breaks ties, so that the order of a set does not matter.
         return source_is_word[j] != target_is_word[i], abs(j - i), link
 
     nearest: dict[int, int] = {}

@@ -1,4 +1,9 @@
-"""Attention between the words of a sentence pair, and links from it."""
+"""Attention between the words of a sentence pair, and links from it.
+
+`translator/translation.py` computes the word alignment of a `Translation` with it. Tests: tests/test_translation.py.
+
+Axes: attention is [target, source], links are (source, target).
+"""
 
 from dataclasses import dataclass
 from functools import cached_property

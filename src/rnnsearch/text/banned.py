@@ -8,6 +8,11 @@ The automaton is that of Aho & Corasick (1975, "Efficient string matching: an ai
 search"). A state is the longest suffix of the text that is a prefix of a phrase, except for
 suffixes that start inside a word. Characters that occur in no phrase form two classes: word
 characters and others. `search.banned` masks tokens with it.
+
+`translator/requests.py` builds the automata of a request. Time and memory are bounded for phrases of strangers
+(tests/text/test_linear.py). Tests: tests/text/test_banned.py.
+
+Axes: S states, V vocabulary.
 """
 
 import codecs
@@ -101,13 +106,16 @@ class BannedPhrases:
         self._fallback = [START] * count
         pending = [False] * count
         matched = [False] * count
+        # Breadth first: a fallback is shorter than its state, so its own fallback is known.
         for key in chain.from_iterable(levels):
             parent, cls = divmod(key, num_classes)
             root = INSIDE_WORD if self._is_letter_class[cls] else START
             state = transitions[key]
             fallback = root if parent == START else self._next(self._fallback[parent], cls)
             self._fallback[state] = fallback
+            # A phrase that ends with a word character matches only if no word character follows.
             pending[state] = pending[fallback] or ends.get(state, False)
+            # A phrase that ends with punctuation matches at once.
             matched[state] = matched[fallback] or not ends.get(state, True)
         self.pending = np.array(pending)
         """[S], True if the text contains a phrase if it ends here or continues with a non-word character."""
@@ -145,16 +153,19 @@ class BannedPhrases:
     def advance_all(self, states: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the states of several texts after one more character of the given classes."""
         keys, values, fallback = self._table
+        # Right for states without a phrase in progress; the others are replaced below.
         result = self._root_transitions[np.minimum(states, INSIDE_WORD), classes]
         # Indices, current states and classes of the texts that are not resolved yet.
         open_texts = np.flatnonzero(states > INSIDE_WORD)
         current = states[open_texts]
         cls = classes[open_texts]
+        # A non-word character confirms a pending match.
         matched = self.pending[current] & ~self._is_letter_class[cls]
         result[open_texts[matched]] = MATCHED
         open_texts, current, cls = open_texts[~matched], current[~matched], cls[~matched]
         while len(open_texts):
             wanted = current * len(self._is_letter_class) + cls
+            # Binary search in the sparse transitions; those that fail go on from the fallback state.
             indices = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
             found = keys[indices] == wanted
             result[open_texts[found]] = values[indices[found]]
@@ -229,6 +240,7 @@ class TokenAutomaton:
 
     def transitions(self, state: int) -> NDArray[np.int32]:
         """Return the state after each token, [V]; START is the state of the empty text."""
+        # A whole vocabulary per state: only states that occur in a search are computed.
         if state not in self._transitions:
             self._transitions[state] = self._compute_transitions(*self._split_state(state))
         return self._transitions[state]
@@ -266,9 +278,11 @@ class TokenAutomaton:
         else:  # a token that does not continue a phrase has the same transition as from the root
             result = self.transitions(root).copy()
             differs = by_class != self.banned.transitions(root)
+        # Indices in the order of `_by_length`, of tokens whose first character changes the result.
         tokens = np.flatnonzero(differs[self._columns[0]])
         states = by_class[self._columns[0][tokens]]
         for column in self._columns[1:]:
+            # Tokens are sorted by descending length, so the first ones have another character.
             count = np.searchsorted(tokens, len(column))
             states[:count] = self.banned.advance_all(states[:count], column[tokens[:count]])
         result[self._by_length[tokens]] = states

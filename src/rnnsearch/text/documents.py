@@ -3,6 +3,9 @@
 `read_document` extracts the segments without a translation; `Document.fill` returns the file with
 their translations. Everything else in the file stays as it is. The file translation of the server
 uses it.
+
+`serve/files.py` and `serve/libretranslate.py` call it. Files come from strangers: nothing external is loaded, and
+time and memory are bounded (tests/stress/bombs.py). Formats: tests/data/test_formats.py.
 """
 
 import re
@@ -68,6 +71,7 @@ class Tsv(Document):
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._byte_order_mark, text = _decode(name, content)
+        # Not `splitlines`: a cell may contain other line separators.
         self._lines = text.split("\n")
         self._line_numbers: list[int] = []
         self.segments = []
@@ -108,8 +112,10 @@ class Tmx(Document):
 
     def fill(self, translations: Sequence[str]) -> bytes:
         for unit, translation in zip(self._units, translations, strict=True):
+            # An empty variant in the target language is replaced.
             unit[:] = [child for child in unit if child.tag != "tuv" or not _has_language(child, self._target)]
             variant = ElementTree.SubElement(unit, "tuv", {LANGUAGE_ATTRIBUTE: self._target})
+            # XML cannot represent some control characters, not even escaped.
             ElementTree.SubElement(variant, "seg").text = _NO_XML.sub("", translation)
         body = ElementTree.tostring(self._root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{self._doctype}{body}\n'.encode()
@@ -226,6 +232,7 @@ def _parse_xml(name: str, content: bytes) -> tuple[str, ElementTree.Element]:
 
     def on_doctype(root: str, system: str | None, public: str | None, _: int) -> None:
         nonlocal doctype
+        # Only the reference is kept; the parser never loads it.
         if system:
             doctype = f"<!DOCTYPE {root} " + (f'PUBLIC "{public}"' if public else "SYSTEM") + f' "{system}">\n'
 
@@ -246,10 +253,12 @@ def _parse_xml(name: str, content: bytes) -> tuple[str, ElementTree.Element]:
 
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = on_doctype
+    # Entities can expand exponentially ("billion laughs"), and default attributes are added to every element.
     parser.EntityDeclHandler = parser.AttlistDeclHandler = on_declaration
     parser.StartElementHandler = on_start
     parser.EndElementHandler = on_end
     parser.CharacterDataHandler = tree.data
+    # Otherwise expat calls `data` for each line and entity.
     parser.buffer_text = True
     try:
         parser.Parse(content, True)

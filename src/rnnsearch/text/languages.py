@@ -2,6 +2,9 @@
 
 `detect` ranks a few candidate languages for the translation page; `is_other_language` uses
 py3langid to find sentence pairs in wrong languages when a corpus is cleaned.
+
+Cleaning (`data/cleaning.py`), metrics, `serve` and sentence splitting use it. `export/web_page.py` writes the names
+for the page. py3langid is imported only where a corpus is cleaned. Tests: tests/text/test_languages.py.
 """
 
 import re
@@ -131,6 +134,7 @@ def detect(text: str, candidates: Sequence[str]) -> list[tuple[str, float]]:
     words that are among its most frequent ones, if those are known. Ties keep the order of the
     candidates.
     """
+    # The first characters are enough, and long texts must not take long.
     scripts = map(_script, text[:5000])
     letters = Counter(script for script in scripts if script)
     words = Counter(word.lower() for word in _WORD.findall(text[:5000]))

@@ -4,6 +4,10 @@ Complete words become the tokens that they are segmented into. The last word may
 `Hun` may become `Hund` or `Hunderte`, which start with other tokens. For its bytes, every token is
 allowed that agrees with them (`ByteContinuations`), and search (`search.prefixes`) follows these
 byte by byte.
+
+`translator/requests.py` and `runtime/translator.py` create a `PrefixReader` per tokenizer.
+`export/web/module/prefixes.js` does the same in browsers; tests/page/test_module.py compares them. Tests:
+tests/text/test_prefixes.py.
 """
 
 from bisect import bisect_left
@@ -57,6 +61,7 @@ class PrefixReader:
         for id, text in enumerate(tokenizer.token_bytes()):
             if id >= len(SPECIALS) and text and id not in tokenizer.unknown_ids:
                 known.append((text, id))
+        # Sorted, so that all tokens with the same first bytes are adjacent (`_matching_tokens`).
         known.sort()
         self._token_bytes = [text for text, _ in known]
         self._ids = [id for _, id in known]
@@ -95,8 +100,10 @@ class PrefixReader:
     def _continuations(self, open_bytes: bytes) -> ByteContinuations:
         """Return the tokens at each byte position after which the remaining bytes can still be produced."""
         allowed: list[tuple[int, ...]] = [()] * len(open_bytes)
+        # From the end, because a token is only allowed if the bytes after it can still be produced.
         for position in reversed(range(len(open_bytes))):
             remaining = open_bytes[position:]
+            # Tokens that cover all remaining bytes may go on with anything.
             tokens = self._matching_tokens(remaining, longer=True)
             if remaining == b" ":
                 tokens += self._unknown_ids

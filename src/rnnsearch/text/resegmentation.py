@@ -2,6 +2,9 @@
 
 BPE-dropout (Provilkov et al., 2020) omits merges at random; unigram sampling (Kudo, 2018) samples
 from the segmentations of a unigram model. Both start from the ids of the stored segmentation.
+
+`training/run.py` creates one per language, and `data/batches.py` calls it while a batch is made. A change of the
+order of random numbers changes resumed runs. Tests: tests/text/test_merge_dropout.py, test_unigram.py.
 """
 
 from abc import ABC, abstractmethod
@@ -63,6 +66,7 @@ class Resegmentation(ABC, Generic[Prepared]):
         """Return the prepared pieces of a chunk, or None if one of them is too long."""
         if chunk not in self._cache:
             if len(self._cache) >= _MAX_CACHED_CHUNKS:
+                # Cheaper than tracking which chunks are used most; frequent ones soon return.
                 self._cache.clear()
             text = b"".join([self._token_bytes[id] for id in chunk]).decode()
             split = [list(chain.from_iterable(map(self._character_tokens, piece))) for piece in pieces(text)]
@@ -117,6 +121,7 @@ def apply_merges(ids: Sequence[int], merges: Merges, dropout: float, random: Ran
                 candidates.append((*merge, position))
         if not candidates:
             return merged
+        # Lowest rank first, then from left to right.
         _, id, position = min(candidates)
         merged[position : position + 2] = [id]
 
@@ -166,6 +171,7 @@ class UnigramSampling(Resegmentation[list[LatticeColumn]]):
                     starts.append(start)
                     ids.append(self._ids[name])
                     weights.append(self._alpha * self._scores[name] + forward[start])
+            # Log-sum-exp: weights are log-probabilities, whose exponentials may underflow.
             max_weight = max(weights)
             scaled = [exp(weight - max_weight) for weight in weights]
             total = fsum(scaled)

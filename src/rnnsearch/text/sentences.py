@@ -3,6 +3,9 @@
 Rules, not a model: a line break always ends a sentence; a CJK full stop ends one anywhere; other
 terminators end one before white space and something that can start a sentence. A period after an
 abbreviation, an initial or (in languages that write ordinals so) a short number ends none.
+
+`serve` and `runtime/serve.py` split texts with it, and the page has the same rules in JavaScript, which
+tests/page/test_module.py compares. Tests: tests/text/test_sentences.py.
 """
 
 import re
@@ -62,6 +65,7 @@ def rejoin(
     length = 0  # of the new text
     for (start, end), replacement in zip(spans, new, strict=True):
         gap = text[position:start]
+        # Not before the first sentence, which starts the text.
         if not gap and position and unspaced_language(target) is None:
             gap = " "
         new_start = length + len(gap)
@@ -81,9 +85,11 @@ def _sentence_ends(line: str, language: str | None) -> list[int]:
         end = match.end()
         following = words[number + 1 : number + 2]
         ends += [match.start() + stop.end() for stop in _FULL_STOP.finditer(word)]
+        # `He said "Stop!"` ends with closers after the terminator.
         stem = word.rstrip(_CLOSERS).rstrip(_TERMINATORS)
         ending = word[len(stem) :]
         has_terminator = bool(ending.rstrip(_CLOSERS))
+        # `end in ends[-1:]`: a full stop of the loop above has already ended the sentence here.
         if not has_terminator or not following or end in ends[-1:] or not _can_start(following[0].group()):
             continue
         if ending != "." or not _is_abbreviation(stem, number == 0, language):
@@ -103,5 +109,6 @@ def _is_abbreviation(word: str, is_first: bool, language: str | None) -> bool:
     if word.isdigit():
         return is_first or (len(word) <= 2 and base_language(language or "") in _ORDINALS)
     if len(word) == 1:
+        # An initial, as in `J. Smith`; the pronoun may end a sentence.
         return word.isupper() and word != "I"
     return word.casefold() in _ABBREVIATIONS or bool(re.fullmatch(r"(\w\.)+\w", word))

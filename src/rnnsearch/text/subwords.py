@@ -3,6 +3,9 @@
 Also character-level vocabularies (BPE without merges), and the steps that BPE and unigram training
 share: the alphabet, the byte tokens, and `split_chunks`. "Chunks" are the stretches of text between
 spaces, counted by `words.count_chunks`.
+
+`data/prepare.py` and `align/aligner.py` train tokenizers with it. The result depends only on the counts, never on the
+number of processes; tests compare vocabularies exactly (tests/text/test_subwords.py).
 """
 
 import json
@@ -85,6 +88,7 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     )
     core = tokenizers.Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(PIECE_PATTERN), "isolated")
+    # Sorted and repeated by count, so that the result does not depend on the order of the lines.
     core.train_from_iterator(_repeated(split_chunks(chunks, alphabet)), trainer)
     # Training registers the special tokens as "added", which would be found in raw text: build a new tokenizer.
     trained = json.loads(core.to_str())["model"]
@@ -198,6 +202,7 @@ def select_alphabet(chunks: Counter[str], min_count: int, max_non_ascii: int) ->
     frequent = [c for c, n in counts.items() if n >= max(min_count, 1)]
     if not frequent:
         raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")
+    # Equally frequent characters are taken in the order of their code points.
     non_ascii = sorted((c for c in frequent if not c.isascii()), key=lambda c: (-counts[c], c))
     return sorted([c for c in frequent if c.isascii()] + non_ascii[:max_non_ascii])
 
@@ -208,6 +213,7 @@ def split_chunks(chunks: Counter[str], alphabet: list[str]) -> Iterator[tuple[st
     Chunks are split at characters outside the alphabet: these become bytes, which no merge crosses.
     """
     outside = re.compile("[^" + "".join(map(re.escape, alphabet)) + "]+")
+    # Sorted: the library breaks ties between merges by the order of first occurrence.
     for chunk in sorted(chunks):
         for text in filter(None, outside.split(f" {chunk}")):
             yield text, chunks[chunk]

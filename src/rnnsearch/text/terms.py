@@ -13,6 +13,10 @@ model trained on 29,000 pairs went on reading only the source words.
 
 The marks are the control characters U+0001 to U+0003. Text does not contain them, yet every
 vocabulary of subwords or characters has them, as the tokens of single bytes.
+
+`translator/translator.py` and `serve` load glossaries, and `training/run.py` inserts terms into training sentences.
+Models with inline terms were trained with these marks, so their characters must stay the same. Tests:
+tests/text/test_glossary.py, test_inline_terms.py.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ class TermMatcher(Generic[Entry]):
         for term, entry in entries.items():
             node = 0
             for word in term_words(term):
+                # Node numbers are unique, because each new edge leads to a new node.
                 node = self._edges.setdefault((node, word), len(self._edges) + 1)
             self._entries[node] = entry
 
@@ -88,6 +93,7 @@ class TermMatcher(Generic[Entry]):
             node = 0
             for end in range(start, len(candidates)):
                 node = self._edges.get((node, candidates[end]), 0)
+                # 0 is the root, to which no edge leads.
                 if not node:
                     break
                 entry = self._entries.get(node)
@@ -223,6 +229,7 @@ class InlineTerms:
             return source
         text = self._source.join(source)
         target_words = term_words(self._target.join(target))
+        # Marks in the text itself would be read as terms.
         if any(mark in text for mark in (SOURCE_MARK, TARGET_MARK, END_MARK)):
             return source
         candidates = []
@@ -233,6 +240,7 @@ class InlineTerms:
         selected = random.sample(candidates, min(len(candidates), random.randint(1, MAX_INLINE_TERMS)))
         if not selected:
             return source
+        # `insert_terms` works from left to right.
         selected.sort(key=lambda match: match.start)
         return restore_offsets(self._source.segment([insert_terms(text, selected)])[0]).ids
 

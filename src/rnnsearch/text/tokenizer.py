@@ -8,6 +8,10 @@ language as JSON.
 No token is registered with the `tokenizers` library as "added" or "special": the library searches
 raw text for those, so a user's `</s>` would end the sentence. The special ids are ordinary rows of
 the vocabulary that no word or merge can produce (see `words.PIECE_PATTERN`).
+
+Nearly all packages use it. The JSON is the file format of model folders, prepared data and engine files, and its hash
+(`fingerprint`) decides whether models can be combined; ids are rows of embeddings. `export/web/module/tokenizer.js`
+reads the same files in browsers (tests/page/test_module.py). Tests: tests/text/test_tokenizer.py, test_linear.py.
 """
 
 import codecs
@@ -193,6 +197,7 @@ class Tokenizer:
 
         BPE splits them into the tokens they were merged from; a unigram model gives them `UNUSED_LOG_PROB`.
         """
+        # BPE needs the rare tokens for further merges, so they are split after the segmentation.
         if self.type == "bpe":
             return Tokenizer(self._core, rare)
         content = json.loads(self._core.to_str())
@@ -227,6 +232,7 @@ class Tokenizer:
     def _rare_components(self) -> dict[int, tuple[int, ...]]:
         """Components of each rare token, none of which is itself rare and merged (Sennrich et al. 2017)."""
         vocabulary, merges = self.merges()
+        # Merges are in the order in which they were learned, so the components of both parts are known.
         components: dict[int, tuple[int, ...]] = {}
         for left, right in merges:
             merged = vocabulary[left + right]
@@ -245,6 +251,7 @@ class Tokenizer:
         The space put before the text is in no span; the bytes of one character have the same span.
         """
         spans: list[tuple[int, int]] = []
+        # The space put before the text is at -1.
         position = -1
         for id in ids:
             byte = BYTE_TOKENS.get(self._names[id])
@@ -295,6 +302,7 @@ class Tokenizer:
         Unknown words are shown as `<unk>`; the other special ids are dropped. Bytes that are not
         UTF-8, which only a model can produce, become U+FFFD.
         """
+        # Decoded as a whole, because a character may consist of several byte tokens.
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
         return text.removeprefix(" ")
 
@@ -316,6 +324,7 @@ class Tokenizer:
         for encoded in token_bytes:
             start = len(text)
             text += decoder.decode(encoded)
+            # Bytes of an incomplete character cover the character that they belong to.
             end = max(len(text), start + 1) if encoded else start
             spans.append((start + 1 if text[start:].startswith(" ") else start, end))
         text += decoder.decode(b"", final=True)
@@ -361,6 +370,7 @@ class Tokenizer:
     def _bytes(self) -> list[bytes]:
         """UTF-8 bytes that each id adds to a joined text."""
         table = [BYTE_TOKENS.get(name) or name.encode() for name in self._names]
+        # Special tokens add no text; UNK gets its display form below.
         table[: len(SPECIALS)] = [b""] * len(SPECIALS)
         for id in self.annotation_ids.values():
             table[id] = b""
@@ -391,6 +401,7 @@ class Tokenizer:
         """
         try:
             text = path.read_text(encoding="utf-8")
+            # Checked here because the library's message for a truncated file names no position.
             json.loads(text)
         except FileNotFoundError:
             raise ModelError(f"{path}: there is no such tokenizer file") from None
@@ -466,6 +477,7 @@ def _rare_problem(rare: Any, core: tokenizers.Tokenizer) -> str:
 def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) -> list[Encoded]:
     try:
         return encode(list(texts))
+    # The library's exception does not say which text is wrong.
     except (TypeError, UnicodeEncodeError):
         for text in filter(_has_lone_surrogate, texts):
             raise DataError(f"text must be valid Unicode; got a lone surrogate in {text!r}") from None

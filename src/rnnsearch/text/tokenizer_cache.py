@@ -1,6 +1,8 @@
 """A cache that tokenizes much text quickly: each distinct chunk between two spaces is segmented once.
 
 Preparing training data uses it (`data.preprocess`).
+
+Results must equal `Tokenizer`'s: tests/text/test_tokenizer_cache.py.
 """
 
 from collections.abc import Sequence
@@ -40,9 +42,11 @@ class CachedTokenizer:
         Raises:
             DataError: A text is not valid Unicode.
         """
+        # An empty text has no tokens, whereas "".split(" ") would give one chunk.
         rows = [text.split(" ") if text else [] for text in texts]
         chunks = list(chain.from_iterable(rows))
         distinct = set(chunks)
+        # Before the new chunks are added, whose indices are used below.
         if len(self._indices) > MAX_CACHED_CHUNKS:
             self._clear()
         self._add(list(distinct.difference(self._indices)))
@@ -53,6 +57,7 @@ class CachedTokenizer:
         shift = np.repeat(self._starts[indices] - ends + sizes, sizes)
         flat = self._flat[shift + np.arange(len(shift))]
         last_chunks = np.cumsum(np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
+        # Ids up to each text's last chunk, as differences.
         return flat, np.diff(np.concatenate([[0], ends])[last_chunks], prepend=0)
 
     def _add(self, chunks: list[str]) -> None:

@@ -3,6 +3,8 @@
 As in `subwords`, tokens do not cross words, and rare characters are represented by bytes. The
 tokens are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` visits words in
 a different order in every process, so the same text would give different vocabularies.
+
+`data/prepare.py` calls `train_unigram`. Tests: tests/text/test_unigram.py.
 """
 
 from collections import Counter
@@ -61,12 +63,14 @@ def unigram_from_counts(chunks: Counter[str], size: int, min_count: int) -> Toke
     alphabet = select_alphabet(chunks, min_count, max_non_ascii=(size - MIN_VOCABULARY) // 2)
     fixed = fixed_tokens(alphabet)
     counts = _count_pieces(chunks, alphabet)
+    # White space and sentencepiece's space character are not in its input, but must have tokens.
     not_in_pieces = set(alphabet).difference(*counts)
     log_probs = _learn(counts, size - len(fixed) - len(not_in_pieces))
     log_probs |= dict.fromkeys(not_in_pieces, min(log_probs.values(), default=0.0))
     tokenizer = _assemble(fixed, log_probs)
     if min_count > 1:
         names = tokenizer.names()
+        # Counted in the segmented text: what EM expects and what the best segmentation uses differ.
         for id in rare_tokens(tokenizer, chunks, min_count):
             del log_probs[names[id]]
         tokenizer = _assemble(fixed, log_probs)
@@ -97,10 +101,12 @@ def _learn(counts: Counter[str], size: int) -> dict[str, float]:
 
     model_file = BytesIO()
     SentencePieceTrainer.train(
+        # Sorted, because the result depends on the order.
         sentence_iterator=(f"{piece}\t{n}" for piece, n in sorted(counts.items())),
         input_format="tsv",
         model_writer=model_file,
         model_type="unigram",
+        # Plus 1 for sentencepiece's own unknown token, which is dropped below.
         vocab_size=size + 1,
         hard_vocab_limit=False,
         character_coverage=1.0,
@@ -124,6 +130,7 @@ def _learn(counts: Counter[str], size: int) -> dict[str, float]:
 
 def _assemble(fixed: list[str], log_probs: dict[str, float]) -> Tokenizer:
     rounded = {name: round(score, _LOG_PROB_DECIMALS) for name, score in log_probs.items()}
+    # By name among equal scores, so that ids do not depend on the order of learning.
     ordered = sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
     scores = [*((name, 0.0) for name in fixed), *ordered]
     return Tokenizer.assemble(models.Unigram(scores, UNK, byte_fallback=True), PIECE_PATTERN)

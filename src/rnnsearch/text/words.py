@@ -3,6 +3,10 @@
 Also the pre-tokenization that all tokenizers share: `pieces` splits text into words and
 punctuation, and `count_chunks` counts the stretches between spaces ("chunks"), from which every
 vocabulary is learned.
+
+`data/prepare.py` and `align` call it. `PIECE_PATTERN` is stored in each tokenizer; a new pattern only affects
+tokenizers that are learned later. `export/web/module/words.js` and `pretokenizer.js` are the same in JavaScript.
+Tests: tests/text/test_words.py, tests/page/test_module.py.
 """
 
 from collections import Counter
@@ -92,6 +96,7 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     remaining = filter(None, lines)
     while batch := list(islice(remaining, _LINES_PER_UPDATE)):
+        # Lines are joined by a space, across which no chunk extends.
         counts.update(" ".join(batch).split(" "))
     return counts
 

@@ -5,6 +5,9 @@ text (URLs, numbers, placeholders, ...), which must stay letter for letter. A mo
 `place` then finds the target words by word alignment: an element surrounds the run of target words
 that are linked to its words and to no others. Whatever the links, each mark is placed exactly once,
 and nested as in the source.
+
+`translator/translator.py`, `serve/files.py`, `serve/libretranslate.py` and `documents.py` use it. Tests:
+tests/text/test_marks.py, and tests/text/test_linear.py for linear time.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class MarkedText:
             self.text = ""
 
     def _has_translatable_text(self) -> bool:
+        # Text between elements with fixed content is what can be translated.
         fixed = sorted((mark.start, mark.end) for mark in self.marks if mark.content is not None)
         starts = [0, *(end for _, end in fixed)]
         ends = [*(start for start, _ in fixed), len(self.text)]
@@ -68,6 +72,7 @@ class MarkedText:
             while next_element < len(elements) and elements[next_element][1].start <= start:
                 open_elements.append(elements[next_element])
                 next_element += 1
+                # Elements that ended before this one started are no longer around it.
                 while open_elements[-2][1].end <= open_elements[-1][1].start:
                     del open_elements[-2]
             while open_elements[-1][1].end <= start and open_elements[-1][0] >= 0:
@@ -145,6 +150,7 @@ class _MarkupParser:
                 text = text[1:]
             for mark in self._marks_since_text:
                 mark.spaced = is_between_spaces
+        # `a<br/>b` are two words, which must not become one.
         is_divided = self._follows_fixed_content or any(mark.opens.endswith("/>") for mark in self._marks_since_text)
         if is_divided and self._last_character.isalnum() and text[:1].isalnum():
             self._append(" ")

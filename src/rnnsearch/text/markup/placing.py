@@ -1,6 +1,9 @@
 """Placement of a text's marks in its translation, from the links between the words of both.
 
 `marks.MarkedText` takes the marks out of the source and calls `MarkPlacement.render`.
+
+Results never lose or repeat a mark, whatever the links are (tests/text/test_marks.py). Offsets are characters; words
+and links are counted from 0.
 """
 
 from __future__ import annotations
@@ -72,11 +75,13 @@ class MarkPlacement:
         self._bare_target_words = bare_word_spans(target)
         self._links: list[list[int]] = [[] for _ in self._bare_source_words]  # target words of each source word
         for source_word, target_word in sorted(links):
+            # Sorted by target word, which `_point_position` relies on.
             self._links[source_word].append(target_word)
         self._linked_source_words = [word for word, targets in enumerate(self._links) if targets]
         is_linked = [0] * (len(self._bare_target_words) + 1)
         for _, target_word in links:
             is_linked[target_word + 1] = 1
+        # Prefix sums: the number of linked words in a range is a difference.
         self._num_linked_before = list(accumulate(is_linked))
         """Number of linked target words before each target word."""
         self._search_starts: dict[str, int] = {}  # where to continue to search for each fixed text
@@ -84,6 +89,7 @@ class MarkPlacement:
         self._places = [whole_text]
         """Places of the whole text and of each mark."""
         for mark in self._marks:
+            # Detected text is placed last, because its counterparts depend on the elements around it.
             if mark.protected_type is None:
                 self._places.append(self._place(mark, self._places[mark.parent + 1]))
         self._place_protected()
@@ -202,6 +208,7 @@ class MarkPlacement:
         for word in sorted(linked):
             if not _is_free(parent.taken, word, word + 1):
                 continue
+            # Words between the last one and this one that are linked to other source words count against the run.
             score -= self._num_linked_before[word] - self._num_linked_before[previous + 1]
             if score <= 0 or previous < 0 or not _is_free(parent.taken, previous, word):
                 score = 0

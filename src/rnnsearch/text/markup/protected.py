@@ -3,6 +3,9 @@
 A model often changes placeholders or numbers: `{Name}` for `{name}`, 21.000 for 21,000.
 `Counterparts` finds the complete changed text, but none of the words and punctuation around it, so
 that it can be replaced.
+
+`marks.py` detects text with `protected_pattern`, and `placing.py` uses `Counterparts`. Names of types are values of
+`--protect`. Patterns must take linear time (tests/text/test_linear.py).
 """
 
 from __future__ import annotations
@@ -103,6 +106,7 @@ class Counterparts:
             for match in re.finditer(_ALTERED_PATTERNS[altered_type], target):
                 self._candidates.append(_Candidate(*match.span(), altered_type))
         if source_spans:
+            # From the most to the least reliable evidence.
             self._match_by(lambda text, _: text)
             self._match_by(_letters)
             self._match_inside_words()
@@ -121,6 +125,7 @@ class Counterparts:
 
     def _first_free(self, candidates: deque[_Candidate], owner: int) -> _Candidate | None:
         """Return the first free candidate; those before it are removed."""
+        # Removed for good: characters never become free again, which keeps the total time linear.
         while candidates and not self._is_free(candidates[0].start, candidates[0].end, owner):
             candidates.popleft()
         return candidates[0] if candidates else None
@@ -150,6 +155,7 @@ class Counterparts:
                     break
                 start = self._target.find(span.text, end)
             else:
+                # The text does not occur again, so later spans with the same text need not search.
                 search_starts[key] = len(self._target)
 
     def _is_separate(self, start: int, end: int, span_type: Protected) -> bool:
@@ -173,6 +179,7 @@ class Counterparts:
                 candidates[self._owners[candidate.start], candidate.type, word].append(candidate)
         linked_words = dict[Hashable, deque[int]]()
         for number, span in self._unmatched():
+            # One queue for all spans in a word, so that each linked word is tried once.
             words = linked_words.setdefault((span.owner, span.type, span.word), deque(links[span.word]))
             while words and not self._first_free(candidates[span.owner, span.type, words[0]], span.owner):
                 words.popleft()

@@ -1,4 +1,8 @@
-"""A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails."""
+"""A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails.
+
+`marks.py` and `serve/libretranslate.py` use it. Texts come from strangers: tests/text/test_linear.py,
+tests/text/test_marks.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _OPENS = re.compile(r"<(?=[a-zA-Z/!?])")
+# The possessive quantifier prevents backtracking, which would take quadratic time for an open quote.
 _TAG = re.compile(r"</?([a-zA-Z][^\s/>]*)(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 _RAW = frozenset({"script", "style", "textarea"})
 """Elements whose content is not markup."""
@@ -62,6 +67,7 @@ def tags(source: str) -> Iterator[Tag]:
         yield tag
         position = tag.end
         if tag.name in _RAW and not (tag.is_end or tag.is_empty):
+            # Inside these elements, `<` starts no tag until the end tag.
             close = re.compile(f"</{tag.name}", re.IGNORECASE).search(source, position)
             position = close.start() if close else len(source)
 
@@ -90,6 +96,7 @@ def protected_element_ends(found_tags: list[Tag]) -> dict[int, Tag]:
         if not tag.is_end:
             open_tags.setdefault(tag.name, []).append(tag)
         elif open_tags.get(tag.name):
+            # The innermost open element of this name ends.
             end_tags[open_tags[tag.name].pop().start] = tag
     protected: dict[int, Tag] = {}
     position = 0
