@@ -2,6 +2,9 @@
 
 Och, F. J. & Ney, H. (2003), "A Systematic Comparison of Various Statistical Alignment Models",
 Computational Linguistics 29(1), section 6.1.
+
+`evaluation`, `systems/dev_set.py` and `align/aligner.py` (to tune its threshold) use it. Links are (source word,
+target word), counted from 0; empty denominators give defined values (tests/metrics/test_alignment_error.py).
 """
 
 from collections.abc import Sequence

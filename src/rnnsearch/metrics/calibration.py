@@ -3,6 +3,9 @@
 A word is correct if a reference contains it. The expected calibration error measures how far the
 predicted probabilities are from the observed frequencies. `rnnsearch calibrate` learns a
 calibration, and `translator.confidence` computes the features.
+
+`runtime` applies calibrations, too. Fields of `Calibration` and names of features are the JSON that is stored in
+model folders and engine files. Tests: tests/metrics/test_calibration.py.
 """
 
 from __future__ import annotations

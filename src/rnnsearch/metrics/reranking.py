@@ -7,6 +7,10 @@ search. `translator.rerank` uses this module.
 MERT: Och, F. J. (2003), "Minimum Error Rate Training in Statistical Machine Translation", ACL,
 section 5; Cer, D., Jurafsky, D. & Manning, C. D. (2008), "Regularization and Search for Minimum
 Error Rate Training", WMT. PRO: Hopkins, M. & May, J. (2011), "Tuning as Ranking", EMNLP, section 3.
+
+Results depend only on lists and seed. Tests: tests/metrics/test_tuned_weights.py.
+
+Axes: S sentences, N hypotheses per list, F features.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Scores are computed over raw (detokenised, cased) text and range from 0 to 100; 
 rate that may exceed 100, lower is better. Every corpus score carries sacreBLEU's signature, without
 which a BLEU score means little. Evaluation, validation during training, and reranking use this
 module.
+
+Names and signatures of scores are stored in evaluations. Tests: tests/metrics/test_bleu_chrf_ter.py,
+test_by_length.py, test_rare_words.py.
 """
 
 from bisect import bisect_right
