@@ -4,6 +4,10 @@ Both languages are cut into subwords with several vocabulary sizes, each with a 
 (`align.hmm`), and the link probabilities are averaged (after Asgari et al. 2020, "Subword sampling for
 low resource word alignment"). An aligner is stored as the folder `aligner` in a model folder or in
 prepared data. It is used to prepare training data with links, and for the alignments of translations.
+
+The folder contains `source.N.json`, `target.N.json` (tokenizers) and one file of tables whose names are those of the
+fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Callers: `data/preprocess.py`,
+`systems/`, `translator/alignment.py`. Tests: tests/align/test_aligner.py, tests/data/test_learned_aligner.py.
 """
 
 from __future__ import annotations
@@ -134,6 +138,7 @@ class Aligner:
             target = target_tokenizer.segment(targets)
             source_ids = [np.array(text.ids, dtype=np.int64) for text in source]
             target_ids = [np.array(text.ids, dtype=np.int64) for text in target]
+            # [I, J] each; pairs come in the order of the batches, not of the texts.
             for n, forward, backward in lexicon.posteriors(source_ids, target_ids):
                 if pairs[n].is_too_long:
                     continue
@@ -146,6 +151,7 @@ class Aligner:
         weights: list[LinkWeights | None] = []
         for pair, forward, backward, count in zip(pairs, forward_sums, backward_sums, num_results, strict=True):
             if count or pair.is_empty:
+                # Sums are divided by `count`: sqrt(f/n * b/n) = sqrt(f b) / n.
                 weights.append(np.sqrt(forward * backward) / max(count, 1))
             else:
                 weights.append(None)
@@ -164,6 +170,7 @@ class Aligner:
         errors = {}
         for threshold in THRESHOLDS:
             errors[threshold] = alignment_error([_links_above(w, threshold) for w in weights], gold).aer
+        # Of equally good thresholds, the one closest to the default.
         return replace(self, threshold=min(THRESHOLDS, key=lambda t: (errors[t], abs(t - self.threshold))))
 
     def reversed(self) -> Aligner:
@@ -192,6 +199,7 @@ class Aligner:
             ModelError: The aligner's folder is damaged.
         """
         path = folder / FOLDER
+        # The folder may be read-only; an interrupted replacement then stays as it is.
         with suppress(OSError):
             recover_folder(path)
         return Aligner.load(path) if path.is_dir() else None
@@ -205,6 +213,7 @@ class Aligner:
         """
         tables = _TableReader(folder / TABLES_FILE)
         threshold = float(tables.read("threshold", torch.float64, 1)[0])
+        # 0 would link everything.
         tables.require(0 < threshold <= 1)
         segmentations: list[Segmentation] = []
         while f"{len(segmentations)}.pairs" in tables.tensors:
@@ -228,6 +237,7 @@ def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: Tas
     Raises:
         RnnsearchError: No pair has text in both languages.
     """
+    # At equal distances: the start of a corpus is often of one kind of text.
     step = max(1, -(-len(sources) // MAX_PAIRS))
     lowercase_sources = []
     lowercase_targets = []
@@ -258,6 +268,7 @@ def learn_segmentation(sources: Sequence[str], targets: Sequence[str], size: int
     target_lengths = sequence_lengths(target_ids)
     usable = np.flatnonzero(is_alignable(source_lengths, target_lengths))
     num_cells = int((source_lengths * target_lengths)[usable].sum())
+    # The time grows with the position pairs, so these are limited instead of the sentences.
     sampled = usable[:: max(1, -(-num_cells // MAX_TRAINING_CELLS))].tolist()
     lexicon = learn_lexicon(
         [source_ids[n] for n in sampled],
@@ -308,7 +319,7 @@ def _overlaps(units: Sequence[Span], tokens: Sequence[Span]) -> Float[np.ndarray
     """Return the fraction of each token's characters that lies in each unit."""
     unit_starts, unit_ends = np.array(units, dtype=np.int64).reshape(-1, 2).T
     starts, ends = np.array(tokens, dtype=np.int64).reshape(-1, 2).T
-    common = np.minimum(unit_ends[:, None], ends) - np.maximum(unit_starts[:, None], starts)
+    common = np.minimum(unit_ends[:, None], ends) - np.maximum(unit_starts[:, None], starts)  # [units, tokens]
     overlaps: Float[np.ndarray, "units tokens"] = (common.clip(0) / np.maximum(ends - starts, 1)).astype(np.float32)
     return overlaps
 
@@ -345,6 +356,7 @@ class _TableReader:
     def lexicon(self, n: int, num_source: int, num_target: int) -> Lexicon:
         """Return the lexicon of segmentation `n`, whose vocabularies have these sizes."""
         pairs = self.read(f"{n}.pairs", torch.int64)
+        # `searchsorted` needs them in ascending order.
         self.require(bool((np.diff(pairs) > 0).all()))
         self.require(not len(pairs) or bool(pairs[0] >= 0 and pairs[-1] < num_source * num_target))
         models = []
@@ -356,6 +368,7 @@ class _TableReader:
             tables = {key: self.read(f"{n}.{name}.{key}", torch.float32, size) for key, size in sizes.items()}
             model = HmmParameters(**tables)
             self.require(all(bool(((table >= 0) & (table <= 1)).all()) for table in model))
+            # Jump weights are divided by their sums.
             self.require(bool((model.jumps > 0).all()))
             models.append(model)
         return Lexicon(pairs, *models)

@@ -4,6 +4,9 @@ They are used to translate unknown words (Luong et al. 2015, "Addressing the Rar
 3.3; Jean et al. 2015, section 3.3). A translation is a phrase pair as in Och & Ney 2004 (equation 9): words
 that are adjacent in both sentences and linked to one another, and to no other word. `rnnsearch dictionary`
 builds them.
+
+`cli/lexicons.py` writes the entries as TSV, which `search/unknown_words.py` reads. Tests:
+tests/align/test_dictionary.py.
 """
 
 from __future__ import annotations
@@ -86,8 +89,10 @@ def phrase_pairs(links: Collection[Link], max_words: int) -> Iterator[tuple[Span
                 continue
             low = min(low, source_ranges[last][0])
             high = max(high, source_ranges[last][1])
+            # Longer source phrases only widen the range, so none of them can fit.
             if high - low >= max_words:
                 break
+            # Words in the range without a link do not prevent a phrase pair.
             linked_back = [target_ranges[target] for target in range(low, high + 1) if target in target_ranges]
             if min(linked_back)[0] >= first and max(end for _, end in linked_back) <= last:
                 yield (first, last), (low, high)

@@ -13,6 +13,10 @@ sampled nevertheless, so that the next jump has a start.
 link is the geometric mean of the posteriors of both models (after Liang, Taskar & Klein 2006, who take the
 product, and Ganchev, Graca & Taskar 2008). The M-step is variational Bayes with a Dirichlet prior, which
 prevents rare tokens from collecting links (Riley & Gildea 2012). `align.aligner` is the only user.
+
+Results must not depend on the number of threads or processes. Tests: tests/align/test_hmm.py, test_lexicon.py.
+
+Axes: B sentence pairs, J source tokens, I target tokens.
 """
 
 from __future__ import annotations
@@ -94,6 +98,7 @@ class Lexicon(NamedTuple):
         num_source, num_target = self.vocabulary_sizes
         source_ids, target_ids = np.divmod(self.pairs, num_target)
         reversed_pairs = target_ids * num_source + source_ids
+        # Pairs must be ascending, so the tables of both models are reordered.
         order = np.argsort(reversed_pairs)
         forward = self.forward._replace(seen=self.forward.seen[order])
         backward = self.backward._replace(seen=self.backward.seen[order])
@@ -166,7 +171,7 @@ def model1_posterior(
 
     Has the signature of `hmm_posterior`; lengths and jump weights are not used.
     """
-    total = emission.sum(axis=2) + null + _EPSILON
+    total = emission.sum(axis=2) + null + _EPSILON  # [B, I]
     return Posterior(emission / total[:, :, None], null / total, np.zeros(NUM_JUMPS))
 
 
@@ -194,6 +199,7 @@ def hmm_posterior(
     normaliser = 1 / np.maximum(jump.cumsum(axis=1)[:, widths - 1].T, _EPSILON)  # [B, J']: 1 / sum_l c(l - j')
     first = c[_jump_indices(np.arange(J) + 1)] * (np.arange(J) < widths[:, None])  # [B, J]
     first /= np.maximum(first.sum(axis=1, keepdims=True), _EPSILON)
+    # A copy, which the scaling below changes in place.
     emission = np.float32(1 - NULL_PROBABILITY) * emission
     # Beyond the end of a sentence the state never changes, with probability 1.
     null = np.where(np.arange(I) < heights[:, None], np.float32(NULL_PROBABILITY) * null, 1)
@@ -206,12 +212,14 @@ def hmm_posterior(
     for i in range(I):
         np.multiply(predicted, emission[:, i], out=moved[:, i])
         np.multiply(state, null[:, i, None], out=stayed[:, i])
+        # [B]: each position is scaled to sum to 1, because products of many probabilities underflow.
         scale = moved[:, i].sum(axis=1) + stayed[:, i].sum(axis=1) + _EPSILON
         emission[:, i] /= scale[:, None]
         null[:, i] /= scale
         moved[:, i] /= scale[:, None]
         stayed[:, i] /= scale[:, None]
         state = moved[:, i] + stayed[:, i]
+        # [B, J'] x [J', J]: one product for all pairs; the normalisers differ only by row.
         predicted = _matmul(state * normaliser, jump)
     jump_starts = (moved + stayed) * normaliser[:, None, :]  # before the backward pass changes both
 
@@ -221,6 +229,7 @@ def hmm_posterior(
         moved[:, i] *= future
         stayed[:, i] *= future
         emission[:, i] *= future
+        # Either a jump to the position of token i, or the null word, which keeps the position.
         future = _matmul(emission[:, i], jump.T) * normaliser + null[:, i, None] * future
     transitions = _matmul(jump_starts[:, :-1].reshape(-1, J).T, emission[:, 1:].reshape(-1, J))  # [J', J]
     expected_jumps = _expected_jumps(transitions * jump, moved[:, 0].sum(axis=0))
@@ -270,6 +279,7 @@ def _batches(
     alignable = np.flatnonzero(is_alignable(widths, heights))
     rows: list[int] = []
     max_width = 0
+    # By target length, then by source length, so that batches have little padding.
     for n in alignable[np.lexsort((widths[alignable], heights[alignable]))].tolist():
         max_width = max(max_width, int(widths[n]))
         if rows and (len(rows) + 1) * int(heights[n]) * max_width > MAX_BATCH_CELLS:
@@ -290,6 +300,7 @@ def _make_batch(
     keys = source_ids[:, None, :] * num_target + target_ids[:, :, None]  # [B, I, J]
     indices = np.searchsorted(pairs, keys)
     is_seen = indices < len(pairs)
+    # `searchsorted` returns where a key would be inserted: compare to see if it is there.
     is_seen[is_seen] = pairs[indices[is_seen]] == keys[is_seen]
     is_padding = (source_ids == num_source)[:, None, :] | (target_ids == num_target)[:, :, None]
     indices = np.where(is_padding, len(pairs) + 1, np.where(is_seen, indices, len(pairs))).astype(np.int32)
@@ -334,6 +345,7 @@ def _emissions(
     """Return p(emitted | state) of all position pairs, zero for padding, and p(emitted | null)."""
     unseen = pairs == len(model.seen) - 2
     emission = model.seen[pairs]
+    # In training, every pair is in the lexicon.
     if unseen.any():
         emission = np.where(unseen, model.unseen[states][:, None, :], emission)
     return emission, model.none[emitted]
@@ -390,6 +402,7 @@ def _maximise(
     mean_total = totals[totals > 0].mean() if totals.any() else 1.0  # stands for states that were never seen
     unseen = _bayes_estimate(np.zeros_like(totals), np.where(totals > 0, totals, mean_total))
     null = _bayes_estimate(null_counts, (null_counts + PRIOR).sum())
+    # Additive smoothing: every jump stays possible.
     jump_weights = (jumps + 0.5) / (jumps + 0.5).sum()
     tables = (_bayes_estimate(counts, totals[states]), unseen, null, jump_weights)
     return HmmParameters(*(table.astype(np.float32) for table in tables))
@@ -401,5 +414,6 @@ def _bayes_estimate(count: NDArray[np.float64], total: NDArray[np.float64] | flo
 
 
 def _digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    # PyTorch has digamma, which saves the dependency on SciPy.
     values: NDArray[np.float64] = torch.from_numpy(np.asarray(x)).digamma().numpy()
     return values
