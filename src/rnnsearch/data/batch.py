@@ -1,6 +1,8 @@
 """Parts of a batch: streams of token ids with their masks, translation directions, characters and noise words.
 
 `data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
+
+Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word.
 """
 
 from __future__ import annotations

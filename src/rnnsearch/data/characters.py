@@ -1,6 +1,12 @@
 """Characters of words, and copies of unknown words, for models that read, write or copy words outside the vocabulary.
 
 `word_characters` says what a config's batches need; `Batches` and search add it to their streams.
+
+`models/composition.py`, `models/speller.py` and `search` read the tables. Character ids are rows of embeddings, so
+the order of `Characters` is part of what a model depends on. Tests: tests/data/test_batches.py,
+tests/properties/test_spelled.py, test_copying.py.
+
+Axes: B rows, J source and I target positions, S distinct words, L characters per word.
 """
 
 from __future__ import annotations

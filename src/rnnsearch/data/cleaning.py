@@ -1,6 +1,9 @@
 """Filters that leave rows of a corpus out of training, and a tally of the rejected rows with examples per reason.
 
 `preprocess.clean` applies them. Thresholds come from `[data.cleaning]`.
+
+Keys (`row_key`) decide which rows are duplicates, and names of reasons are stored in cleaning.json. Tests:
+tests/data/test_cleaning.py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@ r"""Readers of text files: lines, and rows of sentences with their translations,
 All commands read text through this module. Only "\n" ends a line, and a "\r" before it belongs to the line end, so
 that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
 the sentence. Files are streamed; memory is bounded even for files without line ends.
+
+`prepare`, `bulk`, `evaluation` and the commands that read pairs use it. Line numbers in messages are those of the
+files. Files may be invalid or enormous: tests/data/test_corpus.py, tests/stress/bombs.py.
 """
 
 from __future__ import annotations

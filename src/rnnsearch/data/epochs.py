@@ -2,6 +2,9 @@
 
 A plan depends only on seed and epoch number. It holds no object per pair: one array of row numbers (4 bytes per pair)
 and the bounds of each batch in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
+
+`data/batches.py` calls it. A change of the order of random numbers changes the batches of resumed runs. Tests:
+tests/data/test_batches.py, test_mixture.py.
 """
 
 from collections.abc import Iterator

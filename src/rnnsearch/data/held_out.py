@@ -1,4 +1,7 @@
-"""Rows of the dev or test set while a corpus is prepared: read from files, or split off the corpus by `prepare.py`."""
+"""Rows of the dev or test set while a corpus is prepared: read from files, or split off the corpus by `prepare.py`.
+
+`prepare.py` writes the rows as text files of prepared data. Tests: tests/data/test_prepare.py, test_alignments.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The corpus as models read it: the ids of each stream, row by row, in memory or memory-mapped."""
+"""The corpus as models read it: the ids of each stream, row by row, in memory or memory-mapped.
+
+`Prepared.train` opens it, and `epochs.py`, `batches.py` and `word_classes.py` read it. Streams are in the order of
+the run file's languages, the target last. Files are those of `prepared.py`. Tests: tests/data/test_batches.py.
+
+Axes: B rows, J positions with EOS.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
 """Word alignments as links between tokens, stored next to the ids.
 
 A link between two words becomes links between all their tokens. Tokens outside words (EOS, spaces) have none.
+
+`preprocess.py` computes them, `batches.py` reads them for supervised attention. `LINK_TYPE` is the type in the file.
+Tests: tests/data/test_alignments.py.
+
+Axes: B rows, I target and J source positions; links are (source, target), matrices [target, source].
 """
 
 from collections.abc import Iterable, Sequence

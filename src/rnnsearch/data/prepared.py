@@ -11,6 +11,9 @@
 - `train.documents`, if it has documents: the document number of each row, and the row's position in the document
 - `aligner`, a folder, with `[data] aligner`
 - `cleaning.json`: the rows that were left out and why; `prepared.json`: everything else
+
+New keys of `prepared.json` need a default in `_read_facts`, since folders of earlier versions are still opened
+(tests/old_models, tests/data/test_prepare.py); other changes need a new `FORMAT`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 `prepare.py` runs them, in the processes of `workers.py` or on other machines (`rnnsearch.bulk`). Between the passes
 the cleaned text is on disk (`CleanedText`): a column of lines per language and, if the corpus is aligned, a column of
 links. A task carries its lines, because another machine may not see these files.
+
+Arguments and results are pickled, by `bulk` into a store that accepts only data classes: add no callables to them.
+Tests: tests/data/test_prepare.py, tests/bulk/test_corpora.py.
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@ A corpus of documents is split by whole documents, and training documents stay w
 dev or test are counted, not left out.
 
 The input are arrays of hashes, eight bytes per sentence and eight per row, which may be memory-mapped.
+
+A change of `sentence_key` or `split_key` moves rows between train, dev and test of existing corpora. Tests:
+tests/data/test_partitions.py.
+
+Axes: R rows, L languages.
 """
 
 from __future__ import annotations

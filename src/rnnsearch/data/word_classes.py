@@ -1,6 +1,9 @@
 """Classes of target tokens for the hierarchical output (`models/class_outputs.py`), computed from the training text.
 
 V is the size of the vocabulary.
+
+`systems/translation.py` calls it before training, and the classes are stored in the checkpoint. Results are
+deterministic. Tests: tests/data/test_word_classes.py.
 """
 
 from __future__ import annotations

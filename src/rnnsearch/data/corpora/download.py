@@ -3,6 +3,9 @@
 `catalog.get` uses `fetch`. The file is only downloaded, never built or installed. Indexes, proxy and certificates are
 those that pip is configured with (its files and PIP_* variables), so that a download works wherever `pip install` does:
 behind a company's mirror, or from a folder.
+
+`bulk/prepare.py` and `cli/train.py` use it, too. A file is used only if its SHA-256 is that of `Archive`. Tests:
+tests/data/test_download.py.
 """
 
 from __future__ import annotations
