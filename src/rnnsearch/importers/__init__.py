@@ -1,4 +1,8 @@
-"""Import of other toolkits' checkpoints as model folders."""
+"""Import of other toolkits' checkpoints as model folders.
+
+`rnnsearch import` (`cli/models.py`) is the caller; the functions are public API (docs/importing.md). The tests
+compare with the equations of each toolkit, and `benchmarks/importing.py` with the toolkits themselves.
+"""
 
 from __future__ import annotations
 

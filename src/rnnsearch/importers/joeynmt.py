@@ -7,6 +7,10 @@
 | `bridge_layer`, one for all layers  | `learned-top`, a copy for each layer; zeros for an LSTM's c       |
 | `att_vector_layer`, of [h; c]       | W_c and b, of [c; h]: `attentional = "tanh-bias"`                 |
 | `output_layer`, without a bias      | the output layer, with a bias of zeros                            |
+
+`importers/folder.py` does the steps that all toolkits share. An option that changes the equations belongs in
+`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: `tests/importers/test_joeynmt.py`,
+`benchmarks/importing.py`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,10 @@
 | decoder's W of [word; h~]           | the bottom cell's W, and `feeding`                                 |
 | `bridge`, per direction             | `rectified`: its matrix for each direction, zeros elsewhere        |
 | `linear_in` (general), of the query | `key`, of the annotation: its transpose                            |
+
+`importers/folder.py` does the steps that all toolkits share. An option that changes the equations belongs in
+`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: `tests/importers/test_opennmt_py.py`,
+`benchmarks/importing.py`.
 """
 
 from __future__ import annotations
