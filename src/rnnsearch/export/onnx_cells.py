@@ -9,6 +9,11 @@
 | tanh      | RNN      |                |                                                                             |
 
 `export.onnx` traces a model inside `as_operators`.
+
+A cell without an entry in `OPERATORS` cannot be exported. The order of gates is ONNX's and must be kept in
+`_operator`. Tests: `tests/onnx/test_graphs.py`, which runs the graphs with onnxruntime.
+
+Axes: B sentences, J source positions, E input, D state, `gates` gates of the cell.
 """
 
 from __future__ import annotations

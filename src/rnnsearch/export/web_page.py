@@ -8,6 +8,10 @@ The page is a folder of static files. It works offline after the first visit and
     models/, models.json  the models and their descriptions
     sw.js                 the service worker, which stores all files on the device
     manifest.webmanifest  the web app manifest
+
+`cli/models.py` calls `export_page`. The files are those of `serve/page`, except for `SERVER_FILES`, and those in
+`web/`; entries of `models.json` have the fields of `GET /v1/models` (`serve/schemas.py`), and the page reads both.
+Tests: `tests/runtime/test_web_folder.py`, `tests/page/test_offline.py`, `tests/page/test_module.py`.
 """
 
 from __future__ import annotations
