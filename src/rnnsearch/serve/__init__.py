@@ -9,4 +9,7 @@ The path of a translation request:
 5. `batching.Batcher.submit` queues one `Job` per sentence. `Batcher._take_batch` makes a batch from the jobs of all
    requests, and `registry.ServedModel._translate_batch` translates it in a worker thread.
 6. The route joins the sentences to texts again and writes the response.
+
+Only the event loop's thread changes state of the server; worker threads translate and return results. See
+docs/serving.md, docs/threats.md and docs/decisions/0019-serving.md; the tests are in `tests/serve`.
 """

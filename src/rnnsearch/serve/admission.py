@@ -1,6 +1,10 @@
 """Admission control: ASGI middleware that rejects requests by their headers and their size, before routing.
 
 It is the outermost layer of the application. The head of a request is limited earlier, in `server.Connection`.
+
+`app.create_app` adds it. A limit here protects against hostile clients (docs/threats.md): check the order, since a
+cheap check must come before a body is read. Tests: `tests/serve/test_admission.py`,
+`docs/results/hostile-clients.md`.
 """
 
 from __future__ import annotations
@@ -31,9 +35,11 @@ class AdmissionControl:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The lifespan of the application; there are no WebSocket routes.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # ASGI servers send names in lower case. Of repeated headers, the last one counts.
         headers = dict(scope["headers"])
         error = self._check_head(scope, headers)
         if error is not None:
@@ -87,12 +93,14 @@ class _BodyReader:
         if self._is_complete:  # the next message is the client's disconnect
             return await self._receive()
         try:
+            # One deadline for the whole body: a client that sends a byte now and then must not hold the connection.
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
             raise _rejected(408, f"the body must arrive within {MAX_BODY_SECONDS:g} seconds; it did not") from None
         if message["type"] == "http.disconnect":
             raise _rejected(400, "the body must be complete; the client disconnected")
+        # Counted as they arrive, because chunked bodies declare no length and others may declare a wrong one.
         self._read_bytes += len(message.get("body", b""))
         if self._read_bytes > self._max_bytes:
             raise _too_large(self._max_bytes)

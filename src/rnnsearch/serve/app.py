@@ -1,6 +1,10 @@
 """The ASGI application: routes, error responses, the translation page and the API reference.
 
 `server.run` serves it; tests call `create_app` directly.
+
+The page is in `page/`, whose files have the types in `PAGE_TYPES` and the headers in `PAGE_HEADERS` (a content
+security policy without inline scripts). Every error is `{"error": sentence}`. Tests: `tests/serve/test_http.py`,
+`tests/serve/test_openapi.py`, `tests/page`.
 """
 
 from __future__ import annotations
@@ -80,6 +84,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         version=__version__,
         summary="Attention-based recurrent machine translation.",
         lifespan=lifespan,
+        # FastAPI's pages load scripts from other sites; `/docs` is a page without scripts.
         docs_url=None,
         redoc_url=None,
     )
@@ -88,9 +93,11 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         app.include_router(router)
     app.add_api_route("/metrics", _get_metrics, include_in_schema=False)
     app.add_api_route("/docs", _get_reference, include_in_schema=False)
+    # All errors have the same form, so that clients need only one case.
     for error_type in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
         app.add_exception_handler(error_type, _handle_error)
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
+    # The middleware that is added last is the outermost.
     app.add_middleware(AdmissionControl, settings=settings)
     return app
 
@@ -199,6 +206,7 @@ async def _handle_error(_: Request, error: Exception) -> Response:
             headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
             return error_response(error.status, str(error), headers)
         case RnnsearchError():
+            # A model that cannot do something is the server's problem, everything else the request's.
             return error_response(503 if isinstance(error, ModelError) else 400, str(error))
         case RequestValidationError() | ValidationError():
             return error_response(400, validation_message(error.errors()[0]))
@@ -219,6 +227,7 @@ def validation_message(error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
         return message
+    # `repr` escapes control characters of the client's input.
     value = repr(error["input"])
     if len(value) >= MAX_SHOWN_INPUT:
         value = value[: MAX_SHOWN_INPUT - 3] + "..."

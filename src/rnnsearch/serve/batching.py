@@ -13,6 +13,9 @@
   sentence. So neither a request with thousands of sentences nor one with long sentences and wide beams holds others up.
 - No batch takes more than `MAX_BATCH_SECONDS`. A sentence that would take longer by itself is translated by a thread of
   low priority.
+
+All state is changed in the event loop's thread only, so there are no locks; only `_run_batch` and the functions of
+`call` run in worker threads, and they must not touch the queue. Tests: `tests/serve/test_batching.py`.
 """
 
 from __future__ import annotations
@@ -179,6 +182,7 @@ class Batcher(Generic[Result]):
         self._expected = 1  # sentences that the next batch waits for ...
         self._max_wait = 0.0  # ... for at most this many seconds
         loop = asyncio.get_running_loop()
+        # The loop keeps only weak references to tasks, so they are stored.
         self._tasks = [loop.create_task(run()) for run in (self._start_batches, self._start_long_jobs)]
 
     @property
@@ -233,6 +237,7 @@ class Batcher(Generic[Result]):
             request.response.cancel()
         for pool in (self._thread, self._pool, self._low_priority):
             if pool is not None:
+                # Threads cannot be interrupted; running batches end by themselves.
                 pool.shutdown(wait=False)
 
     def _enqueue(
@@ -257,6 +262,8 @@ class Batcher(Generic[Result]):
             message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
             raise ServeError(429, message, retry_after)
         response = asyncio.get_running_loop().create_future()
+        # A new request starts at the current turn, so that it neither waits for the past of others nor gets credit
+        # for its own.
         request = _Request(jobs, key, max_waiting, self._clock, response, function)
         self._insert(request)
         self._changed.set()
@@ -265,6 +272,7 @@ class Batcher(Generic[Result]):
     def _insert(self, request: _Request) -> None:
         """Insert a request in the queue at the turn of its next sentence."""
         request.turn += request.next_job.cost
+        # Among equal turns, after those that came before (`insort` inserts to the right).
         insort(self._queue, request, key=lambda waiting: waiting.turn)
 
     # From the queue to batches.
@@ -290,6 +298,7 @@ class Batcher(Generic[Result]):
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
+            # Everything here runs in the event loop, so nothing can change between the check and the wait.
             self._changed.clear()
             await self._changed.wait()
 
@@ -354,6 +363,7 @@ class Batcher(Generic[Result]):
                 new_max_tokens * (len(batch) + 1) > self._settings.batch_tokens
                 or total_cost + job.cost > self._max_batch_cost
             )
+            # The first sentence always fits, so that every sentence is translated at some time.
             does_not_fit = bool(batch) and (
                 exceeds_budget or count_by_request[request] == max_per_request or request.key != batch[0].request.key
             )
@@ -365,6 +375,7 @@ class Batcher(Generic[Result]):
             total_cost += job.cost
             self._clock = max(self._clock, request.turn)
             batch.append(self._start_next(request))
+        # Skipped requests have the earliest turns, so the queue stays sorted.
         self._queue[:0] = skipped
         return batch
 
@@ -392,11 +403,13 @@ class Batcher(Generic[Result]):
             if request.function is not None:
                 return [request.function()]
             return list(self._translate(request.key, [started.job for started in batch]))
+        # Of any type: a bug in the model must fail this request only, not the worker.
         except Exception as error:
             if len(batch) == 1:
                 return [error]
         outcomes: list[Result | Exception] = []
         for started in batch:
+            # One by one, so that only the job that caused the exception fails.
             outcomes += self._run_batch([started])
         return outcomes
 
@@ -411,6 +424,7 @@ class Batcher(Generic[Result]):
         seconds = time.monotonic() - start_time
         outcomes = done.result()
         requests = len({started.request for started in batch})
+        # Before the responses, whose clients may send their next requests at once.
         on_finished(batch, requests, seconds)
         self._changed.set()
         for started, outcome in zip(batch, outcomes, strict=True):
@@ -421,12 +435,14 @@ class Batcher(Generic[Result]):
 
     def _batch_finished(self, batch: list[_StartedJob], requests: int, seconds: float) -> None:
         """Update the state and the estimates after a batch."""
+        # Other batches ran at the same time and share the processor.
         new = seconds / (len(batch) * self._running_batches)
         self._seconds_per_sentence = (1 - AVERAGE_WEIGHT) * self._seconds_per_sentence + AVERAGE_WEIGHT * new
         self._running_batches -= 1
         self._uses_all_threads = False
         if batch[0].request.function is not None:
             return
+        # Calls of functions are not measured, because their cost is only an estimate of the caller.
         new = sum(started.job.cost for started in batch) / max(seconds, 1e-6)
         self._cost_per_second = (1 - AVERAGE_WEIGHT) * self._cost_per_second + AVERAGE_WEIGHT * new
         # The clients of one batch are likely to send again; with several threads, each takes an equal part of all.

@@ -1,6 +1,9 @@
 """Translation of files in the background: one file at a time, a few segments at a time between other requests.
 
 The routes are in `v1` (`files_router`); file formats are read and written by `text.documents`.
+
+`service.Service` holds the `Files`. Jobs are tasks of the event loop; texts are translated by `texts.translate_texts`
+as patient requests, which are accepted even if the queue is full. Tests: `tests/serve/test_files.py`.
 """
 
 from __future__ import annotations
@@ -109,7 +112,9 @@ class Files:
         waiting = sum(not job.has_ended for job in self._jobs.values())
         if self._files_being_read + waiting >= self._max_files:
             raise ServeError(429, f"at most {self._max_files} files may wait; try again later", 60)
+        # Only the last component: the name of an upload may contain any path.
         name = PurePath(name.replace("\\", "/")).name
+        # Counted while the file is read in a thread, where other requests could exceed the limit.
         self._files_being_read += 1
         try:
             model, document = await asyncio.to_thread(_read_file, name, content, models)
@@ -150,6 +155,7 @@ class Files:
 
     async def close(self) -> None:
         """Cancel all jobs."""
+        # A copy, because `remove` changes the dict.
         for id in list(self._jobs):
             self.remove(id)
 
@@ -168,6 +174,7 @@ class Files:
 
     async def _run(self, job: FileJob) -> None:
         try:
+            # Semaphores are fair, so files are translated in the order in which they were sent.
             async with self._turn:
                 job.state = "running"
                 translations = await self._translate_segments(job)
@@ -178,6 +185,7 @@ class Files:
         except RnnsearchError as error:
             job.state = "failed"
             job.error = f"{job.name}: {error}"
+        # A bug ends this job only; the task has no caller that could see the exception.
         except Exception as error:
             job.state = "failed"
             job.error = log_bug(error)
@@ -196,6 +204,7 @@ class Files:
             size = sum(map(len, segments))
             marked = await run_in_thread(_mark, segments, job.document.protect, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
+            # A lease per chunk, so that a long file does not keep its model in memory while others need the space.
             async with self._registry.lease(job.model) as model:
                 results = await _translate_or_skip(model, [text.text for text in marked], options)
             for number, result in enumerate(results, start + 1):
@@ -236,6 +245,7 @@ async def _translate_or_skip(
     except ServeError as error:
         if error.status != TOO_LARGE:
             raise
+    # The chunk is translated again text by text to find the one that is too long.
     if len(texts) == 1:
         return [None]
     results: list[TextTranslation | None] = []

@@ -2,6 +2,10 @@
 
 Unlike LibreTranslate's, `q` may be a list. Unknown fields are ignored, because clients send more than is needed. With
 `format=html`, `HtmlDocument` separates the text to translate from tags.
+
+`app` includes the router. Fields, status codes and messages follow LibreTranslate's, for its clients;
+`runtime/serve.py` has the same routes. Tests: `tests/serve/test_libretranslate.py`,
+`tests/serve/test_html_documents.py`.
 """
 
 from __future__ import annotations
@@ -141,7 +145,9 @@ def _translate_response(
         columns["alternatives"] = []
         for index, text in enumerate(best):
             others = [translations[index] for translations in alternatives_by_rank]
+            # Sentences with fewer translations repeat their last one, so equal texts are dropped.
             columns["alternatives"].append([other for other in dict.fromkeys(others) if other != text])
+    # A single text gets single values, as LibreTranslate's clients expect.
     if isinstance(body.q, str):
         return JSONResponse({name: values[0] for name, values in columns.items()})
     return JSONResponse(columns)
@@ -240,6 +246,7 @@ class HtmlDocument:
         text_start = 0  # of the text that is being collected
         kept_end = 0  # end of the last element whose content is preserved
         for tag in all_tags:
+            # Inline tags stay in the text and are placed by `MarkedText`.
             if tag.start < kept_end or tag.name in INLINE:
                 continue
             self._add_text(source[text_start : tag.start])

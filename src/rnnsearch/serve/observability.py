@@ -2,6 +2,9 @@
 
 `RequestObserver` wraps the application and counts, times and logs every request. Neither the log nor the metrics ever
 contain text of users.
+
+Callers: `app`, `server`, `registry`, `files` and `service`. Names of metrics and of log fields are public
+(docs/serving.md). Tests: `tests/serve/test_http.py`.
 """
 
 from __future__ import annotations
@@ -100,6 +103,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             row["traceback"] = self.formatException(record.exc_info)
+        # In ASCII on one line: text in the log cannot forge further lines.
         return json.dumps(row)
 
 
@@ -169,6 +173,7 @@ class RequestObserver:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if self.draining:
+                    # Clients with open connections then reconnect to another server instead of sending here.
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
             is_last = message["type"] == "http.response.body" and not message.get("more_body")
@@ -178,9 +183,11 @@ class RequestObserver:
             with self._metrics.open_requests.track_inprogress():
                 await self._app(scope, observed_receive, observed_send)
         finally:
+            # In `finally`, so that requests are counted even if the application raises an exception.
             self.answered += is_complete
             self.disconnected += has_disconnected and not is_complete
             seconds = time.monotonic() - start_time
+            # The pattern, not the path, which clients choose: every value of a label takes memory forever.
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.count_request(route, status, seconds)
             milliseconds = round(1000 * seconds, 1)

@@ -2,6 +2,10 @@
 
 Routes take a model with `Registry.lease` and translate sentences with `ServedModel.translate`, which tokenizes them
 once and submits them to the model's `Batcher`. The batcher calls `ServedModel._translate_batch` in a worker thread.
+
+Before changing it: the state of the registry changes only in the event loop's thread, and a model is unloaded only
+without leases. `_translate_batch` runs in several threads at once and must not change the translator. Tests:
+`tests/serve/test_registry.py`, `tests/serve/test_v1.py`.
 """
 
 from __future__ import annotations
@@ -74,9 +78,12 @@ class ServedModel:
         self.last_used = time.monotonic()
         self._settings = settings
         workers = None
+        # On a GPU, one thread launches all kernels anyway.
         if translator.device.type == "cpu":
             threads = torch.get_num_threads()
             low_priority = single_threaded_pool(1, nice=LOW_PRIORITY_NICE)
+            # Each thread of the pool computes on one core: together they use all cores without waiting for each
+            # other.
             workers = WorkerThreads(single_threaded_pool(threads), threads, low_priority)
         self.batcher: Batcher[Translations] = Batcher(self._translate_batch, settings, on_batch, workers)
 
@@ -109,12 +116,14 @@ class ServedModel:
         if glossary and not self.translator.reads_terms:
             terms = await asyncio.to_thread(self._find_terms, sentences, beam, glossary)
         if prefixes is not None:
+            # A prefix makes the search as long as itself, so it has the same limit as a sentence.
             await self.count_target_tokens(prefixes)
         jobs = []
         for index, source in enumerate(sources):
             term_tokens = sum(map(len, terms[index]))  # an upper bound, because a token has at least one character
             prefix = prefixes[index] if prefixes is not None else ""
             jobs.append(TranslationJob(source, len(source.ids) + term_tokens, prefix, beam, terms[index]))
+        # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
 
@@ -253,6 +262,7 @@ class Registry:
             if name not in self.models:
                 raise ServeError(404, f'model must be one of {", ".join(self.models)}; got "{name}"')
             candidates = [self.models[name]]
+        # An exact variant wins over a related one, whatever the order of the models.
         for matches in (_is_equal, _is_related):
             for info in candidates:
                 if matches(source, info.source) and matches(target, info.target):
@@ -278,6 +288,7 @@ class Registry:
                 # Loading goes on if this request is cancelled, because others may wait for the model, too.
                 model = await asyncio.shield(self._loading[info.name])
             model.last_used = time.monotonic()
+            # After this model is in memory, because it counts, too.
             await self._unload_surplus()
             yield model
             model.last_used = time.monotonic()
@@ -332,6 +343,7 @@ class Registry:
         idle.sort(key=lambda model: model.last_used)
         while len(self._loaded) > max_loaded and idle:
             model = idle.pop(0)
+            # Removed before the await, during which another request could otherwise lease it.
             del self._loaded[model.info.name]
             await model.batcher.close()
 

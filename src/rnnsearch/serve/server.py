@@ -1,6 +1,9 @@
 """Runs the application on a socket until a signal, then finishes all accepted requests.
 
 `run` is what `rnnsearch serve` calls. `Connection` limits the head of a request, before the application sees it.
+
+`Server` and `Connection` override methods of uvicorn's classes, so a new version of uvicorn must pass
+`tests/serve/test_server.py`, `tests/serve/test_listen.py` and `tests/serve/test_admission.py`.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     service: Service = app.state.service
     observer = observe(app)
     log_to_stderr(log_level)
+    # The observer logs requests; uvicorn's access log would contain paths and addresses.
     config = uvicorn.Config(
         observer, http=Connection, log_config=None, access_log=False, server_header=False, lifespan="on"
     )
@@ -70,6 +74,7 @@ def _listen(host: str, port: int) -> socket.socket:
     # packet of a response waits 40 ms for the client's delayed acknowledgement of the first.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
+        # A restarted server can listen at once, although connections of the old one are in TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
@@ -97,6 +102,7 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals like uvicorn, but exit normally instead of raising the signal again at the end."""
+        # uvicorn restores these handlers at the end and raises the signal again; here, that only sets a flag.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle_signal)
         with super().capture_signals():
@@ -114,6 +120,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(POLL_SECONDS)
         files_finished.cancel()
         observer.draining = True
+        # New connections are refused from here on; the open ones are drained below.
         for server in self.servers:
             server.close()
         loop = asyncio.get_running_loop()
@@ -148,6 +155,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of a head."""
+        # Counted before parsing, which resets the count if a head ends in this packet.
         self._head_bytes += len(data)
         super().data_received(data)
         if self._is_idle:

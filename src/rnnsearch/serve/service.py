@@ -1,6 +1,10 @@
 """`Service`: the state of one application, and the checks and waiting that all routes share.
 
 A route gets it as the parameter `service: UseService`.
+
+`app.create_app` creates it; `libretranslate` and `v1` are the callers. It runs in the event loop: anything slow
+belongs in `limits.run_in_thread` or a `Batcher`. `_suggestions_lock` keeps the lines of the suggestions file whole.
+Tests: `tests/serve/test_http.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_v1.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ class Service:
         self.settings = settings
         self.metrics = metrics
         self.files = Files(registry, settings)
+        # Lines of several requests must not be mixed.
         self._suggestions_lock = asyncio.Lock()
 
     async def close(self) -> None:
@@ -69,6 +74,7 @@ class Service:
         if not self.settings.api_keys:
             return
         header_keys = (request.headers.get("x-api-key"), _bearer_key(request.headers.get("authorization", "")))
+        # JSON may contain lone surrogates, which plain UTF-8 rejects with an exception.
         keys = [key.encode("utf-8", "surrogatepass") for key in (api_key, *header_keys) if key]
         if not keys:
             raise ServeError(403, "an API key is required (header X-API-Key, or api_key in the body)")
@@ -93,6 +99,7 @@ class Service:
         task = asyncio.ensure_future(work)
         disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
+            # `wait` does not cancel the tasks; `finally` does, so that no work goes on without a client.
             done, _ = await asyncio.wait((task, disconnected), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if task in done:
                 return task.result()
@@ -148,6 +155,7 @@ class Service:
         path = self.settings.suggestions
         if path is None:
             raise ServeError(403, "this server does not accept suggestions (see --suggestions)")
+        # JSON escapes line ends, so each suggestion is one line.
         line = json.dumps(row, ensure_ascii=False)
 
         def append() -> None:

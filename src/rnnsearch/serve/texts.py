@@ -1,6 +1,9 @@
 """Translation of whole texts: split into sentences, translated, and joined again with their layout preserved.
 
 Used by all routes and by `files`. Models translate sentences; everything about texts is here.
+
+Spans are offsets of characters in Python strings; clients rely on text that joins to exactly the same layout. Tests:
+`tests/serve/test_v1.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_files.py`.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class TextTranslation:
         for span, target_span, translation in zip(self.spans, target_spans, self._at_rank(rank), strict=True):
             source_words = _words_in_text(translation.source, span[0], source_word_ends)
             target_words = _words_in_text(translation.text, target_span[0], target_word_ends)
+            # A set: words that belong to two sentences may be linked twice.
             links |= {(source_words[i], target_words[j]) for i, j in translation.alignment}
         return sorted(links)
 

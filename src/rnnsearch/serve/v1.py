@@ -1,4 +1,10 @@
-"""The detailed API: translations with scores and alignments, help for translators at work, and file translation."""
+"""The detailed API: translations with scores and alignments, help for translators at work, and file translation.
+
+`app` includes `router` and `files_router`. Requests and responses are declared in `schemas`; docstrings of routes are
+their descriptions in the OpenAPI document. The translation page (`page/`) and docs/serving.md use these routes. Large
+responses are built in a thread (`limits.run_in_thread`). Tests: `tests/serve/test_v1.py`,
+`tests/serve/test_translator_help.py`, `tests/serve/test_files.py`.
+"""
 
 from __future__ import annotations
 
@@ -141,12 +147,15 @@ async def stream_sentence(model: ServedModel, source: Segmented, align: bool) ->
             except StopIteration as end:
                 translation: Translation = end.value
                 if align:
+                    # Computed in this thread; the event loop then reads the cached links.
                     _ = translation.alignment
                 return translation
+            # Queues of asyncio are not thread-safe.
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None
 
     task = asyncio.ensure_future(model.call(translate, len(source.ids)))
+    # None ends the loop below, also if the task has failed.
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         while (part := await parts.get()) is not None:
@@ -154,6 +163,7 @@ async def stream_sentence(model: ServedModel, source: Segmented, align: bool) ->
         if (translation := await task) is not None:
             yield translation
     finally:
+        # Cancelling the task does not stop its thread, which checks this flag before every token.
         is_cancelled.set()
         task.cancel()
 
@@ -310,6 +320,7 @@ def _word_starting_tokens(translator: Translator) -> dict[int, str]:
     """Return the tokens that can start a word, with their characters without the space."""
     text_by_token = {}
     for token, spelling in enumerate(translator.target.token_bytes()):
+        # Tokens of incomplete characters cannot start a prefix.
         text = spelling.decode(errors="ignore")
         if text.startswith(" ") and text != " " and token not in translator.target.unknown_ids:
             text_by_token[token] = text[1:]
@@ -375,7 +386,9 @@ async def file_result(id: str, service: UseService) -> Response:
     if job.result is None:
         raise ServeError(404, f"the file must be done before it can be fetched; it is {job.state}")
     job.is_fetched = True
+    # RFC 5987 encoding: file names of clients may contain quotes, line ends or any script.
     disposition = f"attachment; filename*=UTF-8''{quote(job.result_name, safe='', errors='replace')}"
+    # Always a download: a browser must not show a user's file as a page of this server.
     headers = {"content-disposition": disposition, "x-content-type-options": "nosniff"}
     return Response(job.result, headers=headers, media_type="application/octet-stream")
 
