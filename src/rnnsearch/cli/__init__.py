@@ -2,6 +2,10 @@
 
 Results go to standard output, progress and messages to standard error. Exit codes: 0 success, 1 user error (one
 sentence), 2 wrong usage, 130 interrupted with the state saved.
+
+`pyproject.toml` installs `main` as the command `rnnsearch`. To add a command, write a function and add it to
+`app.PANELS`; docs/commands.md is generated (`scripts/commands_page.py`). The tests in `tests/commands` run the
+commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Output of `rnnsearch inspect`: a model's components, training and scores; the speed of kernels on this machine."""
+"""Output of `rnnsearch inspect`: a model's components, training and scores; the speed of kernels on this machine.
+
+`evaluate.py` calls `print_model` and `print_machine`. The output is for people and may change; values come from
+`systems/card.py`, `engine/file.py` and `ops/autotune.py`. A damaged folder must give an error of one sentence. Tests:
+`tests/commands/test_machine.py`, `tests/commands/test_export.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 `LinkWriter` is also used by `translate --alignments`. All of them count how much attention says about the alignment
 (`Translation.attention_information`), to warn of a model whose attention is nearly uniform.
+
+Callers: `translate.py`, `corpora.py` (limits) and `translate_lines.py`. Every input line must give exactly one output
+line, also if it is too long. Tests: `tests/commands/test_align.py`, `tests/commands/test_filter.py`.
 """
 
 from __future__ import annotations

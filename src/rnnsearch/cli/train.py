@@ -1,4 +1,9 @@
-"""`rnnsearch prepare`, `train`, `demo` and `presets`."""
+"""`rnnsearch prepare`, `train`, `demo` and `presets`.
+
+The commands call `data/prepare.py` and `training/run.py`; `demo` also calls `evaluation`. The folder of a run is
+`folder` in the run file or `runs/<name>`, with the prepared data in `data/`. Tests: `tests/commands/test_train.py`,
+`tests/commands/test_prepare.py`, `tests/commands/test_presets.py`, `tests/commands/test_torchrun.py`.
+"""
 
 from __future__ import annotations
 

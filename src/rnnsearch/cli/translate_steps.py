@@ -2,6 +2,9 @@
 
 Each step counts what it does in `counts` (a dictionary of sums over lines, which bulk runs merge), and a `report_`
 function prints the counts of the whole input at the end.
+
+`translate_lines.py` is the caller. A step runs in each worker of a bulk run, so it may keep no state but `counts`.
+Tests: `tests/commands/test_translate.py`, `tests/commands/test_inline_terms.py`, `tests/test_rerank.py`.
 """
 
 from __future__ import annotations
