@@ -7,6 +7,10 @@
 
 The wheel `rnnsearch-runtime` contains this package and the modules that it imports as `rnnsearch_runtime`
 (`scripts/runtime_wheel.py`).
+
+Nothing that is imported from here may import torch or a package that the wheel does not require; the wheel's script
+follows the imports. Engine files are written by `rnnsearch export` (`export/engine_file.py`). Tests: `tests/runtime`,
+`benchmarks/shipping.py`. See docs/shipping.md.
 """
 
 from rnnsearch.errors import RnnsearchError

@@ -1,6 +1,10 @@
 """The command `rnnsearch-runtime`: translates lines, or serves an HTTP API, with one engine file.
 
 It uses argparse instead of the libraries of `rnnsearch.cli`, because the runtime depends only on NumPy and tokenizers.
+
+Options, exit codes and JSON fields mean the same as in `rnnsearch translate` (docs/shipping.md). All lines that have
+arrived are answered before the next read that would block, so that a program can wait for each answer. Tests:
+`tests/runtime/test_command_line.py`.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args = _parser().parse_args(arguments)
             args.run(args)
         finally:
+            # Before Python's own flush at exit, which would report a closed pipe with a traceback.
             sys.stdout.flush()
     except RnnsearchError as error:
         sys.exit(f"rnnsearch-runtime: {error}")
@@ -108,18 +113,21 @@ def translate(args: argparse.Namespace) -> None:
         if args.input is not None:
             source = stack.enter_context(_open_input(args.input))
         if isinstance(sys.stdout, TextIOWrapper):
+            # The same bytes on every system, as in output files.
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         output: TextIO = sys.stdout
         if args.output is not None:
             output = _open_output(stack, args.output)
         alignments = None if args.alignments is None else _open_output(stack, args.alignments)
         path = args.input or Path("standard input")
+        # A line that is too long keeps its output line, so that inputs and outputs stay parallel.
         lines = _blank_too_long(translator, _decoded_lines(source, path), path)
         for chunk in _chunks(lines, CHUNK_BATCHES * translator.batch_sentences):
             for translations in translator.n_best(chunk, args.n_best, args.beam):
                 output.write(_format(translator, translations, args.format, args.n_best))
                 if alignments is not None:
                     alignments.write(format_pharaoh(translations[0].alignment) + "\n")
+            # Another program may wait for these lines.
             output.flush()
 
 

@@ -10,6 +10,10 @@ It uses Python's own HTTP server, so it needs no packages in addition to the run
 
 An error is `{"error": sentence}` with a status of 400 or more. Requests from pages of other sites are rejected
 (`utils.origin_check`).
+
+`runtime/command_line.py` starts it. Each connection has a thread; a lock lets one request at a time translate. The
+fields and status codes are those of LibreTranslate, like in `serve/libretranslate.py`. Tests:
+`tests/runtime/test_serve.py`.
 """
 
 from __future__ import annotations
@@ -59,6 +63,7 @@ class RequestError(RnnsearchError):
 class RuntimeServer(ThreadingHTTPServer):
     """Reads requests in one thread per connection, and translates one request at a time."""
 
+    # A connection without an end must not keep the process alive; `server_close` waits for a limited time.
     daemon_threads = True
 
     def __init__(
@@ -86,6 +91,7 @@ class RuntimeServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a connection in a new thread, or close it if there are too many."""
+        # Never wait here: this is the only thread that accepts connections.
         if self._connections.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -108,6 +114,7 @@ class RuntimeServer(ThreadingHTTPServer):
         """Stop to listen, and wait a few seconds for open connections."""
         super().server_close()
         deadline = time.monotonic() + MAX_STOP_SECONDS
+        # Each slot is free when its connection has ended.
         for _ in range(MAX_CONNECTIONS):
             self._connections.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
@@ -133,6 +140,7 @@ class RuntimeServer(ThreadingHTTPServer):
             sentences += [text[start:end] for start, end in text_spans]
         if not all(map(self.translator.fits, sentences)):
             raise RequestError(413, f"a sentence of q must have at most {MAX_TOKENS:,} tokens")
+        # One search uses the whole processor; tokenizing other requests goes on in their threads.
         with self._translator_lock:
             translations = iter(self.translator.translate(sentences))
         translated_texts = []
@@ -255,6 +263,7 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise RequestError(411, "a request must have a Content-Length")
+        # `int` takes quadratic time for long numbers.
         if len(length) > 9 or int(length) > MAX_BODY_BYTES:
             raise RequestError(413, f"a request must have at most {MAX_BODY_BYTES:,} bytes")
         body = self.rfile.read(int(length))
