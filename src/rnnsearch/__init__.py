@@ -1,8 +1,12 @@
 """rnnsearch: train, align, translate with and explain attention-based recurrent translation models.
 
-import rnnsearch
-translator = rnnsearch.load("runs/en-de")
-print(translator.translate("A man sits on a bench.").text)
+    import rnnsearch
+
+    translator = rnnsearch.load("runs/en-de")
+    print(translator.translate("A man sits on a bench.").text)
+
+The names in `__all__` are the public API (docs/python.md), and are imported on first use, so that importing the
+package does not import torch. Tests: `tests/test_docs.py`, `tests/test_translate.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ if TYPE_CHECKING:
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
-# PyTorch's threads give way after microseconds of waiting. Its OpenMP reads this when it is loaded, and spins for
-# milliseconds otherwise: beside other programs, for a thread that is not running. A setting of the user's stands.
+# By default, OpenMP's threads spin for milliseconds before they sleep, which wastes time if other programs use the
+# cores. With this limit they sleep after microseconds. OpenMP reads it when PyTorch is loaded; a value set by the
+# user has priority.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
@@ -31,7 +36,7 @@ __all__ = ["RnnsearchError", "TextModel", "Translation", "Translator", "__versio
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used: `rnnsearch --help` needs no torch."""
+    """Import a public name on first use, so that `rnnsearch --help` needs no torch."""
     if name == "RnnsearchError":
         from rnnsearch.errors import RnnsearchError
 

@@ -1,6 +1,10 @@
 """Exceptions for errors in a user's input or set-up, each with a message of one sentence.
 
 The command line prints the message of any `RnnsearchError` on stderr and exits with status 1.
+
+Callers: every package, also the torch-free runtime, so this module imports only the standard library. A new class
+must derive from `RnnsearchError`; the server answers with its message, too (`serve/app.py`). Texts are written as in
+docs/style.md, section Messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Import paths of earlier versions that documentation mentioned, kept as deprecated aliases.
 
 `from rnnsearch.rerank import learn` still works: a finder for exactly these names returns a module that forwards every
-attribute to its new place and warns once.
+attribute to the new module and warns once.
+
+`rnnsearch/__init__.py` calls `install`. If a documented module moves, add its old path to `MOVED_MODULES`; a new path
+must exist. Tests: `tests/test_moved.py`.
 """
 
 from __future__ import annotations
