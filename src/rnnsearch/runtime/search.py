@@ -1,6 +1,12 @@
 """Batch search with the engine: source ids in, hypotheses out.
 
 The counterpart of `search.decode` without PyTorch, for `runtime.translator`. This module must not import torch.
+
+Options must mean the same as in `search/options.py`, and results must equal those of `search.decode` on the same
+model, which the tests compare: `tests/properties/test_engine.py`, `tests/properties/test_written_models.py`.
+
+Axes: B sentences, K hypotheses per sentence (the beam), P prefix positions, T steps, J source positions, V tokens of
+the vocabulary.
 """
 
 from __future__ import annotations
@@ -8,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +31,8 @@ from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 MAX_ATTENTION_VALUES = 1 << 28  # attention weights of a batch, [B, K, J, T]; 1 GiB
-NAN = "the scores of a sentence must be numbers; got NaN"
-NO_PREFIX = Prefix("", (), (), {})
+NAN_MESSAGE = "the scores of a sentence must be numbers; got NaN"
+NO_PREFIX = Prefix(text="", ids=(), continuations=(), unknown={})
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class EngineSearchOptions:
     max_extra: int = 20
     banned: frozenset[int] = frozenset()
 
-    def checked(self, path: Path) -> EngineSearchOptions:
+    def validated(self, path: Path) -> EngineSearchOptions:
         """Return the options of an engine file if they are valid.
 
         Raises:
@@ -50,17 +56,38 @@ class EngineSearchOptions:
         """
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
         is_valid = (
+            # Below a million, so that lengths fit an int64; NaN fails the comparison.
             all(isinstance(number, int | float) and 0 <= number < 1e6 for number in numbers)
             and type(self.max_extra) is int
             and self.length_penalty <= MAX_LENGTH_PENALTY
             and str(self.length_norm) in ENGINE_NORMS
-            and self.banned == frozenset()
+            and self.banned == frozenset()  # engine files do not ban tokens
             and isinstance(self.beam, int)
             and 1 <= self.beam <= MAX_BATCH_HYPOTHESES
         )
         if not is_valid:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
         return self
+
+
+class _Batch(NamedTuple):
+    """A batch of sentences as arrays; lengths count tokens."""
+
+    sources: Array  # [B, J], padded with PAD
+    lengths: Array  # [B], with EOS
+    max_lengths: Array  # [B], of translations without EOS
+
+    @classmethod
+    def pad(
+        cls, sentences: Sequence[Sequence[int]], options: EngineSearchOptions, prefixes: Sequence[Prefix]
+    ) -> _Batch:
+        lengths = np.array([len(ids) + 1 for ids in sentences])
+        J = int(lengths.max())
+        sources = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)
+        max_lengths = (np.floor(options.max_ratio * (lengths - 1)) + options.max_extra).astype(np.int64)
+        prefix_lengths = [len(prefix.ids) + len(prefix.continuations) for prefix in prefixes]
+        # A prefix may be longer than the limit; the translation then has at least one token more.
+        return cls(sources, lengths, np.maximum(max_lengths, np.array(prefix_lengths) + 1))
 
 
 def search_batch(
@@ -88,13 +115,10 @@ def search_batch(
     has_prefixes = token_bytes is not None or any(prefix.ids for prefix in prefixes)
     B = len(sentences)
     K = options.beam
-    lengths = np.array([len(ids) + 1 for ids in sentences])
-    J = int(lengths.max())
-    sources = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)  # [B, J]
-    max_lengths = (np.floor(options.max_ratio * (lengths - 1)) + options.max_extra).astype(np.int64)
-    prefix_lengths = [len(prefix.ids) + len(prefix.continuations) for prefix in prefixes]
-    max_lengths = np.maximum(max_lengths, np.array(prefix_lengths) + 1)
+    sources, lengths, max_lengths = _Batch.pad(sentences, options, prefixes)
+    J = sources.shape[1]
     T = int(max_lengths.max()) + 1  # with EOS
+    # Checked before any memory is allocated.
     if B * K * J * T > MAX_ATTENTION_VALUES:
         raise RnnsearchError(
             f"a line of {J - 1:,} tokens with a translation of up to {T - 1:,} is too long for a beam of {K}"
@@ -106,7 +130,9 @@ def search_batch(
         output = model.rows(candidate_ids)
     columns = output.struct.outputs
     column_ids = np.arange(columns) if candidate_ids is None else candidate_ids
+    # Native code bans columns of the output layer, not token ids.
     banned_columns = np.flatnonzero(np.isin(column_ids, sorted(options.banned | {PAD, BOS})))
+    # The structure has only addresses: the arrays are local variables until native code has returned.
     search_options = CSearchOptions(
         None if candidate_ids is None else candidate_ids.ctypes.data,
         banned_columns.ctypes.data,
@@ -120,9 +146,9 @@ def search_batch(
     if K == 1 and not has_prefixes:
         return _greedy(model, memory, output, search_options, (B, T, attention_width))
     request = NativeBeamRequest(
-        K,
-        options.n_best,
-        Ranking(options.length_penalty, options.length_norm, options.coverage_penalty),
+        width=K,
+        n_best=options.n_best,
+        ranking=Ranking(options.length_penalty, options.length_norm, options.coverage_penalty),
         covered=np.arange(J) < (lengths - 1)[:, None],
         forced=_forced_ids(prefixes, columns),
         allowed_tokens=[prefix.continuations for prefix in prefixes],
@@ -130,7 +156,7 @@ def search_batch(
     )
     hypotheses = NBestArrays.allocate(B, options.n_best, T, attention_width)
     if not model.beam(memory, output, search_options, request.c_struct, hypotheses.struct):
-        raise RnnsearchError(NAN)
+        raise RnnsearchError(NAN_MESSAGE)
     return hypotheses
 
 
@@ -154,10 +180,12 @@ def _greedy(
     pointers = (array.ctypes.data for array in (tokens, scores, attention, lengths))
     model.greedy(memory, output, options, CGreedyResult(T, *pointers))
     if np.isnan(scores).any():
-        raise RnnsearchError(NAN)
+        raise RnnsearchError(NAN_MESSAGE)
+    # A length counts EOS or, if the hypothesis was cut off, one token more than allowed.
     finished = tokens[lengths - 1, np.arange(B)] == EOS
     lengths -= ~finished  # of a hypothesis that was cut off, the last token exceeds the maximum length
     lengths[(scores == -np.inf).any(0)] = 0  # blocked: no token was allowed
+    # [B, 1, ...]: one hypothesis per sentence.
     rows = (tokens.T, scores.T, attention, lengths, finished.astype(np.int64))
     return NBestArrays(*(row[:, None] for row in rows))
 

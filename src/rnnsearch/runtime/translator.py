@@ -2,6 +2,13 @@
 
 The counterpart of `translator.translator.Translator` without PyTorch. It also finds the variant of the native library
 for this processor (`library`). This module must not import torch.
+
+Callers: `runtime/command_line.py`, `runtime/serve.py` and users. Names of variants are those of the libraries in the
+wheel (`ops/native/building.py`). A `Translator` is not changed by a call, but `runtime/serve.py` still translates one
+request at a time, since a search uses all cores. Tests: `tests/runtime/test_runtime.py`,
+`tests/models/test_native.py`, `tests/stress/engine_files.py`.
+
+Axes: V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -194,14 +201,16 @@ def _make_translator(path: Path, contents: file.Contents) -> Translator:
         about = {**header["about"], "scores": header["scores"]}
         calibration = calibration_from_header(header, path)
         source = Tokenizer.from_json(source_json, path)
+        # A joint tokenizer is parsed and stored once.
         target = source if target_json == source_json else Tokenizer.from_json(target_json, path)
     except ModelError:
         raise
+    # Any value of the header may have a wrong type.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise file.damaged_error(path) from None
     if len(languages) != 2 or batch_sentences < 1:
         raise file.damaged_error(path)
-    options = options.checked(path)
+    options = options.validated(path)
     native = library()
     restricts_output = candidates is not None
     model: AnyEngine
@@ -210,6 +219,7 @@ def _make_translator(path: Path, contents: file.Contents) -> Translator:
     else:
         model = RecurrentEngine(native, arrays, dtype, restricts_output=restricts_output)
     table_sizes = [len(table.values) for table in (model.sources, model.targets) if table]
+    # Ids of a larger tokenizer would be read beyond the end of the tables.
     if table_sizes != [len(source), len(target)]:
         raise file.damaged_error(path)
     lists = None
@@ -275,4 +285,5 @@ def cpu_flags() -> frozenset[str]:
 def _is_supported(variant: NativeVariant, flags: frozenset[str]) -> bool:
     if not flags and platform.system() != "Linux":
         return variant.name in BASE_VARIANTS
+    # A capability that is not in LINUX_FLAGS is None, which is in no flags.
     return all(LINUX_FLAGS.get(capability) in flags for capability in variant.capabilities)
