@@ -58,6 +58,7 @@ class Fertility(nn.Module):
 
     def forward(self, annotations: Float[Tensor, "B J H"]) -> tuple[Float[Tensor, "B J"], Float[Tensor, "B J"]]:
         """Return mean and variance of each source position's fertility, in fp32 or wider."""
+        # [B, J, 2] -> [B, J] each. The layer's weights start at 0, so that all words start with the same moments.
         mean_minus_one, log_variance = at_least_fp32(self.moments(torch.tanh(self.hidden(annotations)))).unbind(-1)
         return 1 + mean_minus_one, log_variance.exp() + MIN_FERTILITY_VARIANCE
 
@@ -107,9 +108,10 @@ class AverageBaseline(Baseline):
         self.value = parameter(-math.log(vocabulary)).requires_grad_(False)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
-        return self.value.expand(readout.shape[:2])
+        return self.value.expand(readout.shape[:2])  # [B, I], one value for all positions
 
     def update(self, mean: Float[Tensor, ""]) -> None:
+        # In place: the parameter has no gradient, so that no optimiser updates it.
         self.value.lerp_(mean.to(self.value.dtype), 1.0 - self.decay)
 
 
@@ -120,10 +122,12 @@ class LearnedBaseline(Baseline):
     def __init__(self, options: Any, readout: int, vocabulary: int) -> None:
         super().__init__(options, readout, vocabulary)
         self.linear = Linear(readout, 1, role=0.0)
-        set_role(self.linear.bias, -math.log(vocabulary))
+        set_role(self.linear.bias, -math.log(vocabulary))  # log-probability of a uniform guess
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         readout = readout[..., : self.linear.in_features]  # without what a copying or pointing output appends
+        # [B, I, R], shifted right, so that b_i does not depend on the sample at i; detached, so that the model does
+        # not learn to be predictable.
         previous = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
         return at_least_fp32(self.linear(previous)).squeeze(-1)
 

@@ -39,6 +39,7 @@ class BatchRng:
         """Restrict all further numbers to these rows of a batch of `batch_size` sentences."""
         device = self.generator.device
         indices = torch.tensor(rows)
+        # From pinned memory the copy is asynchronous; otherwise the host would wait for the GPU in every update.
         self.rows = indices.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else indices
         self.batch_size = batch_size
 
@@ -58,11 +59,13 @@ class BatchRng:
         count = math.prod(full_shape)
         bits = torch.empty((count + 3) // 4, dtype=torch.int64, device=like.device)
         bits = bits.random_(-(2**63), None, generator=self.generator).view(torch.int16)[:count].view(full_shape)
+        # int16 values are uniform in [-2^15, 2^15), so the threshold is shifted by 2^15.
         is_kept = self._select(bits) >= round(rate * 2**16) - 2**15
         return is_kept.to(like.dtype).mul_(1.0 / (1.0 - rate))
 
     def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return uniform random numbers in (0, 1) on the device of `like`, in fp32."""
+        # torch.rand may return 0, whose logarithm (in Gumbel noise) is -inf; hence the clamp.
         values = torch.rand(self._full_shape(shape), device=like.device, generator=self.generator)
         return self._select(values.clamp_min_(torch.finfo(torch.float32).tiny))
 
@@ -86,6 +89,7 @@ def word_dropout(x: Tensor, rate: float, rng: BatchRng | None) -> Tensor:
     See Sennrich & Zhang 2019.
     """
     mask = dropout_mask(rng, rate, x, *x.shape[1:-1], 1)
+    # `mask` scales the remaining words by 1 / (1 - rate); the last factor undoes that.
     return x if mask is None else x * mask * (1.0 - rate)
 
 

@@ -94,6 +94,7 @@ class Learned(Bridge):
         for e, layer, (state_type, _) in zip(self.encoder_layers, self.layers, self.decoder, strict=True):
             final = torch.cat(tuple(memory.finals[e]), dim=-1)  # [B, h and c]
             initial: Tensor = torch.tanh(layer(final))
+            # h, and c if there is one: [B, D] each
             states.append(state_type(*initial.chunk(len(state_type._fields), dim=-1)))
         return tuple(states)
 
@@ -130,8 +131,9 @@ class Rectified(Bridge):
         sizes = [size for _, size in self.decoder]
         vectors = []  # for h, and for c if there is one: the initial vector of each layer
         for field, layer in zip(self.decoder[0].state_type._fields, self.layers, strict=True):
+            # [B, sum of the encoder's sizes]; h is read in place of c if the encoder's cells have no memory.
             finals = torch.cat([getattr(final, field, final.h) for final in memory.finals], dim=-1)
-            vectors.append(torch.relu(layer(finals)).split(sizes, dim=-1))
+            vectors.append(torch.relu(layer(finals)).split(sizes, dim=-1))  # [B, D] per layer
         states: list[CellState] = []
         for l, (state_type, _) in enumerate(self.decoder):
             states.append(state_type(*(vector[l] for vector in vectors)))

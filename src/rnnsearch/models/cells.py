@@ -72,6 +72,7 @@ class BiasOnly(Linear):
     """W x + b for an x of size 0: returns b."""
 
     def __init__(self, size: int) -> None:
+        # Not that of Linear: the empty weight must not become a parameter.
         nn.Module.__init__(self)
         self.in_features, self.out_features = 0, size
         self.weight = torch.empty(size, 0)
@@ -144,7 +145,7 @@ class Cell(nn.Module, ABC):
             recurrent_mask: See `step`.
         """
         x_j = x.unbind(1)  # J times [B, G]
-        real = None if mask is None else mask.unsqueeze(-1).unbind(1)
+        real = None if mask is None else mask.unsqueeze(-1).unbind(1)  # J times [B, 1]
         state = self.start(x.new_zeros(x.shape[0], self.size)) if start is None else start
         outputs: list[Tensor] = []
         order = range(len(x_j) - 1, -1, -1) if backward else range(len(x_j))
@@ -152,10 +153,12 @@ class Cell(nn.Module, ABC):
             new = self.step(x_j[j], state, recurrent_mask)
             if real is not None:
                 pairs = zip(new, state, strict=True)
+                # On padding the state stays as it is. The initial state may be of another dtype than the cell's
+                # (autocast).
                 new = type(new)(*(torch.where(real[j], after, before.to(after.dtype)) for after, before in pairs))
             state = new
             outputs.append(state.h)
-        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
+        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state  # [B, J, D], in the order of x
 
     def sequence(
         self,
@@ -213,6 +216,7 @@ class GRU(Cell):
         x_gates, x_candidate = x.split([2 * self.size, self.size], dim=-1)  # [N, 2 D], [N, D]
         z, r = torch.sigmoid(x_gates + self.recurrent_gates(h)).chunk(2, dim=-1)  # [N, D] each
         candidate = torch.tanh(x_candidate + self.recurrent(r * h))  # h~ [N, D]
+        # state.h, not h: the old state is carried over without dropout (see `step`).
         return Hidden((1 - z) * state.h + z * candidate)
 
 
@@ -242,13 +246,14 @@ class TorchGRU(Cell):
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, 3 * size, role="recurrent")
+        self.recurrent = Linear(size, 3 * size, role="recurrent")  # [U_r; U_z; U], with biases like nn.GRU
 
     def next(self, x: GateInputs, h: Units, state: Hidden) -> Hidden:
         sizes = [2 * self.size, self.size]
         x_gates, x_candidate = x.split(sizes, dim=-1)  # [N, 2 D], [N, D]
         h_gates, h_candidate = self.recurrent(h).split(sizes, dim=-1)
         r, z = torch.sigmoid(x_gates + h_gates).chunk(2, dim=-1)
+        # The reset applies after the product, so that all three products with h are one.
         candidate = torch.tanh(x_candidate + r * h_candidate)
         return Hidden((1 - z) * candidate + z * state.h)
 
@@ -281,6 +286,7 @@ class LayerNorm(nn.Module):
         self.bias = parameter(0.0, size) if bias else None  # b
 
     def forward(self, a: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        # Mean and variance of bf16 values would have 8 significant bits.
         return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, LAYER_NORM_EPSILON)
 
 
@@ -317,6 +323,7 @@ class LayerNormGRU(NormalisedCell):
         self.norm = LayerNorm(size)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        # The norms of W x do not depend on the state, so they are applied to all positions at once.
         gates, candidate = self.input(x).split([2 * self.size, self.size], dim=-1)
         return torch.cat([self.norm_input_gates(gates), self.norm_input(candidate)], dim=-1)
 
@@ -324,6 +331,7 @@ class LayerNormGRU(NormalisedCell):
         sizes = [2 * self.size, self.size]
         x_gates, x_candidate = x.split(sizes, dim=-1)
         h_gates, h_candidate = self.recurrent(h).split(sizes, dim=-1)
+        # x has been normalised by `inputs`; only the products with the state remain.
         z, r = torch.sigmoid(x_gates + self.norm_gates(h_gates)).chunk(2, dim=-1)
         candidate = torch.tanh(x_candidate + r * self.norm(h_candidate))
         return Hidden((1 - z) * state.h + z * candidate)
@@ -354,6 +362,7 @@ class LayerNormLSTM(NormalisedCell):
     def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
         i, f, o, candidate = (x + self.norm(self.recurrent(h))).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
+        # Only the output reads the normalised c; the memory itself is carried over without a norm.
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(self.norm_cell(c)), c)
 
 
@@ -372,7 +381,8 @@ class GateNormLSTM(NormalisedCell):
         self.norms = nn.ModuleList(LayerNorm(size) for _ in range(4))
 
     def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
-        blocks = (x + self.recurrent(h)).chunk(4, dim=-1)
+        # The norm is over the sum with U h, so that it cannot be applied in `inputs`.
+        blocks = (x + self.recurrent(h)).chunk(4, dim=-1)  # [N, D] each
         i, f, o, candidate = (norm(block) for norm, block in zip(self.norms, blocks, strict=True))
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * self.output_activation(c), c)
@@ -408,10 +418,11 @@ class SSRU(Cell):
     state = CellOnly
 
     def start(self, h: Float[Tensor, "N D"]) -> CellOnly:
+        # c_0 = h: nothing else of the initial state is read by `next`.
         return CellOnly(h, h)
 
     def next(self, x: GateInputs, h: Units, state: CellOnly) -> CellOnly:
-        f, candidate = x.chunk(2, dim=-1)
+        f, candidate = x.chunk(2, dim=-1)  # [N, D] each; h is not read
         f = torch.sigmoid(f)
         c = f * state.c + (1 - f) * candidate
         return CellOnly(torch.relu(c), c)

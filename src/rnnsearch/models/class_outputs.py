@@ -45,6 +45,7 @@ class HierarchicalOutput(PlainLoss):
         self.bias = parameter("bias", vocabulary)
         self.class_weight = parameter("embedding", self.num_classes, readout)
         self.class_bias = parameter("bias", self.num_classes)
+        # Equal ranges of ids, until `assign_classes` sets the classes that were counted.
         classes = torch.arange(vocabulary).mul(self.num_classes).div(vocabulary, rounding_mode="floor")
         self.register_buffer("classes", classes)
         self.assign_classes(self.classes)
@@ -61,6 +62,8 @@ class HierarchicalOutput(PlainLoss):
             scores = at_least_fp32(functional.linear(readout, weight, bias))  # [..., C]
             class_of = classes.expand_as(scores)
             # log_softmax within each class; the maximum of each class is subtracted for stability.
+            # maximum: [..., number of classes], -inf for a class without a column; detached, because it cancels out.
+            # exp, log_sum, log_p_class: [..., C].
             maximum = scores.new_full((*scores.shape[:-1], self.num_classes), -torch.inf)
             maximum = maximum.scatter_reduce(-1, class_of, scores.detach(), "amax")
             exp = (scores - maximum.gather(-1, class_of)).exp()
@@ -89,11 +92,11 @@ class HierarchicalOutput(PlainLoss):
         members = members[classes[members].argsort(stable=True)]
         class_sizes = torch.bincount(classes[members], minlength=self.num_classes)
         member_index = torch.zeros_like(classes).index_copy(0, members, torch.arange(len(members), device=device))
-        class_start = class_sizes.cumsum(0) - class_sizes
+        class_start = class_sizes.cumsum(0) - class_sizes  # index in `members` of each class's first token
         index_in_class = member_index[target] - class_start[target_class]
 
         # One softmax per used class, over the targets that belong to it.
-        by_class = target_class.argsort(stable=True)
+        by_class = target_class.argsort(stable=True)  # [M], targets grouped by class
         targets_per_class = torch.bincount(target_class, minlength=self.num_classes)[is_used].tolist()
         tokens_per_class = class_sizes[is_used].tolist()
         losses = []
@@ -104,8 +107,9 @@ class HierarchicalOutput(PlainLoss):
             self.bias.index_select(0, members).split(tokens_per_class),
             strict=True,
         ):
-            scores = at_least_fp32(functional.linear(t, weight, bias))
+            scores = at_least_fp32(functional.linear(t, weight, bias))  # [targets, tokens] of one class
             losses.append(functional.cross_entropy(scores, y, reduction="none"))
+        # [M]; the losses within classes are ordered by class and are added in the order of the targets.
         class_nll = -self._class_log_probs(readout, classes).gather(1, target_class[:, None])[:, 0]
         nll = class_nll.index_add(0, by_class, torch.cat(losses)) if losses else class_nll
         return nll.sum(), nll.detach()
@@ -154,16 +158,20 @@ class AdaptiveOutput(PlainLoss):
             if len(columns):
                 clusters.append((number, columns, projection, words.weight[rows[columns] - low]))
         cluster_rows = [head_size + number for number, *_ in clusters]
+        # The head has a row per frequent token, then one per cluster. Clusters with none of the tokens are left out,
+        # so that the head is normalised over the others.
         head_rows = torch.cat([rows[head_columns], torch.tensor(cluster_rows, dtype=rows.dtype, device=rows.device)])
         weight, bias = self.layer.head.weight[head_rows], self.layer.head.bias[head_rows]
 
         def logits(readout: Tensor) -> Tensor:
             head = torch.log_softmax(at_least_fp32(functional.linear(readout, weight, bias)), dim=-1)
+            # Every token is in the head or in one of the clusters, so that all columns are filled below.
             scores = head.new_empty((*head.shape[:-1], len(rows)))
             scores[..., head_columns] = head[..., : len(head_columns)]
             log_p_clusters = head[..., len(head_columns) :].split(1, dim=-1)  # one empty chunk without clusters
             for log_p_cluster, (_, columns, projection, words) in zip(log_p_clusters, clusters, strict=False):
                 in_cluster = at_least_fp32(functional.linear(projection(readout), words))
+                # Within a cluster, too, the softmax is only over the tokens in `rows`.
                 scores[..., columns] = torch.log_softmax(in_cluster, dim=-1) + log_p_cluster
             return scores
 

@@ -64,7 +64,7 @@ class Filters(nn.Module):
         for w, layer in zip(self.widths, self.layers, strict=True):
             before = (w - 1) // 2 if self.centred else 0
             windows = functional.pad(x, (0, 0, before, w - 1 - before)).unfold(1, w, 1)  # [B, J, E, w]
-            outputs.append(layer(windows.transpose(2, 3).flatten(2)))
+            outputs.append(layer(windows.transpose(2, 3).flatten(2)))  # [B, J, filters of width w]
         return torch.cat(outputs, dim=-1)
 
 
@@ -121,7 +121,7 @@ class LastState(Composition):
         for layer in self.layers:
             assert isinstance(layer, LSTM)
             x, state = layer.sequence(x, mask)
-            last = state.h
+            last = state.h  # [S, E]
         return last
 
 
@@ -163,6 +163,7 @@ class Convolution(Composition):
 
     def forward(self, words: Words) -> Vectors:
         is_padding = (words == CHARACTER_PAD).unsqueeze(-1)
+        # Zeros beyond the end of a word, so that its vector does not depend on the longest word of the batch.
         x = functional.embedding(words, self.characters).masked_fill(is_padding, 0.0)
         y = torch.tanh(self.filters(x)).masked_fill(is_padding, -1.0).amax(1)  # -1 is the minimum of tanh; [S, F]
         joined: Tensor = self.join(self.highway(y))
@@ -187,9 +188,11 @@ class NGrams(Composition):
         for n in range(1, self.lengths[-1] + 1):
             # The n-th character of each n-gram
             ends = functional.pad(words, (0, n - 1), value=CHARACTER_PAD)[:, n - 1 :]
+            # The modulus at every step keeps the products far below 2^63.
             hashes = (hashes * self.HASH_FACTOR + ends) % len(self.vectors)
             if n in self.lengths:
                 is_inside = (ends != CHARACTER_PAD).unsqueeze(-1)
+                # N-grams that reach into the padding do not count.
                 total = total + (functional.embedding(hashes, self.vectors) * is_inside).sum(1)
         return total
 
@@ -211,7 +214,9 @@ class ComposedEmbedding(Embedding):
         table = inputs.characters
         assert table is not None, "composed embeddings need the characters of the words"
         is_composed = table.indices > 0
+        # Composed words look up row 0 here: with words = "all", the table has no rows for them.
         listed = super().forward(EmbeddingInput(inputs.ids.masked_fill(is_composed, 0)))
+        # [S, E] -> [*rows, E]: each distinct word is composed once.
         composed = functional.embedding(table.indices, self.composition(table.characters).to(listed.dtype))
         return torch.where(is_composed.unsqueeze(-1), composed, listed)
 
@@ -224,12 +229,14 @@ class PrecomputedEmbedding(ComposedEmbedding):
     """A `ComposedEmbedding` of all words that composes the known words once, at creation; it has no gradients."""
 
     def __init__(self, embedding: ComposedEmbedding, known: Words) -> None:
+        # Not that of ComposedEmbedding, which would create new parameters.
         nn.Module.__init__(self)
         self.composition = embedding.composition
         self.zero_bos = embedding.zero_bos
         batches = known.to(embedding.weight.device).split(PRECOMPUTED_BATCH_SIZE)
         with torch.no_grad():
             vectors = [self.composition(words) for words in batches]
+            # [V, E]: the special tokens, then the known words in the order of their ids.
             self.weight = nn.Parameter(torch.cat([embedding.weight, *vectors]), requires_grad=False)
 
     def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
@@ -237,6 +244,6 @@ class PrecomputedEmbedding(ComposedEmbedding):
         assert table is not None, "composed embeddings need the characters of the words"
         x = functional.embedding(inputs.ids, self.weight)
         positions = ((inputs.ids == UNK) & (table.indices > 0)).nonzero(as_tuple=True)
-        words, inverse = table.indices[positions].unique(return_inverse=True)
+        words, inverse = table.indices[positions].unique(return_inverse=True)  # each distinct unknown word once
         composed = self.composition(table.characters[words])
         return x.index_put(positions, composed[inverse].to(x.dtype))

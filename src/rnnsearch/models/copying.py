@@ -49,6 +49,7 @@ class TargetWordTable:
 
     def lookup(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Int[Tensor, "B J"]:
         """Return the target id of the word at each source position, or `NO_WORD` (see `Memory.target_ids`)."""
+        # The table is not a buffer, so it does not move with the model.
         self.table = self.table.to(source.device)
         return self.table[source].where(mask & (source != EOS), NO_WORD)
 
@@ -59,6 +60,7 @@ def copy_positions(y: Int[Tensor, "N *I"], target_ids: Int[Tensor, "B J"]) -> Bo
     UNK is at all positions whose word is not in the target vocabulary.
     """
     target_ids = repeat_rows(target_ids, len(y))
+    # [N, J] == [N, 1], or [N, 1, J] == [N, I, 1] for all target positions.
     return (target_ids if y.ndim == 1 else target_ids[:, None]) == y[..., None]
 
 
@@ -82,6 +84,7 @@ class CopyOutput(PlainLoss):
     ) -> Float[Tensor, "N *I X"]:
         """Concatenate readout, psi_c and target ids, X = W + 2 J, in fp32 or wider, which holds every id exactly."""
         target_ids = repeat_rows(target_ids, len(psi))
+        # Repeated at every target position: the output layer sees only rows of readouts, without their sentences.
         target_ids = (target_ids if psi.ndim == 2 else target_ids[:, None]).expand(psi.shape)
         return torch.cat([at_least_fp32(readout), psi, target_ids.to(psi.dtype)], dim=-1)
 
@@ -100,8 +103,11 @@ class CopyOutput(PlainLoss):
             scores = at_least_fp32(word_logits(decoder_readout))  # psi_g [..., C]
             columns = columns_of(target_ids)  # [..., J]
             psi = psi.masked_fill(columns == NO_WORD, NEVER)
+            # One maximum for both parts of the softmax [..., 1]; detached, because it cancels out.
             maximum = torch.maximum(scores.amax(-1, keepdim=True), psi.amax(-1, keepdim=True)).detach()
+            # Add exp(psi_c) of each source position to its word's column; positions without a word add 0 to column 0.
             total = (scores - maximum).exp().scatter_add(-1, columns.clamp_min(0), (psi - maximum).exp())
+            # exp may underflow to 0, whose logarithm has no finite gradient.
             return total.clamp_min(torch.finfo(total.dtype).tiny).log() + maximum
 
         return logits
@@ -116,9 +122,11 @@ class CopyOutput(PlainLoss):
             rows: Ids of the tokens that have columns, or None for all.
         """
         decoder_readout, psi, target_ids = self.split(readout)
+        # [M], the scores psi_g of the tokens themselves; no other rows of W_o are read.
         generated, _ = self.words.sampled_logits(decoder_readout, y, y[:0])
         columns_of = self._column_lookup(rows)
         copied = psi.masked_fill(columns_of(target_ids) != columns_of(y)[:, None], NEVER)  # [M, J]
+        # The norm of the softmax cancels out in the fraction.
         return (copied - torch.logaddexp(generated, copied.logsumexp(1))[:, None]).exp()
 
     def losses(
@@ -138,12 +146,14 @@ class CopyOutput(PlainLoss):
         scores = at_least_fp32(self.words.logits(decoder_readout, rows))  # psi_g [M, C]
         columns = target if rows is None else torch.searchsorted(rows, target)
         generated = scores.gather(1, columns[:, None])[:, 0]  # [M]
+        # Equal ids are equal words, except for UNK: only `copied` can tell unknown words apart.
         holds_target = (target_ids == target[:, None]) & (target != UNK)[:, None]  # [M, J]
         if copied is not None:
+            # UNK must not be learned where the word can be copied.
             generated = generated.masked_fill(copied.any(1), NEVER)
             holds_target = holds_target | copied
-        log_copied = psi.masked_fill(~holds_target, NEVER).logsumexp(1)
-        log_norm = torch.logaddexp(scores.logsumexp(1), psi.logsumexp(1))
+        log_copied = psi.masked_fill(~holds_target, NEVER).logsumexp(1)  # [M]
+        log_norm = torch.logaddexp(scores.logsumexp(1), psi.logsumexp(1))  # [M], of both parts together
         nll = log_norm - torch.logaddexp(generated, log_copied)
         uniform = (log_norm - scores.mean(1)).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
@@ -155,6 +165,7 @@ class CopyOutput(PlainLoss):
         """
         column_of = torch.arange(self.vocabulary, device=self.words.bias.device)
         if rows is not None:
+            # [V], NO_WORD for ids without a column; the next line replaces these by the column of UNK.
             column_of = torch.full_like(column_of, NO_WORD).index_copy(0, rows, column_of[: len(rows)])
             column_of = column_of.where(column_of != NO_WORD, column_of[UNK])
         return lambda target_ids: column_of[target_ids.clamp_min(0)].where(target_ids != NO_WORD, NO_WORD)
@@ -181,7 +192,7 @@ class Lexical(nn.Module):
         words = memory.words  # [B, J, E]
         weights = memory.to_source(alpha)
         rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)  # [B, I or K, J]
-        attended = torch.tanh(torch.bmm(rows, words))
+        attended = torch.tanh(torch.bmm(rows, words))  # [B, I or K, E]
         # A traced graph must not contain the size of a batch as a constant.
         attended = attended.flatten(0, 1) if weights.ndim == 2 else attended.view(weights.shape[0], -1, words.shape[2])
         return torch.tanh(self.hidden(attended)) + attended
@@ -227,10 +238,11 @@ class PointerOutput(OutputLayer):
         word_logits = self.words.logits_function(rows)
 
         def logits(readout: Tensor) -> Tensor:
-            z = at_least_fp32(readout[..., -1:])
+            z = at_least_fp32(readout[..., -1:])  # [..., 1]
             log_p_words = torch.log_softmax(at_least_fp32(word_logits(readout[..., :-1])), dim=-1)
             scores = log_p_words + functional.logsigmoid(z)
             is_unknown = torch.arange(scores.shape[-1], device=scores.device) == UNK if rows is None else rows == UNK
+            # p(UNK) = p(generate UNK) + p(point).
             return torch.where(is_unknown, torch.logaddexp(scores, functional.logsigmoid(-z)), scores)
 
         return logits
@@ -252,10 +264,12 @@ class PointerOutput(OutputLayer):
         is_pointed = copied > 0
         generated = (~is_pointed).nonzero()[:, 0]
         pointed = is_pointed.nonzero()[:, 0]
+        # Words that are pointed at have no loss over the vocabulary.
         total, word_nll = self.words.losses(readout[generated, :-1], target[generated], smoothing, rows)
         z = at_least_fp32(readout[:, -1])
         switch_nll = -functional.logsigmoid(torch.where(is_pointed, -z, z))  # [M]
         position_nll = -at_least_fp32(copied[pointed]).clamp_min(MIN_POINTER_WEIGHT).log()
+        # [M], the NLL of the switch plus that of the word or the position.
         nll = switch_nll.detach().index_add(0, generated, word_nll.to(switch_nll.dtype))
         nll = nll.index_add(0, pointed, position_nll.detach())
         return total + switch_nll.sum() + position_nll.sum(), nll

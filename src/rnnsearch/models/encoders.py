@@ -86,7 +86,7 @@ class Unidirectional(Encoder):
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         x = reverse_words(x, mask) if self.reverse else x
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.forward_cell.size)
-        annotations, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)
+        annotations, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)  # [B, J, H]
         return Encoded(reverse_words(annotations, mask) if self.reverse else annotations, mask, last.h, (last,))
 
 
@@ -100,10 +100,12 @@ class Bidirectional(Encoder):
         self.backward_cell = CELLS[options.cell](embedding, options.size)
 
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+        # Each direction has its own mask. The order of the calls fixes the random numbers (see `BatchRng`).
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.forward_cell.size)
         forward, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)  # [B, J, H / 2]
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.backward_cell.size)
         backward, first = self.backward_cell.sequence(x, mask, backward=True, recurrent_mask=recurrent_mask)
+        # [forward h_Tx; backward h_1], and likewise the memories: [B, H] each.
         finals = type(last)(*(torch.cat(pair, dim=-1) for pair in zip(last, first, strict=True)))
         return Encoded(torch.cat([forward, backward], dim=-1), mask, first.h, (finals,))
 
@@ -131,7 +133,7 @@ class LayeredEncoder(Encoder):
         layers: list[Unidirectional | Bidirectional] = []
         below = embedding
         for l, is_bidirectional in enumerate(options.bidirectional_layers):
-            width = below if l < full_layers else 2 * below
+            width = below if l < full_layers else 2 * below  # upper layers read pairs of positions
             if is_bidirectional:
                 bidirectional = BidirectionalOptions(cell=options.cell, size=options.size)
                 layers.append(Bidirectional(bidirectional, width, dropout))
@@ -148,9 +150,10 @@ class LayeredEncoder(Encoder):
         finals: list[CellState] = []
         below, summary = x, x
         for l, layer in enumerate(self.layers, start=1):
+            # The input of the bottom layer has had the dropout of embeddings.
             inputs = below if l == 1 else dropout(below, self.layers_dropout, rng)
             if l > self.full_layers:
-                inputs, mask = concat_pairs(inputs, mask)
+                inputs, mask = concat_pairs(inputs, mask)  # [B, ceil(J / 2), 2 E]
             encoded: Encoded = layer(inputs, mask, rng)
             finals += encoded.finals
             summary = encoded.summary
@@ -194,6 +197,7 @@ class Pyramid(LayeredEncoder):
         super().__init__(options, embedding, dropout, options.layers - options.reduce)
 
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+        # Every upper layer halves the number of positions.
         stride = 2 ** (len(self.layers) - self.full_layers)
         return super().encode(x, mask, rng)._replace(origin=segment_origin(mask, stride))
 
@@ -218,6 +222,8 @@ class ConvolutionalEncoder(Encoder):
 
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         is_padding = (~mask).unsqueeze(-1)
+        # Zeros on padding before the filters, so that windows see none of it, and after them: 0 is the minimum of
+        # ReLU, so that no maximum comes from padding.
         y = torch.relu(self.filters(x.masked_fill(is_padding, 0.0))).masked_fill(is_padding, 0.0)  # [B, J, F]
         fill = -x.shape[1] % self.stride  # positions that the last segment has too few
         segments = nn.functional.pad(y, (0, 0, 0, fill)).unflatten(1, (-1, self.stride)).amax(2)  # [B, J', F]
@@ -251,11 +257,14 @@ class Rationale(Encoder):
 
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         selection = self.select_words(x, mask, rng)
+        # EOS is real and no candidate: it is always read, so that no sentence is empty.
         is_read = selection.selected | (mask & ~selection.candidates)  # [B, J]
         # Move the words that are read to the front, in their order.
         order = (~is_read).to(torch.uint8).argsort(stable=True, dim=1)
         packed_mask = torch.arange(x.shape[1], device=x.device) < is_read.sum(1, keepdim=True)
         encoded: Encoded = self.reader(x.gather(1, order[:, :, None].expand_as(x)), packed_mask, rng)
+        # The annotation of a word that is read has its rank among these words; other words have the fraction 0, so
+        # that their index does not matter.
         origin = Origin((is_read.cumsum(1) - 1).clamp_min(0), is_read.double())
         return encoded._replace(origin=origin, selection=selection)
 
@@ -263,14 +272,16 @@ class Rationale(Encoder):
         """Sample z with an rng, otherwise take the more likely choice per word; return it with its log-probability."""
         logit = at_least_fp32(self.choice(self.chooser(x, mask, rng).annotations)).squeeze(-1)  # [B, J]
         threshold = logit.new_full((), 0.5) if rng is None else rng.uniform(tuple(logit.shape), logit)
-        candidates = without_last(mask)
+        candidates = without_last(mask)  # words, not EOS
         selected = (torch.sigmoid(logit) > threshold) & candidates
+        # log p(z_j = 1) = logsigmoid(logit) and log p(z_j = 0) = logsigmoid(-logit); [B].
         log_prob = nn.functional.logsigmoid(torch.where(selected, logit, -logit)).masked_fill(~candidates, 0.0).sum(1)
         return WordSelection(candidates, selected, log_prob)
 
 
 def concat_pairs(x: Embedded, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
     """Concatenate neighbouring positions, zeros in place of padding; the mask is true if either position is real."""
+    # A real position may be paired with padding, where cells repeat their last state.
     x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
     if x.shape[1] % 2:
         x = nn.functional.pad(x, (0, 0, 0, 1))
@@ -283,12 +294,14 @@ def segment_origin(mask: Mask, stride: int) -> Origin:
     B, J = mask.shape
     position = (torch.arange(J, device=mask.device) // stride).expand(B, J)
     segment_length = nn.functional.pad(mask, (0, -J % stride)).unflatten(1, (-1, stride)).sum(-1)  # [B, J']
+    # A segment of padding has length 0; the clamp makes its fractions 0 / 1.
     return Origin(position, mask.double() / segment_length.gather(1, position).clamp_min(1))
 
 
 def without_eos(mask: Mask) -> Mask:
     """Return the mask without each sentence's last position, unless it is the only one."""
     last = mask.sum(1, keepdim=True) - 1
+    # An empty sentence consists of EOS only; attention needs at least one position.
     return mask & (torch.arange(mask.shape[1], device=mask.device) < last.clamp_min(1))
 
 

@@ -74,7 +74,7 @@ class DeepFusion(Fusion):
         self.bias = parameter(-1.0, 1)  # b_g
 
     def forward(self, h: Float[Tensor, "*rows R"], state: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows R"]:
-        gate = torch.sigmoid((h * self.vector).sum(-1, keepdim=True) + self.bias)
+        gate = torch.sigmoid((h * self.vector).sum(-1, keepdim=True) + self.bias)  # [..., 1]
         return gate * h
 
 
@@ -93,6 +93,7 @@ class ColdFusion(Fusion):
 
     def forward(self, h: Float[Tensor, "*rows R"], state: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows L"]:
         scores = self.model.output.logits(h)  # [..., V]
+        # Scores are defined up to a constant; relative to the maximum they are comparable between positions.
         hidden = torch.relu(self.scores(scores - scores.amax(-1, keepdim=True)))  # h_i [..., L]
         gate: Tensor = torch.sigmoid(self.gate(torch.cat([state, hidden.to(state.dtype)], dim=-1)))
         return gate * hidden

@@ -73,6 +73,7 @@ class Recurrent(Network):
         stack = self.stack
         recurrent_masks = masks_per_cell(dropout_mask(rng, stack.state_dropout, x, len(stack.layers), self.size))
         below = x
+        # Nothing is fed back from above, so that each layer reads all positions before the next one starts.
         for l, cell in enumerate(stack.layers):
             inputs = dropout(below, stack.layers_dropout, rng) if l > 0 else below
             outputs, _ = cell.sequence(inputs, recurrent_mask=next(recurrent_masks))
@@ -111,6 +112,7 @@ class FeedForward(Network):
 
     def step(self, x: Float[Tensor, "N E"], state: Tensor) -> tuple[Float[Tensor, "N R"], Tensor]:
         readout = self.readout(self._windows(x[:, None], state, 1)[:, 0])
+        # The oldest embedding leaves the window: [N, n - 2, E].
         return readout, torch.cat([state, x[:, None]], dim=1)[:, 1:]
 
     def readout(self, x: Float[Tensor, "*rows X"]) -> Float[Tensor, "*rows R"]:
@@ -120,8 +122,9 @@ class FeedForward(Network):
 
     def _windows(self, x: Tensor, earlier: Tensor, num_positions: int) -> Tensor:
         """Concatenate the last embeddings at each position, the newest first."""
-        history = torch.cat([earlier, x], dim=1)
+        history = torch.cat([earlier, x], dim=1)  # [N, n - 2 + I, E]
         last = self.num_words - 1
+        # Slice k holds y_{i-1-k}: the words that were read k positions earlier. [N, I, (n - 1) E]
         return torch.cat([history[:, last - k :][:, :num_positions] for k in range(self.num_words)], dim=-1)
 
 
@@ -150,7 +153,7 @@ class LanguageModel(nn.Module):
 
         Dropout applies only with an rng.
         """
-        x = word_dropout(self.embedding(EmbeddingInput(previous)), self.dropout.word, rng)
+        x = word_dropout(self.embedding(EmbeddingInput(previous)), self.dropout.word, rng)  # [N, I, E]
         readout = self.network.unroll(dropout(x, self.dropout.embedding, rng), rng)
         return dropout(readout, self.dropout.readout, rng)
 

@@ -33,6 +33,7 @@ Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embeddin
 
 def parameter(role: Role, *shape: int) -> nn.Parameter:
     """Create a parameter with this role, to be filled by `initialise`."""
+    # A float is the initial value itself; named roles stay uninitialised until `initialise`.
     created = nn.Parameter(torch.empty(shape) if isinstance(role, str) else torch.full(shape, role))
     set_role(created, role)
     return created
@@ -106,6 +107,7 @@ class Init(ABC):
         if self.options.recurrent == "same":
             self.weight(weight)
             return
+        # Block by block: the square blocks of one orthogonal [blocks * D, D] matrix would not be orthogonal.
         for block in weight.split(weight.shape[1]):
             nn.init.orthogonal_(block, generator=self.generator)
 
@@ -169,6 +171,7 @@ INITS: Implementations[type[Init]] = Implementations(outputs.INITS)
 
 def generator(seed: int) -> Generator:
     """Return the seeded generator for initialising a model's parameters."""
+    # On the CPU, so that initial weights do not depend on the device.
     return torch.Generator().manual_seed(seed)
 
 
@@ -183,11 +186,13 @@ def initialise(module: nn.Module, init: Init) -> None:
         for name, param in submodule.named_parameters(recurse=False):
             role: Role | None = getattr(param, "role", None)
             assert role is not None, f"{path}{name} has no role: create it with `parameter` or `Linear`"
+            # A tied table, which must advance the generator only once.
             if param in done:
                 continue
             done.add(param)
             if isinstance(role, str):
                 fill: Callable[[Tensor], None] = getattr(init, role)
+                # Fan-in and fan-out need two axes.
                 fill(param.data if param.ndim > 1 else param.data[None])
             else:
                 param.fill_(role)

@@ -66,6 +66,7 @@ class Origin(NamedTuple):
     def mean_per_annotation(self, words: Tensor, num_annotations: int) -> Tensor:
         """Return the mean of `words` [B, J, E] over the source positions of each annotation, [B, J', E]."""
         means = words.new_zeros(words.shape[0], num_annotations, words.shape[2])
+        # The fractions of an annotation's positions sum to 1, so that the sum below is a mean; padding adds 0.
         weighted = words * self.fraction[:, :, None].to(words.dtype)
         return means.scatter_add(1, self.position[:, :, None].expand_as(weighted), weighted)
 
@@ -76,6 +77,7 @@ class Origin(NamedTuple):
             alpha: Weights over annotations, [N, J'] with N = B * K rows, or [B, I, J'].
         """
         rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])  # [B, rows per sentence, J']
+        # [B, rows per sentence, J]: each source position gets its annotation's weight, times its fraction.
         spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1))
         spread = spread * self.fraction[:, None].to(spread.dtype)
         return spread.reshape(*alpha.shape[:-1], -1)

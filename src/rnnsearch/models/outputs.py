@@ -113,6 +113,7 @@ class Output(PlainLoss):
         """Return the rows of W_o, W_l and b for some tokens, or for all."""
         if rows is None:
             return self.weight, self.lexical, self.bias
+        # An embedding lookup, because its gradient can be sparse; that of indexing is dense.
         select = partial(functional.embedding, rows, sparse=self.sparse)
         lexical = None if self.lexical is None else select(self.lexical)
         return select(self.weight), lexical, self.bias.index_select(0, rows)
@@ -135,9 +136,10 @@ class Output(PlainLoss):
         if self.fast_forward is not None:
             return self.fast_forward(self, readout, target, smoothing, rows)
         log_p = self.log_probs(readout, rows)  # [M, V or C]
+        # `rows` is sorted and includes every target, so that the search returns its column.
         target = target if rows is None else torch.searchsorted(rows, target)
         nll = -log_p.gather(1, target[:, None])[:, 0]  # [M]
-        uniform = -log_p.mean(dim=1).sum()
+        uniform = -log_p.mean(dim=1).sum()  # cross-entropy with the uniform distribution
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
     def sampled_logits(
@@ -145,8 +147,10 @@ class Output(PlainLoss):
     ) -> tuple[Float[Tensor, "M"], Float[Tensor, "M K"]]:
         """Return the scores of M target tokens and those of K other tokens at each of them; reads few rows of W_o."""
         M = len(target)
+        # One lookup for both, which gives one sparse gradient.
         weight, lexical, bias = self.select_rows(torch.cat([target, others]))
         full_weight = weight if lexical is None else torch.cat([weight, lexical], dim=1)  # [M + K, R]
+        # [M], the diagonal of the [M, M] product of all readouts and all targets.
         target_scores = (readout * full_weight[:M].to(readout.dtype)).sum(-1) + bias[:M]
         other_scores = functional.linear(readout, full_weight[M:], bias[M:])
         return at_least_fp32(target_scores), at_least_fp32(other_scores)

@@ -52,6 +52,7 @@ class Speller(nn.Module):
     def start(self, initial: Float[Tensor, "M D"]) -> SpellerState:
         """Return the state before the first character, given h˘."""
         zero = torch.zeros_like(initial)
+        # Only the bottom layer starts from h˘.
         return tuple(cell.start(zero if l else initial) for l, cell in enumerate(self._cells))
 
     def step(self, y: Int[Tensor, "M"], state: SpellerState) -> tuple[Float[Tensor, "M D"], SpellerState]:
@@ -71,8 +72,10 @@ class Speller(nn.Module):
             words: Character ids, padded with CHARACTER_PAD.
         """
         words = functional.pad(words, (0, 1), value=CHARACTER_PAD)  # space for EOS
-        length = (words != CHARACTER_PAD).sum(1, keepdim=True)
-        target = words.scatter(1, length, EOS)
+        length = (words != CHARACTER_PAD).sum(1, keepdim=True)  # [M, 1]
+        target = words.scatter(1, length, EOS)  # [M, L + 1]
+        # [M, L + 1, E]: BOS, then the characters shifted right. Positions after EOS are masked, so that padding is
+        # not read.
         x = functional.embedding(functional.pad(words[:, :-1], (1, 0), value=BOS), self.characters)
         mask = target != CHARACTER_PAD
         for cell, start in zip(self._cells, self.start(initial), strict=True):
@@ -80,6 +83,7 @@ class Speller(nn.Module):
         real = mask.flatten().nonzero()[:, 0]  # indices of characters in [M * L]
         readout = x.flatten(0, 1).index_select(0, real)
         total, nll = self.output.losses(readout, target.flatten().index_select(0, real))
+        # Sum the characters' NLL by word, [M].
         return total, nll.new_zeros(len(words)).index_add(0, real // words.shape[1], nll)
 
     @property

@@ -62,6 +62,7 @@ class StackState(NamedTuple):
         index = i if num_positions is None else slice(i, i + num_positions)
         return [
             LayerMasks(
+                # The bottom layer has no mask for its input, so that layer l has mask l - 1.
                 inputs=None if layers is None or l == 0 else layers[:, index, l - 1],
                 outputs=None if outputs is None else outputs[:, index, l],
                 recurrent=None if recurrent is None else recurrent[:, l],
@@ -134,6 +135,8 @@ class Stack(nn.Module):
             rng: If given, the dropout masks of all positions are sampled here.
         """
         h, L = states[0].h, len(states)
+        # [N, I, L - 1, D], [N, L, D] and [N, I, L, D]; the order of the calls fixes the random numbers (see
+        # `BatchRng`).
         layers = dropout_mask(rng, self.layers_dropout, h, steps, L - 1, self.size)
         recurrent = dropout_mask(rng, self.state_dropout, h, L, self.size)
         outputs = dropout_mask(rng, self.outputs_dropout, h, steps, L, self.size)
@@ -155,6 +158,7 @@ class Stack(nn.Module):
         for l, (cell, old, masks) in enumerate(zip(self.layers, state.cells, state.layer_masks(), strict=True)):
             gates = x if l == 0 else cell.inputs(layer_input(below, masks.inputs, context))
             states.append(cell.step(gates, old, masks.recurrent))
+            # At l = 0 `below` is x, the gate inputs; it is not added, because the bottom layer is never residual.
             below = self.layer_output(l, states[-1].h, below, masks.outputs)
         return below, state.advance(states)
 

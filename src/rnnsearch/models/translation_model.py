@@ -69,7 +69,8 @@ class Unrolled(NamedTuple):
 class TranslationModel(nn.Module):
     """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS, with the components of `[model]`.
 
-    A memory has one row for each of B sentences; hypotheses have N = B * K rows, K consecutive rows per sentence.
+    A memory has one row for each of B sentences; hypotheses have N = B * K rows, K consecutive rows per sentence. R is the
+    width of the output layer's input, including appended columns (`_append_lexical`, `_append_output_inputs`).
     Dropout applies only with an rng, as in training; without one the model is deterministic.
     """
 
@@ -147,6 +148,7 @@ class TranslationModel(nn.Module):
 
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
         """Return a model that shares all modules except the source embedding."""
+        # A shallow copy shares the dict of modules, so it gets a new one.
         other = copy.copy(self)
         other._modules = {**self._modules, "source_embedding": embedding}
         return other
@@ -158,6 +160,7 @@ class TranslationModel(nn.Module):
     def _remember(self, source: Stream, rng: BatchRng | None) -> Memory:
         x = self._embed(self.source_embedding, source.embedding_input, rng)  # [B, J, E]
         encoded: Encoded = self.encoder(x, source.mask, rng)
+        # Before `remember`, so that keys and contexts see the same dropout. [B, J, H]
         annotations = dropout(encoded.annotations, self.dropout.annotations, rng)
         words = x if self.reads_source_words else None
         memory = self.decoder.remember(encoded._replace(annotations=annotations, words=words))
@@ -188,12 +191,14 @@ class TranslationModel(nn.Module):
         y_prev = self._embed(self.target_embedding, EmbeddingInput(by_sentence), rng).flatten(0, 1)  # [N, I, E]
         state = self.decoder.start(memory, rng, I)
         if N > B:
+            # From one row per sentence to K consecutive rows, with the sentence's dropout masks and noise.
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
         reading = self.decoder.unroll(self._decoder_inputs(previous, y_prev, memory), state, memory)
         if self.language_model is not None:
             fusion = self.language_model(self.language_model.model.unroll(previous), reading.state)
             reading = reading._replace(fusion=fusion)
         readout = self._readout(y_prev, reading, memory)  # [N, I, R]
+        # [B, K, I, R], because random numbers are per sentence.
         dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, rng)
         return Unrolled(self._append_output_inputs(dropped.flatten(0, 1), y_prev, reading, memory), reading)
 
@@ -207,7 +212,7 @@ class TranslationModel(nn.Module):
             attention is over source positions; that of `unroll` is over annotations.
         """
         memory = only_memory(memories)
-        y_prev = self.target_embedding(EmbeddingInput(y))
+        y_prev = self.target_embedding(EmbeddingInput(y))  # [N, E]
         decoder_state, language_state = state if isinstance(state, FusedState) else (state, None)
         state, reading = self.decoder.step(self._decoder_inputs(y, y_prev, memory), decoder_state, memory)
         if self.language_model is not None:
@@ -215,7 +220,7 @@ class TranslationModel(nn.Module):
             reading = reading._replace(fusion=self.language_model(h, reading.state))
             state = FusedState(state, language_state)
         (name,) = memories
-        alpha = {} if reading.alpha is None else {name: memory.to_source(reading.alpha)}
+        alpha = {} if reading.alpha is None else {name: memory.to_source(reading.alpha)}  # [N, J]
         readout = self._readout(y_prev, reading, memory)
         return self._append_output_inputs(readout, y_prev, reading, memory), state, alpha
 
@@ -241,6 +246,7 @@ class TranslationModel(nn.Module):
         I, J = previous.shape[1], values.shape[1]
         one_hot = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]  # [1, I * J, J]
         y_prev = self.target_embedding(EmbeddingInput(previous)).repeat_interleave(J, dim=1)
+        # Row i * J + j combines target position i with annotation j, [1, I * J, ...].
         reading = Reading(state.repeat_interleave(J, dim=1), values.repeat(1, I, 1), one_hot)
         readout = self._append_lexical(self.decoder.readout_separate(y_prev, reading), reading, memory)
         assert readout.shape[:2] == (1, I * J)

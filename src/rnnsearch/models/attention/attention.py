@@ -135,6 +135,7 @@ class Attention(nn.Module):
         """Return the memory of B sentences, with their keys and everything else that is computed once per sentence."""
         if self.score.max_positions is not None:
             in_range = torch.arange(encoded.mask.shape[1], device=encoded.mask.device) < self.score.max_positions
+            # Positions that the score is not defined for count as padding, also for windows and features.
             encoded = encoded._replace(mask=encoded.mask & in_range)
         keys = self.score.keys(encoded.annotations, encoded.mask)
         values = self.score.values(encoded.annotations)
@@ -158,6 +159,7 @@ class Attention(nn.Module):
         if rng is not None and self.normaliser.component.needs_noise:
             random = self.normaliser.noise(rng, (B, *shape), memory.annotations)
         elif self.dropout:
+            # Weights are in fp32 or wider, and so is their dropout mask.
             random = dropout_mask(rng, self.dropout, at_least_fp32(memory.annotations), *shape)
         previous = PreviousStep(self.window.start(memory), self.normaliser.start(memory))
         # Global soft attention does not depend on the position and carries nothing.
@@ -194,8 +196,10 @@ class Attention(nn.Module):
         )
         output = map_tree(lambda tensor: tensor.flatten(0, 1), output)  # [B, K, ...] to [N, ...]
         if self._untranslated_index is not None:
+            # The amount before this position, as `decoder.UNTRANSLATED` defines it: `update` comes later.
             f = self._untranslated_index
             output = output._replace(untranslated=self._features()[f].untranslated(state.features[f]))
+        # After the weights: at the next position, features and `previous` must describe this one.
         if state.position is not None:
             features = tuple(
                 feature.update(before, prepared, query, output.alpha)
@@ -215,7 +219,8 @@ class Attention(nn.Module):
         N, I, D = query.shape
         position = None
         if state.position is not None:
-            position = (state.position[:, None] + torch.arange(I, device=query.device)).view(B, -1)
+            position = (state.position[:, None] + torch.arange(I, device=query.device)).view(B, -1)  # [B, K * I]
+        # [N, I, M, J] -> [B, K * I, M, J]; queries of a sentence are ordered by hypothesis, then by position.
         random = None if state.random is None else state.random.reshape(B, -1, *state.random.shape[2:])
         output = self.attend(Query(query.reshape(B, -1, D), position, state.features, random), memory)
         return map_tree(lambda tensor: tensor.reshape(N, I, -1), output)
@@ -236,10 +241,12 @@ class Attention(nn.Module):
         heads = self.score.heads
         is_inside = _repeat_per_head(inputs.window.allowed, heads)  # [B, Q * M or 1, P]
         energy = self.score(query, inputs.keys, inputs.extra)  # [B, Q * M, P]
+        # Every row has a position inside (see `WindowMask`), so that no softmax is over -inf only.
         energy = energy.masked_fill(~is_inside, -torch.inf)
         alpha, expected_alpha = self.normaliser(energy, inputs.noise, inputs.previous_alpha)  # [B, Q * M, P] each
         if inputs.window.factor is not None:
             alpha = alpha * _repeat_per_head(inputs.window.factor, heads)  # not renormalised (Luong et al., eq. 10)
+        # Dropout affects only the context: features and penalties read the weights themselves.
         dropped = alpha if inputs.dropout_mask is None else alpha * inputs.dropout_mask
         context = _weighted_sum(dropped.to(inputs.values.dtype), inputs.values, heads)  # [B, Q, H]
         if heads > 1:
@@ -298,7 +305,7 @@ class Attention(nn.Module):
             values = feature.values(state, prepared, query.position)  # [B, Q, J, F]
             if index is not None:
                 values = values.gather(2, index.unsqueeze(3).expand(*index.shape, values.shape[3]))
-            term: Tensor = layer(values.to(layer.weight.dtype))
+            term: Tensor = layer(values.to(layer.weight.dtype))  # [B, Q, J or P, A]
             total = term if total is None else total + term
         return total
 
@@ -311,6 +318,7 @@ def _random_at_position(state: AttentionState, B: int) -> Float[Tensor, "B K M J
     if state.random is None or state.position is None:
         return None
     N, _, M, J = state.random.shape
+    # [N, 1, M, J]. A gather with the position on the device: an index on the host would wait for the GPU.
     rows: Tensor = state.random.gather(1, state.position[:, None, None, None].expand(N, 1, M, J))
     return rows.view(B, -1, M, J)
 

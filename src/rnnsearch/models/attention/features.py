@@ -134,6 +134,7 @@ class LinguisticCoverage(Feature):
     def update(self, state: Tensor, prepared: Tensor, query: QueryRows, alpha: Alpha) -> Tensor:
         B, J = prepared.shape
         alpha = alpha.view(B, -1, J)
+        # [B, Q, J] / [B, 1, J]: fertilities have one row per sentence, the state one per hypothesis.
         return state + (alpha / prepared.unsqueeze(1)).flatten(0, 1)
 
 
@@ -153,6 +154,7 @@ class NeuralCoverage(Feature):
 
     def prepare(self, encoded: Encoded) -> Tensor:
         """Return the annotations' part of the gate inputs, with the biases, [B, J, 3 d]."""
+        # The columns of h; those of alpha and s depend on the target position (`update`).
         weight = self.cell.input.weight[:, 1 : 1 + self.annotation_size]
         return linear(encoded.annotations, weight, self.cell.input.bias)
 
@@ -167,10 +169,12 @@ class NeuralCoverage(Feature):
         N, J = alpha.shape
         B = prepared.shape[0]
         weight = self.cell.input.weight  # [3 d, 1 + H + D], columns of alpha, h and s
+        # [B, Q, 1, 3 d], the same for all source positions; products with h_j were computed by `prepare`.
         query_gates = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
         gates = prepared.unsqueeze(1) + query_gates + alpha.view(B, -1, J, 1) * weight[:, 0]  # [B, Q, J, 3 d]
+        # Every source position of every hypothesis is a row of the cell.
         new = self.cell.step(gates.view(N * J, -1), Hidden(state.flatten(0, 1)))
-        return new.h.view(N, J, self.width).to(state.dtype)
+        return new.h.view(N, J, self.width).to(state.dtype)  # autocast may have narrowed it
 
 
 class CoverageState(NamedTuple):
@@ -324,7 +328,7 @@ class RecurrentFeature(Feature):
 
 def neighbourhood(weights: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
     """Return [w_{j-k}, ..., w_{j+k}] for every position j, zeros outside the sentence; k = `neighbours`."""
-    return pad(weights, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)
+    return pad(weights, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)  # [N, J, 2 k + 1]
 
 
 FEATURES: Implementations[type[Feature]] = Implementations(attention.FEATURES)

@@ -136,6 +136,7 @@ class Hard(Normaliser):
 
     def noise(self, rng: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return uniform random numbers in (0, 1), or 0 for sentences that use the expected value."""
+        # One choice per sentence. `uniform` never returns 0, so that 0 can mark the other sentences.
         is_sampled = rng.uniform((shape[0], 1, 1, 1), like) >= EXPECTED_RATE
         return rng.uniform(shape, like) * is_sampled
 
@@ -146,6 +147,7 @@ class Hard(Normaliser):
         expected = torch.softmax(energy, dim=-1)
         if noise is None:
             return AttentionWeights(_one_hot_argmax(energy.detach()), expected)
+        # Where the noise is 0 all perturbed energies are -inf, but these sentences use the expected value.
         sampled = _one_hot_argmax(energy.detach() - torch.log(-torch.log(noise)))
         return AttentionWeights(torch.where(noise == 0, expected, sampled), expected)
 
@@ -190,6 +192,7 @@ class Monotonic(Normaliser):
 
     def noise(self, rng: BatchRng, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return standard normal random numbers."""
+        # ndtri is infinite at 0 and 1.
         normal: Tensor = torch.special.ndtri(rng.uniform(shape, like).clamp(1e-6, 1 - 1e-6))
         return normal
 
@@ -204,13 +207,16 @@ class Monotonic(Normaliser):
         assert previous is not None
         energy = at_least_fp32(energy) + self.offset
         if noise is None:
+            # p > 0.5 is energy > 0. `previous` is one-hot, or 0: its running sum is 1 from the last stop on.
             stops = (energy > 0) * previous.cumsum(-1)
+            # Only the first possible stop.
             return AttentionWeights(stops * (stops.cumsum(-1) == 1))
         energy = energy + noise
         # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(passed_j - passed_k), and q_j is the
         # sum over k of this times alpha_{i-1,k}. In logarithms, this is a running sum, without a J x J matrix.
         log_continue = F.logsigmoid(-energy)  # log(1 - p)
-        passed = log_continue.cumsum(-1) - log_continue
+        passed = log_continue.cumsum(-1) - log_continue  # sum over l < j, [B, Q, J]
+        # Weights of 0 get a finite logarithm, so that the running sum has gradients.
         log_previous = previous.clamp(min=torch.finfo(previous.dtype).tiny).log()
         log_q = passed + torch.logcumsumexp(log_previous - passed, dim=-1)
         return AttentionWeights(torch.sigmoid(energy) * log_q.exp())
@@ -235,11 +241,14 @@ class LinearChain(Normaliser):
     ) -> AttentionWeights:
         energy = at_least_fp32(energy)
         is_inside = torch.isfinite(energy)
+        # `_messages` and the softmax below exclude these positions, so that their energies can be finite.
         energy = energy.masked_fill(~is_inside, 0.0)
         enter, leave, stay = self.transitions.to(energy.dtype)
         forward = _messages(energy, is_inside, enter, leave, stay)
+        # From right to left, entering and leaving exchange their roles.
         backward = _messages(energy.flip(-1), is_inside.flip(-1), leave, enter, stay).flip(-1)
         marginal = F.logsigmoid(forward + energy + backward)  # log p(z_j = 1)
+        # The softmax of log p(z_j = 1) is p(z_j = 1) divided by its sum.
         return AttentionWeights(torch.softmax(marginal.masked_fill(~is_inside, -torch.inf), dim=-1))
 
 
@@ -252,6 +261,7 @@ def _messages(energy: Energies, is_inside: Tensor, enter: Tensor, leave: Tensor,
     messages = [message]
     for e, inside in zip(energy[..., :-1].unbind(-1), is_inside[..., :-1].unbind(-1), strict=True):
         odds = message + e
+        # log [exp(t(0, 1)) + exp(odds + t(1, 1))] - log [1 + exp(odds + t(1, 0))], because t(0, 0) = 0.
         message = torch.logaddexp(enter, odds + stay) - F.softplus(odds + leave)
         message = message.where(inside, 0.0)
         messages.append(message)

@@ -150,10 +150,11 @@ class Concat(Score):
         self.vector = parameter("alignment_vector", options.size)  # v_a
 
     def keys(self, annotations: Annotations, real: Real) -> Keys:
+        # W_a [s; h] is a sum of two products: that of h is computed once per sentence, that of s in `forward`.
         return linear(annotations, self.weight[:, self.query_size :])
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
-        hidden = _hidden_layer(linear(query, self.weight[:, : self.query_size]), keys, extra)
+        hidden = _hidden_layer(linear(query, self.weight[:, : self.query_size]), keys, extra)  # [B, Q, J, A]
         return hidden @ self.vector.to(hidden.dtype)
 
 
@@ -199,7 +200,7 @@ class MultiHeadAdditive(Additive):
         identity = torch.eye(self.heads, dtype=hidden.dtype, device=hidden.device)
         vectors = self.vector.to(hidden.dtype).view(self.heads, -1, 1) * identity.unsqueeze(1)  # [M, A / M, M]
         energy = hidden @ vectors.flatten(0, 1)  # [B, Q, J, M]
-        return energy.transpose(2, 3).flatten(1, 2)
+        return energy.transpose(2, 3).flatten(1, 2)  # [B, Q * M, J]
 
 
 class ProductScore(Score):
@@ -208,7 +209,7 @@ class ProductScore(Score):
     is_product = True
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
-        return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
+        return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))  # [B, Q, D] x [B, D, J]
 
 
 @implements(DotOptions)
@@ -224,6 +225,7 @@ class ScaledDot(Dot):
     """e_ij = s^T h_j / sqrt(D), D the size of the query (Vaswani et al. 2017, eq. 1; Neubig, eq. 78)."""
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
+        # Scaling Q queries is cheaper than scaling Q * J energies.
         return super().forward(query * query.shape[2] ** -0.5, keys)
 
 
@@ -255,6 +257,7 @@ class Location(ProductScore):
 
     def keys(self, annotations: Annotations, real: Real) -> Keys:
         B, J, _ = annotations.shape
+        # [J, D]; zeros for positions without a row of W_a, which `Attention.on` masks.
         keys = F.pad(self.weight[:J], (0, 0, 0, max(0, J - self.max_positions)))
         return keys.expand(B, -1, -1)
 
@@ -283,13 +286,14 @@ class ConvolutionalScore(Score):
     def keys(self, annotations: Annotations, real: Real) -> Keys:
         """Return k, zero on padding."""
         real = real.unsqueeze(2)
+        # Zeros on padding before each convolution, which must see zeros outside the sentence.
         l1 = torch.relu(self.first(self._concat_neighbours(annotations * real))) * real
         keys: Keys = self.key(self._concat_neighbours(l1)) * real
         return keys
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         gated = self.query(query).unsqueeze(2) * keys.unsqueeze(1)  # [B, Q, J, K]
-        norm = torch.linalg.vector_norm(gated, dim=(2, 3), keepdim=True)
+        norm = torch.linalg.vector_norm(gated, dim=(2, 3), keepdim=True)  # [B, Q, 1, 1]
         features = gated / norm.clamp_min(MIN_NORM)
         energies: Energies = self.filter(self._concat_neighbours(features)).squeeze(-1)
         return energies
@@ -305,7 +309,7 @@ class Even(Score):
     """Constant score 0: attention is determined only by the window (Graves 2013, eq. 46)."""
 
     def keys(self, annotations: Annotations, real: Real) -> Keys:
-        return annotations[:, :, :0]
+        return annotations[:, :, :0]  # [B, J, 0]: only J is used
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         return query.new_zeros(keys.shape[0], query.shape[1], keys.shape[1])
@@ -313,7 +317,7 @@ class Even(Score):
 
 def _hidden_layer(query: Tensor, keys: Tensor, extra: Tensor | None) -> Float[Tensor, "B Q J A"]:
     """Return tanh(W s_i + k_j + features), given W s_i [B, Q, A] and k_j [B, J, A]."""
-    hidden = query.unsqueeze(2) + keys.unsqueeze(1)
+    hidden = query.unsqueeze(2) + keys.unsqueeze(1)  # [B, Q, 1, A] + [B, 1, J, A]
     return torch.tanh(hidden if extra is None else hidden + extra)
 
 

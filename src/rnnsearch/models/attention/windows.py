@@ -142,8 +142,9 @@ class LocalPredictive(Window):
 
     def centre(self, query: Queries, mask: Mask, position: TargetPositions, previous: Tensor | None = None) -> Centres:
         hidden = torch.tanh(self.query(query))  # [B, Q, D]
+        # In bf16, neighbouring centres in a long sentence could be equal.
         fraction = torch.sigmoid(at_least_fp32(hidden @ self.vector.to(hidden.dtype)))  # [B, Q]
-        return mask.sum(1, keepdim=True) * fraction
+        return mask.sum(1, keepdim=True) * fraction  # S [B, 1] times [B, Q]
 
     def mask(self, centre: Centres | None, positions: SourcePositions, real: Real) -> WindowMask:
         assert centre is not None
@@ -207,6 +208,7 @@ class Mixture(Window):
         assert previous is not None
         bells = at_least_fp32(self.bells(query)).unflatten(2, (3, self.components))
         alpha, beta, step = bells.exp().unbind(2)  # [B, Q, K] each
+        # [B, Q, K]; index 2 of the previous centres is kappa.
         kappa = previous.unflatten(0, (mask.shape[0], -1))[:, :, 2] + step
         return torch.stack([alpha, beta, kappa], dim=2)
 

@@ -125,7 +125,7 @@ class Cohn(Bahdanau):
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         state, reading = super().step(x, state, memory)
-        return state, reading._replace(state=state.cell.h)
+        return state, reading._replace(state=state.cell.h)  # s_i instead of s_{i-1}
 
 
 class ContextState(NamedTuple):
@@ -155,6 +155,6 @@ class RNNencdec(SingleCellDecoder):
         return ContextState(cell, c, self.context(c), recurrent_mask)
 
     def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:
-        cell = self.cell.step(x + state.context_gates, state.cell, state.recurrent_mask)
+        cell = self.cell.step(x + state.context_gates, state.cell, state.recurrent_mask)  # s_i [N, D]
         reading = Reading(state=state.cell.h, context=state.context, alpha=None)  # with s_{i-1}, as RNNsearch
         return state._replace(cell=cell), reading

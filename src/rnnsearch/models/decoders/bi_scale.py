@@ -78,6 +78,7 @@ class BiScale(Decoder):
         hidden = initial_state(self.initial, mean_annotation(memory))  # [B, 2 D]
         gate = hidden.new_zeros(hidden.shape[0], self.size)
         masks = dropout_mask(rng, self.state_dropout, hidden, 3, self.size)
+        # Gates of 0 retain all of h.
         return BiScaleState(hidden, gate, hidden, self.attention.start(memory, rng, steps), masks)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -86,18 +87,19 @@ class BiScale(Decoder):
 
     def step(self, x: Float[Tensor, "N G"], state: BiScaleState, memory: Memory) -> tuple[BiScaleState, Reading]:
         D = self.size
-        masks = masks_per_cell(state.masks)
+        masks = masks_per_cell(state.masks)  # for U, D and T, in this order
         _, h2 = state.hidden.split(D, dim=1)
         retained1, retained2 = state.retained.split(D, dim=1)  # [N, D] each
         output, attention = self.attention.step(h2, state.attention, memory, x)
         context1, context2 = self.context(output.context).split(2 * D, dim=1)  # C c_i and C' c_i
         recurrent1 = self.fast(apply_mask(retained1, next(masks)))
-        down = self.down(apply_mask(state.gate * h2, next(masks)))
+        down = self.down(apply_mask(state.gate * h2, next(masks)))  # [N, 2 D]
         gates1 = x + recurrent1 + down + context1  # [N, 2 D]
         g1, h1 = torch.sigmoid(gates1[:, :D]), torch.tanh(gates1[:, D:])
         gates2 = self.up(g1 * h1) + self.slow(apply_mask(retained2, next(masks))) + context2
         g2, candidate = torch.sigmoid(gates2[:, :D]), torch.tanh(gates2[:, D:])
-        h2 = (1 - g1) * h2 + g1 * candidate
+        h2 = (1 - g1) * h2 + g1 * candidate  # h^2 changes only where g^1 opens
         hidden = torch.cat([h1, h2], dim=1)
+        # For the recurrent products of the next position.
         retained = torch.cat([(1 - g1) * h1, (1 - g2) * h2], dim=1)
         return BiScaleState(hidden, g1, retained, attention, state.masks), Reading.from_attention(hidden, output)

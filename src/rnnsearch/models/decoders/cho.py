@@ -61,6 +61,7 @@ class Cho(Decoder):
         recurrent = self.recurrent(apply_mask(h, state.recurrent_mask)) + state.context_gates  # U h + C c [N, 3 D]
         recurrent_gates, recurrent_candidate = recurrent.split(sizes, dim=-1)
         z, r = torch.sigmoid(x_gates + recurrent_gates).chunk(2, dim=-1)
+        # Unlike in `cho-gru`, r also resets the context.
         candidate = torch.tanh(x_candidate + r * recurrent_candidate)
         new = z * h + (1 - z) * candidate
         return state._replace(cell=Hidden(new)), Reading(state=new, context=state.context, alpha=None)

@@ -52,7 +52,7 @@ class Transitions(nn.Module):
 
     def forward(self, state: CellState, masks: RecurrentMasks) -> CellState:
         """Return the state after all transitions."""
-        no_input = state.h.new_empty(state.h.shape[0], 0)
+        no_input = state.h.new_empty(state.h.shape[0], 0)  # [N, 0], for `BiasOnly`
         for cell in self.layers:
             state = cell.step(cell.inputs(no_input), state, next(masks))
         return state
@@ -89,6 +89,7 @@ class ConditionalRecurrence(nn.Module):
         Returns:
             The new cell state, attention's output, and attention's new state.
         """
+        # Masks are taken in the order of the cells: word, context, transitions.
         s_1 = self.word.step(x, state, next(masks))
         output, attention = self.attention.step(s_1.h, attention, memory, x)
         s_2 = self.context.step(self.context.inputs(output.context), s_1, next(masks))
@@ -227,6 +228,7 @@ class BiDeep(ConditionalDecoder):
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> BiDeepState:
         s_0 = initial_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)  # [B, D] per layer
+        # All layers have cells of one type, so that `start` of any of them serves.
         cells = tuple(self.first.word.start(s) for s in s_0)
         size = s_0[0].shape[1]
         num_cells = self.first.num_cells + sum(layer.num_cells for layer in self._upper_layers())
@@ -240,6 +242,7 @@ class BiDeep(ConditionalDecoder):
         cells = [bottom]
         w = bottom.h  # [N, D]
         for r, (layer, old) in enumerate(zip(self._upper_layers(), state.cells[1:], strict=True), start=2):
+            # Layers are counted from 1, and the first mask is between layers 1 and 2.
             below = w if state.layer_masks is None else w * state.layer_masks[:, state.position, r - 2]
             new = layer.step(torch.cat([below, output.context.to(below.dtype)], dim=-1), old, masks)
             w = new.h + w if r >= self.first_residual else new.h

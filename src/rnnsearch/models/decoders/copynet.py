@@ -71,6 +71,7 @@ class CopyNet(SingleCellDecoder):
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> CopyState:
         assert memory.copy_memory is not None
         cell, recurrent_mask = self.initial_cell(memory, rng)
+        # The first word read is BOS, which is at no source position: rho is 0 whatever psi is.
         psi = cell.h.new_full(memory.copy_memory.keys.shape[:2], NEVER)
         return CopyState(cell, self.attention.start(memory, rng, steps), psi, recurrent_mask)
 
@@ -92,6 +93,7 @@ class CopyNet(SingleCellDecoder):
         gates = x + self.context(output.context) + self.selective(zeta)
         cell = self.cell.step(gates, state.cell, state.recurrent_mask)
         psi = at_least_fp32(bmm_by_sentence(cell.h, copy_memory.keys.transpose(1, 2)))  # [N, J]
+        # EOS and padding cannot be copied.
         psi = psi.masked_fill(repeat_rows(memory.target_ids, len(psi)) == NO_WORD, NEVER)
         reading = Reading.from_attention(cell.h, output)
         reading = reading._replace(extras={**reading.extras, PSI: psi})

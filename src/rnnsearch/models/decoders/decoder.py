@@ -3,6 +3,11 @@
 `start` runs once per sentence, `inputs` and `readout` run for all target positions at once, and only `step` runs
 position by position. Training, search and forced decoding run the same methods.
 
+Callers: `translation_model.py` and `multi_source.py` in this package's parent, and `accel` for fast implementations.
+
+Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, J source positions, D decoder state, H
+annotation, E embedding, G gate inputs, R readout, S summary, L language model.
+
 `TranslationModel` is the caller; `accel/`, `objectives/` and `search/model_scorer.py` read `Reading` and the states.
 A subclass must keep each value in the part that its dependencies require: tests/properties/test_search_agrees.py
 compares training with search, and `state` must stay a tree of tensors with one row per hypothesis.
@@ -35,7 +40,7 @@ State = Any
 """A named tuple of batch-first tensors with one row per hypothesis; each decoder has its own."""
 
 UNTRANSLATED = "untranslated"
-"""In `Reading.extras`: [N, J], the untranslated amount of each source position before this target position."""
+"""In `Reading.extras`: [N, J], the remaining coverage of each source position before this target position."""
 
 
 class Reading(NamedTuple):
@@ -167,10 +172,10 @@ StepFunction = Callable[[Tensor, State, Memory], tuple[State, Reading]]
 def repeat_steps(step: StepFunction, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
     """Return the readings of a step function at all target positions, stacked."""
     readings = []
-    for x_i in x.unbind(1):
+    for x_i in x.unbind(1):  # I times [N, G]
         state, reading = step(x_i, state, memory)
         readings.append(reading)
-    return stack(readings, dim=1)
+    return stack(readings, dim=1)  # [N, I, ...]
 
 
 def map_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -178,6 +183,7 @@ def map_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
 
     The state of attention is unchanged.
     """
+    # First, because CellOnly is a subclass of HiddenAndCell.
     if isinstance(state, CellOnly):
         return state._replace(c=function(state.c))
     if isinstance(state, Hidden | HiddenAndCell):
@@ -199,6 +205,7 @@ def make_attention(model: ModelConfig, encoder: Encoder, word_size: int) -> Atte
 def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:
     """Return (1 / Tx) sum_j h_j over the real source positions (Nematus: Sennrich et al. 2017, section 3)."""
     real = memory.mask.unsqueeze(-1)
+    # On padding, cells repeat their last state instead of returning zeros.
     total = memory.annotations.masked_fill(~real, 0.0).sum(1)
     return total / real.sum(1)
 

@@ -53,6 +53,7 @@ class BufferHead(nn.Module):
     ) -> Float[Tensor, "N n"]:
         """Return the weights of the slots, which sum to 1."""
         hidden = self.hidden(buffer, s)  # [N, n, m]
+        # In fp32: weights are carried from position to position, and in bf16 their sum would drift away from 1.
         content = torch.softmax(at_least_fp32(hidden @ self.vector.to(hidden.dtype)), dim=-1)  # w~ [N, n]
         g = torch.sigmoid(at_least_fp32(self.gate(s)))  # [N, 1]
         return g * previous + (1 - g) * content
@@ -164,12 +165,13 @@ class ExternalMemoryDecoder(Decoder):
         recurrent = self.recurrent(apply_mask(state.cell.h, next(masks)))
         s_tilde = at_least_fp32(torch.tanh(x + recurrent))  # s~_i [N, D]
         read_weights = self.reader(state.buffer, s_tilde, state.read_weights)  # w^R_i [N, n]
-        r = torch.einsum("nk,nkm->nm", read_weights, state.buffer)
+        r = torch.einsum("nk,nkm->nm", read_weights, state.buffer)  # [N, m]
         output, attention = self.attention.step(s_tilde, state.attention, memory, x)
         gates = self.cell.inputs(torch.cat([output.context.to(r.dtype), r], dim=-1))
+        # The cell continues from s~_i; if it has a memory c, that is the one of the previous position.
         cell = self.cell.step(gates, state.cell._replace(h=s_tilde), next(masks))
         write_weights = self.write_weights(cell, read_weights, state)  # w^W_i [N, n]
-        buffer = self._write(state.buffer, cell.h, write_weights.unsqueeze(2))
+        buffer = self._write(state.buffer, cell.h, write_weights.unsqueeze(2))  # M_i [N, n, m]
         new = MemDecState(cell, buffer, read_weights, write_weights, attention, state.masks)
         return new, Reading.from_attention(cell.h, output)
 

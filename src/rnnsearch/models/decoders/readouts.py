@@ -79,7 +79,7 @@ class DeepOutput(Readout):
         super().__init__(state, embedding, context, 2 * maxout)
 
     def activation(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
-        return torch.maximum(hidden[..., 0::2], hidden[..., 1::2])
+        return torch.maximum(hidden[..., 0::2], hidden[..., 1::2])  # [..., 2 l] -> [..., l]
 
 
 class TanhOutput(Readout):
@@ -93,6 +93,7 @@ class IdentityLinear(Linear):
     """W x + b with W = I and b = 0, without parameters: returns x."""
 
     def __init__(self, size: int) -> None:
+        # Not that of Linear: identity and zeros must not become parameters.
         nn.Module.__init__(self)
         self.in_features = self.out_features = size
         self.weight = torch.eye(size)
@@ -108,7 +109,7 @@ class StateOutput(TanhOutput):
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         assert width == state
         super().__init__(state, embedding, context, width)
-        self.state = IdentityLinear(state)
+        self.state = IdentityLinear(state)  # in place of U and b
 
 
 class StateReadout(nn.Module):

@@ -86,7 +86,7 @@ class StackDecoder(Decoder):
         attention = self.attention.start(memory, rng, steps) if self.attends else AttentionState()
         if not self.fed_size:
             return LayersState(stack, attention)
-        fed = at_least_fp32(memory.summary.new_zeros(memory.mask.shape[0], self.fed_size))
+        fed = at_least_fp32(memory.summary.new_zeros(memory.mask.shape[0], self.fed_size))  # [B, F]
         return LayersState(stack, attention, fed)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -166,6 +166,7 @@ class LuongInputFeeding(Luong):
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         state, reading = self._step_separate(x, state, memory)
         assert state.fed is not None
+        # h~_t has been computed to be fed back; the output reads the same vector.
         return state, reading._replace(state=state.fed)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
@@ -173,9 +174,11 @@ class LuongInputFeeding(Luong):
 
     def _step_separate(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         """Return the next state and a reading with h_t and c_t instead of h~_t."""
+        # The product with [E y; h~] is a sum of two products, the first of which is x.
         h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)  # [N, D]
         output, attention = self.attention.step(h, state.attention, memory, x)
         reading = Reading.from_attention(h, output)
+        # x is passed as the word, which this readout does not read.
         h_tilde = self.readout_separate(x, reading)  # [N, F]
         return LayersState(stack, attention, h_tilde), reading
 
@@ -226,6 +229,7 @@ class RNMTPlus(StackDecoder):
         self.readout_size = 2 * options.size
 
     def remember(self, encoded: Encoded) -> Memory:
+        # Keys and contexts are computed from the projected annotations [B, J, D].
         return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
