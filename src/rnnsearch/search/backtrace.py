@@ -7,8 +7,8 @@ stored steps at the end.
 `forced.py` uses `StepStorage`, too. `BeamProgress` decides when a sentence stops, like `ops/native/beam_search.h`.
 Tests: `tests/search/test_kept_steps.py`, `tests/search/test_beam.py`.
 
-Axes: A sentences still in the batch, K live hypotheses per sentence, M continuations considered, R hypotheses to
-return, T steps, J source positions.
+Axes: A sentences still in the batch, B sentences of the call, K live hypotheses per sentence (K' before the step), M
+continuations considered, R hypotheses to return, T steps, J source positions.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class StepStorage:
             self._block = torch.empty(max(BLOCK_BYTES, size), dtype=torch.uint8)
             self._used_bytes = 0
         memory = self._block[self._used_bytes : self._used_bytes + size]
-        self._used_bytes += size + -size % ALIGNMENT_BYTES
+        self._used_bytes += size + -size % ALIGNMENT_BYTES  # the next tensor starts aligned
         return memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
@@ -154,12 +154,14 @@ class BeamProgress:
         penalty = np.zeros_like(total) if step.penalty is None else fetched[2]  # [A, M]
         active = self._active[sentences]
         self._num_steps += 1
+        # -inf is legal (a token that is not allowed); only NaN in an active sentence is an error.
         if not np.isfinite(total).all():
             for row in np.flatnonzero(np.isnan(total).any(1) & active)[:1].tolist():
                 raise SentenceError(int(sentences[row]), NAN_MESSAGE, self._num_steps)
 
         # Only the `beam` best continuations can finish.
         best = slice(self._options.beam)
+        # With `stop = "top"` hypotheses are cut at their maximum length; otherwise one more step may add EOS.
         at_limit = self._num_steps > self._max_length[sentences] - int(self._stop_at_top)  # [A]
         ends = is_eos[:, best] | (at_limit[:, None] & self._stop_at_top)
         finishes = ends & (total[:, best] > -np.inf) & active[:, None]  # [A, beam]
@@ -178,9 +180,11 @@ class BeamProgress:
             bound = self._ranking.score(best_live, self._max_length[sentences] + 1.0)
             stops |= bound <= self._best_scores[sentences, 0]
         cut = active & at_limit & (not self._stop_at_top)
+        # Cut hypotheses only fill up the n best, but with custom totals they compete with finished ones.
         cut &= (num_finished < self._options.n_best) | self._custom_totals
         if cut.any():
             self._record_cut(step, cut, finishes)
+        # The step before a cut, for `_record_cut`.
         self._last_step = step
         self._active[sentences[stops]] = False
         still_active: Array = active & ~stops
@@ -196,6 +200,7 @@ class BeamProgress:
         self._num_finished[sentences] += finishes.sum(1)
         if self._uses_bound:
             score = self._ranking.score(np.where(finishes, total, -np.inf), self._num_steps, penalty)
+            # The n best scores so far, ascending: index 0 is the score that a live hypothesis must still beat.
             scores = np.concatenate((self._best_scores[sentences], score), axis=1)
             self._best_scores[sentences] = np.sort(scores, axis=1)[:, -self._options.n_best :]
 
@@ -208,7 +213,8 @@ class BeamProgress:
         assert last is not None
         rows = np.isin(last.sentences, step.sentences[cut])  # this step may have fewer sentences than the last one
         live_index = last.live_index.cpu().numpy()[rows]
-        live_total = last.live_total.cpu().numpy()[rows]
+        live_total = last.live_total.cpu().numpy()[rows]  # a copy, because it is modified below
+        # A hypothesis that this step finishes is not cut in addition.
         row, index = np.nonzero(finishes[cut])
         live_total[row, step.parent.cpu().numpy()[cut][row, index]] = -np.inf
         row, slot = np.nonzero(live_total > -np.inf)
@@ -240,7 +246,9 @@ class BeamProgress:
         ended = EndedHypotheses(*(np.concatenate(arrays) for arrays in zip(*self._ended, strict=True)))
         unfinished_last = ~ended.finished & (not (self._custom_totals or self._stop_at_top))
         score = self._ranking.score(ended.total, ended.step + 1, ended.penalty)
+        # The last key of lexsort is the first criterion: by sentence, then finished first, then by score.
         order = np.lexsort((-score, unfinished_last, ended.sentence))
+        # Index of the sentence's best hypothesis; ranks within the sentence are counted from it.
         first = np.searchsorted(ended.sentence[order], ended.sentence[order])
         order = order[np.arange(len(order)) - first < self._options.n_best]
         return EndedHypotheses(*(array[order] for array in ended))
@@ -275,6 +283,7 @@ def _trace(history: list[BeamStep], ended: EndedHypotheses) -> tuple[Array, Arra
     step_scores = _to_host([step.token_score for step in history])
     for t in range(len(history) - 1, -1, -1):
         r = np.flatnonzero(ended.step >= t)  # hypotheses with a token at step t
+        # Sentences are ascending in every step, because they are only ever removed.
         row = np.searchsorted(history[t].sentences, ended.sentence[r])
         continues = ended.step[r] > t
         # `index` is a slot among the live hypotheses for those that continue, else already a continuation.
@@ -283,6 +292,8 @@ def _trace(history: list[BeamStep], ended: EndedHypotheses) -> tuple[Array, Arra
         tokens[t, r] = step_tokens[t][row, continuation]
         scores[t, r] = step_scores[t][row, continuation]
         index[r] = parents[t][row, continuation]
+        # Attention [A * K', J] is that of the hypotheses before the step: one per sentence at first, then those of
+        # the last step.
         width = 1 if t == 0 else live_indices[t - 1].shape[1]
         rows[t, r] = row * width + index[r]
     return tokens, scores, rows

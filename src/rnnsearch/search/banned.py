@@ -7,7 +7,7 @@ word continues (`Hund`, `Hunde`). `constraints.constrain` applies the wrapper.
 Callers: `translator/requests.py` makes the `BannedTokens` of `--ban`, which threads share; `PhraseTransitions`
 belongs to one search. Tests: `tests/search/test_filters.py`, `tests/search/test_blocked.py`.
 
-Axes: B sentences, C score columns, M restricted columns.
+Axes: B sentences, N hypotheses, C score columns, M restricted columns.
 """
 
 from collections.abc import Sequence
@@ -93,11 +93,13 @@ class PhraseTransitions:
         states = self._banned.states
         needed: Array = np.where(next_state == MATCHED, IMPOSSIBLE, 0)
         distinct, index = np.unique(next_state, return_inverse=True)
+        # Per distinct next state, because an escape is expensive to compute and few states are pending.
         escapes = np.zeros(len(distinct), np.int64)
         for n, pending in enumerate(states.is_pending(distinct)):
             if pending:
                 escapes[n] = self._shortest_escape(int(distinct[n]))
         needed += escapes[index]
+        # Ending the text here ends the word, which completes the phrase.
         if states.is_pending(np.array([state]))[0]:
             needed[self._is_eos] = IMPOSSIBLE
         return needed
@@ -165,6 +167,7 @@ class BannedScorer:
         if int(length[0]) > 0:  # y is not BOS
             column = memory.columns.find(y)
             text = text.clone()
+            # One lookup per distinct state: most hypotheses of a batch are in few states.
             for value in state.text.unique().tolist():
                 rows = (state.text == value).nonzero()[:, 0]
                 transition = memory.transitions.from_state(value, self.device)

@@ -26,7 +26,7 @@ searches must give the same hypotheses (`ops/native/beam_search.h`, `ops/native/
 `tests/properties/test_native_search.py`.
 
 Axes: A sentences still in the batch, B sentences of the call, K live hypotheses per sentence, N = A * K, M
-continuations considered, J source positions.
+continuations considered, T steps, J source positions.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -161,8 +161,10 @@ def greedy_search(
     ids = score_columns(scorer, sources, options, candidates).ids
     banned = sorted(options.banned | NEVER_PRODUCED)
     arrays = scorer.greedy(sources, ids, max_lengths(sources, options), banned)
+    # An unfinished translation has one more score than tokens, which may be the NaN.
     require_no_nan(arrays.scores, arrays.length + ~arrays.finished)
     in_length = np.arange(len(arrays.scores))[:, None] < arrays.length  # [T, B]
+    # The best token has the score -inf only if no token was allowed.
     blocked = np.where(in_length, arrays.scores, 0.0).min(0, initial=0.0) == -np.inf  # [B]
     results = []
     for hypothesis, is_blocked in zip(make_hypotheses(arrays, sources, options.ranking), blocked.tolist(), strict=True):
@@ -195,7 +197,7 @@ def _native_beam_search(
     """
     ranking = options.ranking
     max_length = max_lengths(sources, options)
-    [(source, lengths)] = source_lengths(sources).items()
+    [(source, lengths)] = source_lengths(sources).items()  # native models have one source
     attention_weights = options.beam * len(max_length) * int(max_length.max() + 1) * max(lengths)
     if (
         not options.unconstrained
@@ -258,6 +260,7 @@ class BeamSearch:
         self._options = options
         self._columns = score_columns(scorer, sources, options, candidates)
         self._constraints = constraints(options, self._columns, scorer.device)
+        # Wrappers do not change `normalised`, which is read from the original scorer below.
         self._scorer = constrain(scorer, options, self.max_length)
         self._selector = selector
         custom_totals = isinstance(selector, HypothesisScorer)
@@ -275,6 +278,7 @@ class BeamSearch:
         sentences = np.arange(len(self.max_length))
         with torch.inference_mode():
             live = self._start()
+        # One step more than the longest translation, for its EOS.
         for position in range(1, int(self.max_length.max()) + 2):
             with torch.inference_mode():
                 live, step = self._step(live, position, sentences)
@@ -282,6 +286,7 @@ class BeamSearch:
                 active = self._progress.add(step)
                 if active.any():
                     remaining = None
+                    # Dropping sentences copies the rows of memory and state, so it waits until it pays off.
                     if not active.all() and np.mean(~active) >= self._options.compact_at:
                         rows = np.flatnonzero(active)
                         sentences = sentences[rows]
@@ -337,6 +342,7 @@ class BeamSearch:
         # Select M continuations, best first.
         index, custom = self._select(live, scores, norm, rows)  # [A, M]
         token_score = scores.flatten(1).gather(1, index)  # [A, M]
+        # In the first step and in greedy search, all continuations extend hypothesis 0.
         if K == 1:
             parent = torch.zeros_like(index)  # [A, M]
             column = index
@@ -347,6 +353,7 @@ class BeamSearch:
             parent_total = live.total.gather(1, parent)  # [A, M]
             norm = norm.expand(A, K).gather(1, parent)  # [A, M]
         token = self._columns.tokens(column)  # [A, M]
+        # Only the M selected scores are normalised, not all K * C.
         token_score = token_score - norm  # [A, M]
         total = parent_total + token_score if custom is None else custom.total  # [A, M]
 
@@ -403,7 +410,7 @@ class BeamSearch:
             A, K = live.total.shape
             token = token.gather(1, step.live_index)  # [A, K]
             parent = step.parent.gather(1, step.live_index)  # [A, K]
-            row = parent + K * torch.arange(A, device=token.device)[:, None]
+            row = parent + K * torch.arange(A, device=token.device)[:, None]  # [A, K], rows of the state [A * K]
             row = (row if remaining is None else row[remaining]).flatten()
         per_sentence = (token, step.live_total, step.carry, live.memory, live.sentences, live.to_cover)
         per_hypothesis = (live.state, live.coverage)

@@ -69,6 +69,7 @@ class Columns:
         self.count = vocabulary if ids is None else len(ids)
         self._column_of: Tensor | None = None
         if ids is not None:
+            # [largest id + 1], -1 for tokens without a column.
             self._column_of = ids.new_full((max(int(ids.max()), EOS) + 1,), -1)
             self._column_of[ids] = torch.arange(self.count, device=ids.device)
             if int(self._column_of[EOS]) < 0:
@@ -106,15 +107,18 @@ def learn_candidate_tables(
     s, t, position = _token_pairs(sources, targets)
     if not len(s):
         raise RnnsearchError("candidate lists must be learned from sentence pairs with text on both sides; got none")
+    # One integer per pair of tokens, so that sorting orders pairs by their source token.
     pairs, pair_index = np.unique(s * target_size + t, return_inverse=True)
     source_of_pair = pairs // target_size
-    p = np.ones(len(pairs))
+    p = np.ones(len(pairs))  # a uniform start; E steps normalise it
     for _ in range(EM_ITERATIONS):
         weight = p[pair_index]
         weight /= np.bincount(position, weight)[position]  # posterior of the source token of each target position
-        counts = np.bincount(pair_index, weight, len(pairs))
+        counts = np.bincount(pair_index, weight, len(pairs))  # expected count of each distinct pair
         p = counts / np.bincount(source_of_pair, counts, source_size)[source_of_pair]
+    # By source token, then from the most probable translation; equal ones by id, so that the result is deterministic.
     order = np.lexsort((pairs, -p, source_of_pair))
+    # Rank of each translation of its source token.
     rank = np.arange(len(order)) - np.searchsorted(source_of_pair[order], source_of_pair[order])
     selected = order[rank < MAX_CANDIDATES]
     translations = np.full((source_size, MAX_CANDIDATES), -1, dtype=np.int32)
@@ -131,7 +135,7 @@ def _token_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return all pairs (source token, target token) of all sentence pairs, with the index of the target position."""
     pair_counts = np.array([len(x) * len(y) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
-    interval = max(1, -(-int(pair_counts.sum()) // MAX_TRAINING_PAIRS))
+    interval = max(1, -(-int(pair_counts.sum()) // MAX_TRAINING_PAIRS))  # rounded up
     source_tokens = [np.zeros(0, np.int64)]
     target_tokens = [np.zeros(0, np.int64)]
     positions = [np.zeros(0, np.int64)]

@@ -41,9 +41,10 @@ def max_lengths(sources: Sources, options: SearchOptions) -> Array:
     Raises:
         RnnsearchError: An option does not have one entry per sentence.
     """
-    source_tokens = np.max(list(source_lengths(sources).values()), axis=0) - 1
+    source_tokens = np.max(list(source_lengths(sources).values()), axis=0) - 1  # without EOS
     max_length = (np.floor(options.max_ratio * source_tokens) + options.max_extra).astype(np.int64)
     options.require_one_entry_per_sentence(len(max_length))
+    # Forced tokens and one more always fit, and so do the phrases.
     required = 1 + _forced_lengths(options, len(max_length))
     if options.phrases is not None:
         required += [sum(map(len, phrases)) for phrases in options.phrases]
@@ -75,6 +76,7 @@ def score_columns(
         required = chain(options.prefix or (), chain.from_iterable(options.phrases or ()))
         tokens = sorted({id for id in chain.from_iterable(required) if id < scorer.vocabulary})
         extra = torch.tensor(tokens, dtype=torch.int64, device=scorer.device)
+        # `Scorer.start` requires distinct tokens.
         ids = torch.cat((ids, extra[~torch.isin(extra, ids)]))
     return Columns(ids, scorer.vocabulary)
 
@@ -91,11 +93,13 @@ def constrain(scorer: Scorer, options: SearchOptions, max_length: Array) -> Scor
         scorer = ForcedBytesScorer(scorer, options.forced_bytes, [len(ids) for ids in prefixes])
     if options.no_repeat_ngram:
         phrases = options.phrases or [()] * sentences
+        # Phrases may share n-grams with the rest of the translation, or with each other.
         exempt = [sorted(set(chain.from_iterable(required))) for required in phrases]
         forced = _forced_lengths(options, sentences).tolist()
         scorer = RepeatScorer(scorer, options.no_repeat_ngram, forced, exempt)
     if options.banned_phrases is not None:
         scorer = BannedScorer(scorer, options.banned_phrases, max_length)
+    # The outermost wrapper: `BeamSearch` recognises it by its type, and its state is read by `select_by_banks`.
     if options.phrases and any(options.phrases):
         scorer = PhraseScorer(scorer, options.phrases, max_length)
     return scorer

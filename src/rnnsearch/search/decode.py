@@ -145,7 +145,7 @@ def decode_all(
     source_ids = list(sentences)
 
     def batch_size(length: int) -> int:
-        steps = options.max_ratio * length + options.max_extra + 1
+        steps = options.max_ratio * length + options.max_extra + 1  # with EOS
         return max_batch_sentences(batch_sentences, options.beam, length + 1, steps, MAX_ATTENTION_WEIGHTS)
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
@@ -158,6 +158,7 @@ def decode_all(
                 return greedy_search(scorer, sources, batch_options, candidates)
             return beam_search(scorer, sources, batch_options, candidates)
 
+    # A GPU runs one batch at a time.
     threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
     waves = [range(len(source_ids))] if plan is None else plan.waves(len(source_ids))
     for wave in waves:
@@ -266,6 +267,7 @@ def search_variant(
             hypotheses = list({h.ids: h for h in hypotheses}.values())
         by_sentence.append(hypotheses)
     if variant.rescored:
+        # The columns of the search, so that scores are normalised over the same tokens.
         columns = score_columns(scorer, repeated, copy_options, candidates).ids
         by_sentence = _rescore(scorer, sources, by_sentence, options, columns)
     results = []
@@ -292,6 +294,7 @@ def _rescore(
         return by_sentence
     sentences = [n for n, group in enumerate(by_sentence) for _ in group]
     rows = torch.tensor(sentences, device=scorer.device)
+    # One flat batch of all hypotheses of all sentences, divided again below.
     rescored = iter(
         force_decode(
             _CopiedRows(scorer, sources, rows),

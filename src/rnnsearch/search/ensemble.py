@@ -121,7 +121,7 @@ class EnsembleScorer:
 
         The members' own norms are the same in every column, so the norm of the sum contains them.
         """
-        scores = steps[0].scores.float() * self._weights[0]
+        scores = steps[0].scores.float() * self._weights[0]  # a new tensor, summed in place below
         for weight, step in zip(self._weights[1:], steps[1:], strict=True):
             scores.add_(step.scores, alpha=weight)
         return scores, rows.log_sum_exp(scores)
@@ -211,10 +211,12 @@ class WeightedSumScorer:
         for member, step in zip(self._full, steps, strict=True):
             scores.append(member.weight * step.scores.float())
             if step.norm is not None:
+                # The weighted sum of normalised scores is the sum of scores minus that of the norms.
                 norms.append(member.weight * step.norm)
         total = reduce(torch.add, scores)  # [N, C]
         partial_states = state.partial
         if self._partial:
+            # Unnormalised scores have the same order within a row.
             columns = total.topk(min(self._survivors, total.shape[1]), dim=1).indices  # [N, M]
             rescored, partial_states = self._add_partial(memory, state, y, columns, total.gather(1, columns))
             total = torch.full_like(total, -torch.inf).scatter_(1, columns, rescored)

@@ -66,6 +66,7 @@ def force_decode(
     tokens = np.full((int(sizes.max(initial=-1)) + 1, len(targets)), PAD)  # [T, B]
     for b, target in enumerate(targets):
         tokens[: len(target), b] = target
+        # Also written after a target that is not finished; `length` excludes it there.
         tokens[len(target), b] = EOS
     scores, attention = _teacher_force(scorer, sources, torch.from_numpy(tokens).to(scorer.device), columns)
     require_no_nan(scores, length)
@@ -88,6 +89,7 @@ def _teacher_force(
     storage = StepStorage()
     for t, (y, column) in enumerate(zip(tokens, columns, strict=True)):
         step = scorer.step(memory, state, previous)
+        # Tokens without a column read that of column 0 here and get -inf at the end.
         scores[t] = step.log_probs(column.clamp(min=0)[:, None])[:, 0]
         attention.append(storage.store(step.attention))
         state = step.state

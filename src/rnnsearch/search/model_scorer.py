@@ -177,8 +177,10 @@ class ModelScorer:
         return _Memory(memory, self._model.output.logits_function(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        # Ids of V or more are copies of source tokens (see `Scorer.step`).
         y = y.where(y < self.vocabulary, UNK)
         readout, state, alpha = self._model.step(y, state, memory.encoded)
+        # Native row operations (`ops/rows.py`) read contiguous fp32.
         logits = memory.logits(readout).float().contiguous()  # [N, C]
         return Step(logits, state, alpha, rows.log_sum_exp(logits))
 
@@ -283,7 +285,7 @@ class NativeStepScorer:
         return Step(logits, state, {} if alpha is None else {memory.source: alpha}, norm)
 
     def map_hidden(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        state = state.clone()
+        state = state.clone()  # the argument must not be modified
         for columns in self._native.hidden:
             state[:, columns] = function(state[:, columns])
         return state
@@ -303,6 +305,7 @@ class NativeScorer(NativeStepScorer):
         """Return the result of a greedy search (see `beam.NativeGreedyScorer`)."""
         memory = self._encode(sources, columns)
         result = self._native.greedy(memory.encoded, memory.output, _search_constraints(columns, max_length, banned))
+        # A translation whose last token is not EOS was cut: that token is one too many.
         finished = result.tokens.gather(0, result.length[None] - 1)[0].numpy() == EOS
         length = result.length.numpy() - ~finished
         return HypothesisArrays(

@@ -5,6 +5,8 @@ highest score without noise is taken.
 
 `cli/options.py` creates a `Noisy` for `--noisy`; it is a `Variant` (`sampling.py`). It needs a scorer with
 `map_hidden`; native scorers have it, too. Tests: `tests/search/test_noisy.py`, `tests/properties/test_noisy.py`.
+
+Axes: A sentences still in the batch, B sentences of the call, K chains per sentence, N = A * K, D hidden state.
 """
 
 from dataclasses import dataclass
@@ -92,13 +94,14 @@ class NoisyScorer:
 
     def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
         width = len(y) // len(memory.sentences)
-        position = int(state.length[0]) + 1
+        position = int(state.length[0]) + 1  # the same for all hypotheses of a search
         sentences = memory.sentences.cpu().numpy()
         has_noise = self._has_noise[sentences]
         num_vectors = 0  # each hidden vector of a step has its own substream
 
         def add_noise(h: Tensor) -> Tensor:
             nonlocal num_vectors
+            # [A, K * D]; 0 for chains without noise. One stream per sentence serves all its hypotheses.
             noise = np.zeros((len(sentences), width * h.shape[1]), np.float32)
             noise[has_noise] = normal(self._keys[sentences[has_noise]], noise.shape[1], position, num_vectors)
             num_vectors += 1

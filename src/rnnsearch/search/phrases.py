@@ -12,7 +12,8 @@ phrase would then no longer fit, the word must not be continued.
 Callers: `translator/requests.py` makes the phrases of a request's terms, `constraints.py` wraps the scorer, and
 `beam.py` selects by banks. Only step-by-step search supports phrases. Tests: `tests/search/test_phrases.py`.
 
-Axes: B sentences, N hypotheses, P phrases per sentence, L tokens per phrase, C score columns, V tokens.
+Axes: A sentences still in the batch, B sentences of the call, K hypotheses per sentence, N = A * K, P phrases per
+sentence, L tokens per phrase, M candidates per sentence, C score columns, V tokens of the vocabulary.
 """
 
 from collections.abc import Iterable, Sequence
@@ -174,6 +175,7 @@ def _fallback(phrase: Phrase, longest: int) -> list[int]:
     """Return, for each number of tokens met, the longest smaller number that these tokens also end with."""
     fallback = [0] * (longest + 2)
     for met in range(2, len(phrase) + 1):
+        # Quadratic, but phrases are short.
         fallback[met] = max(size for size in range(met) if phrase[:size] == phrase[met - size : met])
     return fallback
 
@@ -240,6 +242,7 @@ class PhraseScorer:
         eos = table.columns.find(torch.tensor([EOS], device=y.device))
         step.scores[:, eos] += torch.zeros(len(y), 1, device=y.device).masked_fill(any_unmet[:, None], -torch.inf)
         # While all unmet phrases still fit, any token is allowed; then only those after which they do.
+        # `length` counts BOS, so this is the number of tokens that can follow the next one.
         remaining = table.max_length[sentences] - length
         pending = table.pending(progress, sentences)
         tight = any_unmet & ((sizes * unmet).sum(1) > remaining)
@@ -271,6 +274,7 @@ def select_by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredR
     index = torch.cat((best, best_of_each, continuing), 1)  # [A, M], the candidates
     always = torch.ones_like(index[:, : best.shape[1] + K], dtype=torch.bool)
     valid = torch.cat((always, (next_column >= 0).flatten(1)), 1)
+    # The best continuation of a hypothesis may also be among the best ones, or continue a phrase.
     valid &= ~_is_repeated(index.masked_fill(~valid, -1))
 
     parent = index // C
@@ -284,6 +288,7 @@ def select_by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredR
     met = progress.minimum(table.sizes[sentences]).sum(1).view(A, -1)  # [A, M], the bank of each candidate
 
     rank = _ranks(-total)
+    # [A, M, M], True at (i, j) if j is in the bank of i and is better.
     better = (met[:, :, None] == met[:, None, :]) & (rank[:, :, None] > rank[:, None, :])
     # In turn 0 the best of each bank is taken, the highest bank first, then in turn 1 the second best, ...
     turn = better.sum(2) * (met.amax() + 1) + met.amax() - met

@@ -1,14 +1,14 @@
 """Scorers that force the end of a prefix, and that forbid repeated n-grams.
 
 A prefix that ends inside a word is given as tokens for its complete words, and as UTF-8 bytes for the rest. Several
-tokens may spell these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`. `ForcedBytesScorer`
+tokens may consist of these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`. `ForcedBytesScorer`
 counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
 
 Callers: `translator/requests.py` makes the prefixes for `Translator.n_best`, with `text/prefixes.py`; `serve/v1.py`
 uses them for completions. Native code implements forced bytes as well (`native_beam.py`), so a change must be made in
 both. Tests: `tests/search/test_spelling.py` (prefixes), `tests/search/test_repeats.py` (n-grams).
 
-Axes: V tokens of the vocabulary.
+Axes: B sentences, N hypotheses, V tokens of the vocabulary, F exempt tokens per sentence.
 """
 
 from collections.abc import Sequence
@@ -84,12 +84,14 @@ class ForcedBytesScorer:
         sentences = repeat_rows(memory.sentences, len(y))  # [N]
         y_bytes = self._token_bytes[y.clamp(max=len(self._token_bytes) - 1)]
         total_bytes = self._total_bytes[sentences]
+        # Negative counts of the prefix rise by tokens, others by bytes; the last token may reach beyond the forced
+        # bytes.
         spelled = torch.minimum(state.spelled + torch.where(state.spelled < 0, 1, y_bytes), total_bytes)
         unfinished = ((spelled >= 0) & (spelled < total_bytes)).nonzero()[:, 0]
         positions = (unfinished.tolist(), sentences[unfinished].tolist(), spelled[unfinished].tolist())
         for row, sentence, byte in zip(*positions, strict=True):
             allowed = self._allowed[sentence][byte]
-            allowed_scores = step.scores[row, allowed]
+            allowed_scores = step.scores[row, allowed]  # a copy, saved before the row is overwritten
             step.scores[row] = -torch.inf
             step.scores[row, allowed] = allowed_scores
         return step._replace(state=_ForcedBytesState(step.state, spelled))
@@ -142,7 +144,7 @@ class RepeatScorer:
             ngrams = tokens.unfold(1, self._size, 1)  # [N, t - n + 1, n]
             context = tokens[:, length - (self._size - 1) :]  # [N, n - 1], the last tokens
             following = ngrams[:, :, -1]  # [N, t - n + 1]
-            repeats = (ngrams[:, :, :-1] == context[:, None]).all(2)
+            repeats = (ngrams[:, :, :-1] == context[:, None]).all(2)  # [N, t - n + 1]
             repeats &= (length > repeat_rows(memory.forced, len(y)))[:, None]
             repeats &= (following[:, :, None] != repeat_rows(memory.exempt, len(y))[:, None, :]).all(2)
             column = memory.columns.find(following)

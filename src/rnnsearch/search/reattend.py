@@ -8,7 +8,7 @@
 so the readout is computed for each source position as if all attention were there. Some decoders' states have read c_i
 before the readout does (cgru, deep-transition, bideep, cohn, memdec, bi-scale, rnmt-plus). They keep the c_i of their
 attention in the state; h_j replaces it only in the readout, which is an approximation. For hard attention, alpha is the
-distribution that positions are drawn from.
+distribution that positions are sampled from.
 
 `copied_attention`, for decoders that copy (Gu et al. 2016): the fraction of each token's probability that is copied
 from each source position.
@@ -17,7 +17,7 @@ Both work on trained models without any changes. `systems/translation.py` calls 
 
 Tests: `tests/properties/test_posterior.py`, `tests/properties/test_copying.py`.
 
-Axes: I target positions, J source positions.
+Axes: B sentence pairs, I target positions, J source positions, R readout, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -70,6 +70,7 @@ def _posterior(model: TranslationModel, source: Sources, target: Ids) -> Weights
     rows = max(1, MAX_CHUNK_PROBABILITIES // (alpha.shape[1] * model.output.vocabulary))
     chunks = zip(previous.split(rows, 1), reading.state.split(rows, 1), y.split(rows), strict=True)
     log_p = torch.cat([_log_p_per_position(model, p, state, memory, tokens) for p, state, tokens in chunks])  # [I, J]
+    # Bayes: p(j | y_i) is proportional to alpha_ij p(y_i | c_i = h_j).
     scores = (alpha.clamp_min(MIN_WEIGHT).log() + log_p).masked_fill(~memory.mask, -torch.inf)
     posterior = torch.softmax(scores, dim=-1)
     return {name: memory.to_source(posterior[None])[0].cpu().numpy()}
@@ -131,6 +132,7 @@ def _copied_in_batch(
         candidate_ids = torch.cat([candidate_ids, y.flatten()]).unique()
     copied = model.output.copy_fractions(unrolled.readout.flatten(0, 1), y.flatten(), candidate_ids)
     copied = copied.view(*y.shape, -1)  # [B, I, J]
+    # Rounding may make the sum of copied fractions larger than 1.
     generated = (1 - copied.sum(-1, keepdim=True)).clamp_min(0)  # [B, I, 1]
     weights = (copied + generated * memory.to_source(unrolled.reading.alpha)).float().cpu().numpy()
     results: list[Weights] = []

@@ -1,7 +1,7 @@
 """Searches other than one beam per sentence: the `Variant` protocol, ancestral sampling and diverse beam search.
 
-A variant puts several copies of each sentence into the batch. Each copy is a beam search of its own, whose
-`ContinuationSelector` knows which copy of which sentence a row belongs to: sampling draws a token where a beam of 1
+A variant puts several copies of each sentence into the batch. Each copy is a separate beam search, whose
+`ContinuationSelector` knows which copy of which sentence a row belongs to: sampling samples a token where a beam of 1
 takes the best; diverse groups avoid the tokens that earlier groups have just taken. `decode.search_variant` runs them.
 
 All random numbers are hashes of a position in a stream (SplitMix64: Steele, Lea & Flood 2014, "Fast splittable
@@ -12,7 +12,8 @@ Callers: `cli/options.py` creates `Sampling` and `Diverse`, `TextModel.sample` u
 of random numbers changes the samples of a seed, which users and `tests/search/test_random.py` rely on. Tests:
 `tests/search/test_variants.py`.
 
-Axes: B sentences, A rows or sentences still in the batch, C score columns, N streams of random numbers.
+Axes: B sentences, A rows or sentences still in the batch, A' those of the current group, K hypotheses per copy, C
+score columns, W columns per block, N streams of random numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -161,6 +162,7 @@ class Sampling(Variant):
         Rows with a larger nucleus are tried again with more: sorting the vocabulary costs more than the model's step.
         """
         top_logits, order = logits.topk(min(count, logits.shape[1]), dim=1)
+        # Normalised over all columns: the sum over the top ones shows whether the nucleus is among them.
         p = (top_logits - logits.logsumexp(1, keepdim=True)).exp()
         index, _ = _invert(top_logits, _truncate(p, self.top_p), u)
         column = order.gather(1, index)[:, 0]
@@ -186,7 +188,7 @@ def _invert(
         u: In [0, 1), like the returned positions.
     """
     cumulative = p.cumsum(1)
-    total = cumulative[:, -1:].contiguous()
+    total = cumulative[:, -1:].contiguous()  # searchsorted copies others, with a warning
     point = u[:, None] * total
     # Rounding may raise the point to the total: the last column that adds anything is the limit.
     last = torch.searchsorted(cumulative, total)
@@ -237,7 +239,7 @@ class Diverse(Variant):
             members = (group == current).nonzero()[:, 0]
             if len(members):
                 sentences = sentence[members]
-                penalised = scores[members] - self.strength * taken[sentences][:, None]
+                penalised = scores[members] - self.strength * taken[sentences][:, None]  # [A', K, C]
                 index = best_continuations(penalised, log_probs[members], count, rows)
                 selected[members] = index
                 # Half of the continuations become live hypotheses, unless too many of them end.
@@ -261,13 +263,15 @@ def stream_keys(sources: Sources, copies: int, seed: int) -> StreamKeys:
     for tokens in zip(*tokens_by_source, strict=True):
         entropy = [seed, *chain.from_iterable(tokens)]
         keys.append(np.random.SeedSequence(entropy).generate_state(1, np.uint64))
-    return random_bits(np.concatenate(keys), copies).reshape(-1)
+    return random_bits(np.concatenate(keys), copies).reshape(-1)  # ordered like the copies in a batch
 
 
 def random_bits(keys: StreamKeys, count: int, *substream: int) -> NDArray[np.uint64]:
     """Return [N, count] random 64-bit integers of a substream, such as (position, component), of each stream."""
     for number in substream:
+        # number + 1, so that substream 0 is not the stream itself.
         keys = _splitmix(keys + np.uint64(GOLDEN_GAMMA * (number + 1) % 2**64))
+    # Unsigned arithmetic of arrays wraps around at 2^64, as SplitMix64 requires.
     return _splitmix(keys[:, None] + np.uint64(GOLDEN_GAMMA) * np.arange(1, count + 1, dtype=np.uint64))
 
 
@@ -283,6 +287,7 @@ def _splitmix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def uniform(keys: StreamKeys, count: int, *substream: int) -> NDArray[np.float64]:
     """Return [N, count] random numbers, uniform in the open interval (0, 1)."""
+    # 52 bits plus a half are exact in fp64, and neither 0 nor 1 can occur.
     values = (random_bits(keys, count, *substream) >> np.uint64(12)).astype(np.float64)
     values += 0.5
     values *= 2.0**-52
@@ -300,6 +305,7 @@ def gumbel(keys: StreamKeys, count: int, *substream: int) -> NDArray[np.float64]
 def normal(keys: StreamKeys, count: int, *substream: int) -> NDArray[np.float32]:
     """Return [N, count] random numbers of the standard normal distribution, two per 64 bits (Box & Muller 1958)."""
     pairs = -(-count // 2)
+    # Each 64-bit integer gives two of 32 bits: one for the radius, one for the angle.
     halves = random_bits(keys, pairs, *substream).view(np.uint32).reshape(len(keys), pairs, 2).astype(np.float32)
     radius = np.ascontiguousarray(halves[:, :, 0])
     angle = np.ascontiguousarray(halves[:, :, 1])

@@ -1,7 +1,7 @@
 """The `Scorer` protocol between search and what scores the next token: a model, an ensemble, a language model, ...
 
-Axes: `B` sentences of the batch, `K` hypotheses per sentence, `N = B * K` rows, `V` tokens, `C` score columns, `J`
-source positions. Row n belongs to sentence n // K.
+Axes: `B` sentences of the batch, `K` hypotheses per sentence, `N = B * K` rows, `V` tokens, `C` score columns, `M`
+tokens that a partial scorer scores, `J` source positions, `D` hidden vector. Row n belongs to sentence n // K.
 
 A Scorer keeps nothing between calls. Everything it needs is in `memory` and `state`, trees of tensors (nested named
 tuples, see `utils.tensors.select`) whose rows the search selects:
@@ -10,7 +10,7 @@ tuples, see `utils.tensors.select`) whose rows the search selects:
 - `state` has one row per hypothesis. The search reorders, repeats and drops its rows after every step. Everything
   that depends on a hypothesis (its length, coverage, tokens so far) belongs to the state.
 - Tensors that have neither kind of rows (such as the score columns of the batch) must not be leaves of these trees:
-  put them into a plain object, which `select` leaves unchanged.
+  put them into an ordinary object, which `select` leaves unchanged.
 
 A restriction that depends on a hypothesis's history is a Scorer that wraps another one.
 

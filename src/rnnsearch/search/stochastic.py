@@ -10,7 +10,8 @@ the k translations of the sample.
 must never increase from parent to continuation, because beam search stops by this bound. Tests:
 `tests/search/test_stochastic.py`.
 
-Axes: A sentences still in the batch, K hypotheses per sentence, M continuations per hypothesis.
+Axes: A sentences still in the batch, K hypotheses per sentence, M continuations, R groups of W values each
+(hypotheses and their blocks, or blocks and their columns).
 """
 
 from dataclasses import dataclass
@@ -114,11 +115,13 @@ class GumbelTopK:
             rows: Position and sentences.
             substream: Number of the noise within a step.
         """
+        # By the sentence's index in the call, so that noise does not depend on which others have finished.
         keys = self._keys[rows.sentences.cpu().numpy()]
         noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.position, substream)).to(phi.device).view(phi.shape)
         noisy, index = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
         perturbed = condition_on_max(noisy, maximum)
         perturbed = perturbed.masked_fill((noisy == -torch.inf) | (maximum == -torch.inf)[:, :, None], -torch.inf)
+        # Values are in descending order, so that index 0 is the highest.
         perturbed[:, :, 1:] = perturbed[:, :, 1:].masked_fill(at_limit[:, None, None], -torch.inf)
         return perturbed, index
 

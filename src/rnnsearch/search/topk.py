@@ -85,6 +85,7 @@ def best_continuations(
     """
     # Relative to the sentence's best hypothesis: a long sum would swallow small differences of scores.
     relative = log_probs - log_probs.amax(1, keepdim=True)  # [A, K]
+    # Equal to the definition below, including ties.
     if native.is_supported(scores):
         return native.topk(scores, relative, count)
     return best_continuations_in_blocks(scores, relative, count)
@@ -105,6 +106,7 @@ def best_continuations_in_blocks(
         return _highest(total, torch.arange(K * C, device=total.device), count)
     blocks = C // BLOCK_COLUMNS  # N full blocks per hypothesis
     full = scores[:, :, : blocks * BLOCK_COLUMNS].reshape(A, K, blocks, BLOCK_COLUMNS)
+    # Adding a hypothesis's total to its maxima, instead of to all scores, saves a pass.
     maxima = (full.amax(3) + relative[:, :, None]).flatten(1)  # [A, K * N]
     block = _highest(maxima, torch.arange(K * blocks, device=maxima.device), count)  # [A, count]
     first = (block // blocks) * C + (block % blocks) * BLOCK_COLUMNS  # flat index of each block's first column
@@ -149,6 +151,7 @@ def block_columns(
     """
     A, _, C = scores.shape
     column = block[:, :, None] * BLOCK_COLUMNS + torch.arange(min(BLOCK_COLUMNS, C), device=block.device)
+    # The last block may be shorter than the others: its missing columns read the last one and get -inf.
     valid = column.clamp(max=C - 1)
     flat_index = (row[:, :, None] * C + valid).flatten(1)
     values = scores.flatten(1).gather(1, flat_index).view(A, *column.shape[1:])

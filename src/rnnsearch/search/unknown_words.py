@@ -85,6 +85,7 @@ class UnknownWordReplacer:
             done = max(done, end)
             j = copied_from.get(i)
             if is_unknown(symbol) and attention is not None and (j is None or not has_text[j]):
+                # Columns after the source tokens belong to EOS and padding, which cannot be copied.
                 j = int(np.where(has_text, attention[i, : len(has_text)], -np.inf).argmax())
             if is_unknown(symbol) and i not in unchanged and j is not None and has_text[j]:
                 is_repeated = len(entry_tokens) > 1 and j in entry_tokens
@@ -108,6 +109,7 @@ class UnknownWordReplacer:
                     by = "spelled"
                 replaced.append(Replacement(i, j, copied, by))
             elif end > start:
+                # Other text ends a run of `<unk>` that come from one entry.
                 entry_tokens = range(0)
             text += gap + token_text
             offsets.append((len(text) - len(token_text), len(text)))
@@ -155,7 +157,7 @@ def _is_split(entry: str, before: str, after: str) -> bool:
 
 
 def unknown_word_replacer(config: RunConfig) -> UnknownWordReplacer | None:
-    """Return the replacer that `[search]` asks for or the model needs, or None if `<unk>` is not replaced.
+    """Return the replacer that `[search]` configures or the model needs, or None if `<unk>` is not replaced.
 
     Models that spell, copy or indicate source words need one.
 
