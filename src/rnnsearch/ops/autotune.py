@@ -271,6 +271,7 @@ def _read(path: Path, key: dict[str, Any]) -> TimingTable | None:
     """Return the table in a file, or None if the file is missing, damaged or for another key."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        # The content is checked completely: another version or an interrupted write may have left anything.
         found = TimingTable(data["key"], [Timing(**timing) for timing in data["cases"]])
         is_valid = found.key == key and bool(found.timings)
         for timing in found.timings:

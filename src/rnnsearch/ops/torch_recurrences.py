@@ -75,6 +75,7 @@ class _TorchRecurrence(torch.autograd.Function):
         from_state = torch.cat([W_a, U_gates])  # both read s: one product
         with torch.autocast(x.device.type, enabled=False):
             fp32 = v_a.dtype
+            # [B, J], added to the energies: exp(-inf) is exactly 0.
             score_mask = torch.zeros(mask.shape, dtype=fp32, device=x.device).masked_fill_(~mask, -torch.inf)
             # Rounded once for all positions; states and scores stay in fp32.
             h, k, v_a = h.to(dtype), k.to(dtype), v_a.to(dtype)
