@@ -9,7 +9,7 @@ code, too (`ops/step.py`, `ops/native/recurrence.h`). A new decoder needs an ent
 feature one in `SUPPORTED_SCORES` or `SUPPORTED_FEATURES`. Tests: `tests/properties/test_recurrences.py`,
 `tests/properties/test_native_search.py`.
 
-Axes: N sentences or hypotheses, I target positions, D decoder state.
+Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions, J source positions, D decoder state.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ def add_attention(
     window = attention.window
     N = step.x.shape[0]
     assert memory.keys is not None
+    # [N, J, .]: one row per hypothesis, although hypotheses of a sentence share the memory.
     keys, annotations, mask = (repeat_rows(tensor, N) for tensor in (memory.keys, memory.context_values, memory.mask))
     source = AttentionSource(keys, annotations, mask, heads=score.heads)
     centre = None
