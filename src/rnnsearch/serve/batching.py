@@ -222,6 +222,7 @@ class Batcher(Generic[Result]):
             ServeError: As in `submit`.
             Exception: The exception of the function.
         """
+        # A unique key, so that the function shares no batch.
         request = self._enqueue([TranslationJob(NO_SOURCE, num_tokens)], object(), function=function)
         [outcome] = _raise_first_error(await request.response)
         result: Other = outcome
@@ -262,8 +263,7 @@ class Batcher(Generic[Result]):
             message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
             raise ServeError(429, message, retry_after)
         response = asyncio.get_running_loop().create_future()
-        # A new request starts at the current turn, so that it neither waits for the past of others nor gets credit
-        # for its own.
+        # A new request starts at the current virtual time: an idle client gains no advantage.
         request = _Request(jobs, key, max_waiting, self._clock, response, function)
         self._insert(request)
         self._changed.set()

@@ -114,14 +114,14 @@ class Files:
             raise ServeError(429, f"at most {self._max_files} files may wait; try again later", 60)
         # Only the last component: the name of an upload may contain any path.
         name = PurePath(name.replace("\\", "/")).name
-        # Counted while the file is read in a thread, where other requests could exceed the limit.
+        # Counted while a thread reads the file, so that requests in the meantime respect the limit.
         self._files_being_read += 1
         try:
             model, document = await asyncio.to_thread(_read_file, name, content, models)
         finally:
             self._files_being_read -= 1
         self._forget_old_results()
-        # The id cannot be guessed, because whoever knows it may fetch the result.
+        # The id cannot be guessed, because any client that knows it may fetch the result.
         job = FileJob(secrets.token_urlsafe(16), name, model, document)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job))
@@ -204,7 +204,7 @@ class Files:
             size = sum(map(len, segments))
             marked = await run_in_thread(_mark, segments, job.document.protect, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
-            # A lease per chunk, so that a long file does not keep its model in memory while others need the space.
+            # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
             async with self._registry.lease(job.model) as model:
                 results = await _translate_or_skip(model, [text.text for text in marked], options)
             for number, result in enumerate(results, start + 1):

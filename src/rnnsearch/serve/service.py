@@ -74,7 +74,7 @@ class Service:
         if not self.settings.api_keys:
             return
         header_keys = (request.headers.get("x-api-key"), _bearer_key(request.headers.get("authorization", "")))
-        # JSON may contain lone surrogates, which plain UTF-8 rejects with an exception.
+        # JSON may contain lone surrogates, which UTF-8 itself rejects with an exception.
         keys = [key.encode("utf-8", "surrogatepass") for key in (api_key, *header_keys) if key]
         if not keys:
             raise ServeError(403, "an API key is required (header X-API-Key, or api_key in the body)")
