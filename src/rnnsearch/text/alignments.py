@@ -208,7 +208,7 @@ def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_w
     columns = [column for column, word in enumerate(source_words) if word != NO_WORD]
     if not columns:
         return set()
-    # Only tokens in words compete, so that EOS, which often gets much weight, is never linked.
+    # Only tokens in words compete, not spaces or punctuation.
     in_words = attention[:, columns]
     links = set()
     for column, weight, target_word in zip(in_words.argmax(axis=1), in_words.max(axis=1), target_words, strict=True):

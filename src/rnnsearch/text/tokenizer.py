@@ -401,7 +401,7 @@ class Tokenizer:
         """
         try:
             text = path.read_text(encoding="utf-8")
-            # Checked here because the library's message for a truncated file names no position.
+            # Checked before the library reads it, because its error would not say that the file is truncated.
             json.loads(text)
         except FileNotFoundError:
             raise ModelError(f"{path}: there is no such tokenizer file") from None

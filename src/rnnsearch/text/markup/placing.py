@@ -141,6 +141,7 @@ class MarkPlacement:
             position = self._point_position(mark, source_words, parent)
             return _Place(position, position, source_words=source_words)
         place.source_words = source_words
+        # Sorted, so that `_is_free` is a binary search.
         insort(parent.taken, (place.first, place.last))
         return place
 

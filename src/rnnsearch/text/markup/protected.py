@@ -179,7 +179,7 @@ class Counterparts:
                 candidates[self._owners[candidate.start], candidate.type, word].append(candidate)
         linked_words = dict[Hashable, deque[int]]()
         for number, span in self._unmatched():
-            # One queue for all spans in a word, so that each linked word is tried once.
+            # One queue for all spans of a type in a word, so that each linked word is tried once.
             words = linked_words.setdefault((span.owner, span.type, span.word), deque(links[span.word]))
             while words and not self._first_free(candidates[span.owner, span.type, words[0]], span.owner):
                 words.popleft()
