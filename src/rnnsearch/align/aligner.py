@@ -145,6 +145,7 @@ class Aligner:
                 source_overlaps = _overlaps(pairs[n].source_units, source[n].offsets)
                 target_overlaps = _overlaps(pairs[n].target_units, target[n].offsets)
                 # Average over the tokens of the generated unit, sum over those of the generating unit.
+                # [target units, target tokens] x [I, J] x [source tokens, source units].
                 forward_sums[n] += _normalise_rows(target_overlaps) @ forward @ source_overlaps.T
                 backward_sums[n] += target_overlaps @ backward @ _normalise_rows(source_overlaps).T
                 num_results[n] += 1

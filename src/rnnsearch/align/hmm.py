@@ -303,6 +303,7 @@ def _make_batch(
     # `searchsorted` returns where a key would be inserted: compare to see if it is there.
     is_seen[is_seen] = pairs[indices[is_seen]] == keys[is_seen]
     is_padding = (source_ids == num_source)[:, None, :] | (target_ids == num_target)[:, :, None]
+    # [B, I, J]: the last two entries of `_padded_tables` are for unseen pairs and for padding.
     indices = np.where(is_padding, len(pairs) + 1, np.where(is_seen, indices, len(pairs))).astype(np.int32)
     return _Batch(rows, target_ids, source_ids, indices, (heights, widths))
 
