@@ -56,7 +56,7 @@ class RemainingCoverage(Penalty):
     def __call__(self, forward: ForwardPass) -> Tensor:
         untranslated = forward.decoder_outputs.reading.extras[UNTRANSLATED]  # [B, I, J]
         last = forward.batch.target.mask.sum(1) - 1  # [B], position of EOS
-        last = last[:, None, None].expand(-1, 1, untranslated.shape[2])
+        last = last[:, None, None].expand(-1, 1, untranslated.shape[2])  # [B, 1, J]
         at_eos: Tensor = untranslated.gather(1, last).squeeze(1)  # [B, J]
         return (at_eos * forward.word_mask()).sum()
 
@@ -73,7 +73,7 @@ class GlobalFertility(Penalty):
         mean, variance = auxiliary.fertility(forward.memory.annotations)  # [B, J]
         total = forward.attention().sum(1)  # [B, J]
         deviation = (total - mean).square() / variance
-        negative_log_density: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
+        negative_log_density: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))  # [B, J]
         return (negative_log_density * forward.word_mask()).sum()
 
 
@@ -133,11 +133,15 @@ def gold_weights(
     if spread is not None:
         position = torch.arange(links.shape[2], device=links.device, dtype=links.dtype)
         gaussians = torch.exp((position[:, None] - position).square() / (-2 * spread**2))  # [J, J]
+        # EOS is never linked: words must not spread weight to it, nor to padding.
         links = (links @ gaussians) * without_last(batch.source.mask)[:, None, :]
     if unaligned_to_end:
         end = batch.source.mask.sum(1) - 1  # [B]
         unaligned = batch.target.mask & ~batch.links.any(-1)  # [B, I]
         links = links + unaligned[:, :, None] * torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
     if for_read_token:
+        # Row i gets the links of y_{i-1}. The mask removes those of EOS, which is read only on padding.
         links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target.mask[:, :, None]
+    # A row with links sums to at least 1, with Gaussians, too (their peak is 1): the clamp affects only rows of
+    # zeros.
     return links / links.sum(-1, keepdim=True).clamp_min(1.0)

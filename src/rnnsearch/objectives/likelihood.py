@@ -82,10 +82,12 @@ class Likelihood(Objective[TranslationModel]):
         readout = outputs.readout.flatten(0, 1).index_select(0, positions)  # [M, R]
         ids = target.ids.flatten(0, 1).index_select(0, positions)  # [M]
         total, token_nll = self._token_losses(model, batch, readout, ids, memories, outputs.reading)
+        # Before penalties and spelling, which the teacher has no part in.
         if self.teacher is not None and torch.is_grad_enabled():
             alpha = self.teacher.weight
             total = (1 - alpha) * total + alpha * self.teacher(model.output, readout, batch)
         nll_sum = token_nll.sum()
+        # Back to [B, I] with 0 on padding, for penalties.
         nll = token_nll.new_zeros(target.ids.numel()).index_copy(0, positions, token_nll).view(target.ids.shape)
         if model.speller is not None:
             spelling_total, spelling_nll = spelling_losses(model.speller, target, outputs.reading)
@@ -174,7 +176,9 @@ def spelling_losses(speller: Speller, target: Stream, reading: Reading) -> tuple
     assert target.characters is not None, "a model that spells words needs their characters"
     indices = target.characters.indices  # [B, I], 0 for known words
     unknown = indices.nonzero(as_tuple=True)
+    # [M, D] of M unknown words
     initial_state = speller.initial_state(reading.state[unknown], reading.context[unknown])
+    # Each occurrence of a word has its own state, so that its characters [M, L] are repeated.
     total, nll = speller.losses(initial_state, target.characters.characters[indices[unknown]])
     return total, nll.new_zeros(indices.shape).index_put(unknown, nll)
 
@@ -218,6 +222,7 @@ class TeacherForcing:
         *source_tensors, previous = tensors
         streams = {}
         for name, ids, mask in zip(self.source_names, source_tensors[::2], source_tensors[1::2], strict=True):
+            # Positions of tokens have no fixed shape, and the model does not read them.
             streams[name] = Stream.without_positions(ids, mask)
         return self.on_streams(model, streams, previous, rng)
 
@@ -228,6 +233,7 @@ class TeacherForcing:
         memories: Memories = model.encode(sources, rng)
         if self.freeze_null_sources:
             (source,) = sources.values()
+            # An empty sentence has one position, its EOS.
             memories = stop_gradients(memories, source.mask.sum(1) == 1)
         return TeacherForcedOutputs(memories, model.unroll(previous, memories, rng))
 
@@ -238,6 +244,7 @@ def stop_gradients(memories: Memories, rows: Bool[Tensor, "B"]) -> Memories:
     def detach_rows(leaf: Tensor) -> Tensor:
         if not leaf.requires_grad:
             return leaf
+        # Row by row: the other sentences of the batch still train the encoder.
         return torch.where(rows.view(-1, *[1] * (leaf.dim() - 1)), leaf.detach(), leaf)
 
     return map_tree(detach_rows, memories)
@@ -276,13 +283,14 @@ class Teacher:
                 q = self.model.output.log_probs(teacher_rows).exp()
             return -(q * output.log_probs(student_rows)).sum()
 
-        row_bytes = 4 * output.vocabulary
+        row_bytes = 4 * output.vocabulary  # fp32
         if len(readout) * row_bytes <= MAX_DISTRIBUTION_BYTES:
             return cross_entropy(readout, teacher_readout)
         rows = chunk_rows(len(readout), row_bytes)
         losses = []
         for student_rows, teacher_rows in zip(readout.split(rows), teacher_readout.split(rows), strict=True):
             losses.append(
+                # An output layer has no dropout, so that no state of random numbers is needed to repeat it.
                 checkpoint(cross_entropy, student_rows, teacher_rows, use_reentrant=False, preserve_rng_state=False)
             )
         return torch.stack(losses).sum()

@@ -63,15 +63,18 @@ class Reinforce(Penalty):
         baseline = _baseline(forward.model)
         assert reading.alpha is not None and reading.expected_alpha is not None, "REINFORCE needs hard attention"
         expected = forward.attention()  # [B, I, J]
+        # Where the expected value was used, both are equal (see `normalisers.Hard`).
         is_sampled = (reading.alpha != reading.expected_alpha).any(-1) & mask  # [B, I]
         # Probability of each sample; 1, whose logarithm is 0, if nothing was sampled.
         probability = (expected * reading.alpha).sum(-1).masked_fill(~is_sampled, 1.0)  # [B, I]
         returns, remaining = _returns(forward)
         expected_mean = baseline(forward.decoder_outputs.readout)  # [B, I]
+        # The baseline is learned only from its own loss.
         advantage = (returns - expected_mean.detach() * remaining) * mask
         total: Tensor = -(advantage * probability.clamp_min(_TINY).log()).sum()
         total = total + baseline.loss(expected_mean, returns / remaining, mask)
         if self.entropy > 0:
+            # The sum is the negative entropy.
             total = total + self.entropy * (expected * expected.clamp_min(_TINY).log()).sum()
         return total
 
@@ -92,6 +95,7 @@ def _baseline(model: TranslationModel) -> Baseline:
 
 def _returns(forward: ForwardPass) -> tuple[Tensor, Tensor]:
     """Return R_i [B, I] and the number of tokens from i on, which is 1 on padding."""
+    # A running sum from the right is the sum over k >= i; padding adds 0.
     returns = -forward.nll.flip(1).cumsum(1).flip(1)
     return returns, forward.batch.target.mask.flip(1).cumsum(1).flip(1).clamp_min(1)
 
@@ -113,7 +117,7 @@ class RationalePenalty(Penalty):
         """Return -cost(z)."""
         selection = _selection(forward)
         differs = selection.selected[:, 1:] != selection.selected[:, :-1]
-        changes = (differs & selection.candidates[:, 1:]).sum(1)
+        changes = (differs & selection.candidates[:, 1:]).sum(1)  # between neighbouring words, not to EOS
         rewards: Tensor = -forward.nll.sum(1) - self.config.sparsity * selection.selected.sum(1)
         return rewards - self.config.coherence * changes
 

@@ -37,9 +37,11 @@ class SymmetricLikelihood(Objective[TranslationPair]):
     """Objective of each direction."""
 
     def __call__(self, pair: TranslationPair, batch: Batch, rng: BatchRng | None) -> Loss:
+        # Both directions use one sequence of random numbers; their order is part of a run's results.
         onward_loss, onward = self.likelihood.loss_and_pass(pair.onward, batch, rng)
         back_loss, back = self.likelihood.loss_and_pass(pair.back, batch.reversed(), rng)
         total = onward_loss.total + back_loss.total
+        # On a dev set the total is the likelihood only, like that of `Likelihood`.
         if torch.is_grad_enabled():
             total = total - self.weight * attention_agreement(onward, back)
         statistics = {f"onward.{name}": value for name, value in onward_loss.statistics.items()}
