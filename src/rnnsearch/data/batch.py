@@ -58,7 +58,7 @@ class NoiseDistribution:
     """The unigram distribution of the training text raised to a power; unseen words count as seen once."""
 
     def __init__(self, counts: NDArray[np.int64], power: float, samples: int) -> None:
-        weights = np.maximum(counts, 1).astype(np.float64) ** power
+        weights = np.maximum(counts, 1).astype(np.float64) ** power  # [V]
         self._cumulative = np.cumsum(weights)
         self._log_q = np.log(weights / self._cumulative[-1]).astype(np.float32)
         self._samples = samples
@@ -66,6 +66,7 @@ class NoiseDistribution:
     def sample(self, targets: Int[Tensor, "B I"], *seed: int) -> NoiseWords:
         """Return the noise words of a batch; they depend only on the seed."""
         points = np.random.default_rng(seed).random(self._samples) * self._cumulative[-1]
+        # Rounding may move a point to the total, beyond the last interval.
         ids = np.minimum(np.searchsorted(self._cumulative, points, side="right"), len(self._cumulative) - 1)
         return NoiseWords(
             ids=torch.from_numpy(ids),
@@ -155,6 +156,7 @@ class Stream:
     def slice_rows(self, start: int, stop: int) -> Stream:
         """Return a range of rows, as wide as the whole stream."""
         characters = None if self.characters is None else self.characters.slice_rows(start, stop)
+        # Positions in the flattened ids differ from those of the whole batch, so they are computed again.
         return Stream.from_ids(self.ids[start:stop], characters)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Stream:

@@ -117,6 +117,7 @@ class Batch:
         """Return the same pairs in the opposite direction."""
         links = None if self.links is None else self.links.transpose(1, 2)
         direction = self.direction.reversed()
+        # The others belong to the former target.
         return replace(self, direction=direction, links=links, copies=None, vocabulary=None, noise=None)
 
     def split(self) -> tuple[Batch, Batch]:
@@ -260,6 +261,7 @@ class Batches:
         self._widths = BatchWidths(multiple, longest)
         if self._rows is not None and len(self._rows) == 0:
             raise DataError(f"no training pair has at most {max_length} tokens per side (training.max_length)")
+        # `epochs.plan_epoch` relies on every row fitting into a batch.
         if batch.tokens is not None and longest > batch.tokens:
             requirement = f"must be at least {longest}, the length of the longest training pair"
             advice = "training.max_length leaves long pairs out"
@@ -298,11 +300,12 @@ class Batches:
             end = start
             while end < len(planned):
                 batch_ids = np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD])
-                enlarged = np.union1d(vocabulary, batch_ids)
+                enlarged = np.union1d(vocabulary, batch_ids)  # sorted, as `Output.losses` requires
                 if end > start and len(enlarged) > self._partition:
                     break
                 vocabulary = enlarged
                 end += 1
+            # Skipped batches count, too, so that a resumed epoch has the same vocabularies.
             yield from repeat(vocabulary, max(0, end - max(start, skip)))
             start = end
 
@@ -319,6 +322,7 @@ class Batches:
     def _planned(self, epoch: int) -> EpochPlan:
         if self._plan is None or self._plan[0] != epoch:
             self._plan = None  # free the old plan first: two would need twice the memory
+            # Deterministic, so that all processes make the same plan without communicating.
             planned = plan_epoch(self._ids, self._rows, self._config, self._seed, epoch, self._widths, self._mixture)
             self._plan = epoch, planned
             self._counts[epoch] = len(planned)
@@ -331,10 +335,11 @@ class Batches:
         if self._segments or self._inlines:
             ids = self._resample(pairs, epoch)
             positions = np.arange(len(pairs))
-        lengths = ids.lengths(positions)
+        lengths = ids.lengths(positions)  # [streams, pairs]
         is_counted = self._rank < len(pairs)
         rows = np.arange(self._rank, len(pairs), self._world) if is_counted else np.array([0])
         shard = Shard(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), is_counted)
+        # The widths of the whole batch, so that its random numbers fit the rows of every process.
         widths = self._widths.round_up(lengths.max(1)).tolist()
         indices = tuple(pairs[rows].tolist())
         return _batch(ids, positions[rows], indices, self.direction, self._spellings, shard, widths)
@@ -348,6 +353,7 @@ class Batches:
         if self._inlines is not None:
             for n, pair in enumerate(pairs.tolist()):
                 source, *others = rows[n]
+                # Seeded by pair: the result depends neither on the batch nor on the process.
                 rng = Random(f"{self._seed} {epoch} {pair} terms")
                 rows[n] = (np.array(self._inlines(source.tolist(), others[-1].tolist(), rng)), *others)
         streams: dict[str, list[list[int]]] = {}

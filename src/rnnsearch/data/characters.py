@@ -81,6 +81,7 @@ class Characters:
         if self._known is not None:
             is_known = ids >= len(SPECIALS)
             tokens, inverse = ids[is_known].unique(return_inverse=True)
+            # Rows of the table: 0, then the unknown words, then the known ones.
             indices[is_known] = inverse + len(rows) + 1
             tables.append(self._known[tokens.numpy() - len(SPECIALS)])
         return CharacterTable(indices, torch.from_numpy(_stack_tables(tables)))
@@ -103,6 +104,7 @@ def _stack_tables(tables: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int
     for table in tables:
         stacked[start : start + len(table), : table.shape[1]] = table
         start += len(table)
+    # The table of known words is as wide as its longest word, which may not be in this batch.
     used_width = max(1, int((stacked != CHARACTER_PAD).sum(1).max()))
     return stacked[:, :used_width]
 
@@ -123,6 +125,7 @@ def words_of_codes(stored: RaggedArray, rows: Integers) -> list[list[str]]:
     """Return the words of some rows that `codes` made."""
     flat, row_indices, _ = stored.values(rows)
     ends = np.flatnonzero(flat == WORD_END)
+    # The next word starts after the terminator.
     starts = np.append(0, ends + 1)
     words: list[list[str]] = [[] for _ in rows]
     for start, end, row in zip(starts.tolist(), ends.tolist(), row_indices[ends].tolist(), strict=False):
@@ -159,6 +162,7 @@ class CopyFinder:
             for j, word in zip((source[n] == UNK).nonzero()[:, 0].tolist(), source_words[n], strict=True):
                 positions.setdefault(word, []).append(j)
             for i, word in zip((target[n] == UNK).nonzero()[:, 0].tolist(), words, strict=True):
+                # An unknown target word may be known on the source side, or unknown there, too.
                 if word in self._ids:
                     copies[n, i] = source[n] == self._ids[word]
                 copies[n, i, positions.get(word, [])] = True

@@ -94,6 +94,8 @@ def first_occurrences(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     shards = (np.asarray(keys) >> np.uint64(60)).astype(np.uint8)
     for shard in range(_NUM_SHARDS):
         indices = np.flatnonzero(shards == shard)
+        # Equal keys are in one shard, and `indices` is ascending: these are the first occurrences in the whole
+        # corpus.
         _, first = np.unique(keys[indices], return_index=True)
         is_first[indices[first]] = True
     return is_first
@@ -118,6 +120,7 @@ class Tally:
         self.read += other.read
         self.rejected += other.rejected
         for reason, examples in other._examples.items():
+            # The first ones in the order of the corpus, however it was divided among processes.
             self._examples[reason] = (self._examples[reason] + examples)[:MAX_EXAMPLES]
 
     def report(self, examples: bool = True) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def plan_epoch(
         mixture: How often each row occurs; None for once. If it samples no row, each row occurs once.
     """
     once = batch.shuffle == "once"
+    # Seed and epoch determine the plan, so that a run can be resumed in the middle of an epoch.
     rng = np.random.default_rng([seed, 0 if once else epoch])
     order = np.arange(len(ids), dtype=np.uint32) if rows is None else rows.copy()
     if mixture is not None:
@@ -105,8 +106,9 @@ def plan_epoch(
     num_positions = 0
     num_tokens = 0
     for start, end in _chunks(ids, order, batch):
+        # Sorted in place: `order` is the only array with an entry per pair.
         order[start:end], lengths = _sort_by_length(ids, order[start:end])  # lengths: [streams, pairs]
-        first = _cut(widths.round_up(lengths.max(0)), batch)
+        first = _cut(widths.round_up(lengths.max(0)), batch)  # start of each batch in the chunk
         batch_starts.append(first + start)
         num_rows = np.diff(first, append=end - start)
         batch_widths = widths.round_up(np.maximum.reduceat(lengths, first, axis=1))  # [streams, batches]
@@ -142,6 +144,7 @@ def _chunks(ids: ParallelIds, order: RowNumbers, batch: BatchConfig) -> Iterator
             if end > chunk_start:
                 yield chunk_start, end
                 chunk_start = end
+        # Budgets are counted over the whole epoch, so that chunks do not depend on the size of a block.
         used = int(total[-1])
     yield chunk_start, len(order)
 
@@ -155,6 +158,7 @@ def _sort_by_length(ids: ParallelIds, chunk: RowNumbers) -> tuple[RowNumbers, In
     lengths = ids.lengths(chunk)
     longer = lengths.max(0)
     difference = lengths[0] - lengths[-1]
+    # The last key is the first criterion.
     by_length = np.lexsort((np.where(longer % 2 == 0, difference, -difference), longer))
     return chunk[by_length], lengths[:, by_length]
 
@@ -169,7 +173,9 @@ def _cut(widths: Integers, batch: BatchConfig) -> Integers:
     while start < len(widths):
         starts.append(start)
         # Rows are sorted: the last row of a batch is its widest.
+        # Rows only get wider, so that no more than this many fit.
         candidates = widths[start : start + batch.tokens // int(widths[start])]
-        sizes = candidates * np.arange(1, len(candidates) + 1)
+        sizes = candidates * np.arange(1, len(candidates) + 1)  # of the batch if it ends at each row
+        # At least one, because no row exceeds the budget (`Batches` checks it).
         start += int(np.searchsorted(sizes, batch.tokens, side="right"))
     return np.array(starts)

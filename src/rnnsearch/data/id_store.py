@@ -113,6 +113,7 @@ class ParallelIds:
         """Return the count of each token of a stream's vocabulary; EOS counts once per row."""
         flat = self._streams[name].flat
         counts = np.zeros(vocabulary, dtype=np.int64)
+        # In blocks, because bincount converts its input to 64-bit integers.
         for start in range(0, len(flat), COUNT_BLOCK_TOKENS):
             counts += np.bincount(flat[start : start + COUNT_BLOCK_TOKENS], minlength=vocabulary)
         counts[EOS] += len(self)
@@ -136,9 +137,10 @@ class ParallelIds:
         padded = np.full((len(indices), max(int(lengths.max()), width)), PAD, dtype=np.int64)
         padded[rows, positions] = values
         present = np.flatnonzero(lengths)
+        # Lengths include EOS; a row without the stream has length 0 and stays padding.
         padded[present, lengths[present] - 1] = EOS
         return padded
 
     def _lengths(self, name: str, indices: npt.NDArray[np.integer]) -> Integers:
-        lengths = self._streams[name].lengths(indices) + 1
+        lengths = self._streams[name].lengths(indices) + 1  # with EOS, which is not stored
         return lengths * self._present[name][indices] if name in self._present else lengths

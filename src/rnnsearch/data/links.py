@@ -30,6 +30,7 @@ def links_matrix(links: RaggedArray, indices: Integers, height: int, width: int)
     """Return the links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source tokens."""
     values, rows, _ = links.values(indices)
     matrix = np.zeros((len(indices), height, width), dtype=bool)
+    # Links are stored as (source, target), and the matrix is [pair, target, source].
     matrix[rows, values[:, 1], values[:, 0]] = True
     return matrix
 

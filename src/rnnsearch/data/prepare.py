@@ -132,6 +132,7 @@ def prepare(
         facts = _write(config, corpus, temporary, workers or pool)
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
+        # Last, with the sizes of all other files, by which `Prepared.open` notices truncated ones.
         write_json(temporary / FACTS_FILE, facts | {"files": files})
     return Prepared.open(folder)
 
@@ -181,7 +182,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
     from_files = _read_held_out(corpus)
     sizes = {"dev": data.dev_size, "test": data.test_size}
     for part in from_files:
-        sizes[part] = 0
+        sizes[part] = 0  # not split off
     rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
         # First pass: clean, then find duplicates and split by the hashes of rows.
@@ -205,6 +206,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         tokenizers = _learn_tokenizers(config.text, chunks_by_language, config.base, folder)
         write_word_counts(folder / WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and len(data.languages) == 2:
+            # Rows with a copied or empty source would teach wrong translations.
             learned = _learn_aligner(cleaned, np.where(has_source, parts, LEFT_OUT), held_out.get("dev"), workers)
             learned.save(folder / aligner.FOLDER)
         # Third pass: segment into ids.
@@ -266,6 +268,7 @@ def _find_unique(data: DataConfig, cleaned: CleanedText, keys: KeyTable, tally: 
         return np.ones(len(keys), dtype=bool)
     if data.documents:
         hashes, starts = document_keys(keys["row"], keys["document"])
+        # A document is a duplicate as a whole.
         is_unique = np.repeat(first_occurrences(hashes), np.diff(starts, append=len(keys)))
     else:
         is_unique = first_occurrences(keys["row"])
@@ -327,10 +330,11 @@ def _count(
     held_out_rows: dict[Part, list[Cells]] = {}
     sentence_sets = [held_out.sentence_sets(num_languages) for held_out in from_files.values()]
     for result in workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages)):
+        # Chunks arrive in the order of the corpus, so that the digest does not depend on the number of processes.
         digest.update(result.text)
         for counts, chunk_counts in zip(text_chunks, result.text_chunks, strict=True):
             counts.update(chunk_counts)
-            prune_counts(counts)
+            prune_counts(counts)  # bounds the memory
         for part, rows in result.held_out.items():
             held_out_rows.setdefault(part, []).extend(rows)
         for held_out, shared in zip(from_files.values(), result.shared, strict=True):
@@ -433,6 +437,7 @@ def _write_ids(
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
             token_counts += chunk_token_counts
+            # The first columns are the ids of the languages (see `preprocess.encode`).
             missing += [np.count_nonzero(lengths == 0) for _, lengths in columns[: len(tokenizers)]]
     facts: dict[str, Any] = {
         "dtypes": {language: id_dtype(tokenizer).str for language, tokenizer in tokenizers.items()},
@@ -473,5 +478,6 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
 
 def _write_documents(table: npt.NDArray[Any], path: Path) -> None:
     """Write the document number of each training row, without gaps, and the row's position in its document."""
+    # Documents without training rows leave gaps, which the running sum closes.
     numbers = np.cumsum(np.diff(table["document"], prepend=table["document"][:1]) > 0)
     np.stack([numbers, table["position"]], axis=1).astype(DOCUMENTS_DTYPE).tofile(path)

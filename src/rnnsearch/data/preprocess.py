@@ -93,6 +93,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
     rows: list[Cells] = []
     keys = bytearray()
     num_languages = len(rules.languages)
+    # Keys of 0 where they are not needed, so that the table has one type.
     no_row_key = bytes(8)
     no_split_key = bytes(8 * num_languages + 8)
     min_texts = min(2, chunk.num_present)
@@ -114,7 +115,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
         rows.append(cells)
         keys += row_key(texts) if rules.config.drop_duplicates else no_row_key
         keys += split_key(texts) if rules.needs_split_keys else no_split_key
-        keys += pack("<QII", row.line, document, position - 1)
+        keys += pack("<QII", row.line, document, position - 1)  # the rest of `key_dtype`
     num_columns = num_languages + (chunk.links is not None)
     columns = zip(*rows, strict=True) if rows else [()] * num_columns
     return CleanedChunk(
@@ -219,6 +220,7 @@ class CleanedText:
                 cleaned.keys["position"] += np.where(cleaned.keys["document"] == 0, np.uint32(position), np.uint32(0))
                 cleaned.keys["document"] += np.uint32(document)
                 document += cleaned.documents_ended
+                # Without the end of a document, the chunk continues the document of the chunks before it.
                 position = cleaned.position + (0 if cleaned.documents_ended else position)
                 sizes = tuple(len(column) for column in cleaned.columns)
                 for file, block in zip(files, (*cleaned.columns, cleaned.keys.tobytes()), strict=True):
@@ -356,6 +358,7 @@ def encode(
     if linking.store_links or linking.text.annotation is not None:
         linked = _link_rows(texts, tokenizers, linking)
         if linking.text.annotation is not None:
+            # Annotated rows replace those of both languages.
             ids[:2] = map(_id_column, (linked.sources, linked.targets), tokenizers)
         if linking.store_links:
             stored = ragged_links(linked.links)

@@ -56,6 +56,7 @@ class RaggedArray:
 
     def lengths(self, indices: npt.NDArray[Any]) -> Integers:
         """Return the number of values of each row."""
+        # A row starts at the end of the row before it.
         starts = np.where(indices > 0, self._ends[np.maximum(indices, 1) - 1], 0)
         lengths: Integers = self._ends[indices].astype(np.int64) - starts.astype(np.int64)
         return lengths
@@ -80,6 +81,7 @@ class RaggedArray:
         rows = np.repeat(np.arange(len(lengths)), lengths)
         positions = np.arange(len(rows)) - np.repeat(ends - lengths, lengths)
         starts = self._ends[indices].astype(np.int64) - lengths
+        # One gather for all rows: of a memory-mapped file, only their pages are read.
         return np.asarray(self.flat[np.repeat(starts, lengths) + positions], dtype=np.int64), rows, positions
 
 
@@ -102,6 +104,7 @@ class RaggedFile:
     def add(self, values: bytes, lengths: npt.NDArray[np.uint64]) -> None:
         """Append rows, given as the bytes of their values and the number of values of each row."""
         self._flat.write(values)
+        # Ends are counted from the start of the file, not of this block of rows.
         ends = np.cumsum(lengths, dtype=np.uint64) + np.uint64(self.total)
         ends.astype("<u8").tofile(self._ends)
         self.total += int(lengths.sum())

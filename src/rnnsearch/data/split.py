@@ -93,6 +93,7 @@ class SplitKeys(NamedTuple):
 
 def split(keys: SplitKeys, dev_size: int, test_size: int) -> Parts:
     """Return the part of each row; raise DataError if the corpus has too few distinct sentences."""
+    # Usually enough: more are needed only if many candidates share sentences.
     capacity = 2 * max(dev_size, test_size) + 64
     total = len(keys.rank)
     while True:
@@ -120,6 +121,7 @@ class _Candidate(NamedTuple):
     @property
     def is_test(self) -> bool:
         """True if the row may be in test, False if it may be in dev."""
+        # A bit of the row's own hash, so that no row moves between dev and test when the corpus grows.
         return bool(self.rank & 1)
 
 
@@ -185,7 +187,9 @@ def document_keys(keys: Hashes, documents: npt.NDArray[np.uint32]) -> tuple[Hash
         keys: Key of each row.
         documents: Document number of each row.
     """
+    # The prepended number differs from the first, so that the first document has a start, too.
     starts = np.flatnonzero(np.diff(documents, prepend=documents[:1] + 1))
+    # Fixed byte order: the split is the same on every machine.
     keys_by_document = np.split(keys.astype("<u8"), starts[1:])
     digests = b"".join(blake2b(rows.tobytes(), digest_size=8).digest() for rows in keys_by_document if len(rows))
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64), starts

@@ -92,9 +92,10 @@ def _exchange(
     """
     old = int(classes[token])
     total = counts.sum()
+    # Take the token out of its class, and compare the gains of adding it to each class.
     table[rows, old] -= counts
     class_counts[old] -= total
-    without = table[rows]
+    without = table[rows]  # [tokens before, classes]
     gain = (
         (_x_log_x(without + counts[:, None]) - _x_log_x(without)).sum(0)
         - _x_log_x(class_counts + total)
@@ -110,7 +111,7 @@ def _exchange(
 
 
 def _x_log_x(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return x * np.log(np.maximum(x, 1.0))
+    return x * np.log(np.maximum(x, 1.0))  # counts are integers: 0 log 0 = 0
 
 
 def _bigrams(
@@ -124,7 +125,9 @@ def _bigrams(
         The first token, the second token and the count of each bigram.
     """
     flat, ends = ids.first(stream, MAX_BIGRAMS)
+    # After each row; the first row is preceded by the EOS below.
     text = np.insert(flat, ends, EOS)
     previous = np.concatenate([[EOS], text[:-1]])
+    # The second token is the leading digit, so that bigrams are sorted by it.
     pairs, counts = np.unique(text * vocabulary + previous, return_counts=True)
     return pairs % vocabulary, pairs // vocabulary, counts.astype(np.float64)

@@ -109,6 +109,7 @@ class Pool:
             try:
                 for task in chain(first_two, remaining):
                     pending.append(threads.submit(self._call, shared, task))
+                    # Enough tasks to occupy all processes, few enough to bound the memory.
                     if len(pending) > 2 * self._num_processes:
                         yield pending.popleft().result()
                 while pending:
@@ -132,6 +133,7 @@ class Pool:
         process = self._idle.get()
         assert process.stdin is not None and process.stdout is not None
         try:
+            # The function and its common arguments may be large: they are sent only when they change.
             update = None if self._last_sent.get(process) is shared else shared
             pickle.dump((update, task), process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
@@ -189,6 +191,7 @@ class Prefetcher(Generic[Item]):
                 if not self._put((item, None)):
                     return
             self._put((None, StopIteration()))
+        # The consumer must get every error, or it would wait forever.
         except BaseException as error:
             self._put((None, error))
 
