@@ -41,7 +41,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         received.set()
-        signal.signal(number, handlers[number])
+        signal.signal(number, handlers[number])  # a second signal has its usual effect
 
     for number in handlers:
         signal.signal(number, handle)
@@ -138,6 +138,7 @@ def _optimiser_tensors(optimiser: optim.Optimizer) -> dict[str, Tensor]:
     tensors = {}
     for number, parameter in enumerate(_parameters(optimiser)):
         for name, value in optimiser.state[parameter].items():
+            # SGD without momentum has an empty momentum buffer.
             if value is not None:
                 tensors[f"{number}.{name}"] = torch.as_tensor(value)
     return tensors

@@ -105,11 +105,14 @@ class GradientReducer:
                 work.wait()
                 *gradients, used = flat.split([*(p.numel() for p in bucket), len(bucket)])
                 for parameter, gradient, num_users in zip(bucket, gradients, used.tolist(), strict=True):
+                    # None if no process has a gradient: like a single process, the optimiser then skips the
+                    # parameter.
                     parameter.grad = gradient.view_as(parameter).to(parameter.dtype) if num_users else None
         self._sent = []
 
     def _on_gradient(self, number: int, parameter: Tensor) -> None:
         # Called by torch when a parameter's gradient of one pass is complete.
+        # Not the last pass, or a pass that is repeated after the bucket was sent.
         if not self._sending or number < len(self._sent):
             return
         self._ready.add(id(parameter))
@@ -229,8 +232,10 @@ class Gradients(Generic[Model]):
         """
         for parameter in self.parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
+                # Rows that occur several times must be summed before norms are computed.
                 parameter.grad = parameter.grad.coalesce()
         self.task.sparsity.mask_gradients()
+        # After the mask: pruned weights are 0, so that L2 adds nothing to their gradients.
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)
         return clip(self.parameters, self.training.clip_norm, self.training.clip_value)
@@ -275,6 +280,7 @@ class Gradients(Generic[Model]):
 
     def _batch_rng(self, update: int, number: int, batch: Batch) -> BatchRng:
         """Return the random numbers of batch `number` of an update; a subset of its rows gets the same ones."""
+        # A function of the update and the batch, so that a resumed run and a repeated pass get the same numbers.
         seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
         rng = BatchRng(seed % NUM_SEEDS, self.device)
         if batch.shard is not None and len(batch.shard.rows) < len(batch.shard.indices):
@@ -287,6 +293,7 @@ class Gradients(Generic[Model]):
             pair = f"training pair {batch.indices[0] + 1} ({lengths} tokens)"
             advice = "lower training.max_length or the model's sizes"
             raise TrainingError(f"{pair} does not fit into the memory of {self.device} by itself; {advice}")
+        # Recorded passes hold memory that the halves need.
         forget(self.task.model)
         torch.cuda.empty_cache()
         message = f"{batch.sentences} sentences do not fit into memory; split and tried again"

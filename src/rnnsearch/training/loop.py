@@ -79,6 +79,7 @@ class Trainer(Generic[Model]):
         self.state = load_state(self.last_checkpoint, self.model, self.optimiser)
         self.task.tables.map_optimiser_state(self.optimiser)
         self.schedule.state = self.state.schedule
+        # The dict of the state itself, so that checkpoints have its current values.
         self.clipping.state = self.state.norms
         # The run may have ended between the checkpoint and the model folder; save the model again.
         if self.state.evaluated == self.state.update > 0 and not self.state.pending:
@@ -107,6 +108,7 @@ class Trainer(Generic[Model]):
             while True:
                 waited = prefetched.waited
                 for group in self._groups(prefetched):
+                    # Before each update, so that resuming a run that is over makes none.
                     if reason := self._end_reason():
                         return self._end(reason)
                     self._update(group, prefetched.waited - waited)
@@ -155,6 +157,7 @@ class Trainer(Generic[Model]):
         self.task.tables.step(self.optimiser)
         with torch.no_grad():
             self.task.objective.after_update(self.model, statistics)
+        # After `after_update`, so that nothing can change pruned weights before the next pass.
         self.task.sparsity.apply()
 
     def _record(
@@ -191,6 +194,7 @@ class Trainer(Generic[Model]):
         pin = self.device.type == "cuda"
         while True:
             for batch in self.batches.epoch(epoch, skip):
+                # The prefetching thread copies from pinned memory while the GPU computes.
                 yield (batch.pinned() if pin else batch).to(self.device)
             yield None
             epoch += 1
@@ -206,6 +210,7 @@ class Trainer(Generic[Model]):
             if len(group) == self.training.batch.accumulate:
                 yield group
                 group = []
+        # The last group of an epoch may be smaller; its loss is divided by its own size.
         if group:
             yield group
 
@@ -289,6 +294,7 @@ class Trainer(Generic[Model]):
         if self.training.average > 0 and self.processes.is_first:
             self._save_for_averaging()
         self.reporter.evaluated(row)
+        # After the row is in the history: `resume` reads from it whether the model must be saved.
         self._save_checkpoint_and_model(best=row["best"])
 
     def _save_checkpoint_and_model(self, best: bool) -> None:
@@ -321,7 +327,7 @@ class Trainer(Generic[Model]):
             "train_nll_per_word": state.nll / max(1, state.tokens),
             "dev_nll": score.nll,
             "dev_nll_per_word": score.nll_per_token,
-            "dev_perplexity": math.exp(min(score.nll_per_token, 100.0)),
+            "dev_perplexity": math.exp(min(score.nll_per_token, 100.0)),  # no overflow
             **{f"dev_{name}": value for name, value in score.metrics.items()},
             "best": best,
         }

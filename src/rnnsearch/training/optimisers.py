@@ -88,6 +88,7 @@ def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | 
         norm: Max norm c: g <- g * c / |g| if |g| >= c (tutorial 2a, "norm clipping"; Pascanu et al. 2013).
         value: Max absolute value c: g_i <- min(c, |g_i|) sgn(g_i) ("element-wise clipping"), applied before the norm.
     """
+    # The values of a sparse gradient share its memory, so that it is clipped in place like the others.
     grads = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters if p.grad is not None]
     if value is not None:
         for grad in grads:
@@ -95,7 +96,7 @@ def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | 
     total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
     # The comparison skips work on the CPU; on a GPU it would wait for the device.
     if norm is not None and not (total.device.type == "cpu" and total <= norm):
-        scale = (norm / total.clamp_min(1e-12)).clamp_max(1.0)
+        scale = (norm / total.clamp_min(1e-12)).clamp_max(1.0)  # no division by 0
         torch._foreach_mul_(grads, scale)
     return total
 
@@ -130,8 +131,10 @@ class AdaptiveClipping:
             return True
         x = math.log1p(norm)
         weight = self.state.get("weight", 0.0)
+        # Sums started at 0: dividing by the total weight removes that bias, as in Adam.
         mean = self.state.get("mean", 0.0) / max(weight, 1e-6)
         square = self.state.get("square", 0.0) / max(weight, 1e-6)
+        # Rounding may make the variance negative.
         limit = mean + self.deviations * math.sqrt(max(square - mean**2, 1e-6))
         accepted = x <= limit or weight <= MIN_NORM_WEIGHT
         if not accepted:

@@ -87,6 +87,7 @@ def train(
             record_origin(config, folder)
             return resolve_language_model(copy_dictionary(config, folder), folder)
 
+        # Only the first process writes to the folder; the others receive the config.
         stored_config = processes.run_on_first(prepare_folder)
         stack.enter_context(retain_freed_memory())
         reporters: list[Reporter] = []
@@ -124,6 +125,7 @@ def _train(
     unknown_words = _word_characters(config, prepared)
     batches = _make_batches(config, prepared, unknown_words, device, processes)
 
+    # Bound late: `trainer` is created below, with this function.
     def save_best() -> None:
         for output in outputs:
             output.save(named_weights(trainer.model))
@@ -200,6 +202,7 @@ def _require_same_start(trainer: Trainer[Any], prepared: Prepared) -> None:
             f"{trainer.folder.parent}: all processes must see the same prepared data and checkpoint; got different "
             "ones (put the run's folder on a file system that all machines share)"
         )
+    # Processes initialise or load weights independently; from here on they are equal.
     trainer.processes.broadcast_weights(list(named_weights(trainer.model).values()))
 
 

@@ -77,6 +77,7 @@ class SparseTables:
         """Number of values in memory-mapped tables; their moments are mapped, too."""
         if self.num_mapped:
             for table in self._tables.values():
+                # The parameter itself stays: modules and parameter groups refer to it.
                 table.data = to_mapped(table.data, folder)
             release_free_memory()
 
@@ -101,6 +102,7 @@ class SparseTables:
         try:
             optimiser.step()
         finally:
+            # Also after an error, or a checkpoint would lose the tables.
             for rows in replaced:
                 rows.put_back(optimiser)
 
@@ -150,6 +152,7 @@ class _Rows:
             optimiser.state[values] = {
                 name: value[indices] if _is_elementwise(table, value) else value for name, value in state.items()
             }
+        # The optimiser's own list, so that its step sees the rows instead of the table.
         parameters[index] = values
         return cls(parameters, index, table, indices, values, folder)
 
@@ -180,6 +183,7 @@ def _nonzero_rows(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
         gradient = gradient.coalesce()
         rows = gradient.indices()[0]
         values = gradient.values()
+        # A row that was read may have a gradient of exactly 0, and is skipped as in the dense case.
         nonzero = values.any(1)
         return rows[nonzero], values[nonzero]
     rows = (gradient if gradient.dim() == 1 else gradient.any(1)).nonzero()[:, 0]

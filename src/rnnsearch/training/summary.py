@@ -126,12 +126,14 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
         if total and {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in total.items()}:
             raise ModelError(f"{path}: its parameters are not those of {paths[0]}; only one model's can be averaged")
         for name, tensor in tensors.items():
+            # In fp64, so that rounding errors of the sum do not reach the fp32 mean.
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(paths)).to(torch.float32) for name, tensor in total.items()}
 
 
 def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list[Path]) -> None:
     """Save the mean of the last evaluated weights as the model if its dev score is the best."""
+    # Copies, because `copy_weights` overwrites the parameters in place.
     current = {name: parameter.detach().clone() for name, parameter in named_weights(trainer.model).items()}
     if trainer.processes.is_first:
         copy_weights(trainer.model, average_weights(paths))

@@ -121,6 +121,7 @@ def _updates_rows_only(config: RunConfig, device: torch.device, processes: Proce
 
 def _require_memory(config: RunConfig, prepared: Prepared, tables_on_disk: bool) -> None:
     """Raise ConfigError if weights, gradients and Adam's moments exceed this machine's memory."""
+    # Tensors on the meta device have shapes but no memory.
     with torch.device("meta"):
         model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
     needed = ADAM_BYTES * sum(p.numel() for p in model.parameters())
@@ -144,6 +145,7 @@ def _make_symmetric_task(
     assert weight is not None
     seed = config.training.seed
     onward = TranslationSystem.make(config, prepared.tokenizers, seed)
+    # Another seed: equal initial weights would make the directions similar.
     back = TranslationSystem.make(reverse_config(config), prepared.tokenizers, seed + 1)
     pair = TranslationPair(onward.model, back.model).to(device)
     objective = SymmetricLikelihood(weight, onward.objective())
