@@ -192,7 +192,6 @@ class RecurrentEngine:
         words = np.ascontiguousarray(words[order], np.float32)  # [B, J, E]
         lengths = np.asarray(lengths[order], np.int64)
         if not program.encoder.reads_end:
-            # The end token is not read; an empty sentence keeps one position.
             lengths = np.maximum(lengths - 1, 1)
         annotations, summary, finals = self._run_encoder(words, lengths)
         if program.attention is not None:
