@@ -88,7 +88,7 @@ class Features:
         if self.language_model is not None:
             values["language_model"] = [scored.log_prob for scored in self.language_model.score(texts)]
         columns = np.array([values[name] for name in self.names], dtype=np.float64)
-        table = np.maximum(columns.T, MIN_LOG_PROB)  # [all translations, features]  # [all translations, features]
+        table = np.maximum(columns.T, MIN_LOG_PROB)  # [all translations, features]
         ends = np.cumsum([len(translations) for translations in n_best_lists])
         return np.split(table, ends[:-1])
 
