@@ -64,9 +64,11 @@ class ConstraintReader:
         if self._replaces_unknown and not ban_unknown:
             raise RnnsearchError("banned phrases need <unk> to be banned, too, because unknown words are replaced")
         key = tuple(phrases)
-        if self._last_banned is None or self._last_banned[0] != key:
-            self._last_banned = key, BannedTokens(BannedPhrases(key), self._target.token_bytes())
-        return self._last_banned[1]
+        last = self._last_banned  # read once: another thread may replace it
+        if last is None or last[0] != key:
+            last = key, BannedTokens(BannedPhrases(key), self._target.token_bytes())
+            self._last_banned = last
+        return last[1]
 
     def required_phrases(
         self, terms: Sequence[Sequence[str]], options: SearchOptions
