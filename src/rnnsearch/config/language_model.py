@@ -1,7 +1,8 @@
 """`[model]` of a language model, and `[model.language_model]`: one inside a translation model.
 
 `models/language_model.py` and `models/fusion.py` implement them, and `systems/language.py` trains the former.
-`run_file.MODELS` selects the table class by the kind of system.
+`run_file.MODELS` selects the table class by the kind of system, `rules.py` checks combinations of options, and
+`scripts/configuration_page.py` writes docs/configuration.md from the docstrings.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ class RecurrentNetworkOptions(NetworkConfig):
     layers: SmallSize = 1
     """Number of layers."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
-    """First layer, counted from 1, with a residual connection (its input is added to its output).
-   """
+    """First layer, counted from 1, with a residual connection (its input is added to its output)."""
 
     @model_validator(mode="after")
     def _validate_residual(self) -> RecurrentNetworkOptions:
@@ -74,7 +74,7 @@ class FeedForwardOptions(NetworkConfig):
 class LanguageModelConfig(Table):
     """A language model, which has only a target: see [Language models](language-models.md).
 
-    Of `[model.dropout]` and `[model.init]` it takes the options that apply to its components.
+    Only the `[model.dropout]` and `[model.init]` options of its components apply.
     """
 
     kind: Literal["language-model"] = "language-model"
@@ -102,8 +102,8 @@ class FusionConfig(Options):
     type: str
     """Fusion method, see below."""
     folder: str
-    """Folder of the language model, relative to the run file. It is read only when training starts;
-    its weights then belong to the translation model."""
+    """Folder of the language model, relative to the run file. It is read once, when training
+    starts; its weights then belong to the translation model."""
     model: LanguageModelConfig | None = None
     """The language model's `[model]`, which training writes into the model folder."""
     trains_output_only: ClassVar[bool] = False
@@ -114,10 +114,10 @@ class FusionConfig(Options):
         """The language model's `[model]`.
 
         Raises:
-            ConfigError: If only its folder is known yet.
+            ConfigError: If the config has only its folder, as a run file that was not resolved yet.
         """
         if self.model is None:
-            raise ConfigError(["model.language_model.model: must be given in a model folder; got none"])
+            raise ConfigError(["model.language_model.model: is missing: training writes it into the model folder"])
         return self.model
 
 
