@@ -59,6 +59,7 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     """
     from rnnsearch.search.candidates import CANDIDATES_FILE, learn_candidate_tables, save_candidate_tables
     from rnnsearch.systems.folder import load_system
+    from rnnsearch.utils.files import locked
 
     system = load_system(model)
     system.require("translate")
@@ -66,7 +67,8 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     tables = learn_candidate_tables(
         system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target)
     )
-    save_candidate_tables(model, tables)
+    with locked(model):
+        save_candidate_tables(model, tables)
     with_translations = int((tables["translations"][:, 0] >= 0).sum())
     print_message(
         f"{model / CANDIDATES_FILE}: translations of {with_translations:,} of {len(system.source):,} source tokens"
@@ -170,11 +172,13 @@ def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware:
     from rnnsearch.systems.folder import require_complete
     from rnnsearch.translator.confidence import CALIBRATION_FILE, learn_calibration
     from rnnsearch.translator.loading import load
+    from rnnsearch.utils.files import locked
 
     require_complete(model)  # `load` also accepts an engine file, to which nothing can be added
     sources, references = read_parallel_lines(source, reference)
     calibration = learn_calibration(load(model, hardware.device).translate(sources), references)
-    calibration.save(model / CALIBRATION_FILE)
+    with locked(model):
+        calibration.save(model / CALIBRATION_FILE)
     print_message(
         f"{model / CALIBRATION_FILE}: {calibration.right:.1%} of {calibration.words:,} words are correct; the expected "
         f"calibration error on held-out sentences is {calibration.error:.1%}"
