@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ from rnnsearch.ops import rows
 from rnnsearch.search.candidates import Columns
 from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hidden_states
 
-MEANS = ("geometric", "arithmetic")
+Mean = Literal["geometric", "arithmetic"]
+MEANS: tuple[Mean, ...] = get_args(Mean)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class EnsembleScorer:
 
     normalised = True
 
-    def __init__(self, members: Sequence[EnsembleMember], mean: str = "geometric") -> None:
+    def __init__(self, members: Sequence[EnsembleMember], mean: Mean = "geometric") -> None:
         """Combine the members.
 
         Raises:

@@ -18,7 +18,7 @@ import torch
 
 from rnnsearch.errors import ModelError
 from rnnsearch.search.candidates import ColumnChooser
-from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer, WeightedScorer, WeightedSumScorer
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer, Mean, WeightedScorer, WeightedSumScorer
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
@@ -56,14 +56,14 @@ class EnsembleSystem(System[Any]):
 
     members: tuple[System[Any], ...]
     weights: tuple[float, ...]
-    mean: str
+    mean: Mean
     """How distributions are combined, see `search.ensemble`."""
 
     kind = "ensemble"
 
     @classmethod
     def combine(
-        cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: str = "geometric"
+        cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: Mean = "geometric"
     ) -> EnsembleSystem:
         """Return the ensemble of some systems.
 
@@ -135,7 +135,10 @@ class EnsembleSystem(System[Any]):
 
     @cached_property
     def _first_alike(self) -> list[int]:
-        """For each member, the index of the first member with the same source batches and attention."""
+        """For each member, the index of the first member with the same source batches and attention.
+
+        Members with equal indices share one source stream, for example [0, 0, 2] if the third tokenizes differently.
+        """
         keys = []
         for member in self.members:
             config = member.config
@@ -164,12 +167,12 @@ class EnsembleSystem(System[Any]):
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         """Return a batch with one source stream for all members that read the source in the same way.
 
-        The streams of later members have the member's number in their names, see `_source_name`.
+        The streams of later members have the member's number in their names, for example "source" and "source 2".
         """
         sources = {}
         for index in sorted(set(self._first_alike)):
-            own = self.members[index].make_sources([_tokens_of(sentence, index) for sentence in sentences], device)
-            sources.update({_source_name(name, index): stream for name, stream in own.items()})
+            streams = self.members[index].make_sources([_tokens_of(sentence, index) for sentence in sentences], device)
+            sources.update({_source_name(name, index): stream for name, stream in streams.items()})
         return sources
 
     def fast_scorer(self, precision: str) -> FastestScorer:
@@ -217,7 +220,7 @@ def _tokens_of(sentence: Sequence[int], index: int) -> Sequence[int]:
 
 
 def _source_name(name: str, index: int) -> str:
-    """Return the name of the source stream that the member with this index reads."""
+    """Return the name of the source stream that the member with this index reads: "source", or "source 2" for 1."""
     return name if index == 0 else f"{name} {index + 1}"
 
 

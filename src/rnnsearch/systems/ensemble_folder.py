@@ -13,11 +13,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rnnsearch import config as run_config
 from rnnsearch.config import override_search
 from rnnsearch.errors import ModelError
+from rnnsearch.search.ensemble import Mean
 from rnnsearch.systems.card import write_origin
 from rnnsearch.systems.ensemble import EnsembleSystem, require_single_model
 from rnnsearch.systems.folder import CONFIG, OLD_TOKENIZER_FILES, WEIGHTS, load_system, save_system
@@ -26,7 +27,6 @@ from rnnsearch.text.tokenizer import TOKENIZERS
 from rnnsearch.utils.files import atomic_folder, write_text
 from rnnsearch.utils.weights import copy_weights, read_weights
 
-Mean = Literal["geometric", "arithmetic"]
 MEMBERS = "ensemble"
 """Subfolder of all models except the first."""
 EXTRA_FILES = {"aligner", "candidates.safetensors", "dictionary.tsv", "language-model"}

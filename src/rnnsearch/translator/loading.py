@@ -1,4 +1,4 @@
-"""`load`: a `Translator` from model folders and engine files, alone, as an ensemble, or with a language model.
+"""`load`: a `Translator` from model folders and engine files: one model, an ensemble, or with a language model.
 
 Callers: `rnnsearch.load`, most commands, `serve/registry.py`, `evaluation/tuning.py` and `rerank.py`. Arguments
 override `[search]` of the model; a new override needs an option in `cli/options.py` and in `cli/translate_lines.py`.
@@ -21,6 +21,7 @@ from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.candidates import MAX_CANDIDATES, Candidates, load_candidates
+from rnnsearch.search.ensemble import Mean
 from rnnsearch.search.unknown_words import unknown_word_replacer
 from rnnsearch.systems.engine_file import engine_file_candidates, load_model
 from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_single_model
@@ -38,7 +39,7 @@ def load(
     candidates: int | None = None,
     precision: str | None = None,
     weights: Sequence[float] | None = None,
-    mean: str | None = None,
+    mean: Mean | None = None,
     language_model: str | Path | None = None,
     language_model_weight: float | None = None,
     attended_word: str | None = None,
@@ -141,7 +142,11 @@ def _load_candidates(folder: Path, count: int, system: System[Any]) -> Candidate
 
 
 def _combine(
-    first: System[Any], folders: Sequence[Path], weights: Sequence[float] | None, mean: str | None, device: torch.device
+    first: System[Any],
+    folders: Sequence[Path],
+    weights: Sequence[float] | None,
+    mean: Mean | None,
+    device: torch.device,
 ) -> System[Any]:
     """Return the ensemble of several folders, or of the one folder that is an ensemble, or a single model's system.
 
