@@ -69,8 +69,8 @@ class Unrolled(NamedTuple):
 class TranslationModel(nn.Module):
     """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS, with the components of `[model]`.
 
-    A memory has one row for each of B sentences; hypotheses have N = B * K rows, K consecutive rows per sentence. R is the
-    width of the output layer's input, including appended columns (`_append_lexical`, `_append_output_inputs`).
+    A memory has one row for each of B sentences; hypotheses have N = B * K rows, K consecutive rows per sentence.
+    R is the width of the output layer's input, including appended columns (`_append_lexical`, `_append_output_inputs`).
     Dropout applies only with an rng, as in training; without one the model is deterministic.
     """
 

@@ -9,10 +9,12 @@ or fused `Decoder.unroll` replaces attention as a whole: `forward` is then not c
 
 Axes: B sentences, Q queries per sentence, J source positions, P positions that the queries see (all J, or those of a
 window), M heads, E = Q * M rows of energies, A units of the score's hidden layer, N = B * K hypotheses, K consecutive
-rows per sentence.
+rows per sentence, D query (decoder state), H annotation, I target positions, F values of a feature, G gate inputs of
+the decoder.
 
 `decoder.make_attention` creates it; `accel/decoder_steps.py`, `export/onnx.py` and `systems/pruning.py` read its
-components. Their attribute names are checkpoint keys. Tests: tests/models/test_attention.py, and
+components. The names of `score`, `window`, `normaliser`, `features` and
+`feature_weights` are checkpoint keys. Tests: tests/models/test_attention.py, and
 tests/properties/test_combinations.py for all combinations.
 """
 
@@ -131,6 +133,12 @@ class Attention(nn.Module):
         components = (self.window, self.normaliser, *self._features())
         return not any(component.is_sequential for component in components)
 
+    @property
+    def _needs_position(self) -> bool:
+        """True if a component reads the target position or results of the previous one."""
+        reads_position = self.window.needs_position or self.normaliser.component.needs_noise
+        return reads_position or not self.is_parallel or bool(self.features)
+
     def on(self, encoded: Encoded) -> Memory:
         """Return the memory of B sentences, with their keys and everything else that is computed once per sentence."""
         if self.score.max_positions is not None:
@@ -163,8 +171,7 @@ class Attention(nn.Module):
             random = dropout_mask(rng, self.dropout, at_least_fp32(memory.annotations), *shape)
         previous = PreviousStep(self.window.start(memory), self.normaliser.start(memory))
         # Global soft attention does not depend on the position and carries nothing.
-        needs_position = self.window.needs_position or self.normaliser.component.needs_noise or random is not None
-        needs_position = needs_position or not self.is_parallel or bool(self.features)
+        needs_position = self._needs_position or random is not None
         position = memory.mask.new_zeros(B, dtype=torch.long) if needs_position else None
         return AttentionState(position, features, random, previous)
 

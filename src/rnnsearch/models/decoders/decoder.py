@@ -3,17 +3,12 @@
 `start` runs once per sentence, `inputs` and `readout` run for all target positions at once, and only `step` runs
 position by position. Training, search and forced decoding run the same methods.
 
-Callers: `translation_model.py` and `multi_source.py` in this package's parent, and `accel` for fast implementations.
-
-Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, J source positions, D decoder state, H
-annotation, E embedding, G gate inputs, R readout, S summary, L language model.
-
 `TranslationModel` is the caller; `accel/`, `objectives/` and `search/model_scorer.py` read `Reading` and the states.
 A subclass must keep each value in the part that its dependencies require: tests/properties/test_search_agrees.py
 compares training with search, and `state` must stay a tree of tensors with one row per hypothesis.
 
-Axes: B sentences, N = B * K hypotheses (K consecutive rows per sentence), I target positions, J source positions, G
-gate inputs, D state, H annotation, S encoder summary.
+Axes: B sentences, N = B * K hypotheses (K consecutive rows per sentence), I target positions, J source positions, E
+embedding, G gate inputs, D state, H annotation, R readout, S encoder summary, L vector of a language model.
 """
 
 from __future__ import annotations
