@@ -43,7 +43,9 @@ class Evaluation:
     """One system's scores on one test set."""
 
     name: str
+    """Name of the system in tables."""
     sentences: int
+    """Number of sentences."""
     scores: tuple[CorpusScore, ...]
     """BLEU, chrF and TER over all sentences."""
     note: str = ""
@@ -57,7 +59,9 @@ class Evaluation:
     baseline: str | None = None
     """Name of the system in `comparison`."""
     comparison: Comparison | None = None
+    """Paired bootstrap test against the baseline."""
     alignment: AlignmentScores | None = None
+    """Scores of the references' word alignment."""
     rare_words: tuple[FrequencyClass, ...] = ()
     """Accuracy of words by their frequency in the training text."""
     confidence: tuple[Bin, ...] = ()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -45,15 +45,21 @@ from rnnsearch.utils.files import write_bytes
 
 Rows = list[list[str]]
 """A table; the first row is the header."""
+ExampleLabel = Literal["best", "median", "worst", "longest"]
+PIXELS_PER_INCH = 100
+"""Size of figures on the page."""
+MIN_GREY = 2
+"""Grey levels up to this one are shown as black, see `grey`."""
 
 
 @dataclass(frozen=True)
 class Example:
     """A translation to show."""
 
-    label: str
-    """Reason why it was chosen: `best`, `median`, `worst` or `longest`."""
+    label: ExampleLabel
+    """Reason why it was chosen."""
     chrf: float
+    """Sentence chrF of the translation."""
     translation: Translation
     reference: str
 
@@ -79,13 +85,13 @@ def choose_examples(translations: Sequence[Translation], references: Sequence[st
     chrf = {n: sentence_chrf(translations[n].text, references[n]) for n in usable}
     ranking = sorted(usable, key=lambda n: (-round(chrf[n], 6), -num_words[n], n))
     middle = len(ranking) // 2
-    candidates = {
+    candidates: dict[ExampleLabel, list[int]] = {
         "best": ranking,
         "median": ranking[middle:] + ranking[:middle][::-1],
         "worst": ranking[::-1],
         "longest": sorted(usable, key=lambda n: (-num_words[n], n)),
     }
-    labels: dict[int, str] = {}
+    labels: dict[int, ExampleLabel] = {}
     for label, order in candidates.items():
         first_unused = next((n for n in order if n not in labels), None)
         if first_unused is not None:
@@ -179,7 +185,9 @@ def _plot(draw: Callable[[Theme], Figure | None]) -> Plot | None:
     if light is None or dark is None:
         return None
     width, height = light.get_size_inches()
-    return Plot(_data_uri(light), _data_uri(dark), round(float(width) * 100), round(float(height) * 100))
+    width_pixels = round(float(width) * PIXELS_PER_INCH)
+    height_pixels = round(float(height) * PIXELS_PER_INCH)
+    return Plot(_data_uri(light), _data_uri(dark), width_pixels, height_pixels)
 
 
 def _data_uri(figure: Figure) -> str:
@@ -237,4 +245,4 @@ def grey(weight: float) -> str:
     Most cells of a long sentence are near 0, so that this keeps the page small.
     """
     level = round(255 * min(max(weight, 0.0), 1.0))
-    return f"#{level:02x}{level:02x}{level:02x}" if level > 2 else ""
+    return f"#{level:02x}{level:02x}{level:02x}" if level > MIN_GREY else ""

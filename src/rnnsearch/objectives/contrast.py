@@ -1,7 +1,7 @@
-"""Sampled losses for large vocabularies: the text's words are told apart from noise words, with few scores.
+"""Sampled losses for large vocabularies: a classifier of target tokens versus noise words, without a softmax.
 
-Both losses use unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that an untrained model is normalised). The noise
-words are shared by a batch (Zoph et al. 2016). In search these models are normalised like any other.
+Both losses use unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that an untrained model is normalised). A batch
+has one set of noise words (Zoph et al. 2016). Search normalises the scores like those of other models.
 `likelihood.contrastive_losses` calls them.
 
 Names in `CONTRASTS` are options of run files (`config/objective.py`). Tests: `tests/objectives/test_contrast.py`,
@@ -32,7 +32,7 @@ class Contrast(ABC):
     """The loss of M target tokens against K noise words, given their log-probabilities under the noise distribution."""
 
     vocabulary: int
-    """V."""
+    """Vocabulary size V."""
 
     component: ClassVar[type[ContrastConfig]]
     """The declaration of the component, set by `@implements`."""
@@ -55,7 +55,7 @@ class Contrast(ABC):
             is_target: True where the noise word is the target token.
         """
         target = target_scores - log(self.vocabulary) - target_log_q
-        noise = noise_scores - log(self.vocabulary) - noise_log_q
+        noise = noise_scores - log(self.vocabulary) - noise_log_q  # [M, K] - [K]
         return self.losses(target, noise, is_target)
 
     @abstractmethod
@@ -73,7 +73,8 @@ class NCE(Contrast):
     """
 
     def losses(self, target: Tensor, noise: Tensor, is_target: Tensor) -> Tensor:
-        log_k = log(noise.shape[1])
+        log_k = log(noise.shape[1])  # of K
+        # logsigmoid(-a) = log(1 - sigmoid(a)), the log-probability of noise.
         return -functional.logsigmoid(target - log_k) - functional.logsigmoid(log_k - noise).sum(1)
 
 
@@ -87,6 +88,7 @@ class BlackOut(Contrast):
     def losses(self, target: Tensor, noise: Tensor, is_target: Tensor) -> Tensor:
         scores = torch.cat([target[:, None], noise.masked_fill(is_target, -torch.inf)], dim=1)  # [M, 1 + K]
         log_p = torch.log_softmax(scores, dim=1)
+        # The clamp keeps the logarithm finite if a noise word gets all the probability.
         log_not_noise = torch.log1p(-log_p[:, 1:].exp().clamp_max(1 - 1e-6))
         return -log_p[:, 0] - log_not_noise.sum(1)
 
