@@ -1,7 +1,7 @@
 """The folder of a run: opened for a new run or to resume, never for another run's files.
 
-`train` calls `open_folder` first, then the functions that copy into a new run's folder all that its model needs
-later.
+`cli.train.run` calls `check_run_folder` before it prepares the corpus. `training.run.train` calls `open_folder` first,
+then the functions that copy into a new run's folder all that its model needs later.
 
 Callers: `training/run.py`, and `cli/train.py` for the checks before the corpus is prepared. A new option that may
 change when a run is resumed must be in `RESUMABLE_OPTIONS`. Tests: `tests/training/test_resume.py`,
@@ -47,6 +47,12 @@ CHECKPOINTS = "checkpoints"
 
 def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
     """Create a run's folder, or check that the run in it may be resumed.
+
+    Args:
+        config: Run file.
+        prepared: The corpus.
+        folder: Folder of the run, locked by the caller.
+        resume: True if a run in the folder is continued.
 
     Raises:
         TrainingError: If the folder has another run, or this run and `resume` is False; or cannot be written.

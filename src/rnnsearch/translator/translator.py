@@ -1,7 +1,7 @@
 """`Translator`: plain text in, translations with scores and alignments out.
 
 The class behind `rnnsearch.load`, the commands, the server and evaluation. It connects a `System` (model and
-tokenizers), a search, postprocessing, an aligner and a calibration, each of which can be changed independently.
+tokenizers), a search, postprocessing, an aligner and a calibration, each independent of the others.
 
 Before changing it: methods and their arguments are public API (docs/python.md), and server threads call `n_best`,
 `stream` and `likeliest_tokens` at the same time after `prepare`, so these must not change the translator. Tests:
@@ -62,7 +62,7 @@ class Translator:
         aligner: Aligner | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        """Make a translator from its parts; `loading.load` reads them from a folder.
+        """Create a translator from its components; `loading.load` reads them from a folder.
 
         Raises:
             ModelError: The system cannot translate.
@@ -309,7 +309,7 @@ class Translator:
         return regroup(translations, n_best_hypotheses)
 
     def by_consensus(
-        self, found: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
+        self, translations: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
     ) -> list[Translation]:
         """Return translations of one sentence by expected utility, best first (minimum Bayes risk decoding).
 
@@ -318,12 +318,12 @@ class Translator:
         translations that begin with them.
 
         Args:
-            found: The n best translations, or samples.
+            translations: The n best translations, or samples.
             options: Options of the search that found them.
             utility: Metric that compares translations with each other.
         """
-        finished = [translation for translation in found if translation.finished]
-        ranked = finished or list(found)
+        finished = [translation for translation in translations if translation.finished]
+        ranked = finished or list(translations)
         if isinstance(options.variant, Sampling):
             # Samples occur in proportion to their probabilities already.
             weights = [1.0] * len(ranked)
@@ -335,7 +335,7 @@ class Translator:
         order = sorted(range(len(ranked)), key=lambda index: -utilities[index])
         ordered = [ranked[index] for index in order]
         if finished:
-            ordered += [translation for translation in found if not translation.finished]
+            ordered += [translation for translation in translations if not translation.finished]
         return ordered
 
     def stream(self, text: str | Segmented) -> Generator[str, None, Translation]:
@@ -401,6 +401,7 @@ class Translator:
 
         Raises:
             ModelError: As in `require_alignments`.
+            RnnsearchError: The number of targets differs from that of the sources.
         """
         by = self.require_alignments(by)
         if len(sources) != len(targets):
