@@ -331,6 +331,7 @@ class BeamSearch:
         scored = self._scorer.step(live.memory, live.state, live.tokens)
         live = live._replace(state=scored.state)
         if self._uses_coverage:
+            # Before the selection: hypotheses that end at this step are scored with its attention.
             live = live._replace(coverage=add_attention(live.coverage, scored.attention, self._sources))
         scores = scored.scores.float()  # [A * K, C], up to the norm
         rows = ScoredRows(position, live.sentences, K)

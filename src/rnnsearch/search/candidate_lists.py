@@ -51,5 +51,6 @@ class CandidateLists:
     def __call__(self, sources: Ids) -> NDArray[np.int64]:
         """Return the candidates of source tokens (of any shape) in ascending order, EOS among them."""
         included = self._in_every_list.copy()
+        # An index [tokens, K] marks the translations of all tokens at once.
         included[self.translations[np.unique(sources)]] = True
         return included.nonzero()[0]

@@ -163,6 +163,7 @@ def decode_all(
     waves = [range(len(source_ids))] if plan is None else plan.waves(len(source_ids))
     for wave in waves:
         if plan is not None:
+            # The sentences that they depend on are in earlier waves and have been translated.
             for i in plan.depends_on.keys() & wave:
                 source_ids[i] = plan.make_source(i, [results.values[j][0] for j in plan.depends_on[i]])
         lengths = {i: len(source_ids[i]) for i in wave}

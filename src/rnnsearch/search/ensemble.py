@@ -129,6 +129,7 @@ class EnsembleScorer:
 
     def _arithmetic_mean(self, steps: Sequence[Step]) -> Tensor:
         """Return log sum_m w_m p_m [N, C]."""
+        # Unlike scores in a geometric mean, probabilities must be normalised before they are added.
         weighted = [step.log_probs() + math.log(weight) for weight, step in zip(self._weights, steps, strict=True)]
         return reduce(torch.logaddexp, weighted)
 

@@ -334,5 +334,6 @@ class NativeScorer(NativeStepScorer):
 def _search_constraints(columns: Tensor | None, max_length: Array, banned: Sequence[int]) -> SearchConstraints:
     banned_columns = torch.tensor(banned, dtype=torch.int64)
     if columns is not None:
+        # Native code compares columns, not token ids.
         banned_columns = torch.isin(columns, banned_columns).nonzero()[:, 0]
     return SearchConstraints(columns, banned_columns, torch.from_numpy(max_length), BOS, EOS)

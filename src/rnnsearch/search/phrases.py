@@ -245,6 +245,7 @@ class PhraseScorer:
         # `length` counts BOS, so this is the number of tokens that can follow the next one.
         remaining = table.max_length[sentences] - length
         pending = table.pending(progress, sentences)
+        # `tight_if_failed`: the phrases fit only if no pending one fails, so that the word must not be continued.
         tight = any_unmet & ((sizes * unmet).sum(1) > remaining)
         tight_if_failed = pending.any(1) & ((sizes * (unmet | pending)).sum(1) > remaining)
         rows = (tight | tight_if_failed).nonzero()[:, 0]

@@ -96,6 +96,7 @@ class Ranking:
         require_attention(attention)
         total = 0.0
         for weights in attention.values():
+            # A sequential sum in float32, like that of a beam, so that both agree to the last bit.
             covered = np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:]  # [1, J - 1]
             total += np.log(np.clip(covered, MIN_COVERAGE, 1.0)).sum()
         return self.coverage_penalty * float(total)

@@ -52,6 +52,7 @@ def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Array) -> dict
         selected = []
         for step, row in zip(steps, rows, strict=True):
             weights = step[name]
+            # Select on the device, where all rows of all steps are much larger than those of the result.
             selected.append(weights.index_select(0, torch.from_numpy(row[row >= 0]).to(weights.device)))
         attention = np.zeros((rows.shape[1], rows.shape[0], selected[0].shape[1]), dtype=np.float32)
         attention[hypothesis_index, step_index] = torch.cat(selected).float().cpu().numpy()
