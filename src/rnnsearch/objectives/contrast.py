@@ -54,6 +54,7 @@ class Contrast(ABC):
             noise_log_q: Log-probability of the noise words under it.
             is_target: True where the noise word is the target token.
         """
+        # -log V makes the scores of an untrained model log-probabilities. target: [M], noise: [M, K] - [K].
         target = target_scores - log(self.vocabulary) - target_log_q
         noise = noise_scores - log(self.vocabulary) - noise_log_q  # [M, K] - [K]
         return self.losses(target, noise, is_target)
