@@ -65,6 +65,7 @@ class NoiseDistribution:
 
     def sample(self, targets: Int[Tensor, "B I"], *seed: int) -> NoiseWords:
         """Return the noise words of a batch; they depend only on the seed."""
+        # Inverse transform sampling, with replacement.
         points = np.random.default_rng(seed).random(self._samples) * self._cumulative[-1]
         # Rounding may move a point to the total, beyond the last interval.
         ids = np.minimum(np.searchsorted(self._cumulative, points, side="right"), len(self._cumulative) - 1)

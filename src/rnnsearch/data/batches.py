@@ -301,6 +301,7 @@ class Batches:
             while end < len(planned):
                 batch_ids = np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD])
                 enlarged = np.union1d(vocabulary, batch_ids)  # sorted, as `Output.losses` requires
+                # The first batch is always taken: it may have more distinct tokens than the partition allows.
                 if end > start and len(enlarged) > self._partition:
                     break
                 vocabulary = enlarged
@@ -337,6 +338,7 @@ class Batches:
             positions = np.arange(len(pairs))
         lengths = ids.lengths(positions)  # [streams, pairs]
         is_counted = self._rank < len(pairs)
+        # A process without a row repeats row 0, which does not count (see `Shard.is_counted`).
         rows = np.arange(self._rank, len(pairs), self._world) if is_counted else np.array([0])
         shard = Shard(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), is_counted)
         # The widths of the whole batch, so that its random numbers fit the rows of every process.
@@ -384,10 +386,12 @@ def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[
     for lengths in length_blocks(ids):  # [streams, rows]
         is_complete = lengths.min(0) > 0
         max_lengths = lengths.max(0)
+        # A length of 0 is a missing stream; an empty sentence has EOS.
         fitting = np.flatnonzero(is_complete & (max_lengths <= limit))
         selected.append((fitting + start).astype(np.uint32))
         longest = max(longest, int(max_lengths[fitting].max(initial=0)))
         num_too_long += int(is_complete.sum()) - len(fitting)
         start += lengths.shape[1]
     rows = np.concatenate([np.zeros(0, dtype=np.uint32), *selected])
+    # None saves an array with an entry per pair.
     return (None if len(rows) == len(ids) > 0 else rows), longest, num_too_long

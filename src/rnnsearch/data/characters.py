@@ -115,6 +115,7 @@ def codes(rows: Iterable[Sequence[str]]) -> tuple[npt.NDArray[np.uint32], npt.ND
     lengths = []
     for words in rows:
         for word in words:
+            # Each character is one unit of UTF-32, which is its code point.
             code_points = np.frombuffer(word.encode("utf-32-le"), dtype=CODE_POINT_DTYPE)
             flat.append(np.append(code_points, CODE_POINT_DTYPE.type(WORD_END)))
         lengths.append(sum(len(word) + 1 for word in words))

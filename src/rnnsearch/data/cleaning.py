@@ -62,6 +62,7 @@ def rejection_reason(row: Row, config: CleaningConfig, languages: Sequence[str],
         return "too long"
     if longest > config.max_ratio * shortest + _RATIO_SLACK_WORDS:
         return "ratio"
+    # Single words, such as names and numbers, are often equal in both languages.
     if config.drop_identical and shortest > 1 and _has_identical_texts(row.texts):
         return "identical"
     if config.language_id and any(map(is_other_language, row.texts, languages)):
@@ -84,6 +85,7 @@ def row_key(texts: Sequence[str]) -> bytes:
     In a corpus of ten million rows, the probability that any two different rows have the same hash is about 1 in
     400,000.
     """
+    # Tabs separate the texts, so that a word at the border cannot belong to either.
     return blake2b("\t".join([" ".join(text.split()) for text in texts]).encode(), digest_size=8).digest()
 
 

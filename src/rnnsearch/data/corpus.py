@@ -127,6 +127,7 @@ def read_rows(
     """
     document = 0
     for chunk in read_chunks(specs, base, num_texts, alignments):
+        # The start of a file starts a document.
         document += chunk.first_line == 1
         for row in chunk.rows():
             if documents and row.ends_document:
@@ -223,6 +224,7 @@ class Chunk(NamedTuple):
         """Yield the rows of a TSV file."""
         assert self.texts[0] is not None
         for number, line in enumerate(self.texts[0].split(b"\n"), self.first_line):
+            # Further columns, such as identifiers and licences, are ignored.
             cells = line.split(b"\t", self.num_texts)[: self.num_texts]
             has_one_column = bool(line) and len(cells) == 1
             if number == 1 and has_one_column:  # probably a text file
@@ -239,6 +241,7 @@ class Chunk(NamedTuple):
 
     def _add_links(self, row: Row, line: bytes) -> Row:
         location = f"{self.links_path}:{row.line}"
+        # Parsed before the test below, so that invalid links are reported on unusable rows, too.
         links = parse_pharaoh(line.decode("utf-8", errors="replace"), location)
         if row.problem is not None:
             return row
@@ -264,6 +267,7 @@ def _read_chunks(
         files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
         first_line = 1
         while True:
+            # All files advance together, so that a missing line is noticed where it is missing.
             columns = _next_lines(files, chunk_rows)
             num_rows = len(columns[0])
             for path, file, column in zip(paths, files, columns, strict=True):
@@ -315,6 +319,8 @@ def _raw_lines(path: Path, truncate: bool = False) -> Generator[bytes, None, Non
                     while block and not block.endswith(b"\n"):  # skip the rest of the line
                         block = file.readline(MAX_READ_BYTES)
                 text = line.removeprefix(BOM_UTF8) if number == 1 else line
+                # Only \n and \r\n end a line. Other separators of Unicode are text, or parallel files could differ in
+                # lines.
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
         problem = f"the compressed file is damaged here or a little before: {error}"
@@ -354,9 +360,11 @@ class _ZstdFrames(io.RawIOBase):
                 if self._frame is not None and not self._frame.eof:
                     raise zstandard.ZstdError("its last frame is not whole")
                 return 0
+            # Concatenated files, and those of pzstd, have several frames.
             if self._frame is None or self._frame.eof:
                 self._frame = zstandard.ZstdDecompressor().decompressobj()
             self._ready = memoryview(self._frame.decompress(block))
+            # The start of the next frame, if this one ends within the block.
             self._unused = self._frame.unused_data
         size = min(len(buffer), len(self._ready))
         buffer[:size] = self._ready[:size]

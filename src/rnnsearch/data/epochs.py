@@ -101,6 +101,7 @@ def plan_epoch(
     if mixture is not None:
         sampled = mixture.sample(order, rng)
         order = sampled if len(sampled) else order
+    # Before the sorting, so that chunks, and pairs of equal length in them, differ between epochs.
     rng.shuffle(order)
     batch_starts: list[Integers] = []
     num_positions = 0
@@ -114,6 +115,7 @@ def plan_epoch(
         batch_widths = widths.round_up(np.maximum.reduceat(lengths, first, axis=1))  # [streams, batches]
         num_positions += int((batch_widths * num_rows).sum())
         num_tokens += int(lengths.sum())
+    # Batches are consecutive in `order`: each ends where the next one starts.
     starts = np.concatenate(batch_starts)
     ends = np.append(starts[1:], len(order))
     permutation = np.arange(len(starts)) if once else rng.permutation(len(starts))
@@ -172,8 +174,7 @@ def _cut(widths: Integers, batch: BatchConfig) -> Integers:
     start = 0
     while start < len(widths):
         starts.append(start)
-        # Rows are sorted: the last row of a batch is its widest.
-        # Rows only get wider, so that no more than this many fit.
+        # Rows are sorted: the last row of a batch is its widest, and no more rows fit than at the width of the first.
         candidates = widths[start : start + batch.tokens // int(widths[start])]
         sizes = candidates * np.arange(1, len(candidates) + 1)  # of the batch if it ends at each row
         # At least one, because no row exceeds the budget (`Batches` checks it).

@@ -71,6 +71,7 @@ class HeldOut:
             suffixes: Suffix of each column's file.
             separate_documents: Write an empty line between the rows of two documents.
         """
+        # First rows of documents but the first; signed, because differences of unsigned numbers would wrap around.
         changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
         for column, suffix in zip(zip(*self.rows, strict=True), suffixes, strict=False):
             lines: Sequence[str] | npt.NDArray[np.object_] = column

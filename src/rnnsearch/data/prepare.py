@@ -191,6 +191,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         is_unique = _find_unique(data, cleaned, keys, tally)
         if not is_unique.any():
             raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
+        # Rows without a source cannot be held out.
         has_source = ~cleaned.rows_in_files(data.files_without_source)
         parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
         # Second pass: count words, then learn tokenizers and the aligner.

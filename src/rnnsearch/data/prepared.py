@@ -86,6 +86,7 @@ class Prepared:
                 files that have changed since.
         """
         facts = _read_facts(folder)
+        # Sizes reveal interrupted copies, without reading the contents.
         for name, size in facts["files"].items():
             path = folder / name
             actual = path.stat().st_size if path.is_file() else None

@@ -96,6 +96,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
     # Keys of 0 where they are not needed, so that the table has one type.
     no_row_key = bytes(8)
     no_split_key = bytes(8 * num_languages + 8)
+    # Files of target text without a source have rows of one text.
     min_texts = min(2, chunk.num_present)
     document = 0
     position = 0
@@ -105,6 +106,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
             position = 0
             continue
         tally.read += 1
+        # Rejected rows count, too: positions are those in the original document.
         position += 1
         reason = rejection_reason(row, rules.config, rules.languages, min_texts)
         if reason is not None:

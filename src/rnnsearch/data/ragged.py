@@ -78,6 +78,7 @@ class RaggedArray:
         """
         lengths = self.lengths(indices)
         ends = np.cumsum(lengths)
+        # Row of each value in the result, and its position in that row.
         rows = np.repeat(np.arange(len(lengths)), lengths)
         positions = np.arange(len(rows)) - np.repeat(ends - lengths, lengths)
         starts = self._ends[indices].astype(np.int64) - lengths

@@ -47,6 +47,7 @@ def sentence_key(text: str) -> bytes:
         core = text.encode().lower().translate(None, _NOT_ASCII_WORD)
     else:
         core = _NOT_WORD.sub("", text.casefold()).encode()
+    # Text without any letter or digit is compared as it is.
     return blake2b(core or text.encode(), digest_size=8).digest()
 
 
@@ -87,6 +88,7 @@ class SplitKeys(NamedTuple):
         """Return the mask [R] of rows that share a sentence with other rows, given their sentence keys [., L]."""
         result = np.zeros(len(self.rank), dtype=bool)
         for column, other_column in zip(self.sentences.T, others.T, strict=True):
+            # The key 0 is a missing text, which is not shared.
             result |= np.isin(column, other_column[other_column > 0])
         return result
 
@@ -170,6 +172,7 @@ def split_documents(keys: SplitKeys, documents: npt.NDArray[np.uint32], dev_size
     parts = np.full(len(documents), TRAIN, dtype=np.uint8)
     remaining = [dev_size, test_size]
     for index in np.argsort(ranks, kind="stable").tolist():
+        # Like `_Candidate.is_test` for single rows.
         is_test = int(ranks[index]) & 1
         if remaining[is_test] > 0:
             parts[starts[index] : ends[index]] = TEST if is_test else DEV

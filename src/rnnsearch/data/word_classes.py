@@ -64,6 +64,7 @@ def exchange_classes(ids: ParallelIds, stream: str, vocabulary: int, num_classes
         for token in movable.tolist():
             bigrams = slice(starts[token], starts[token + 1])
             num_moved += _exchange(token, row[before[bigrams]], counts[bigrams], classes, table, class_counts)
+        # Later sweeps would hardly change the likelihood.
         if num_moved <= len(movable) // 1000:
             break
     return classes

@@ -191,8 +191,8 @@ class Prefetcher(Generic[Item]):
                 if not self._put((item, None)):
                     return
             self._put((None, StopIteration()))
-        # The consumer must get every error, or it would wait forever.
         except BaseException as error:
+            # The consumer must get every error, or it would wait forever.
             self._put((None, error))
 
     def _put(self, entry: tuple[Item | None, BaseException | None]) -> bool:
