@@ -98,6 +98,7 @@ class TrainingState:
 
 def save_state(folder: Path, state: TrainingState, model: nn.Module, optimiser: optim.Optimizer) -> None:
     """Write a checkpoint folder atomically."""
+    # All files or none: weights must not be combined with the optimiser's state of another update.
     with atomic_folder(folder) as temporary:
         save_weights(temporary / MODEL_FILE, named_weights(model))
         save_weights(temporary / OPTIMISER_FILE, _optimiser_tensors(optimiser))

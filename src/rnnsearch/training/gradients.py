@@ -87,6 +87,7 @@ class GradientReducer:
     def sending(self, last: bool = True) -> Iterator[None]:
         """Send the gradients of the backward pass inside the block as they become final, if it is the last pass."""
         self._ready = set()
+        # Earlier passes only accumulate: a bucket is final when it is sent.
         self._sending = last
         try:
             yield
@@ -98,6 +99,7 @@ class GradientReducer:
         if self._processes.world_size == 1:
             return
         with raising_process_lost():
+            # Parameters without a gradient have called no hook, so that buckets may be left.
             while len(self._sent) < len(self._buckets):
                 self._send_next_bucket()
             for bucket, (flat, work) in zip(self._buckets, self._sent, strict=True):
@@ -147,6 +149,7 @@ def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Para
         if buckets:
             previous = buckets[-1][-1]
             same_type = (previous.dtype, previous.device) == (parameter.dtype, parameter.device)
+        # A parameter larger than a bucket has one for itself.
         if not same_type or needed > free:
             buckets.append([])
             free = size
@@ -283,6 +286,7 @@ class Gradients(Generic[Model]):
         # A function of the update and the batch, so that a resumed run and a repeated pass get the same numbers.
         seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
         rng = BatchRng(seed % NUM_SEEDS, self.device)
+        # Generate the numbers of the whole batch, and use those of this process or half.
         if batch.shard is not None and len(batch.shard.rows) < len(batch.shard.indices):
             rng.select_rows(batch.shard.rows, len(batch.shard.indices))
         return rng

@@ -83,6 +83,7 @@ def _reserve(libc: ctypes.CDLL, size: int) -> None:
     libc.free(libc.malloc(size // 2))  # more than is free in the heap, so that it must grow
     end = libc.sbrk(0)
     _apply(libc, {TOP_PAD: GROWTH_BYTES})
+    # madvise requires the start of a page.
     start += -start % mmap.PAGESIZE
     if start < end and hasattr(mmap, "MADV_HUGEPAGE"):
         libc.madvise(start, end - start, mmap.MADV_HUGEPAGE)

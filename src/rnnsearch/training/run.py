@@ -77,6 +77,7 @@ def train(
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
     device = _choose_device(config, processes)
+    # All processes decide alike, even if only some of them were restarted.
     resume = resume or processes.any(was_restarted())
     with ExitStack() as stack:
 
@@ -121,6 +122,7 @@ def _train(
 ) -> str:
     """Train in an open folder and return why training ended."""
     task, all_outputs = make_task(config, prepared, folder, device, processes)
+    # Only the first process writes model folders.
     outputs = all_outputs if processes.is_first else ()
     unknown_words = _word_characters(config, prepared)
     batches = _make_batches(config, prepared, unknown_words, device, processes)

@@ -79,6 +79,7 @@ class SparseTables:
             for table in self._tables.values():
                 # The parameter itself stays: modules and parameter groups refer to it.
                 table.data = to_mapped(table.data, folder)
+            # The tables' former memory is free now.
             release_free_memory()
 
     def map_optimiser_state(self, optimiser: optim.Optimizer) -> None:
@@ -149,6 +150,7 @@ class _Rows:
         values.grad = gradient
         state: dict[str, Any] = optimiser.state[table]
         if state:
+            # Moments of the rows; entries without rows, such as the step count, are passed on as they are.
             optimiser.state[values] = {
                 name: value[indices] if _is_elementwise(table, value) else value for name, value in state.items()
             }

@@ -105,6 +105,7 @@ def _peak_memory(trainer: Trainer[Any]) -> int | None:
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # ru_maxrss is in bytes on macOS and in KiB elsewhere.
     return peak * (1 if sys.platform == "darwin" else 1024) + moments
 
 
@@ -143,6 +144,7 @@ def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list
     if row["best"]:
         for output in outputs:
             output.save(named_weights(trainer.model))
+    # The checkpoint continues from the last weights, not from their mean.
     copy_weights(trainer.model, current)
     history = trainer.state.history
     history.append({**row, "train_nll": history[-1]["train_nll"], "averaged": len(paths)})

@@ -184,6 +184,7 @@ def _gold_links(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 def reverse_folder(folder: Path) -> Path:
     """Return the folder of the other direction's model."""
+    # `.` and `..` are no names that a suffix can be added to.
     named = folder if folder.name not in ("", "..") else folder.resolve()
     return named.parent / f"{named.name}-reverse"
 
