@@ -67,7 +67,7 @@ def strip_links(links: Links, source: str, target: str) -> Links:
 
 
 def _words_after_strip(text: str) -> range:
-    """Return the indices of the words of which `str.strip` leaves at least a part."""
+    """Return the indices of the words that `str.strip` does not remove completely."""
     start = len(text) - len(text.lstrip())
     stop = len(text.rstrip())
     spans = word_spans(text)

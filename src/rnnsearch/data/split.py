@@ -8,7 +8,7 @@ test. Only letters and digits of sentences are compared, so "Tom left!" is not i
 A corpus of documents is split by whole documents, and training documents stay whole: their sentences that are also in
 dev or test are counted, not left out.
 
-The input are arrays of hashes, eight bytes per sentence and eight per row, which may be memory-mapped.
+The inputs are arrays of hashes, eight bytes per sentence and eight per row, which may be memory-mapped.
 
 A change of `sentence_key` or `split_key` moves rows between train, dev and test of existing corpora. Tests:
 tests/data/test_partitions.py.

@@ -152,7 +152,7 @@ class Pool:
 class Prefetcher(Generic[Item]):
     """Iterator whose items are computed by a thread, up to `depth` items ahead.
 
-    An exception is raised in the place of its item. The training loop prefetches batches. Call `close`, or the thread
+    An exception is raised in place of its item. The training loop prefetches batches. Call `close`, or the thread
     keeps running.
     """
 
