@@ -32,9 +32,9 @@ from rnnsearch.search.topk import ScoredContinuations, ScoredRows
 class Stochastic(Variant):
     """As many distinct translations as the beam, sampled without replacement.
 
-    Each is drawn from p(y | prefix, x) ** (1 / temperature), renormalised over what is allowed, among the translations
-    not yet drawn. Translations cut at the maximum length count as one, whatever would have followed. Samples depend
-    only on the source and the seed.
+    Each is sampled from p(y | prefix, x) ** (1 / temperature), renormalised over what is allowed, among the
+    translations not yet sampled. Translations cut at the maximum length count as one, whatever would have followed.
+    Samples depend only on the source and the seed.
     """
 
     temperature: float = 1.0
@@ -61,8 +61,8 @@ class GumbelTopK:
     """A `topk.HypothesisScorer` for one batch.
 
     A hypothesis's total is G, its perturbed log-probability, and its carried value is phi, its log-probability at the
-    temperature. Columns are also drawn top-down: the perturbed value of a block is the maximum of its columns, so that
-    noise per column is needed only for the best blocks.
+    temperature. Columns are also sampled top-down: the perturbed value of a block is the maximum of its columns, so
+    that noise per column is needed only for the best blocks.
     """
 
     def __init__(self, keys: StreamKeys, max_length: Array, temperature: float) -> None:
