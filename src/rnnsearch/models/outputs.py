@@ -83,7 +83,7 @@ class Output(PlainLoss):
 
     Rows of W_o, tied or not, are initialised like word embeddings: Glorot's bound for a matrix [V, R] would shrink with
     the vocabulary, and training would start several times more slowly. The last `lexical` units of a readout are those
-    of the lexical model, with their own matrix W_l [V, lexical].
+    of the lexical model, with a separate matrix W_l [V, lexical].
     """
 
     fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
