@@ -8,6 +8,8 @@ prepared data. It is used to prepare training data with links, and for the align
 The folder contains `source.N.json`, `target.N.json` (tokenizers) and one file of tables whose names are those of the
 fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Callers: `data/preprocess.py`,
 `systems/`, `translator/alignment.py`. Tests: tests/align/test_aligner.py, tests/data/test_learned_aligner.py.
+
+Axes: I target and J source units or tokens; weights are [target, source].
 """
 
 from __future__ import annotations

@@ -260,6 +260,7 @@ class _Batch(NamedTuple):
     """Sentence pairs, padded; the id of padding is the size of the vocabulary."""
 
     indices: list[int]
+    """Position of each pair among those of the caller."""
     targets: Ids
     """[B, I]"""
     sources: Ids
