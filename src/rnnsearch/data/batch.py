@@ -2,7 +2,8 @@
 
 `data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
 
-Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word.
+Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word, N real
+tokens of a stream, V vocabulary.
 """
 
 from __future__ import annotations

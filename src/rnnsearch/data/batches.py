@@ -7,7 +7,7 @@
 not depend on the number of processes, nor on where a run was resumed: tests/data/test_batches.py,
 tests/training/test_distributed.py.
 
-Axes: B rows, J source and I target positions.
+Axes: B rows, J source and I target positions, C tokens of a reduced softmax vocabulary.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ class Documents(NamedTuple):
     """The document of each row and its position in it; rows that were left out leave gaps."""
 
     number: npt.NDArray[np.uint32]
+    """Number of the document of each row, counted from 0."""
     place: npt.NDArray[np.uint32]
+    """Position of each row in its document."""
 
 
 class ParallelIds:

@@ -162,8 +162,11 @@ class ChunkSpan(NamedTuple):
     origin: Path
     """Corpus file that the chunk was read from."""
     paths: tuple[Path, ...]
+    """File of each column."""
     starts: tuple[int, ...]
+    """Offset in bytes of the chunk in each file."""
     sizes: tuple[int, ...]
+    """Size in bytes of the chunk in each file."""
 
     def read(self) -> CleanedLines:
         """Read the chunk."""
