@@ -43,8 +43,8 @@ class Affine(NamedTuple):
 class Operation(NamedTuple):
     """`Op` of recurrence.h."""
 
-    type: int
-    size: int
+    type: int  # an `OpType`
+    size: int  # elements per operand
     offsets: tuple[int, ...]  # of the operands
     previous: int  # bit k: operand k is a value of the previous position
     weight: MatrixSlice | None  # of a product
@@ -95,10 +95,10 @@ class FeatureProgram(NamedTuple):
     """A feature of source positions that depends on earlier weights (source_features.h)."""
 
     units: int  # of a GRU over `layer` of the annotations; 0: a sum of weights
-    neighbours: int
-    accumulates: int
-    query_sums: int
-    query_values: int
+    neighbours: int  # positions on either side whose sums are read
+    accumulates: int  # 1: all earlier weights count; 0: only those of the previous target position
+    query_sums: int  # offset of a GRU's projected query in the sums; -1: none
+    query_values: int  # offset of its copy in the values; -1: none
     layer: Affine | None  # of the annotations
     max_fertility: float  # of sums that are divided by the fertility from `layer`; otherwise 0
 
@@ -111,10 +111,10 @@ class AttentionProgram(NamedTuple):
     position_keys: str | None  # array with a key per source position
     values: Affine | None  # of the annotations, which contexts are sums of; None: the annotations themselves
     with_words: bool  # values are followed by the embedded source words
-    heads: int
-    scale: float
+    heads: int  # of an additive score
+    scale: float  # of a product score
     window_radius: int  # -1: global
-    window_sigma: float
+    window_sigma: float  # of the Gaussian factor of the weights; 0: none
     follows_target: bool  # the window's centre is the target position; otherwise the step computes it
     score_vector: str | None  # v_a of an additive score
     position_layer: Affine | None  # of log(1 + j) and log(1 + J), added to the key of source position j of J

@@ -11,7 +11,7 @@ same order; names of arrays are stored in engine files. `export/web/module/rnnse
 JavaScript. Tests: tests/properties/test_engine.py, tests/runtime/test_runtime.py.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K rows, J source positions, D state, H annotation, A alignment
-hidden, E embedding, V vocabulary, S summary (the backward h_1).
+hidden, E embedding, V vocabulary, S summary (the backward h_1), C output columns (V, or the selected tokens).
 """
 
 from __future__ import annotations
