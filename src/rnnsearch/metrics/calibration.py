@@ -61,6 +61,7 @@ class Bin:
     """The words whose confidence lies in one of ten equal intervals."""
 
     count: int
+    """Number of words."""
     confidence: float
     """Mean confidence."""
     right: float

@@ -10,7 +10,8 @@ Error Rate Training", WMT. PRO: Hopkins, M. & May, J. (2011), "Tuning as Ranking
 
 Results depend only on lists and seed. Tests: tests/metrics/test_tuned_weights.py.
 
-Axes: S sentences, N hypotheses per list, F features.
+Axes: S sentences, N hypotheses per list, F features, C components of the metric's statistics, E events (changes of
+the best hypothesis) along a line.
 """
 
 from __future__ import annotations

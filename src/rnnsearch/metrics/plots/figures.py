@@ -245,7 +245,9 @@ class SparsityPoint(NamedTuple):
 
     fraction: float
     before: float
+    """BLEU directly after pruning."""
     after: float | None
+    """BLEU after further training, if there was any."""
 
 
 def plot_bleu_by_sparsity(methods: Mapping[str, Sequence[SparsityPoint]], theme: Theme = LIGHT) -> Figure:
