@@ -4,7 +4,7 @@
 (`data/word_classes.py`) before training; they are buffers of the checkpoint. The base classes are in `outputs.py`.
 Tests: tests/models/test_class_outputs.py.
 
-Axes: M target tokens, R readout, V vocabulary.
+Axes: M target tokens, R readout, V vocabulary, C score columns (V, or the selected tokens).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ Search sees copied words as ids of the source's unknown words (`data/characters.
 tests/models/test_copying.py, test_pointer.py, and tests/properties/test_copying.py, test_pointing.py.
 
 Axes: B sentences, N = B * K hypotheses, M target tokens, I target and J source positions, R readout, W width of the
-decoder's readout, X = W + 2 J, C score columns.
+decoder's readout, X = W + 2 J, C score columns (V, or the selected tokens), V vocabulary, E embedding, D state, H
+annotation.
 """
 
 from __future__ import annotations

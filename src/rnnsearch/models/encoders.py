@@ -7,7 +7,8 @@ for long or character-level sources; `Rationale` reads only some of the words.
 agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes
 for other engines. Tests: tests/models/test_encoders.py, test_merging_encoders.py.
 
-Axes: B sentences, J source positions, E embedding, H annotation.
+Axes: B sentences, J source positions, E embedding, H annotation, F filters, J' annotations of an encoder that merges
+positions.
 """
 
 from __future__ import annotations

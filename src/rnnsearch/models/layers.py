@@ -7,7 +7,7 @@ All other modules of `models` use it, and `systems/` calls `initialise`. A new r
 name. Tests: tests/models/test_initialise.py, and tests/properties/test_roles.py, in which every parameter must have a
 role.
 
-Axes: V vocabulary, E embedding, R readout, D state, A alignment hidden.
+Axes: V vocabulary, E embedding, R readout, D state, A alignment hidden, G outputs of a linear layer.
 """
 
 from __future__ import annotations

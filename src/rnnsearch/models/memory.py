@@ -6,7 +6,7 @@ All modules above use these records, and `accel/`, `export/` and `search/` read 
 (`utils/tensors.py`), so every tensor in them must be batch-first.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, J' annotations (J unless an encoder merges positions), D
-state, H annotation, E embedding.
+state, H annotation, E embedding, I target positions, S summary.
 """
 
 from __future__ import annotations

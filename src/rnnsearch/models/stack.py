@@ -3,7 +3,7 @@
 `decoders/stack_decoders.py` and `language_model.py` use it; `accel/` runs it layer by layer where the layers allow
 it. Tests: tests/models/test_stack.py.
 
-Axes: N rows, I positions, D state of a layer, G gate inputs, H context.
+Axes: N rows, I positions, D state of a layer, G gate inputs, H context, E input, L layers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LayerMasks(NamedTuple):
 
     inputs: on the layer's input (Zaremba et al. 2014), [N, D] for one position or [N, I, D].
     outputs: on its output, before a residual connection (Chen et al. 2018), [N, D] or [N, I, D].
-    recurrent: on its own state (Gal & Ghahramani 2016), [N, D], the same at all positions.
+    recurrent: on its state (Gal & Ghahramani 2016), [N, D], the same at all positions.
     """
 
     inputs: Tensor | None = None

@@ -7,7 +7,7 @@ checkpoint keys, and the order in which `__init__` creates modules determines in
 tests/models/test_translation_model.py).
 
 Axes: B sentences, N = B * K hypotheses, I target positions, J source positions, R readout, C score columns (the
-vocabulary, or the tokens `rows`).
+vocabulary, or the tokens `rows`), E embedding, H annotation.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Tests: tests/models/test_windows.py. `accel/` has a fast implementation for loca
 some classes.
 
 Axes: B sentences, Q queries per sentence, J source positions, P positions that the queries see, D query (D in the
-papers' equations is the largest distance from the centre).
+papers' equations is the largest distance from the centre), K bell curves of a mixture.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ transitions and BiDeep are those of Miceli Barone et al. 2017, "Deep architectur
 
 `accel/decoder_steps.py` writes their steps for native code. Tests: tests/models/test_decoders.py.
 
-Axes: those of `decoder.py`.
+Axes: those of `decoder.py`, and C cells, each with a dropout mask; in `UpperLayer`, I is the size of [w; c_i].
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class BiDeep(ConditionalDecoder):
     """A decoder that is deep in its transitions and in its layers (Miceli Barone et al., section 3.3).
 
     The first layer is that of `deep-transition`; each layer above reads the one below and the context,
-    [w_{i,r-1}; c_i], and has `transitions` of its own. The output of a layer is w_{i,r} = s_{i,r,L}, plus w_{i,r-1}
+    [w_{i,r-1}; c_i], and has separate `transitions`. The output of a layer is w_{i,r} = s_{i,r,L}, plus w_{i,r-1}
     from layer `residual_from` on. The tanh readout reads the top layer. Every layer starts from a tanh layer over
     mean_j h_j.
     """

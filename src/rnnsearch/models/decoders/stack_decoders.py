@@ -12,7 +12,7 @@
 OpenNMT-py and JoeyNMT build models with `luong` and `luong-input-feeding`. Tests: tests/models/test_decoders.py,
 tests/importers.
 
-Axes: those of `decoder.py`.
+Axes: those of `decoder.py`, and F, the vector that is fed back.
 """
 
 from __future__ import annotations
