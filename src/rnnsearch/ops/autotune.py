@@ -87,7 +87,7 @@ class Timing(NamedTuple):
     kernel: str
     dtype: str
     sizes: str
-    operations: float
+    operations: float  # arithmetic operations of one call
     seconds: dict[str, float]  # per call
 
     def gflops(self, candidate: str) -> float:

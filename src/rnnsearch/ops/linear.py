@@ -14,7 +14,7 @@ first, so that an fp32 result only has the precision of bf16.
 functions. Rounding in bf16 must agree between native code and libraries: tests/models/test_linear.py,
 tests/models/test_native.py.
 
-Axes: M rows, K inputs, N outputs of a product; D state.
+Axes: M rows, K inputs, N outputs of a product; D state; in a layer, E inputs and G outputs.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Arguments of native calls follow `native/softmax_loss.cpp`. Tests: tests/models/test_native.py,
 tests/models/test_outputs.py.
 
-Axes: M target tokens, R readout, V vocabulary.
+Axes: M target tokens, R readout, V vocabulary, B sentences, I target positions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `accel/recurrences.py` runs cells and decoders with it; native search packs the same steps (`packed_ops`).
 
-Axes: N rows, I positions, J source positions, A key size, H annotation size, M heads.
+Axes: N rows, I positions, J source positions, A key size, H annotation size, M heads, P values that features compute
+once per sentence.
 
 The structures mirror those of `native/recurrence.h`, with the same fields in the same order. Tests:
 tests/properties/test_recurrences.py compares results and gradients of all combinations with the definitions.

@@ -7,7 +7,7 @@ runs single positions.
 Operations address three rows of values per position: sums (pre-activations), values (results), and reads (inputs of
 products). Every range starts at a multiple of whole vectors.
 
-Axes: N rows, I positions, J source positions, A key size, H annotation size.
+Axes: N rows, I positions, J source positions, A key size, H annotation size, X projected inputs.
 
 `OpType` and the order of operands are shared with `native/recurrence.h` and stored in engine files
 (`engine/program.py`), so existing operations must keep their meaning. Tests: tests/properties/test_recurrences.py,
@@ -99,8 +99,8 @@ class AttentionSource(NamedTuple):
     annotations: Tensor  # [N, J, H]
     mask: Tensor  # [N, J]
     score_vector: Tensor | None = None  # v_a [A]; None: the score is scale q^T k_j
-    heads: int = 1
-    scale: float = 1.0
+    heads: int = 1  # of an additive score, with A / heads units each
+    scale: float = 1.0  # of a product score
     window_radius: int = -1  # -1: all positions
     window_sigma: float = 0.0  # of the Gaussian factor of the weights; 0: none
     window_centres: Tensor | None = None  # [N, I]; None: a value of the step
@@ -111,8 +111,8 @@ class StepOp(NamedTuple):
     """`Op` of recurrence.h."""
 
     type: OpType
-    size: int
-    offsets: tuple[int, ...]
+    size: int  # elements per operand
+    offsets: tuple[int, ...]  # of the operands, -1 for those that are absent; see ops.h
     previous: int = 0  # bit k: operand k is a value of the previous position
     tensor_index: int | None = None  # of the weights (PRODUCT), the masks (READ, ADD) or the other parameters
     first_row: int = 0  # of a product's weight

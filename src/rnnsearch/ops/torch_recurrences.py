@@ -4,7 +4,8 @@
 of their GRU. `lstm_sequence` and `torch_gru_sequence` call PyTorch's fused recurrences. `accel/registry.py` selects
 them.
 
-Axes: B sentences, I target positions, J source positions, D state, H annotation, A alignment hidden.
+Axes: B sentences, I target positions, J source positions, D state, H annotation, A alignment hidden, E input of a
+cell, G gate inputs.
 
 Backward passes are written by hand: tests/properties/test_gradients.py and the comparison at first use
 (`accel/verification.py`) check them.
