@@ -131,7 +131,9 @@ class LatticeColumn:
     """The tokens that may end at one position of a piece."""
 
     starts: list[int]
+    """Position in the piece at which each token starts."""
     ids: list[int]
+    """Id of each token."""
     cumulative: list[float]
     """Cumulative probabilities of the tokens, given that one of them ends at this position."""
 
