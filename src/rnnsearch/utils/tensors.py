@@ -5,6 +5,8 @@ such as None. Search states and encoder memories are trees.
 
 `search` reorders states with it, `accel` and `ops` walk over them, and models use the helpers. New types of tree
 nodes must be handled in all functions. Tests: tests/test_tensors.py.
+
+Axes: N rows (hypotheses), B sentences, J source positions.
 """
 
 from __future__ import annotations
