@@ -5,6 +5,8 @@ with ranges of values in place of tensors. Property tests compare both, with gra
 
 Callers: `recurrences.py`, `decoder_steps.py` and `program_writer.py`. A new cell needs an entry in `CELL_STEPS`;
 without one it runs its definition. Tests: `tests/properties/test_recurrences.py`.
+
+Axes: N sentences or hypotheses, D state of the cell.
 """
 
 from __future__ import annotations
@@ -147,6 +149,7 @@ def add_cell(
 def tanh(
     step: StepBuilder, cell: Tanh, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
+    """Write the step of `Tanh`."""
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
     step.tanh(to.all, new.h, old.h)
 
@@ -154,6 +157,7 @@ def tanh(
 def gru(
     step: StepBuilder, cell: GRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
+    """Write the step of `GRU` and `ChoGRU`: the reset gate is applied before the recurrent product."""
     # Cho et al. (2014) keep the old state with weight z, Bahdanau et al. (2015) with 1 - z.
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
     step.gru_with_reset_before(*weights, to.all, old.h, new.h, recurrent_mask, carries=isinstance(cell, ChoGRU))
@@ -162,6 +166,7 @@ def gru(
 def torch_gru(
     step: StepBuilder, cell: TorchGRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
+    """Write the step of `TorchGRU`: the reset gate is applied after the recurrent product."""
     D = cell.size
     # PyTorch resets after the product: candidate = tanh(W x + b + r (U h + b_U)).
     recurrent = to.all.slice(0, 3 * D)
@@ -181,6 +186,7 @@ def layer_norm_gru(
     new: StateValues,
     recurrent_mask: RecurrentMask,
 ) -> None:
+    """Write the step of `LayerNormGRU`."""
     D = cell.size
     # Recurrent parts are normalised separately from the inputs, and then added to them.
     raw = step.sums(3 * D)
@@ -195,6 +201,7 @@ def layer_norm_gru(
 def lstm(
     step: StepBuilder, cell: LSTM, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
+    """Write the step of `LSTM`."""
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
     _add_lstm(step, to.all, old, new)
 
@@ -207,6 +214,7 @@ def gate_norm_lstm(
     new: StateValues,
     recurrent_mask: RecurrentMask,
 ) -> None:
+    """Write the step of `GateNormLSTM`."""
     D = cell.size
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
     # Each gate has its own normalisation; the sums before it are an intermediate result.
@@ -224,6 +232,7 @@ def _add_lstm(step: StepBuilder, sums: Sums, old: StateValues, new: StateValues,
 def ssru(
     step: StepBuilder, _cell: SSRU, to: GateSums, old: StateValues, new: StateValues, _recurrent_mask: RecurrentMask
 ) -> None:
+    """Write the step of `SSRU`, which has no recurrent product."""
     assert old.c is not None and new.c is not None
     step.ssru(new.h, new.c, to.all, old.h, old.c)
 

@@ -282,11 +282,13 @@ def add_attentional(step: StepBuilder, layer: Attentional, context: Value, h: Va
 
 
 def bahdanau(step: StepBuilder, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `bahdanau` and `bahdanau-tanh`, whose readout reads the previous state s_{i-1}."""
     s, context = _add_bahdanau(step, decoder, state, memory)
     return ReadoutInputs(s.h.previous, context)
 
 
 def cohn(step: StepBuilder, decoder: Cohn, state: BahdanauState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `cohn`, whose readout reads the new state s_i."""
     s, context = _add_bahdanau(step, decoder, state, memory)
     return ReadoutInputs(s.h, context)
 
@@ -304,12 +306,14 @@ def _add_bahdanau(
 
 
 def cgru(step: StepBuilder, decoder: ConditionalGRU, state: ConditionalState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `cgru` and `deep-transition`: attention between two cells, and further transitions."""
     masks = masks_per_cell(state.masks)
     s, context = add_conditional(step, decoder.cell, state.cell, state.attention, memory, masks)
     return ReadoutInputs(s.h, context)
 
 
 def bideep(step: StepBuilder, decoder: BiDeep, state: BiDeepState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `bideep`: a conditional recurrence, and layers above it that also read the context."""
     recurrent_masks = masks_per_cell(state.masks)
     s, context = add_conditional(step, decoder.first, state.cells[0], state.attention, memory, recurrent_masks)
     below = s.h
@@ -345,6 +349,7 @@ def add_conditional(
 
 
 def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `bi-scale`: a fast and a slow layer."""
     masks = masks_per_cell(state.masks)
     D = decoder.size
     # Order of `BiScaleState` and of the initial states in `program_writer.py`.
@@ -375,12 +380,14 @@ def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: M
 
 
 def sutskever(step: StepBuilder, decoder: StackDecoder, state: LayersState, _: Memory) -> ReadoutInputs:
+    """Write the step of `sutskever`: a stack without attention."""
     states = allocate_stack_states(step, state.stack)
     to = sums_of_inputs(step, decoder.stack.bottom)
     return ReadoutInputs(add_stack(step, decoder.stack, to, states, state.stack), None)
 
 
 def luong(step: StepBuilder, decoder: Luong, state: LayersState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `luong`: a stack, whose output h is the query of attention."""
     h, _ = sutskever(step, decoder, state, memory)
     return ReadoutInputs(h, add_attention(step, decoder.attention, h, state.attention, memory))
 
@@ -388,6 +395,7 @@ def luong(step: StepBuilder, decoder: Luong, state: LayersState, memory: Memory)
 def luong_input_feeding(
     step: StepBuilder, decoder: LuongInputFeeding, state: LayersState, memory: Memory
 ) -> ReadoutInputs:
+    """Write the step of `luong-input-feeding`: like `luong`, but the bottom layer also reads the last h~."""
     assert state.fed is not None
     # Allocated first, like the fed state in `_initial_states` of `program_writer.py`.
     h_tilde = step.state(state.fed)
@@ -400,6 +408,7 @@ def luong_input_feeding(
 
 
 def neubig(step: StepBuilder, decoder: Neubig, state: LayersState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `neubig`: the bottom layer reads the last context."""
     assert state.fed is not None
     # The context is part of the state: attention writes to it, and the next position reads it.
     context = step.state(state.fed)
@@ -411,6 +420,7 @@ def neubig(step: StepBuilder, decoder: Neubig, state: LayersState, memory: Memor
 
 
 def rnmt_plus(step: StepBuilder, decoder: RNMTPlus, state: LayersState, memory: Memory) -> ReadoutInputs:
+    """Write the step of `rnmt-plus`: the bottom layer's last state is the query, and all layers read the context."""
     states = allocate_stack_states(step, state.stack)
     context = add_attention(step, decoder.attention, states[0].h.previous, state.attention, memory)
     to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context)

@@ -13,8 +13,8 @@ prints `describe_training`. A new fast implementation is an entry in `FAST_IMPLE
 RNNSEARCH_FAST=0 runs the definitions only. Tests: `tests/models/test_choice.py`, `tests/properties/test_derived.py`,
 `tests/properties/test_gradients.py`.
 
-Axes: B sentences, Q queries, N = B * Q, J source positions, D half the window's width
-(Luong et al. 2015), P = 2 D + 1 positions of a window.
+Axes: B sentences, Q queries, N = B * Q, M heads, J source positions, K values per row of a memory, D half the
+window's width (Luong et al. 2015), P = 2 D + 1 positions of a window.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class NativeRNNsearch:
 
 
 class NativeRNNsearchMemory(NamedTuple):
-    """The engine's memory as tensors, which search can select rows from."""
+    """The engine's memory as tensors, which search can select rows from; shapes: see `RNNsearchMemory`."""
 
     annotations: Tensor
     keys: Tensor

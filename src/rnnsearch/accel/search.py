@@ -4,7 +4,9 @@ Weights are packed once, in fp32, bf16 or int8. `NativeDecoder` computes one pos
 search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has its own native search, which shares
 more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses.
 
-Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, C columns of the output layer.
+Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, S all state values of a hypothesis,
+P values that attention features compute per source position, C columns of the output layer, E and G inputs and
+outputs of a linear layer.
 
 Before changing it: addresses of tensors are passed to native code, so the tensors must be contiguous, of the expected
 type, and alive during the call; the structs are declared in `engine/structs.py` and `ops/native/decoder.h`. A state

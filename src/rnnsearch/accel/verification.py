@@ -11,7 +11,7 @@ that is redefined in a notebook is checked again. Checks do not change the state
 Results are stored in `_problems` under `_lock`, since server threads may check at the same time. A wider tolerance
 hides errors; `tests/properties` uses `TOLERANCE` as well. Tests: `tests/properties/test_verification.py`.
 
-Axes: B sentences, I target positions, H annotation, E embedding, D query.
+Axes: B sentences, I target positions, J source positions, H annotation, E embedding, D query.
 """
 
 from __future__ import annotations
