@@ -1,8 +1,8 @@
 """Scorers that force the end of a prefix, and that forbid repeated n-grams.
 
 A prefix that ends inside a word is given as tokens for its complete words, and as UTF-8 bytes for the rest. Several
-tokens may consist of these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`. `ForcedBytesScorer`
-counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
+tokens may consist of these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`.
+`ForcedBytesScorer` counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
 
 Callers: `translator/requests.py` makes the prefixes for `Translator.n_best`, with `text/prefixes.py`; `serve/v1.py`
 uses them for completions. Native code implements forced bytes as well (`native_beam.py`), so a change must be made in
@@ -74,6 +74,7 @@ class ForcedBytesScorer:
         self._initial = torch.tensor([-1 - length for length in prefix_lengths], device=scorer.device)
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        # Any token may spell the bytes (see `constraints.score_columns`).
         assert columns is None
         memory, state = self._scorer.start(sources, None)
         sentences = torch.arange(len(self._total_bytes), device=self.device)

@@ -119,6 +119,7 @@ def _copied_in_batch(
     make_batch: MakeSources,
     candidates: ColumnChooser | None,
 ) -> list[Weights]:
+    """Return the copied fractions of one batch (see `copied_attention`)."""
     assert isinstance(model.output, CopyOutput)
     y = pad_with_eos(targets).to(model.device)  # [B, I]
     batch = make_batch(sources, model.device)

@@ -1,8 +1,9 @@
 """Searches other than one beam per sentence: the `Variant` protocol, ancestral sampling and diverse beam search.
 
 A variant puts several copies of each sentence into the batch. Each copy is a separate beam search, whose
-`ContinuationSelector` knows which copy of which sentence a row belongs to: sampling samples a token where a beam of 1
-takes the best; diverse groups avoid the tokens that earlier groups have just taken. `decode.search_variant` runs them.
+`ContinuationSelector` knows which copy of which sentence a row belongs to: `Sampling` takes a random token where a
+beam of 1 takes the best; diverse groups avoid the tokens that earlier groups have just taken. `decode.search_variant`
+runs them.
 
 All random numbers are hashes of a position in a stream (SplitMix64: Steele, Lea & Flood 2014, "Fast splittable
 pseudorandom number generators"). A stream depends only on the source, the copy and the seed, so that results do not
@@ -194,6 +195,7 @@ def _invert(
     last = torch.searchsorted(cumulative, total)
     column = torch.searchsorted(cumulative, point, right=True).minimum(last).clamp(max=p.shape[1] - 1)
     is_nan = logits.isnan()
+    # The argmax of zeros and ones is the first one.
     column = is_nan.int().argmax(1, keepdim=True).where(is_nan.any(1, keepdim=True), column)
     p_column = p.gather(1, column)
     position = (point - (cumulative.gather(1, column) - p_column)) / p_column
