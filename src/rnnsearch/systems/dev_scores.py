@@ -1,4 +1,4 @@
-"""Scores of a model on the dev set during training: NLL, and other metrics that a run asks for.
+"""Scores of a model on the dev set during training: NLL, and other metrics that a run configures.
 
 The training loop calls a `DevEvaluator`; a system returns one, usually `NllEvaluator`, from
 `Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.

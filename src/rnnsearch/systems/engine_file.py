@@ -77,7 +77,7 @@ def load_engine_file(path: Path, device: torch.device | str) -> System[Any]:
         tokenizers = {
             language: Tokenizer.from_json(text, path) for language, text in zip(languages, texts, strict=True)
         }
-        # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
+        # The shapes are compared before any memory is allocated: an untrusted config may have any sizes.
         with torch.device("meta"):
             _make_system(config, tokenizers, weights, arrays)
         system = _make_system(config, tokenizers, weights, arrays)

@@ -117,7 +117,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
             files = [tokenizer_file(language) for language in languages]
         tokenizers = {language: Tokenizer.load(folder / file) for language, file in zip(languages, files, strict=True)}
         system_class = SYSTEMS[config.model.kind]
-        # The shapes are compared before any memory is allocated: an untrusted config can ask for any sizes.
+        # The shapes are compared before any memory is allocated: an untrusted config may have any sizes.
         with torch.device("meta"):
             require_shapes(folder / WEIGHTS, system_class.make(config, tokenizers, seed=None).model)
         system = system_class.make(config, tokenizers, seed=None)

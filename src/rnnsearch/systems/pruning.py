@@ -14,6 +14,8 @@ Among equal values at the bound, the first ones are pruned, so that the fraction
 Callers: `rnnsearch prune` (`cli/models.py`); `training/tasks.py` reads `pruned.safetensors`, a bit mask per weight
 matrix by parameter name, to keep zeros during training. Tests: `tests/test_pruning.py`,
 `tests/training/test_sparsity_mask.py`.
+
+Axes: N weights of a class.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class ClassSparsity(NamedTuple):
 
     name: str
     weights: int
+    """Number of weights of the class."""
     zeros: int
+    """Number of weights that are 0."""
 
 
 class ModelBytes(NamedTuple):

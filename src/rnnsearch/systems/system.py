@@ -7,6 +7,8 @@ Ensembles and fusions with a language model are systems, too, but cannot be trai
 Callers: `translator/translator.py`, `training/tasks.py`, `systems/folder.py` and `export/engine_file.py`. A method
 that depends on an `Ability` raises ModelError if `unsupported` names it; a new method must also be added to
 `EnsembleSystem` and `FusedSystem`. Tests: `tests/properties/test_systems.py`.
+
+Axes: J source positions.
 """
 
 from __future__ import annotations

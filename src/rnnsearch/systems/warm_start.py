@@ -115,7 +115,7 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         expected = tuple(current[name].shape) if name in current else "no such parameter"
         if expected != tuple(tensor.shape):
             raise ConfigError([f"{path}: {name} must be {expected}; got {tuple(tensor.shape)} in {folder}"])
-    # `copy_weights` needs all names: new parameters get their own values again.
+    # `copy_weights` needs all names: new parameters keep their random values.
     copy_weights(system.model, {**current, **loaded})
     # The language model inside is loaded separately and is not new.
     new = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
