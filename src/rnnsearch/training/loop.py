@@ -44,7 +44,10 @@ class Trainer(Generic[Model]):
     """One training run.
 
     Attributes:
+        task: Model, objective and evaluation on the dev set.
+        batches: Training batches of this process.
         folder: Folder of the checkpoints.
+        reporter: Receiver of updates, evaluations and messages.
         on_new_best: Called when the dev score is the best so far; saves the model folder.
     """
 
@@ -61,6 +64,7 @@ class Trainer(Generic[Model]):
         self.state = TrainingState()
         self.model = self.task.model
         self.optimiser = make_optimiser(self.task.groups, self.training.optimiser)
+        # Before the schedule changes the rates for the first time.
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
         self.clipping = AdaptiveClipping(self.training.clip_deviations, self.state.norms)
@@ -134,6 +138,7 @@ class Trainer(Generic[Model]):
 
         sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
         norm_tensor = self.gradients.clip()  # after all-reduce, sparsity mask and L2
+        # Before the step, so that the weights stay finite.
         nll, norm, statistics = self.gradients.check_finite(group, self.state.update, sums, norm_tensor)
         rate_factor = self._set_learning_rate(epoch, progress)
         if self.clipping.accepts(norm):
@@ -275,6 +280,7 @@ class Trainer(Generic[Model]):
         """Score the dev set, record whether it is the best so far, and save."""
         state = self.state
         state.pending = True  # stays set in the checkpoint if a signal ends the evaluation
+        # Without a dev set, the latest model is the best.
         if self.task.validation is None:
             state.evaluated = state.update
             state.pending = False
@@ -316,6 +322,7 @@ class Trainer(Generic[Model]):
         if score is None:
             return None
         cost = score.cost(self.training.metric)
+        # A diverged model is never the best.
         best = math.isfinite(cost) and (state.best is None or cost < state.best)
         if best:
             state.best = cost

@@ -25,7 +25,11 @@ from rnnsearch.errors import TrainingError
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Receiver of updates, dev evaluations and messages; a subclass ignores what it does not define."""
+    """Receiver of updates, dev evaluations and messages; a subclass ignores what it does not define.
+
+    `update` gets a row per update of the parameters and `evaluated` one per evaluation on the dev set, both made by
+    `Trainer` (`training/loop.py`); `message` gets a sentence for the user.
+    """
 
     def update(self, row: dict[str, Any]) -> None: ...
 
@@ -61,6 +65,7 @@ def _summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     seconds = [row["tokens"] / row["tokens_per_second"] for row in rows]
     return rows[-1] | {
         "tokens": tokens,
+        # Weighted by tokens: the mean over words, not over updates.
         "nll_per_word": sum(row["nll_per_word"] * row["tokens"] for row in rows) / tokens,
         "tokens_per_second": tokens / sum(seconds),
         "waiting": sum(row["waiting"] * duration for row, duration in zip(rows, seconds, strict=True)) / sum(seconds),

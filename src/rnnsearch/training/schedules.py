@@ -1,6 +1,6 @@
 """Learning-rate schedules: factors of the optimiser's learning rate.
 
-The training loop asks for `factor` at each update. Only `Plateau` has state, which checkpoints store.
+The training loop calls `factor` at each update. Only `Plateau` has state, which checkpoints store.
 
 Names in `SCHEDULES` and options are those of `[training.schedule]` (`config/training.py`); a new schedule is a class
 here and a declaration there. Tests: `tests/training/test_schedules.py`.
