@@ -1,7 +1,7 @@
 """Objectives of training: functions (model, batch, rng) -> Loss.
 
 `loss.py` has the base classes, `likelihood.py` the objective of almost every model, and the other modules its optional
-terms. `penalties` creates those that `[objective]` asks for.
+terms. `penalties` creates those that `[objective]` configures.
 
 `systems/translation.py` and `systems/language.py` create the objectives, the training loop calls them. A call must
 have no side effects, because a batch may be split or repeated. Tests: `tests/objectives`.

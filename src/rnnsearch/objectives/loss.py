@@ -70,7 +70,7 @@ class ForwardPass(NamedTuple):
     def attention(self) -> Tensor:
         """Return alpha [B, I, J] over annotations in fp32 or wider, differentiable, 0 on padding of both sides.
 
-        For hard attention this is the distribution that positions are drawn from.
+        For hard attention this is the distribution that positions are sampled from.
         """
         alpha = self.decoder_outputs.reading.soft_alpha
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
@@ -87,6 +87,7 @@ class ForwardPass(NamedTuple):
         if self.memory.origin is None:
             return words
         annotations = self.memory.mask.shape[1]
+        # [B, J', 1]: above 0 if an annotation has any word in addition to EOS.
         fraction = self.memory.origin.mean_per_annotation(words[:, :, None].double(), annotations)
         return fraction[:, :, 0] > 0
 
