@@ -5,6 +5,8 @@ Everything that is expensive, such as links and attention over words, is compute
 Callers: the commands, the server, evaluation and the runtime, so this module must not import torch. The names of
 attributes are those of `--format json` (`json_values`) and public Python API. Tests: `tests/test_translation.py`,
 `tests/commands/test_translate.py`.
+
+Axes: J source positions.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Translation:
     word_confidence: tuple[float, ...] | None = None
     """Probability, for each word, that a reference has it in its position; None if the model is not calibrated."""
     rationale: tuple[int, ...] | None = None
-    """Indices of the source words of which a token was read; None unless the encoder selects tokens."""
+    """Indices of the source words with a token that was read; None unless the encoder selects tokens."""
 
     @property
     def confidence(self) -> float | None:
