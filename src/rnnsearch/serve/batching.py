@@ -73,8 +73,10 @@ class BatchReport(NamedTuple):
 
     sentences: int
     requests: int
+    """Number of requests with sentences in the batch."""
     seconds: float
     failed: int
+    """Number of sentences whose translation raised an exception."""
 
 
 class WorkerThreads(NamedTuple):

@@ -40,17 +40,23 @@ class FileJob:
     """A file to translate, its progress and its result."""
 
     id: str
+    """Random name of the job in URLs."""
     name: str
+    """File name as sent by the client."""
     model: ModelInfo
     document: Document
+    """The file's segments, and everything between them."""
     state: Literal["queued", "running", "done", "failed"] = "queued"
     done: int = 0
     """Number of translated segments."""
     too_long: list[int] = field(default_factory=list)
     """Numbers, from 1, of segments that stay empty because a sentence in them is too long."""
     error: str | None = None
+    """Message for the client if the job has failed."""
     result: bytes | None = None
+    """The translated file if the job is done."""
     is_fetched: bool = False
+    """True if the client has fetched the result."""
     changed: float = field(default_factory=time.monotonic)
     """Time when the file was sent or, later, when the job ended."""
     task: asyncio.Task[None] = field(init=False)
