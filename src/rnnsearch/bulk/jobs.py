@@ -55,6 +55,7 @@ class Job:
 
     store: Store
     key: str
+    """Start of the names of the job's files, from `digest_key`."""
     make: Callable[[], Handler]
     """Makes the function for shards, which may be large (a model) and stays in the process that made it."""
 

@@ -44,8 +44,11 @@ class View:
 
     beam: int
     n: int = 1
+    """Number of translations to show."""
     words: bool = True
+    """True if the table of words is shown."""
     heat: bool = False
+    """True if the heat map of attention is shown."""
 
 
 class Prompt:

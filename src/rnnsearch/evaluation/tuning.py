@@ -56,6 +56,7 @@ class Trial:
 
     settings: Settings
     score: float
+    """BLEU or chrF; higher is better."""
     seconds: float
 
 

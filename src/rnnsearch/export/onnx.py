@@ -145,6 +145,7 @@ def unsupported_reason(model: object) -> str:
 
 
 def _unsupported_parts(model: TranslationModel) -> Iterator[str]:
+    """Yield each component of a model that cannot be exported, as a phrase."""
     decoder = model.decoder
     if model.encoder.merges_positions:
         yield f"its encoder ({model.encoder.component.name()})"

@@ -270,7 +270,7 @@ def token_order(path: str, tokens: Sequence[str], specials: Sequence[str]) -> li
     return [*(ids[special] for special in specials), *(id for token, id in ids.items() if token not in specials)]
 
 
-# Weights. In names of weights, "{}" stands for the number of the layer.
+# Weights. In names of weights, "{}" is replaced by the number of the layer.
 
 
 class WeightReader:

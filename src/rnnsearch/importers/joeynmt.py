@@ -90,6 +90,7 @@ def import_joeynmt(checkpoint: Path, output: Path, source: str, target: str) -> 
 
 
 def _read(path: Path) -> ConvertedModel:
+    """Return the model of a checkpoint in terms of rnnsearch."""
     content = load_checkpoint(path, "JoeyNMT")
     options = JoeyNMTOptions(path.parent / CONFIG_FILE)
     tensors = content.get("model_state")

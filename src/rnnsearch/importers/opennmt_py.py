@@ -102,6 +102,7 @@ def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) 
 
 
 def _read(path: Path) -> ConvertedModel:
+    """Return the model of a checkpoint in terms of rnnsearch."""
     checkpoint = read_checkpoint(path)
     architecture = read_architecture(str(path), checkpoint.options, checkpoint.start_token)
     orders = [token_order(str(path), tokens, SPECIALS) for tokens in checkpoint.vocabularies]
