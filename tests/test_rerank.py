@@ -58,7 +58,7 @@ def texts(lists) -> list[list[str]]:
     return [[t.text for t in own] for own in lists]
 
 
-def test_scores_are_the_weighted_sum_of_what_the_models_say(folders, features, lists):
+def test_scores_are_weighted_sums_of_model_scores(folders, features, lists):
     weights = {"score": 1.0, "log_prob": 0.2, "reverse": 0.3, "language_model": 0.4, "symbols": -0.5, "words": 0.6}
     assert list(weights) == list(features.names)
     reverse, lm, some = load(folders["reverse"]), load_text_model(folders["lm"]), [lists[0], lists[-1], lists[5][:3]]
@@ -70,7 +70,7 @@ def test_scores_are_the_weighted_sum_of_what_the_models_say(folders, features, l
             assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_search_score_alone_changes_nothing_and_others_do(features, lists):
+def test_search_score_alone_does_not_rerank(features, lists):
     assert texts(weighing(features, score=1.0).ordered(lists)) == texts(lists)
     assert weighing(Features(), score=1.0).ordered([]) == []
     longest = weighing(Features(), words=1.0).ordered(lists)
@@ -90,7 +90,7 @@ def chosen_by_language_model(features: Features, lists) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["mert", "pro"])
-def test_it_finds_what_the_references_were_chosen_by(method, translator, features, lists):
+def test_learning_finds_the_weights_behind_the_references(method, translator, features, lists):
     """The references are those of the n best that a language model prefers, so its score must be learned."""
     references = chosen_by_language_model(features, lists)
     found = learn(translator, SOURCES, references, features, method, n_best=8)
@@ -103,14 +103,14 @@ def test_it_finds_what_the_references_were_chosen_by(method, translator, feature
     assert sum(map(abs, found.influences)) == pytest.approx(1.0)
 
 
-def test_mert_keeps_the_order_of_a_search_that_is_right(translator, lists):
+def test_mert_keeps_the_order_of_a_perfect_search(translator, lists):
     references = [own[0].text for own in lists[:-1]]
     found = learn(translator, SOURCES, references, Features(), n_best=8)
     assert (found.before, found.after) == (pytest.approx(100.0), pytest.approx(100.0))
     assert found.reranker.weights == (1.0, 0.0, 0.0, 0.0)
 
 
-def test_a_folder_keeps_it_whole(folders, features, lists, tmp_path):
+def test_saved_reranker_equals_the_loaded_one(folders, features, lists, tmp_path):
     given = weighing(features, score=0.3, language_model=0.5, reverse=-0.2)
     lm, reverse = (Path(shutil.copytree(folders[name], tmp_path / name)) for name in ("lm", "reverse"))
     (reverse / "checkpoints").mkdir()
@@ -128,7 +128,7 @@ def test_a_folder_keeps_it_whole(folders, features, lists, tmp_path):
     assert load_reranker(tmp_path / "plain").weights == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_a_reverse_ensemble_comes_along(folders, lists, tmp_path):
+def test_reverse_ensemble_is_saved_with_the_reranker(folders, lists, tmp_path):
     both = tmp_path / "both"
     assert run("ensemble", folders["reverse"], folders["reverse"], "-o", both, "--weights", "1,2").code == 0
     given = weighing(Features(load(both)), reverse=1.0)
@@ -177,7 +177,7 @@ def test_damaged_files_are_rejected(change, said, tmp_path):
         load_reranker(path.parent)
 
 
-def test_the_command_line(folders, translator, features, lists, tmp_path):
+def test_command_line(folders, translator, features, lists, tmp_path):
     references = chosen_by_language_model(features, lists)
     dev = tmp_path / "dev.en", tmp_path / "dev.de"
     for path, some in zip(dev, (SOURCES, references), strict=True):
@@ -205,18 +205,18 @@ def test_the_command_line(folders, translator, features, lists, tmp_path):
 
 
 @pytest.mark.parametrize("variant", [Noisy(3), Diverse(3), Sampling(), Stochastic()])
-def test_a_beam_that_finds_enough_is_shared_evenly(translator, features, variant):
+def test_wide_enough_beam_is_divided_evenly(translator, features, variant):
     options = weighing(features).wide_enough(translator.options(variant=variant))
     assert options.beam == (9 if isinstance(variant, Noisy | Diverse) else 8)
     wider = translator.options(beam=12, variant=variant)
     assert weighing(features).wide_enough(wider) == wider
 
 
-def test_wrong_usage_of_the_command_line(folders, tmp_path):
+def test_wrong_usage_is_reported(folders, tmp_path):
     weighing(Features(), score=1.0).save(tmp_path / "plain")
     translate = ["translate", folders["model"], "--reranker", tmp_path / "plain"]
     for options, said in (
-        (["--mbr", "chrf"], "--mbr and --reranker are two ways to choose; take one"),
+        (["--mbr", "chrf"], "--mbr and --reranker cannot be combined; choose one"),
         (["--beam", 1], "--reranker needs several translations to choose from"),
     ):
         found = run(*translate, *options, stdin="a\n")
