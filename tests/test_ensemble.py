@@ -173,7 +173,7 @@ def test_ensemble_folder_equals_the_ensemble(folders, tmp_path):
     with pytest.raises(ModelError, match="one: is one model; a mean needs several"):
         rnnsearch.load(folders["one"], mean="geometric")
     shown = run("inspect", tmp_path / "all").out
-    assert "3 models, of which the first is shown; geometric mean, weights 1, 0.5, 2" in shown
+    assert "3 models, the first is shown; geometric mean, weights 1, 0.5, 2" in shown
     again = run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "all")
     assert (again.code, "already exists" in again.err) == (1, True)
     nested = run("ensemble", tmp_path / "all", folders["two"], "-o", tmp_path / "more")
