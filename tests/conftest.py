@@ -1,7 +1,8 @@
 """Test configuration: runtime checks of types and shapes, one thread, no display, and skipped CUDA tests."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import partial, wraps
@@ -97,6 +98,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if available < required:
             devices = "a CUDA device" if required == 1 else f"{required} CUDA devices"
             item.add_marker(pytest.mark.skip(reason=f"needs {devices}; torch finds {available or 'none'}"))
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Undo what a server that a test starts in this process does to the loggers."""
+    loggers = [logging.getLogger(name) for name in ("rnnsearch", "rnnsearch.serve", "uvicorn")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers = handlers
+        logger.propagate = propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture

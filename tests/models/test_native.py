@@ -164,7 +164,7 @@ def test_amx_is_unused_if_the_system_denies_it(maker, first, monkeypatch):
     """The next variant multiplies pairs of bf16 values, except on Intel processors, which are slow at it."""
     has = set(building.VARIANTS["x86_64"][0].capabilities)
     assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
-    monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
+    monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset(runtime.LINUX_FLAGS.values()))
     monkeypatch.setattr(building, "cpuinfo_field", {"vendor_id": maker}.get)
     assert runtime.best_variant().name == first
 
