@@ -1,7 +1,7 @@
 """Names of the types of word alignments: their unit, their source and how two directions are combined.
 
-Separate from `alignments`, which needs NumPy, because the help of the command line lists these
-names.
+Separate from `alignments`, which needs NumPy, because the help of the command line lists these names. Callers:
+`alignments`, `translator`, `evaluation` and `cli`.
 
 Options of the command line and arguments of the Python interface accept these names. This module must import only the
 standard library (tests/commands/test_usage.py).
@@ -18,5 +18,6 @@ aligner: the word aligner of the model folder. attention: attention weights. rea
 position after a word, which has read it. posterior: attention given the target word.
 """
 ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
+"""All values of `AlignedBy`; they are values of the option `--by`."""
 Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
 """Method that combines the links of two directions (`alignments.symmetrise`)."""

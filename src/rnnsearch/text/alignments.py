@@ -1,11 +1,12 @@
 """Word alignments: words of a sentence, links between them, the Pharaoh format, and links from attention.
 
-A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words
-of the raw sentences (`word_spans`). The translator, the aligner, training with gold links and the command
-line use this module. It needs NumPy but no PyTorch.
+A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words of the
+raw sentences (`word_spans`). Callers: other modules of `text`, `align`, `data`, `metrics`, `search/unknown_words.py`,
+`systems`, `training/tasks.py`, `translator`, `evaluation`, `runtime/command_line.py`, `serve` and `cli`. It needs
+NumPy but no PyTorch.
 
-The Pharaoh format is that of files of users. Tests: tests/text/test_alignments.py, test_copied_words.py,
-test_spans.py.
+The Pharaoh format is that of files of users. Tests: tests/text/test_alignments.py, tests/text/test_copied_words.py,
+tests/text/test_spans.py.
 
 Axes: J source and I target positions; attention is [I, J] (target, source), while links are (source, target).
 """
@@ -120,6 +121,7 @@ class Links:
     """Gold links of one sentence pair with sure and possible links (Och & Ney, 2003)."""
 
     sure: frozenset[Link]
+    """Links that the annotators are sure of; recall counts only these."""
     possible: frozenset[Link]
     """All links that are not wrong, including the sure ones."""
 
@@ -338,6 +340,7 @@ SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
     "grow-diag": _grow_diag,
     "grow-diag-final-and": _grow_diag_final_and,
 }
+"""Function by name of `Symmetrisation`, from the links of both directions to their combination."""
 
 
 def with_copy_links(links: tuple[Link, ...], source: Segmented, target: Segmented, unit: Unit) -> tuple[Link, ...]:

@@ -33,7 +33,9 @@ class WordAttention:
     """
 
     source: Segmented
+    """Tokens of the source."""
     target: Segmented
+    """Tokens of the translation."""
     attention: AttentionMatrix | None
     """[T, J] over tokens, EOS included in both; None for a model without attention."""
     read: bool = False

@@ -4,13 +4,12 @@ A text contains a phrase if it occurs letter for letter, and if no word characte
 word character at the phrase's start or end: `Hund` is in `der Hund.` and in `Hund-Katze`, but not
 in `Hunde`. So a match is certain only one character later; until then it is pending.
 
-The automaton is that of Aho & Corasick (1975, "Efficient string matching: an aid to bibliographic
-search"). A state is the longest suffix of the text that is a prefix of a phrase, except for
-suffixes that start inside a word. Characters that occur in no phrase form two classes: word
-characters and others. `search.banned` masks tokens with it.
+The automaton is that of Aho & Corasick (1975, "Efficient string matching: an aid to bibliographic search"). A state
+is the longest suffix of the text that is a prefix of a phrase, except for suffixes that start inside a word.
+Characters that occur in no phrase form two classes: word characters and others.
 
-`translator/requests.py` builds the automata of a request. Time and memory are bounded for phrases of strangers
-(tests/text/test_linear.py). Tests: tests/text/test_banned.py.
+`translator/requests.py` builds the automata of a request, and `search/banned.py` follows them. Time and memory are
+bounded for phrases of strangers (tests/text/test_linear.py). Tests: tests/text/test_banned.py.
 
 Axes: S states, V vocabulary.
 """

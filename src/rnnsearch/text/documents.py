@@ -1,11 +1,11 @@
 """Files with text to translate: plain text, TSV, TMX and PO.
 
-`read_document` extracts the segments without a translation; `Document.fill` returns the file with
-their translations. Everything else in the file stays as it is. The file translation of the server
-uses it.
+`read_document` extracts the segments without a translation; `Document.fill` returns the file with their translations.
+Everything else in the file stays as it is.
 
-`serve/files.py` and `serve/libretranslate.py` call it. Files come from strangers: nothing external is loaded, and
-time and memory are bounded (tests/stress/bombs.py). Formats: tests/data/test_formats.py.
+`serve/files.py` and `serve/libretranslate.py` use it for file translation. New format: subclass `Document`, add it to
+`FORMATS`. Files come from strangers: nothing external is loaded, and time and memory are bounded
+(tests/stress/bombs.py). Tests: tests/data/test_formats.py.
 """
 
 import re
@@ -38,7 +38,10 @@ _TEXT_ELEMENTS = frozenset({"hi", "sub"})
 
 
 class Document(ABC):
-    """A file with segments to translate, each of one or more sentences."""
+    """A file with segments to translate, each of one or more sentences.
+
+    Subclasses are created with (name, content, source language, target language), see `FORMATS`.
+    """
 
     segments: list[str]
     """Segments to translate, in order."""
@@ -301,3 +304,4 @@ FORMATS: dict[str, Callable[[str, bytes, str, str], Document]] = {
     ".tmx": Tmx,
     ".po": Po,
 }
+"""Class by suffix of the file name, in lower case."""

@@ -3,8 +3,9 @@
 `detect` ranks a few candidate languages for the translation page; `is_other_language` uses
 py3langid to find sentence pairs in wrong languages when a corpus is cleaned.
 
-Cleaning (`data/cleaning.py`), metrics, `serve` and sentence splitting use it. `export/web_page.py` writes the names
-for the page. py3langid is imported only where a corpus is cleaned. Tests: tests/text/test_languages.py.
+Callers: `banned.py`, `documents.py` and `sentences.py` in this package, `data`, `metrics/scores.py`,
+`evaluation/corpus_scores.py`, `runtime/serve.py` and `serve`. `export/web_page.py` writes the names for the page.
+py3langid is imported only where a corpus is cleaned. Tests: tests/text/test_languages.py.
 """
 
 import re

@@ -5,9 +5,9 @@ Complete words become the tokens that they are segmented into. The last word may
 allowed that agrees with them (`ByteContinuations`), and search (`search.prefixes`) follows these
 byte by byte.
 
-`translator/requests.py` and `runtime/translator.py` create a `PrefixReader` per tokenizer.
-`export/web/module/prefixes.js` does the same in browsers; tests/page/test_module.py compares them. Tests:
-tests/text/test_prefixes.py.
+`translator/requests.py`, `translator/language_model.py` and `runtime/translator.py` create a `PrefixReader` per
+tokenizer; `search` and `runtime/search.py` read the `Prefix`. `export/web/module/prefixes.js` does the same in
+browsers; tests/page/test_module.py compares them. Tests: tests/text/test_prefixes.py.
 """
 
 from bisect import bisect_left
@@ -31,6 +31,7 @@ class Prefix(NamedTuple):
     """A text that a translation must start with."""
 
     text: str
+    """Text of the prefix."""
     ids: tuple[int, ...]
     """Tokens that the translation must start with."""
     continuations: ByteContinuations

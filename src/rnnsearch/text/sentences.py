@@ -4,8 +4,8 @@ Rules, not a model: a line break always ends a sentence; a CJK full stop ends on
 terminators end one before white space and something that can start a sentence. A period after an
 abbreviation, an initial or (in languages that write ordinals so) a short number ends none.
 
-`serve` and `runtime/serve.py` split texts with it, and the page has the same rules in JavaScript, which
-tests/page/test_module.py compares. Tests: tests/text/test_sentences.py.
+`serve` and `runtime/serve.py` split texts with it. `export/web/page/sentences.js` has the same rules: change both
+(tests/page/test_module.py compares them). Tests: tests/text/test_sentences.py.
 """
 
 import re
@@ -16,12 +16,15 @@ from rnnsearch.text.languages import base_language, unspaced_language
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CLOSERS = "\"'”’»›)]}）」』】》"
 _FULL_STOPS = "。！？｡．"
+"""Terminators that end a sentence anywhere, also without white space after them."""
 _TERMINATORS = ".!?…؟۔।॥։።"
+"""Terminators that end a sentence only before white space."""
 _FULL_STOP = re.compile(rf"[{_FULL_STOPS}]+[{re.escape(_CLOSERS)}]*")
 _WORD = re.compile(r"\S+")
 _OPENERS = "\"'“„‘‚«‹([{¿¡-–—*•「『（【《"
 _ORDINALS = frozenset({"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr"})
 """Languages that write an ordinal number as digits and a period."""
+# One line per group: English; English and German; French, Spanish and Italian; months and Russian.
 _ABBREVIATION_LIST = """
 mr mrs ms dr prof rev gen col sgt capt lt hon st sr jr mt vs nos fig figs vol pp ed eds approx dept est
 e.g i.e cf al resp ca evtl bzw ggf z.b d.h u.a z.t o.ä vgl abs bd hr fr frl nr str tel geb gest inkl zzgl

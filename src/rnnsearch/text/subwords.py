@@ -4,8 +4,9 @@ Also character-level vocabularies (BPE without merges), and the steps that BPE a
 share: the alphabet, the byte tokens, and `split_chunks`. "Chunks" are the stretches of text between
 spaces, counted by `words.count_chunks`.
 
-`data/prepare.py` and `align/aligner.py` train tokenizers with it. The result depends only on the counts, never on the
-number of processes; tests compare vocabularies exactly (tests/text/test_subwords.py).
+`data/prepare.py` and `align/aligner.py` train tokenizers with it; `unigram.py` uses the common steps. The result
+depends only on the counts, never on the number of processes; tests compare vocabularies exactly
+(tests/text/test_subwords.py).
 """
 
 import json

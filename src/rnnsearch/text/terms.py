@@ -14,9 +14,10 @@ model trained on 29,000 pairs went on reading only the source words.
 The marks are the control characters U+0001 to U+0003. Text does not contain them, yet every
 vocabulary of subwords or characters has them, as the tokens of single bytes.
 
-`translator/translator.py` and `serve` load glossaries, and `training/run.py` inserts terms into training sentences.
-Models with inline terms were trained with these marks, so their characters must stay the same. Tests:
-tests/text/test_glossary.py, test_inline_terms.py.
+`translator/translator.py`, `serve` and `cli/translate_steps.py` load glossaries, `training/run.py` inserts terms into
+training sentences, and `systems/system.py` restores the offsets of tokens. Models with inline terms were trained with
+these marks, so their characters must stay the same. Tests: tests/text/test_glossary.py,
+tests/text/test_inline_terms.py.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ class TermMatch(Generic[Entry]):
     """An occurrence of a term at characters [start, end) of a text, with the term's entry."""
 
     start: int
+    """Offset of the first character in the text."""
     end: int
+    """Offset after the last character."""
     entry: Entry
+    """Entry of the glossary."""
 
 
 class TermMatcher(Generic[Entry]):

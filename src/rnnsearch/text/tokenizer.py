@@ -11,7 +11,8 @@ the vocabulary that no word or merge can produce (see `words.PIECE_PATTERN`).
 
 Nearly all packages use it. The JSON is the file format of model folders, prepared data and engine files, and its hash
 (`fingerprint`) decides whether models can be combined; ids are rows of embeddings. `export/web/module/tokenizer.js`
-reads the same files in browsers (tests/page/test_module.py). Tests: tests/text/test_tokenizer.py, test_linear.py.
+reads the same files in browsers (tests/page/test_module.py). Tests: tests/text/test_tokenizer.py,
+tests/text/test_linear.py.
 """
 
 import codecs
@@ -33,6 +34,7 @@ from rnnsearch.utils.files import write_text
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
+"""Type of a tokenizer by the name of its model in the JSON; the names are stored in tokenizer files."""
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 """The library's name of each byte token in a subword vocabulary, with its byte."""
 UNUSED_LOG_PROB = -1e6
@@ -59,6 +61,7 @@ class Replacement:
     source: str
     """Text that was copied or looked up: that of the token, or of all tokens of its word that share an entry."""
     by: ReplacedBy
+    """Method of the replacement."""
 
 
 class SpelledIds(list[int]):
@@ -78,7 +81,9 @@ class Segmented:
     """A raw text and its tokens, without BOS and EOS."""
 
     text: str
+    """Raw text."""
     ids: list[int]
+    """Ids of the tokens."""
     tokens: list[str]
     """Display form of each id: a leading space is SPACE_MARKER, a byte is `<0xE2>`, an unknown word is `<unk>`."""
     offsets: list[tuple[int, int]]

@@ -1,7 +1,8 @@
 """Special tokens that every vocabulary starts with, and the marker that displays a space.
 
-Data, models, search and the engine use the ids. They are stored in every tokenizer and prepared corpus, and C++ and
-JavaScript (`export/web/module/vocabulary.js`) contain them, too: do not change them.
+`text`, `data`, `metrics`, `models`, `search`, `accel`, `engine`, `export`, `runtime` and `translator` use the ids.
+They are stored in every tokenizer and prepared corpus, and C++ and JavaScript (`export/web/module/vocabulary.js`)
+contain them, too: do not change them.
 """
 
 PAD = 0

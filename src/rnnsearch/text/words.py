@@ -4,9 +4,10 @@ Also the pre-tokenization that all tokenizers share: `pieces` splits text into w
 punctuation, and `count_chunks` counts the stretches between spaces ("chunks"), from which every
 vocabulary is learned.
 
-`data/prepare.py` and `align` call it. `PIECE_PATTERN` is stored in each tokenizer; a new pattern only affects
-tokenizers that are learned later. `export/web/module/words.js` and `pretokenizer.js` are the same in JavaScript.
-Tests: tests/text/test_words.py, tests/page/test_module.py.
+`data`, `align`, `importers/folder.py`, `metrics/scores.py`, `evaluation` and other modules of `text` call it.
+`PIECE_PATTERN` is stored in each tokenizer; a new pattern only affects tokenizers that are learned later.
+`export/web/module/words.js` and `pretokenizer.js` are the same in JavaScript. Tests: tests/text/test_words.py,
+tests/page/test_module.py.
 """
 
 from collections import Counter

@@ -2,8 +2,9 @@
 
 `marks.MarkedText` takes the marks out of the source and calls `MarkPlacement.render`.
 
-Results never lose or repeat a mark, whatever the links are (tests/text/test_marks.py). Offsets are characters; words
-and links are counted from 0.
+Results never lose or repeat a mark, whatever the links (between existing words) are (tests/text/test_marks.py). Place
+0 is the whole text, place n + 1 that of mark n; so detected marks must come last. Offsets are characters; words and
+links are counted from 0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Mark:
     """An element or a point at characters [start, end) of a plain text."""
 
     start: int
+    """Offset of the first character in the plain text."""
     end: int
+    """Offset after the last character; equal to `start` for a point."""
     opens: str = ""
     """Markup before the characters."""
     closes: str = ""
@@ -128,6 +131,7 @@ class MarkPlacement:
         return "".join(output)
 
     def _place(self, mark: Mark, parent: _Place) -> _Place:
+        """Return the place of a mark inside its parent's, and add its words to those that the parent has taken."""
         source_words = (
             bisect_right(self._bare_source_words, mark.start, key=lambda span: span[1]),
             bisect_left(self._bare_source_words, mark.end, key=lambda span: span[0]),

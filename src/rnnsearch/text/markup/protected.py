@@ -56,7 +56,9 @@ class ProtectedSpan(NamedTuple):
     """A span of a source text that must stay letter for letter."""
 
     text: str
+    """Text as in the source."""
     type: Protected
+    """Type of protected text."""
     owner: int
     """Owner of the target characters that may correspond to it."""
     word: int

@@ -33,8 +33,11 @@ class Tag:
     """A tag, a comment or a declaration at characters [start, end) of a text."""
 
     start: int
+    """Offset of the `<`."""
     end: int
+    """Offset after the `>`."""
     markup: str
+    """Characters of the tag, with its brackets."""
     name: str = ""
     """Name in lower case; empty for a comment, a declaration, and an unterminated tag, which
     extends to the text's end.
