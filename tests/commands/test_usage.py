@@ -60,7 +60,7 @@ def test_help_of_translate_groups_options_in_panels(cli):
         "Hardware",
         "Options",
     ]
-    assert "[default: the model's; 1<=x<=1000]" in " ".join(result.out.split())
+    assert "[default: the model's setting; 1<=x<=1000]" in " ".join(result.out.split())
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *SUBCOMMANDS])
