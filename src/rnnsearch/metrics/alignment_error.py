@@ -3,8 +3,9 @@
 Och, F. J. & Ney, H. (2003), "A Systematic Comparison of Various Statistical Alignment Models",
 Computational Linguistics 29(1), section 6.1.
 
-`evaluation`, `systems/dev_set.py` and `align/aligner.py` (to tune its threshold) use it. Links are (source word,
-target word), counted from 0; empty denominators give defined values (tests/metrics/test_alignment_error.py).
+`evaluation`, `systems/dev_set.py` and `align/aligner.py` (to tune its threshold) use it; `data/corpus.py` checks gold
+links with `check_range`. Links are (source word, target word), counted from 0; empty denominators give defined values
+(tests/metrics/test_alignment_error.py).
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ class AlignmentScores:
     aer: float
     """Alignment error rate; lower is better."""
     precision: float
+    """Fraction of the proposed links that are possible links."""
     recall: float
+    """Fraction of the sure links that are proposed."""
     links: int
     """Number of proposed links."""
 

@@ -4,8 +4,9 @@ A word is correct if a reference contains it. The expected calibration error mea
 predicted probabilities are from the observed frequencies. `rnnsearch calibrate` learns a
 calibration, and `translator.confidence` computes the features.
 
-`runtime` applies calibrations, too. Fields of `Calibration` and names of features are the JSON that is stored in
-model folders and engine files. Tests: tests/metrics/test_calibration.py.
+Callers: `translator`, `runtime`, which applies calibrations, too, `evaluation/corpus_scores.py` and, for the logistic
+regression, `reranking.py`. Fields of `Calibration` and names of features are the JSON that is stored in model folders
+and engine files. Tests: tests/metrics/test_calibration.py.
 """
 
 from __future__ import annotations
@@ -93,10 +94,15 @@ class Calibration:
     """
 
     features: tuple[str, ...]
+    """Names of the features, in the order of the weights."""
     mean: tuple[float, ...]
+    """Mean of each feature."""
     deviation: tuple[float, ...]
+    """Standard deviation of each feature."""
     weight: tuple[float, ...]
+    """Weight of each standardised feature."""
     bias: float
+    """Bias b."""
     words: int
     """Number of words that it was learned from."""
     right: float

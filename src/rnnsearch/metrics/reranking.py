@@ -86,6 +86,7 @@ class NBestLists:
     sizes: Indices
     """[S]: number of hypotheses of each list."""
     metric: MetricStatistics
+    """Metric that the statistics belong to."""
 
     @classmethod
     def from_texts(

@@ -1,12 +1,12 @@
 """BLEU, chrF and TER with sacreBLEU (Post, 2018), and accuracy by sentence length and by word frequency.
 
-Scores are computed over raw (detokenised, cased) text and range from 0 to 100; for TER, an error
-rate that may exceed 100, lower is better. Every corpus score carries sacreBLEU's signature, without
-which a BLEU score means little. Evaluation, validation during training, and reranking use this
-module.
+Scores are computed over raw (detokenised, cased) text and range from 0 to 100; for TER, an error rate that may exceed
+100, lower is better. Every corpus score carries sacreBLEU's signature, without which a BLEU score means little.
+Callers: `evaluation`, `systems/dev_set.py` (validation during training), `translator/rerank.py` and other modules of
+this package.
 
 Names and signatures of scores are stored in evaluations. Tests: tests/metrics/test_bleu_chrf_ter.py,
-test_by_length.py, test_rare_words.py.
+tests/metrics/test_by_length.py, tests/metrics/test_rare_words.py.
 """
 
 from bisect import bisect_right
@@ -41,7 +41,9 @@ class CorpusScore:
     name: str
     """sacreBLEU's name: `BLEU`, `chrF2` or `TER`."""
     value: float
+    """Score, from 0 to 100."""
     signature: str
+    """sacreBLEU's signature of the metric."""
 
     @property
     def lower_is_better(self) -> bool:
@@ -167,11 +169,15 @@ class Bucket:
     """The sentences whose source has `low` to `high` words, both included."""
 
     low: int
+    """Minimum number of source words."""
     high: int
+    """Maximum number of source words."""
     sentences: int
+    """Number of sentences."""
     mean_length: float
     """Mean number of source words."""
     bleu: float
+    """BLEU of these sentences."""
 
     @property
     def label(self) -> str:
@@ -284,6 +290,7 @@ class FrequencyClass:
     """The target words that occur `low` to `high` times in the training text, both included."""
 
     low: int
+    """Minimum number of occurrences."""
     high: int | None
     """None for no limit."""
     translated: int

@@ -22,13 +22,19 @@ class Difference:
     """Scores of two systems by one metric. Intervals are half widths of 95 % confidence intervals."""
 
     name: str
+    """sacreBLEU's name of the metric."""
     system: float
+    """Score of the system."""
     baseline: float
+    """Score of the baseline."""
     system_interval: float
+    """Half width of the system's interval."""
     baseline_interval: float
+    """Half width of the baseline's interval."""
     p_value: float
     """Probability of a difference at least this large by chance."""
     signature: str
+    """sacreBLEU's signature of the metric."""
 
     @property
     def significant(self) -> bool:
@@ -47,8 +53,11 @@ class Comparison:
     """Comparison of a system with a baseline on the same sentences, by BLEU, chrF and TER."""
 
     differences: tuple[Difference, ...]
+    """Difference by each metric."""
     samples: int
+    """Number of bootstrap samples."""
     seed: int
+    """Random seed of the samples."""
 
     def __getitem__(self, name: str) -> Difference:
         """Return the difference by a metric (`BLEU`, `chrF2`, `TER`)."""

@@ -4,7 +4,7 @@ Plots: BLEU by source length (Bahdanau et al., figure 2), BLEU by sparsity (See,
 2016), learning curves, and the accuracy of rare words. Figures are matplotlib `Figure` objects made
 without pyplot: no global state, no display needed, and nothing to close.
 
-`evaluation/report.py` and `evaluation/page.py` use it. Equal figures must give equal bytes. Tests:
+`evaluation/report.py`, `evaluation/page.py` and `heatmap.py` use it. Equal figures must give equal bytes. Tests:
 tests/plots/test_learning.py.
 """
 
@@ -57,9 +57,13 @@ class Theme:
     """Colours of a plot."""
 
     background: str
+    """Colour of the background."""
     text: str
+    """Colour of text."""
     muted: str
+    """Colour of secondary text."""
     grid: str
+    """Colour of grid lines."""
     series: tuple[str, ...]
     """Colours of the lines, each with a contrast of at least 4.5 to the background."""
 
@@ -244,6 +248,7 @@ class SparsityPoint(NamedTuple):
     """BLEU at a fraction of pruned weights, directly after pruning and after further training, if there was any."""
 
     fraction: float
+    """Fraction of the weights that are pruned."""
     before: float
     """BLEU directly after pruning."""
     after: float | None

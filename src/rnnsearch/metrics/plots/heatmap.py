@@ -12,7 +12,7 @@ rotated; the darker a cell, the higher the weight:
 
 `translator/translation.py` and the commands (`evaluate`, the prompt, `train`) call it; attention is [target words,
 source words]. Words may contain any character: `printable` removes control characters. Tests:
-tests/plots/test_heatmap.py, test_terminal.py.
+tests/plots/test_heatmap.py, tests/plots/test_terminal.py.
 
 Axes: I target words, J source words.
 """
