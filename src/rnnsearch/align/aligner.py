@@ -6,8 +6,9 @@ low resource word alignment"). An aligner is stored as the folder `aligner` in a
 prepared data. It is used to prepare training data with links, and for the alignments of translations.
 
 The folder contains `source.N.json`, `target.N.json` (tokenizers) and one file of tables whose names are those of the
-fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Callers: `data/preprocess.py`,
-`systems/`, `translator/alignment.py`. Tests: tests/align/test_aligner.py, tests/data/test_learned_aligner.py.
+fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Callers: `data`, `systems`,
+`training/tasks.py`, `translator`, `serve/registry.py`, `cli/lexicons.py` and `cli/inspect.py`. Tests:
+tests/align/test_aligner.py, tests/data/test_learned_aligner.py.
 
 Axes: I target and J source units or tokens; weights are [target, source].
 """
@@ -59,7 +60,9 @@ MAX_BATCH_SIZE = 1 << 20
 THRESHOLD = 0.15
 """Default minimum weight of a link, unless it is tuned on gold links."""
 THRESHOLDS = tuple(round(0.01 * n, 2) for n in range(2, 51))
+"""Thresholds to try if gold links are used."""
 TABLES_FILE = "tables.safetensors"
+"""Name of the file of tables in the aligner's folder."""
 
 Span = tuple[int, int]
 LinkWeights = Float[np.ndarray, "I J"]
@@ -70,17 +73,24 @@ class Segmentation(NamedTuple):
     """Tokenizers for both languages and the lexicon of their tokens."""
 
     source: Tokenizer
+    """Tokenizer of the source language."""
     target: Tokenizer
+    """Tokenizer of the target language."""
     lexicon: Lexicon
+    """Lexicon of their tokens."""
 
 
 class Pair(NamedTuple):
     """A sentence pair with the character spans [start, end) of the units to link in each sentence."""
 
     source: str
+    """Raw source sentence."""
     target: str
+    """Raw target sentence."""
     source_units: Sequence[Span]
+    """Spans of the units of the source."""
     target_units: Sequence[Span]
+    """Spans of the units of the target."""
 
     @classmethod
     def from_words(cls, source: str, target: str) -> Pair:
@@ -111,6 +121,7 @@ class Aligner:
     """A word aligner for raw text that averages over several segmentations."""
 
     segmentations: tuple[Segmentation, ...]
+    """Segmentations whose link probabilities are averaged."""
     threshold: float = THRESHOLD
     """Minimum weight of a link."""
 

@@ -26,7 +26,9 @@ class DictionaryEntry(NamedTuple):
     """A source word or phrase with one of its translations."""
 
     source: str
+    """Source word or phrase."""
     target: str
+    """Its translation."""
     probability: float
     """p(target | source)."""
     occurrences: int

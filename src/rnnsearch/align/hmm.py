@@ -14,7 +14,8 @@ link is the geometric mean of the posteriors of both models (after Liang, Taskar
 product, and Ganchev, Graca & Taskar 2008). The M-step is variational Bayes with a Dirichlet prior, which
 prevents rare tokens from collecting links (Riley & Gildea 2012). `align.aligner` is the only user.
 
-Results must not depend on the number of threads or processes. Tests: tests/align/test_hmm.py, test_lexicon.py.
+Results must not depend on the number of threads or processes. Tests: tests/align/test_hmm.py,
+tests/align/test_lexicon.py.
 
 Axes: B sentence pairs, J source tokens, I target tokens.
 """
