@@ -1,6 +1,8 @@
 """Parts of a batch: streams of token ids with their masks, translation directions, characters and noise words.
 
-`data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
+`data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks. Other callers:
+`characters.py` and `prepared.py` in this package, `objectives`, `search`, `systems`, `accel`, `export` and
+`training/run.py`.
 
 Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word, N real
 tokens of a stream, V vocabulary.
@@ -25,7 +27,9 @@ class Direction(NamedTuple):
     """The streams that a translation reads, and the one that it writes."""
 
     sources: tuple[str, ...]
+    """Names of the streams to read."""
     target: str
+    """Name of the stream to write."""
 
     def reversed(self) -> Direction:
         """Return the opposite direction of a direction with one source."""
@@ -41,6 +45,7 @@ class NoiseWords(NamedTuple):
     """K noise words that all target positions of a batch share (see `objectives/contrast.py`)."""
 
     ids: Int[Tensor, "K"]
+    """Id of each noise word."""
     log_q: Float[Tensor, "K"]
     """Log-probability of each noise word under the noise distribution."""
     target_log_q: Float[Tensor, "B I"]
@@ -88,6 +93,7 @@ class CharacterTable:
     indices: Int[Tensor, "B J"]
     """Row of `characters` of each token."""
     characters: Int[Tensor, "S L"]
+    """Character ids of each distinct token."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> CharacterTable:
         """Return a copy with a function applied to both tensors."""
@@ -102,7 +108,9 @@ class EmbeddingInput(NamedTuple):
     """Token ids and, if embeddings are composed from characters, their characters."""
 
     ids: Int[Tensor, "*rows"]
+    """Token ids."""
     characters: CharacterTable | None = None
+    """Characters of the tokens; None if embeddings are not composed from characters."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +121,14 @@ class Stream:
     """
 
     ids: Int[Tensor, "B J"]
+    """Token ids."""
     mask: Bool[Tensor, "B J"]
     """True on real tokens, including EOS."""
     token_positions: Int[Tensor, "N"]
     """Indices of the real tokens in `ids.flatten()`, ascending. Selecting by them, unlike by a mask, does not make
     the host wait for a GPU."""
     characters: CharacterTable | None = None
+    """Characters of the tokens; None if the model does not read them."""
 
     @classmethod
     def from_ids(cls, ids: Int[Tensor, "B J"], characters: CharacterTable | None = None) -> Stream:

@@ -2,9 +2,10 @@
 
 `word_characters` says what a config's batches need; `Batches` and search add it to their streams.
 
-`models/composition.py`, `models/speller.py` and `search` read the tables. Character ids are rows of embeddings, so
-the order of `Characters` is part of what a model depends on. Tests: tests/data/test_batches.py,
-tests/properties/test_spelled.py, test_copying.py.
+`models/composition.py`, `models/speller.py` and `search` read the tables; `systems` and `training/run.py` call
+`word_characters`; `id_store.py`, `prepared.py` and `preprocess.py` store the characters of unknown words. Character
+ids are rows of embeddings, so the order of `Characters` is part of what a model depends on. Tests:
+tests/data/test_batches.py, tests/properties/test_spelled.py, tests/properties/test_copying.py.
 
 Axes: B rows, J source and I target positions, S distinct words, L characters per word.
 """
@@ -174,7 +175,9 @@ class WordCharacters(NamedTuple):
     """Character inventories of some streams by name, and the finder of copied words, if a model copies."""
 
     characters: Mapping[str, Characters] = MappingProxyType({})
+    """Characters of each stream that needs them, by its name."""
     copies: CopyFinder | None = None
+    """Finder of copied words; None if the model does not copy."""
 
     def needed(self, direction: Direction) -> set[str]:
         """Return the streams whose unknown words the prepared data must hold."""

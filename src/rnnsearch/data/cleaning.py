@@ -1,6 +1,7 @@
 """Filters that leave rows of a corpus out of training, and a tally of the rejected rows with examples per reason.
 
-`preprocess.clean` applies them. Thresholds come from `[data.cleaning]`.
+`preprocess.clean` applies them; `prepare.py` and `bulk/prepare.py` add up the tallies. Thresholds come from
+`[data.cleaning]`.
 
 Keys (`row_key`) decide which rows are duplicates, and names of reasons are stored in cleaning.json. Tests:
 tests/data/test_cleaning.py.
@@ -23,7 +24,9 @@ from rnnsearch.data.corpus import Row
 from rnnsearch.text.languages import is_other_language, length_in_words
 
 MAX_EXAMPLES = 3
+"""Maximum number of examples per reason."""
 DUPLICATE = "duplicate"
+"""Reason for rows that occurred before."""
 MAX_REJECTED_FRACTION = 0.2
 """Fraction of a corpus that may be rejected for one reason without a warning."""
 _MAX_EXAMPLE_CHARACTERS = 60

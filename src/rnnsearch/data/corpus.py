@@ -4,8 +4,9 @@ All commands read text through this module. Only "\n" ends a line, and a "\r" be
 that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
 the sentence. Files are streamed; memory is bounded even for files without line ends.
 
-`prepare`, `bulk`, `evaluation` and the commands that read pairs use it. Line numbers in messages are those of the
-files. Files may be invalid or enormous: tests/data/test_corpus.py, tests/stress/bombs.py.
+Callers: other modules of `data`, `bulk`, `systems`, `search/unknown_words.py`, `evaluation` and `cli`. Line numbers
+in messages are those of the files. Files may be invalid or enormous: tests/data/test_corpus.py,
+tests/stress/bombs.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
 
 INVALID_UTF8 = "invalid UTF-8"
+"""Problem of a row whose line is not UTF-8."""
 ONE_COLUMN = "one column"
+"""Problem of a row without a second column."""
 MAX_LINE_BYTES = 1 << 20
 """Limit for a line. Sentences have some hundred bytes; a file without line ends would fill the memory."""
 MAX_READ_BYTES = MAX_LINE_BYTES + 8
@@ -44,8 +47,11 @@ class Row(NamedTuple):
     """A sentence and its translations, with their location; a missing text is empty."""
 
     texts: tuple[str, ...]
+    """Sentence in each language."""
     path: Path
+    """File of the row."""
     line: int
+    """Number of its line, counted from 1."""
     problem: str | None = None
     """Reason why the row cannot be used, if there is one."""
     links: Links | None = None
@@ -186,9 +192,11 @@ class Chunk(NamedTuple):
     num_texts: int
     """Number of languages."""
     links: bytes | None
+    """Lines of links; None without links."""
     path: Path
     """First file."""
     links_path: Path | None
+    """File of links; None without links."""
     first_line: int
     """Number of the first line, counted from 1."""
 

@@ -3,8 +3,8 @@
 A plan depends only on seed and epoch number. It holds no object per pair: one array of row numbers (4 bytes per pair)
 and the bounds of each batch in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
 
-`data/batches.py` calls it. A change of the order of random numbers changes the batches of resumed runs. Tests:
-tests/data/test_batches.py, test_mixture.py.
+`data/batches.py` calls it; `training/run.py` creates the `CorpusMixture`. A change of the order of random numbers
+changes the batches of resumed runs. Tests: tests/data/test_batches.py, tests/data/test_mixture.py.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,11 @@ class EpochPlan:
     """The batches of an epoch; batch k has the pairs `order[starts[k]:ends[k]]`."""
 
     order: RowNumbers
+    """Row numbers in the order of the batches."""
     starts: Integers
+    """Start of each batch in `order`."""
     ends: Integers
+    """End of each batch in `order`."""
     waste: float
     """Fraction of padding among all positions."""
 
@@ -60,6 +63,7 @@ class BatchWidths(NamedTuple):
     """Widths of batches: multiples of some number of tokens, for few different shapes."""
 
     multiple: int
+    """Number of tokens that widths are multiples of."""
     longest: int
     """Length of the longest sentence; no batch is padded beyond it."""
 

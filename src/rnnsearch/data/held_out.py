@@ -1,6 +1,7 @@
 """Rows of the dev or test set while a corpus is prepared: read from files, or split off the corpus by `prepare.py`.
 
-`prepare.py` writes the rows as text files of prepared data. Tests: tests/data/test_prepare.py, test_alignments.py.
+`prepare.py` creates `HeldOut` and writes the rows as text files of prepared data. Tests: tests/data/test_prepare.py,
+tests/data/test_alignments.py.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ class HeldOut:
     """Rows of dev or test. Rows from files are used unchanged, except that rows with an empty text are dropped."""
 
     part: Part
+    """Dev or test."""
     rows: list[Cells]
+    """Texts, and the links as text if aligned; never empty."""
     documents: Sequence[int] | npt.NDArray[np.uint32]
     """Document number of each row."""
     dropped: int = 0
     """Number of rows with an empty text."""
     shared: int = 0
-    """Number of training rows that share a sentence with these rows."""
+    """Number of training rows that share a sentence; `prepare.py` counts it, for rows from files only."""
 
     @property
     def aligned(self) -> bool:

@@ -7,7 +7,7 @@ holds dev, test, the counts of distinct words and a few bytes per pair.
 
 `bulk/prepare.py` runs the same passes on other machines. The content depends only on the config and its files;
 `prepared.json` contains a SHA-256 of the training text, with which a resumed run recognises its corpus. Tests:
-tests/data/test_prepare.py, test_prepare_errors.py.
+tests/data/test_prepare.py, tests/data/test_prepare_errors.py.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ class CleaningRules(NamedTuple):
     """Rules for cleaning a corpus."""
 
     languages: tuple[str, ...]
+    """Languages of the rows, in order."""
     config: CleaningConfig
+    """Thresholds of `[data.cleaning]`."""
     needs_split_keys: bool
     """True if dev or test is split off; otherwise the keys of sentences are 0."""
     documents: bool
@@ -75,12 +77,15 @@ class CleanedChunk(NamedTuple):
     """The rows of a chunk that pass the filters."""
 
     columns: list[bytes]
+    """Lines of each column, with line ends."""
     keys: KeyTable
     """Keys of the rows; documents are counted from the start of the chunk."""
     tally: Tally
+    """Rejected rows by reason."""
     path: Path
     """File of the chunk."""
     starts_file: bool
+    """True if the chunk is the first of its file."""
     documents_ended: int
     """Number of documents that end in the chunk."""
     position: int
@@ -146,6 +151,7 @@ class CleanedLines(NamedTuple):
     """Cleaned rows as they are stored: for each column, its lines with line ends."""
 
     columns: tuple[bytes, ...]
+    """Lines of each column, with line ends."""
 
     def rows(self) -> list[Cells]:
         """Return the cells of each row."""

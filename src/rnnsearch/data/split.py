@@ -1,9 +1,10 @@
 """Deterministic train / dev / test split in which no sentence is in two parts.
 
-`prepare.py` and the corpora catalog use it. The rows that are held out depend only on hashes of their text: the split
-is the same on every machine, and a corpus that grows keeps nearly all of it (no row ever moves between dev and test).
-Held-out sentences are distinct, and a training row is left out if it shares a sentence of any language with dev or
-test. Only letters and digits of sentences are compared, so "Tom left!" is not in train if "Tom left." is in test.
+`prepare.py`, `preprocess.py`, `held_out.py`, `prepared.py` and the corpora catalog use it. The rows that are held out
+depend only on hashes of their text: the split is the same on every machine, and a corpus that grows keeps nearly all
+of it (no row ever moves between dev and test). Held-out sentences are distinct, and a training row is left out if it
+shares a sentence of any language with dev or test. Only letters and digits of sentences are compared, so "Tom left!"
+is not in train if "Tom left." is in test.
 
 A corpus of documents is split by whole documents, and training documents stay whole: their sentences that are also in
 dev or test are counted, not left out.
@@ -31,8 +32,10 @@ from rnnsearch.errors import DataError
 Part = str
 """`train`, `dev` or `test`."""
 PARTS: tuple[Part | None, ...] = (None, "train", "dev", "test")
+"""Parts by their numbers; `None` is left out."""
 LEFT_OUT, TRAIN, DEV, TEST = range(len(PARTS))
 HELD_OUT = ("dev", "test")
+"""Parts that are not for training."""
 Parts = npt.NDArray[np.uint8]
 """Part of each row, as an index of `PARTS`."""
 Hashes = npt.NDArray[np.uint64]

@@ -6,7 +6,7 @@ and spawning would run the caller's script again.
 
 `prepare.py` and `cli/lexicons.py` use `Pool`, `training/loop.py` uses `Prefetcher`, and `bulk/engines.py` has other
 implementations of `Workers`. Tasks and results are pickled, so functions must be importable by name. Tests:
-tests/data/test_workers.py, test_prefetcher.py.
+tests/data/test_workers.py, tests/data/test_prefetcher.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Public corpora: the catalogue, downloads and the Bible.
 
-`rnnsearch data get` and `data/prepare.py` use the catalogue; see docs/data.md.
+`cli`, `data/prepare.py` and `systems/validation.py` use the catalogue, `bulk/prepare.py` the types of downloads; see
+docs/data.md.
 """

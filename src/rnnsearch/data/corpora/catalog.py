@@ -51,17 +51,25 @@ class Corpus:
     """A corpus that can be downloaded from the package index."""
 
     name: str
+    """Name in `[data] corpus` and for `rnnsearch data get`."""
     source: str
+    """Code of the source language."""
     target: str
+    """Code of the target language."""
     description: str
+    """Description in lists of corpora."""
     pairs: int
     """Number of pairs of all parts together."""
     licence: str
+    """Licence of the text."""
     attribution: str
+    """Attribution that the licence requires."""
     archive: Archive
+    """File on the package index."""
     held_out_pairs: int
     """Number of pairs in dev, and in test."""
     bible_files: BibleFiles | None = field(default=None, repr=False)
+    """Members of the archive if the corpus is a Bible; None otherwise."""
 
     @property
     def aligned(self) -> bool:
@@ -134,6 +142,7 @@ _ALL = (
     ),
 )
 CORPORA = {corpus.name: corpus for corpus in _ALL}
+"""Corpora by name; names are values of `[data] corpus`."""
 
 
 def find(name: str) -> Corpus:

@@ -4,8 +4,8 @@
 those that pip is configured with (its files and PIP_* variables), so that a download works wherever `pip install` does:
 behind a company's mirror, or from a folder.
 
-`bulk/prepare.py` and `cli/train.py` use it, too. A file is used only if its SHA-256 is that of `Archive`. Tests:
-tests/data/test_download.py.
+`data/prepare.py`, `bulk/prepare.py`, `cli/bulk.py` and `cli/train.py` use it, too. A file is used only if its SHA-256
+is that of `Archive`. Tests: tests/data/test_download.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ Progress = Callable[[int, int | None], None]
 Response = HTTPResponse | addinfourl
 
 PYPI = "https://pypi.org/simple"
+"""Default index."""
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1"
 _BLOCK_BYTES = 1 << 20
 _ATTEMPTS = 4
@@ -52,9 +53,13 @@ class Archive:
     """A file on the package index."""
 
     project: str
+    """Name of the project on the index."""
     filename: str
+    """Name of the file."""
     sha256: str
+    """Hash of the file, in hexadecimal digits."""
     megabytes: int
+    """Size of the file, for messages."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,19 @@ class PipSettings:
     """Settings of pip: where it looks for packages, and how it connects."""
 
     indexes: tuple[str, ...] = (PYPI,)
+    """URLs of package indexes, in order."""
     find_links: tuple[str, ...] = ()
+    """Folders and pages with files."""
     proxy: str | None = None
+    """URL of the proxy, or None."""
     cert: str | None = None
+    """File of trusted certificates, or None for the default."""
     client_cert: str | None = None
+    """File of the client's certificate, or None."""
     trusted_hosts: tuple[str, ...] = ()
+    """Hosts whose certificates are not checked."""
     timeout: float = 15.0
+    """Seconds until a connection fails."""
 
 
 def pip_settings() -> PipSettings:
