@@ -1,8 +1,10 @@
 """Parameters that only training uses: those of the fertility penalty and of REINFORCE baselines.
 
-`TranslationModel` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py` and
+`translation_model.py` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py` and
 `objectives/reinforce.py` read it. Its parameters are in the checkpoint under `auxiliary`, but no translation reads
-them.
+them. To add a baseline, declare its options in `config/objective.py` and implement a subclass of `Baseline` here.
+Tests: tests/objectives/test_reinforce.py, tests/objectives/test_attention_priors.py,
+tests/objectives/test_rationale.py.
 
 Axes: B sentences, I target positions, J source positions, H annotation, R readout.
 """
@@ -88,6 +90,7 @@ class Baseline(nn.Module, ABC):
         Args:
             expected: From `forward`.
             means: The actual mean log-probabilities.
+            mask: True at real positions, False at padding.
         """
         return means.new_zeros(())
 
@@ -138,3 +141,4 @@ class LearnedBaseline(Baseline):
 
 
 BASELINES: Implementations[type[Baseline]] = Implementations(objective.BASELINES)
+"""Class by `baseline` of `[objective.reinforce]`; names are stored in model folders."""

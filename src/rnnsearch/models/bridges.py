@@ -141,3 +141,4 @@ class Rectified(Bridge):
 
 
 BRIDGES: Implementations[type[Bridge]] = Implementations(cells.BRIDGES)
+"""Class by `bridge` of `[model.decoder]`; names are stored in model folders."""

@@ -28,7 +28,8 @@ A cell's `inputs` maps x to the part of the gates that depends only on x, with o
 By default a checked equivalent (native or fused) of `sequence` runs, for exact classes (`accel/registry.py`); set
 `RNNSEARCH_FAST=0` to debug the definition. An edited definition runs until its fast implementation is edited, too.
 
-The order of the gates is part of the checkpoint format. Tests: tests/models/test_cells.py against the loops in
+Outside of `models`, `accel/`, `export/onnx.py`, `export/onnx_cells.py` and `systems/pruning.py` read cells. The order
+of the gates is part of the checkpoint format. Tests: tests/models/test_cells.py against the loops in
 tests/models/reference.py.
 
 Axes: B sentences, N rows (hypotheses), J positions, E input, D state, G = blocks * D gate inputs.
@@ -429,3 +430,4 @@ class SSRU(Cell):
 
 
 CELLS: Implementations[type[Cell]] = Implementations(cells.CELLS)
+"""Class by `cell` of `[model.encoder]`, `[model.decoder]` or `[model.network]`; names are stored in model folders."""

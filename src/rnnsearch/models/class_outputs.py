@@ -1,8 +1,8 @@
 """Outputs for large vocabularies that predict a class of tokens before the token, and `make_output`.
 
 `TranslationModel` and `LanguageModel` call `make_output`. `systems/translation.py` computes the classes
-(`data/word_classes.py`) before training; they are buffers of the checkpoint. The base classes are in `outputs.py`.
-Tests: tests/models/test_class_outputs.py.
+(`data/word_classes.py`) before training; they are buffers of the checkpoint. `export/onnx.py` exports these classes.
+The base classes are in `outputs.py`. Tests: tests/models/test_class_outputs.py.
 
 Axes: M target tokens, R readout, V vocabulary, C score columns (V, or the selected tokens).
 """
@@ -192,6 +192,7 @@ class AdaptiveOutput(PlainLoss):
 
 
 OUTPUTS: Implementations[Callable[..., PlainLoss]] = Implementations(outputs.OUTPUTS)
+"""Output layer by `type` of `[model.output]`; names are stored in model folders."""
 
 
 def make_output(

@@ -4,8 +4,9 @@ Each distinct word of a batch is composed once. A word is a row of character ids
 space is the first character. The vector of a word depends neither on the other words of the batch nor on the padding.
 `Filters` and `Highway` are also used by the convolutional encoder.
 
-`TranslationModel` creates a `ComposedEmbedding`; search replaces it by a `PrecomputedEmbedding`. `NGrams.HASH_FACTOR`
-and the order of character ids are part of what stored models depend on. Tests: tests/models/test_composition.py.
+`TranslationModel` creates a `ComposedEmbedding`; `systems/translation.py` replaces it by a `PrecomputedEmbedding` for
+search. `NGrams.HASH_FACTOR` and the order of character ids must not change: stored models depend on them. Tests:
+tests/models/test_composition.py.
 
 Axes: S distinct words, L characters per word, F filters, B sentences, J source positions, E embedding.
 """
@@ -198,6 +199,7 @@ class NGrams(Composition):
 
 
 COMPOSITIONS: Implementations[type[Composition]] = Implementations(encoders.SOURCE_CHARACTERS)
+"""Class by `type` of `[model.source_characters]`; names are stored in model folders."""
 
 
 class ComposedEmbedding(Embedding):

@@ -5,7 +5,7 @@ for long or character-level sources; `Rationale` reads only some of the words.
 
 `TranslationModel` creates one per source stream. `Encoded` (`memory.py`) is what decoders get; `final_shapes` must
 agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes
-for other engines. Tests: tests/models/test_encoders.py, test_merging_encoders.py.
+for other engines. Tests: tests/models/test_encoders.py, tests/models/test_merging_encoders.py.
 
 Axes: B sentences, J source positions, E embedding, H annotation, F filters, J' annotations of an encoder that merges
 positions.
@@ -323,3 +323,4 @@ def reverse_words(x: Embedded, mask: Mask) -> Embedded:
 
 
 ENCODERS: Implementations[type[Encoder]] = Implementations(encoders.ENCODERS)
+"""Class by `type` of `[model.encoder]`; names are stored in model folders."""

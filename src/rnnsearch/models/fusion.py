@@ -100,3 +100,4 @@ class ColdFusion(Fusion):
 
 
 FUSIONS: Implementations[type[Fusion]] = Implementations(language_model.FUSIONS)
+"""Class by `type` of `[model.language_model]`; names are stored in model folders."""

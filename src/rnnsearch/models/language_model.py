@@ -5,8 +5,9 @@
 | recurrent    | all, through a state   | h_i of the top layer          | Mikolov et al. 2010    |
 | feed-forward | the last n - 1         | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
 
-`systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model, and
-`search/model_scorer.py` and `accel/search.py` score with it. Tests: tests/models/test_language_model.py.
+`systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model,
+`objectives/likelihood.py` trains with its losses, and `search/model_scorer.py` and `accel/search.py` score with it.
+Tests: tests/models/test_language_model.py.
 
 Axes: N texts, I positions, E embedding, D state, R readout.
 """
@@ -129,6 +130,7 @@ class FeedForward(Network):
 
 
 NETWORKS: Implementations[type[Network]] = Implementations(language_model.NETWORKS)
+"""Class by `type` of `[model.network]`; names are stored in model folders."""
 
 
 class LanguageModel(nn.Module):

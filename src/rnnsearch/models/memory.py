@@ -2,8 +2,8 @@
 
 A `Memory` is computed once per source sentence and has one row per sentence. States have one row per hypothesis.
 
-All modules above use these records, and `accel/`, `export/` and `search/` read them. They are trees
-(`utils/tensors.py`), so every tensor in them must be batch-first.
+All modules of `models` above this one use these records; `accel/`, `export/`, `objectives/` and `search/` read them.
+They are trees (`utils/tensors.py`), so every tensor in them must be batch-first.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, J' annotations (J unless an encoder merges positions), D
 state, H annotation, E embedding, I target positions, S summary.

@@ -2,8 +2,9 @@
 
 Training calls `encode`, `unroll` and the output layer's losses; search calls `encode`, `start`, `step` and `log_probs`.
 
-`systems/translation.py` builds it from `[model]`; `export/` and `accel/` read its modules. Attribute names are
-checkpoint keys, and the order in which `__init__` creates modules determines initial values (tests/old_models,
+`systems/translation.py` builds it from `[model]`; `training/tasks.py`, `objectives`, `search` (`model_scorer.py`,
+`char_decoding.py`, `reattend.py`) call it; `export` and `accel` read its modules. Attribute names are checkpoint
+keys, and the order in which `__init__` creates modules determines initial values (tests/old_models,
 tests/models/test_translation_model.py).
 
 Axes: B sentences, N = B * K hypotheses, I target positions, J source positions, R readout, C score columns (the
@@ -57,6 +58,7 @@ class CharacterCounts(NamedTuple):
 
 
 NO_CHARACTERS = CharacterCounts()
+"""Sizes for a model without character models."""
 
 
 class Unrolled(NamedTuple):

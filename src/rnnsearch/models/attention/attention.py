@@ -12,10 +12,9 @@ window), M heads, E = Q * M rows of energies, A units of the score's hidden laye
 rows per sentence, D query (decoder state), H annotation, I target positions, F values of a feature, G gate inputs of
 the decoder.
 
-`decoder.make_attention` creates it; `accel/decoder_steps.py`, `export/onnx.py` and `systems/pruning.py` read its
-components. The names of `score`, `window`, `normaliser`, `features` and
-`feature_weights` are checkpoint keys. Tests: tests/models/test_attention.py, and
-tests/properties/test_combinations.py for all combinations.
+`decoder.make_attention` creates it; `translation_model.py`, `accel/`, `export/onnx.py` and `systems/pruning.py` read
+its components. The names of `score`, `window`, `normaliser`, `features` and `feature_weights` are checkpoint keys.
+Tests: tests/models/test_attention.py, and tests/properties/test_combinations.py for all combinations.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ class AttentionState(NamedTuple):
     features: tuple[Any, ...] = ()  # the state of each feature
     random: Tensor | None = None  # [N, I, M, J], noise of the normaliser, or the dropout mask of the weights
     previous: PreviousStep = PreviousStep()
+    """Values of the previous target position."""
 
 
 class Query(NamedTuple):

@@ -1,13 +1,17 @@
 """Features: inputs of the alignment model in addition to query and annotation, one class per paper.
 
 A feature gives F values per target and source position, computed from earlier weights and words (coverage, Markov,
-fertility) or from the positions. They enter the score's hidden layer through their own matrix W_f:
-e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016). `Attention` calls `prepare` once per
-sentence, `start` before the first target position, and `read_word`, `values` and `update` at each one.
+fertility) or from the positions. They enter the score's hidden layer through a matrix W_f (Tu et al. 2016; Cohn et
+al. 2016):
+
+    e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij)
+
+`decoders/decoder.py` passes the sizes of words (`WordSizes`); `Attention` calls `prepare` once per sentence, `start`
+before the first target position, and `read_word`, `values` and `update` at each one.
 
 To add one, register its options in `config/attention.py` and write its equation in `EQUATIONS` of tests/models.
-`accel/decoder_steps.py` and `export/onnx.py` have their own versions of some features, by exact class; change those
-too.
+`accel/decoder_steps.py`, `accel/program_writer.py` and `export/onnx.py` have their versions of some features, by
+exact class; change those too. Tests: tests/models/test_attention.py.
 
 Axes: N = B * K hypotheses of B sentences, Q queries per sentence, J source positions, F values per feature, W width
 of a feature's state, D query, H annotation, G gate inputs of the decoder.
@@ -57,14 +61,18 @@ class WordSizes(NamedTuple):
 
 
 NO_WORDS = WordSizes()
+"""Sizes for an attention whose features read no words."""
 
 
 class FeatureSizes(NamedTuple):
     """Sizes of a query (D), of an annotation (H), and of word vectors."""
 
     query: int
+    """Size of a query (D)."""
     annotation: int
+    """Size of an annotation (H)."""
     words: WordSizes = NO_WORDS
+    """Sizes of the word vectors."""
 
 
 class Feature(nn.Module, ABC):
@@ -332,3 +340,4 @@ def neighbourhood(weights: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
 
 
 FEATURES: Implementations[type[Feature]] = Implementations(attention.FEATURES)
+"""Class by name of `features` in `[model.attention]`; names are stored in model folders."""

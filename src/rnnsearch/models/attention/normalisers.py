@@ -5,7 +5,7 @@ The weights sum to 1, except those of `exponential` and `monotonic`.
 By default a checked equivalent (native or fused) of the softmax runs, as a step of a decoder's fast implementation; set
 `RNNSEARCH_FAST=0` to debug the definition.
 
-`Attention.forward` calls them. Fast implementations in `accel/` (registry, decoder steps) and ONNX graphs
+`Attention.forward` calls them. Fast implementations (`accel/registry.py`, `accel/decoder_steps.py`) and ONNX graphs
 (`export/onnx.py`) select normalisers by exact class. Tests: tests/models/test_normalisers.py.
 
 Axes: B sentences, Q queries per sentence (several heads count as queries), J source positions.
@@ -269,3 +269,4 @@ def _messages(energy: Energies, is_inside: Tensor, enter: Tensor, leave: Tensor,
 
 
 NORMALISERS: Implementations[type[Normaliser]] = Implementations(attention.NORMALISERS)
+"""Class by `normaliser` of `[model.attention]`; names are stored in model folders."""

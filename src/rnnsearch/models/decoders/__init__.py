@@ -18,3 +18,4 @@ from rnnsearch.models.decoders import (  # noqa: F401 (their classes are registe
 from rnnsearch.models.decoders.decoder import Decoder
 
 DECODERS: Implementations[type[Decoder]] = Implementations(decoders.DECODERS)
+"""Class by `type` of `[model.decoder]`; names are stored in model folders."""

@@ -1,7 +1,8 @@
 """Readouts: the layers between a decoder's state and the output layer.
 
-Decoders create one; `accel/readout_steps.py` and `accel/rnnsearch_search.py` have fast versions by exact class, and
-`systems/pruning.py` reads its layers. With a language model inside (`models/fusion.py`), `add_fusion` adds a term
+Decoders create one; `accel/readout_steps.py` and `accel/rnnsearch_search.py` have fast versions by exact class (a
+derived class runs its definition), and `systems/pruning.py` reads its layers. Tests: tests/models/test_decoders.py,
+tests/properties/test_native_search.py. With a language model inside (`models/fusion.py`), `add_fusion` adds a term
 before the activation. Output [N, R]: N = B * K hypotheses, R the size of the readout.
 """
 
@@ -113,7 +114,10 @@ class StateOutput(TanhOutput):
 
 
 class StateReadout(nn.Module):
-    """t_i = s_i (Gu et al. 2016, eq. 7)."""
+    """t_i = s_i (Gu et al. 2016, eq. 7).
+
+    Not a `ReadoutLayer`: it has no layer, so a language model cannot be added.
+    """
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         assert width == state
@@ -173,3 +177,4 @@ ATTENTIONALS: dict[str, type[Attentional]] = {
     "tanh-bias": BiasedAttentional,
     "linear": LinearAttentional,
 }
+"""Class by `attentional` of `[model.decoder]`; names are stored in model folders."""
