@@ -32,6 +32,7 @@ BLOCK_BYTES = 1 << 24
 """Size of a storage block. If smaller blocks are freed, glibc returns the end of the heap to the system at every step,
 which slows a search down by 5% (mallopt(3): M_MMAP_THRESHOLD adapts to what was freed)."""
 ALIGNMENT_BYTES = 64
+"""Each stored tensor starts at a multiple of this."""
 
 
 class StepStorage:
@@ -97,11 +98,13 @@ class EndedHypotheses(NamedTuple):
     """Hypotheses that may be returned, one entry [R] per hypothesis."""
 
     sentence: Array
+    """Index of its sentence."""
     step: Array
     """Index of the step with the hypothesis's last token."""
     continuation: Array
     """Index of the last token among the M continuations of this step."""
     total: Array
+    """Its log-probability, or its total with a `HypothesisScorer`."""
     finished: Array
     """True if it ended with EOS."""
     penalty: Array

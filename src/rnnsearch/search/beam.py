@@ -20,10 +20,10 @@ A step needs a fixed number of tensor operations and one small transfer to the h
 their attention is gathered, when the search has ended (`backtrace.py`). Native scorers search a whole batch in one call
 if the options allow it.
 
-Callers: `decode.py` and, for greedy translations token by token, `Translator.stream`. Before changing it: native
-searches must give the same hypotheses (`ops/native/beam_search.h`, `ops/native/greedy_search.h`). Tests:
-`tests/search/test_beam.py`, `tests/search/test_plain_beam.py` (against a simple search),
-`tests/properties/test_native_search.py`.
+Callers: `decode.py` and, for greedy translations token by token, `Translator.stream` (`translator/translator.py`).
+Before changing it: native searches must give the same hypotheses (`ops/native/beam_search.h`,
+`ops/native/greedy_search.h`). Tests: `tests/search/test_beam.py`, `tests/search/test_plain_beam.py` (against a simple
+search), `tests/properties/test_native_search.py`.
 
 Axes: A sentences still in the batch, B sentences of the call, K live hypotheses per sentence, N = A * K, M
 continuations considered, T steps, J source positions.

@@ -4,9 +4,11 @@ A candidate list restricts a batch's translations to the most probable translati
 frequent target tokens, so that the output layer computes only their rows (Jean et al. 2015, section 3.2.2; Mi, Wang &
 Ittycheriah 2016, "Vocabulary manipulation for NMT"). `rnnsearch candidates` learns the tables.
 
-Callers: `translator/loading.py`, `systems/engine_file.py` and `cli/lexicons.py` load and learn tables; every search
-maps tokens to score columns with `Columns`. The tables are the file `candidates.safetensors` of a model folder;
-changed names or shapes make existing folders unreadable. Tests: `tests/search/test_candidates.py`.
+Callers: `cli/lexicons.py` learns tables; `translator/loading.py`, `export/engine_file.py` and
+`systems/engine_file.py` load them; `training/run_folder.py` reads the file name; `systems`,
+`translator/translator.py` and `translator/postprocess.py` pass them on; every search maps tokens to score columns
+with `Columns`. The tables are the file `candidates.safetensors` of a model folder; changed names or shapes make
+existing folders unreadable. Tests: `tests/search/test_candidates.py`.
 
 Axes: C score columns.
 """
@@ -35,6 +37,7 @@ MAX_FREQUENT_TOKENS = 300
 MAX_TRAINING_PAIRS = 20_000_000
 """Limit of pairs of tokens to learn from; of a larger corpus, sentences at regular intervals are used."""
 EM_ITERATIONS = 4
+"""Iterations of expectation maximisation by which the tables are learned."""
 
 ColumnChooser = Callable[[Sources], Tensor | None]
 """Returns the distinct tokens [C] that a batch's translations may consist of, EOS among them, or None for all."""

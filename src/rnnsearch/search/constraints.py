@@ -33,6 +33,7 @@ from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NEVER_PRODUCED = frozenset({PAD, BOS})
+"""Tokens that no translation contains."""
 
 
 def max_lengths(sources: Sources, options: SearchOptions) -> Array:

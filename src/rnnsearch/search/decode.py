@@ -1,7 +1,9 @@
 """Search and forced decoding of any number of sentences, in batches of similar length; results are in input order.
 
-`decode_all` and `force_decode_all` are the entry points of this package: the translator, the dev-set evaluation and the
-language model call them. On the CPU, batches are searched in parallel, one per thread.
+`decode_all` and `force_decode_all` are the entry points of this package: `translator/translator.py`,
+`translator/language_model.py` and `systems/dev_set.py` call them. `char_decoding.py` calls `decode_all`;
+`reattend.py` uses the batching helpers; `systems/translation.py` and `systems/language.py` use `make_sources`. On the
+CPU, batches are searched in parallel, one per thread.
 
 Before changing it: results must not depend on the batches or the threads, and an error names the sentence by its
 index in the call (`SentenceError`). Tests: `tests/search/test_decode.py`, `tests/search/test_variants.py`,
@@ -322,6 +324,7 @@ class _CopiedRows:
         self.step = scorer.step
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[object, object]:
+        """Encode each source once and copy its row; `sources` (already repeated) is not read."""
         copied: tuple[object, object] = select(self._scorer.start(self._sources, columns), self._rows)
         return copied
 

@@ -5,7 +5,8 @@ The distribution of an ensemble is the mean of its members' distributions, with 
     geometric (AND): p(y) = prod_m p_m(y) ** w_m / sum_y' prod_m p_m(y') ** w_m     likely for all members
     arithmetic (OR): p(y) = sum_m w_m p_m(y)                                        likely for one member
 
-With a candidate list all sums are over the tokens of the list. `systems/ensemble.py` creates these scorers.
+With a candidate list all sums are over the tokens of the list. `systems/ensemble.py` creates these scorers,
+`systems/ensemble_folder.py` and `translator/loading.py` read `Mean`.
 
 All members must be on one device and have the same target vocabulary, which `systems/ensemble.py` checks. Tests:
 `tests/search/test_ensemble.py`, `tests/properties/test_combined.py`.
@@ -29,6 +30,7 @@ from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hi
 
 Mean = Literal["geometric", "arithmetic"]
 MEANS: tuple[Mean, ...] = get_args(Mean)
+"""Names of the means; they are stored in model folders."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class EnsembleMember:
     """One model of an ensemble."""
 
     scorer: Scorer
+    """Scorer of the model."""
     weight: float
+    """Weight of the model, above 0; `EnsembleScorer` divides it by the sum of all weights."""
     source_names: Mapping[str, str]
     """Name of each source in the batch -> its name in the model."""
     uses_attention: bool = True
@@ -138,14 +142,18 @@ class WeightedScorer(NamedTuple):
     """A full scorer and the factor of its log-probabilities."""
 
     scorer: Scorer
+    """Scorer of all tokens."""
     weight: float = 1.0
+    """Factor of its log-probabilities."""
 
 
 class WeightedPartialScorer(NamedTuple):
     """A partial scorer and the factor of its scores."""
 
     scorer: PartialScorer
+    """Scorer of some tokens."""
     weight: float = 1.0
+    """Factor of its scores."""
 
 
 class _SumMemory(NamedTuple):

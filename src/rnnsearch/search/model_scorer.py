@@ -1,7 +1,7 @@
 """Scorers of models: in PyTorch, in native code, and `fastest_scorer`, which chooses between them.
 
-A scorer uses its model as it is: put the model in evaluation mode first. `systems` creates the scorers for the
-translator and for the evaluation on the dev set.
+A scorer uses its model as it is: put the model in evaluation mode first. `systems` creates the scorers
+(`translation.py`, `language.py`, `dev_set.py`); `translator/translator.py` reads the `FastestScorer`.
 
 Before changing it: `fastest_scorer` compares native code with the definition (`accel/verification.py`) and falls back
 to `ModelScorer`, whose results are the reference. Native scorers are used by several threads at once, so a call must
@@ -49,6 +49,7 @@ class FastestScorer(NamedTuple):
     """The fastest Scorer of a model."""
 
     scorer: Scorer
+    """Scorer in native code, or in PyTorch."""
     description: str
     """Name of the implementation, shown by `rnnsearch inspect`."""
 

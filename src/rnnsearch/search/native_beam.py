@@ -1,6 +1,7 @@
 """`NativeBeamRequest`: the parameters of a beam search that runs entirely in native code, in the layout of C structs.
 
-`BeamSearch`'s fast path (`beam.py`) and the torch-free runtime create one, so this module must not import torch.
+`BeamSearch`'s fast path (`beam.py`) and the torch-free runtime (`runtime/search.py`) create one, and
+`model_scorer.py` searches with it, so this module must not import torch.
 
 Before changing it: the order of arguments is the layout of `CBeamOptions` (`engine/rnnsearch.py`), which must equal
 the struct in `ops/native/beam_search.h`. Arrays are passed by address and must stay alive. Tests:

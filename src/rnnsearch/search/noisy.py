@@ -32,8 +32,11 @@ class Noisy(Variant):
     """
 
     chains: int
+    """Number of chains per sentence."""
     sigma: float = 0.3
+    """Standard deviation of the noise at the first target position."""
     seed: int = 1
+    """Seed of the noise."""
     name: ClassVar[str] = "noisy chains"
     rescored: ClassVar[bool] = True
 

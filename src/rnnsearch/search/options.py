@@ -1,7 +1,9 @@
 """`SearchOptions`: everything that determines how a search runs, built from `[search]` of a run file with overrides.
 
-`Translator.options` and the command line create one, and every function in this package takes one. `constraints.py`
-turns the options that restrict translations into filters of scores.
+`Translator.options`, `translator/language_model.py` and `systems/dev_set.py` create one; `translator/requests.py`,
+`translator/rerank.py`, `evaluation/assess.py` and `cli` (`prompt.py`, `translate_lines.py`, `translate_steps.py`)
+pass or change it, and every search of this package takes one. `constraints.py` turns the options that restrict
+translations into filters of scores.
 
 Before changing it: the fields in `CONFIG_FIELDS` are those of `[search]` (`config/search.py`) and of engine files
 (`export/engine_file.py`, `SEARCH_SETTINGS`). Fields with one entry per sentence must be handled in `select` and

@@ -190,6 +190,7 @@ class PhraseState(NamedTuple):
     """State of N hypotheses; `select_by_banks` reads it, too."""
 
     inner: Any
+    """State of the wrapped scorer."""
     progress: Tensor
     """[N, P], tokens met of each phrase."""
     sentences: Tensor
@@ -197,6 +198,7 @@ class PhraseState(NamedTuple):
     length: Tensor
     """[N], number of tokens so far, with BOS."""
     table: PhraseTable
+    """The phrases of the batch."""
 
 
 class PhraseScorer:

@@ -3,7 +3,8 @@
     score(Y, X) = log P(Y|X) / norm(|Y|) + beta * sum_j log(min(sum_i alpha_ij, 1))
 
 |Y| counts the target tokens with EOS. j runs over the source tokens without EOS, i over the target tokens. Used by
-`SearchOptions`, by the searches and by the torch-free runtime, so this module must not import torch.
+`SearchOptions`, by the searches, and without PyTorch by `runtime/search.py`, `runtime/translator.py` and
+`export/engine_file.py`, so this module must not import torch.
 
 A new norm needs an entry in `LENGTH_NORMS` and must not decrease with the length, because beam search stops by this
 bound; native code knows only those in `ENGINE_NORMS` (`ops/native/beam_search.h`). Names and fields are settings of

@@ -13,7 +13,8 @@ distribution that positions are sampled from.
 `copied_attention`, for decoders that copy (Gu et al. 2016): the fraction of each token's probability that is copied
 from each source position.
 
-Both work on trained models without any changes. `systems/translation.py` calls them after a search.
+Both work on trained models without any changes. `systems/translation.py` calls them after a search, and
+`systems/dev_set.py` calls `copied_attention`.
 
 Tests: `tests/properties/test_posterior.py`, `tests/properties/test_copying.py`.
 

@@ -24,6 +24,7 @@ from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Sources
 
 NAN_MESSAGE = "the scores of {sentence} must be numbers; got NaN at target position {position}"
+"""Message of the error for NaN scores; `SentenceError` fills in the sentence."""
 
 
 def require_no_nan(scores: Array, length: Array) -> None:

@@ -9,9 +9,9 @@ All random numbers are hashes of a position in a stream (SplitMix64: Steele, Lea
 pseudorandom number generators"). A stream depends only on the source, the copy and the seed, so that results do not
 depend on the batch, and the numbers of all rows take the same few array operations.
 
-Callers: `cli/options.py` creates `Sampling` and `Diverse`, `TextModel.sample` uses `Sampling`. Another hash or order
-of random numbers changes the samples of a seed, which users and `tests/search/test_random.py` rely on. Tests:
-`tests/search/test_variants.py`.
+Callers: `cli/options.py` creates `Sampling` and `Diverse`; `translator/translator.py` and
+`translator/language_model.py` use `Sampling`. Another hash or order of random numbers changes the samples of a seed,
+which users and `tests/search/test_random.py` rely on. Tests: `tests/search/test_variants.py`.
 
 Axes: B sentences, A rows or sentences still in the batch, A' those of the current group, K hypotheses per copy, C
 score columns, W columns per block, N streams of random numbers.
@@ -100,10 +100,13 @@ class Sampling(Variant):
     """
 
     temperature: float = 1.0
+    """Sampling temperature; below 1 favours likely tokens."""
     top_k: int = 0
     """Number of most probable tokens to draw from; 0 is all."""
     top_p: float = 1.0
+    """Sample from the most probable tokens whose probabilities sum to this; 1 is all."""
     seed: int = 1
+    """Seed of the random numbers."""
     name: ClassVar[str] = "samples"
     distinct: ClassVar[bool] = False
 
@@ -211,7 +214,9 @@ class Diverse(Variant):
     """
 
     groups: int
+    """Number of groups that the beam is divided into."""
     strength: float = 0.5
+    """Penalty of a token per hypothesis of an earlier group that has taken it."""
     name: ClassVar[str] = "diverse groups"
 
     def __post_init__(self) -> None:

@@ -38,7 +38,9 @@ class Stochastic(Variant):
     """
 
     temperature: float = 1.0
+    """Sampling temperature; below 1 favours likely translations."""
     seed: int = 1
+    """Seed of the noise."""
     name: ClassVar[str] = "a stochastic beam"
     distinct: ClassVar[bool] = False  # they are distinct anyway
 

@@ -5,7 +5,8 @@ The source word is the one with the most attention (Jean et al. 2015, section 3.
 applies an `UnknownWordReplacer` after every search (`translator/postprocess.py`).
 
 `translator/loading.py` creates it from `[search]` and reads `dictionary.tsv` (source word, tab, translation) of the
-model folder; `training/run_folder.py` copies the file there. Tests: `tests/search/test_unknown_words.py`,
+model folder; `training/run_folder.py` copies the file there. `training/run.py` and `cli/translate_steps.py`
+(glossaries) read files of this format. Tests: `tests/search/test_unknown_words.py`,
 `tests/text/test_copied_words.py`.
 """
 
