@@ -4,8 +4,8 @@ Results go to standard output, progress and messages to standard error. Exit cod
 sentence), 2 wrong usage, 130 interrupted with the state saved.
 
 `pyproject.toml` installs `main` as the command `rnnsearch`. To add a command, write a function and add it to
-`app.PANELS`; docs/commands.md is generated (`scripts/commands_page.py`). The tests in `tests/commands` run the
-commands.
+`PANELS` in `cli/app.py`; docs/commands.md is generated (`scripts/commands_page.py`). The tests in `tests/commands`
+run the commands.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def main() -> None:
         try:
             app(expand_set_options(sys.argv[1:]), prog_name="rnnsearch")
         finally:
+            # Flushed here, so that a failing write is reported like other I/O errors.
             sys.stdout.flush()
     except Interrupted as error:
         sys.stderr.write(f"{error}\n")
@@ -69,6 +70,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)
+"""A setting of a run file, `path.of.option=value`; arguments of this form may follow `--set`."""
 
 
 def expand_set_options(arguments: Iterable[str]) -> list[str]:

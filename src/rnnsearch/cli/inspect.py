@@ -48,6 +48,7 @@ def print_model(path: Path, with_config: bool) -> None:
     """Print what a model folder or an engine file contains.
 
     Args:
+        path: A model folder or an engine file; a file's header holds what a folder's extra files do.
         with_config: Print the resolved config, too.
     """
     system = load_model(path)
@@ -212,7 +213,10 @@ def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:
 
 
 def _component(name: str, options: dict[str, Any]) -> str:
-    """Return a component and those of its options that are worth showing: the cell first, `first` last."""
+    """Return a component and those of its options that are worth showing.
+
+    The option `cell` comes first and the option named `first` last.
+    """
     shown = []
     for option in sorted(options, key=lambda option: (option != "cell", option == "first")):
         value = options[option]

@@ -71,7 +71,7 @@ MaxSource = Annotated[
 MaxPairTokens = Annotated[
     int,
     Option(
-        "--max-symbols",
+        "--max-symbols",  # the option keeps its published name; symbols are tokens
         min=1,
         max=100_000,
         help="Maximum number of tokens per sentence; the output of a pair with a longer one is empty.",
@@ -277,6 +277,7 @@ METHODS_OF_OPTION = {
     "diversity": ("--groups",),
     "sigma": ("--noisy",),
 }
+"""Option -> the search methods that read it; for others it is an error."""
 
 
 @dataclass(frozen=True)

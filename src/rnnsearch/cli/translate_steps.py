@@ -3,7 +3,7 @@
 Each step counts what it does in `counts` (a dictionary of sums over lines, which bulk runs merge), and a `report_`
 function prints the counts of the whole input at the end.
 
-`translate_lines.py` is the caller. A step runs in each worker of a bulk run, so it may keep no state but `counts`.
+`translate_lines.py` is the caller. A step runs in each worker of a bulk run, so it may change no state but `counts`.
 Tests: `tests/commands/test_translate.py`, `tests/commands/test_inline_terms.py`, `tests/test_rerank.py`.
 """
 
@@ -117,9 +117,8 @@ class GlossaryTranslator:
             if options.beam == 1 and options.variant is None:
                 raise typer.BadParameter("--glossary needs a beam of at least 2")
             terms = self._writable_terms(path, terms)
-            translator.constraints.required_phrases(
-                [list(terms.values())], options
-            )  # raises before the first line is translated
+            # Called for its check, so that errors come before the first line is translated.
+            translator.constraints.required_phrases([list(terms.values())], options)
         self._glossary = Glossary(terms)
 
     def _writable_terms(self, path: Path, terms: dict[str, str]) -> dict[str, str]:
@@ -185,7 +184,10 @@ class ConfidenceFilter:
         return 1 if self._marks else None
 
     def line(self, translation: Translation, text: str) -> str:
-        """Return the output line of a translation with this text."""
+        """Return the output line of a translation with this text, and count its warnings.
+
+        Call it exactly once per translation.
+        """
         from rnnsearch.translator.confidence import warnings
 
         for warning in warnings(translation):

@@ -44,9 +44,11 @@ class FileJob:
     name: str
     """File name as sent by the client."""
     model: ModelInfo
+    """Model that translates the file."""
     document: Document
     """The file's segments, and everything between them."""
     state: Literal["queued", "running", "done", "failed"] = "queued"
+    """State of the job, as in `/v1/files`."""
     done: int = 0
     """Number of translated segments."""
     too_long: list[int] = field(default_factory=list)
@@ -58,8 +60,9 @@ class FileJob:
     is_fetched: bool = False
     """True if the client has fetched the result."""
     changed: float = field(default_factory=time.monotonic)
-    """Time when the file was sent or, later, when the job ended."""
+    """Time when the file was sent or, later, when the job ended (monotonic clock, in seconds)."""
     task: asyncio.Task[None] = field(init=False)
+    """Task of the event loop that translates the file; `Files.add` sets it."""
 
     @property
     def has_ended(self) -> bool:
@@ -171,6 +174,7 @@ class Files:
         return job.state == "done" and not job.is_fetched and time.monotonic() - job.changed < FETCH_SECONDS
 
     def _forget_old_results(self) -> None:
+        """Delete jobs that ended more than `RESULT_SECONDS` ago, and the oldest ones beyond `MAX_RESULTS`."""
         ended = sorted((job for job in self._jobs.values() if job.has_ended), key=lambda job: job.changed)
         now = time.monotonic()
         for index, job in enumerate(ended):
