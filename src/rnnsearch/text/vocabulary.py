@@ -2,7 +2,7 @@
 
 `text`, `data`, `metrics`, `models`, `search`, `accel`, `engine`, `export`, `runtime` and `translator` use the ids.
 They are stored in every tokenizer and prepared corpus, and C++ and JavaScript (`export/web/module/vocabulary.js`)
-contain them, too: do not change them.
+contain them, too: do not change them. Tests: tests/text/test_tokenizer.py.
 """
 
 PAD = 0
