@@ -1,5 +1,5 @@
 """Quality of translations and alignments: scores, significance, calibration, tuning of weights, and plots.
 
-`evaluation`, `translator` and the validation during training call it. No module may import torch, which import-linter
-checks.
+`evaluation`, `translator`, `runtime`, `cli`, `align`, `data` and the validation during training (`systems`) call it.
+No module may import torch, which import-linter checks. The tests are in tests/metrics and tests/plots.
 """
