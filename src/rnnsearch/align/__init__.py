@@ -1,5 +1,5 @@
 """Word alignment and dictionaries learned from unaligned sentence pairs: a statistical aligner on CPUs.
 
-`data` learns and applies aligners, the translator applies them, and `rnnsearch dictionary` builds dictionaries. See
-docs/alignment.md.
+`data` learns and applies aligners, `systems`, `training`, `serve` and `translator` load or apply them, and `cli`
+learns them and builds dictionaries. See docs/alignment.md; the tests are in tests/align.
 """
