@@ -5,7 +5,7 @@ responses, but it could start work. Such requests are rejected by their `Origin`
 that reaches this machine under its own domain name (DNS rebinding) is rejected by its `Host` header.
 
 `serve/admission.py` and `runtime/serve.py` call `rejection` for every request; see docs/threats.md. This module must
-import only the standard library.
+import only the standard library. Tests: tests/serve/test_admission.py, tests/runtime/test_serve.py.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
+"""Host names of this machine."""
 SAFE_METHODS = ("GET", "HEAD")
+"""Methods that change nothing."""
 
 
 class RequestOrigin(NamedTuple):
     """Method and origin headers of a request; a missing header is an empty string."""
 
     method: str
+    """HTTP method."""
     host: str
+    """Header `Host`."""
     origin: str
+    """Header `Origin`."""
     fetch_site: str
+    """Header `Sec-Fetch-Site`."""
 
 
 def rejection(request: RequestOrigin, allowed_hosts: Set[str]) -> tuple[int, str] | None:
