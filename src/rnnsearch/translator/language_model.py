@@ -35,8 +35,11 @@ class Perplexity(NamedTuple):
     log_prob: float
     """Log-probability of the text, in nats."""
     tokens: int
+    """Number of tokens."""
     words: int
+    """Number of words."""
     characters: int
+    """Number of characters."""
 
     @property
     def per_token(self) -> float:
@@ -59,6 +62,7 @@ class ScoredText:
     """A text and its probability."""
 
     text: str
+    """Raw text."""
     log_prob: float
     """Log-probability of the text and its end, in nats."""
     tokens: tuple[str, ...]

@@ -6,8 +6,9 @@
 (`rnnsearch translate --reranker`). `Closest` orders them by similarity to a reference, for distillation.
 
 Folder format: `reranker.json` (`languages`, `n_best`, `weights` by feature name), and the models in `reverse/` and
-`language-model/`. A renamed feature makes existing folders unreadable. Tests: `tests/test_rerank.py`,
-`tests/commands/test_distil.py` (`Closest`).
+`language-model/`. A renamed feature makes existing folders unreadable. Callers: `cli/models.py`,
+`cli/translate_lines.py` and `cli/translate_steps.py`. Tests: `tests/test_rerank.py`, `tests/commands/test_distil.py`
+(`Closest`).
 
 Notation: x is the source, y a translation, k the index of a feature.
 """
@@ -39,6 +40,7 @@ from rnnsearch.utils.tables import as_markdown
 
 Method = Literal["mert", "pro"]
 METHODS: dict[Method, Callable[[NBestLists], Floats]] = {"mert": mert, "pro": pro}
+"""Function by name of `Method`; names are values of `rnnsearch reranker --method`."""
 
 # In the folder of a reranker: its weights and its models.
 RERANKER_FILE = "reranker.json"
@@ -62,7 +64,9 @@ class Features:
     """
 
     reverse: Translator | None = None
+    """Model of the other direction, if there is one."""
     language_model: TextModel | None = None
+    """Language model of the target language, if there is one."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,6 +104,7 @@ class Reranker:
     languages: tuple[str, str]
     """Codes of the source and target language."""
     features: Features
+    """Features, in the order of the weights."""
     weights: tuple[float, ...]
     """One weight per feature."""
     n_best: int
@@ -203,6 +208,7 @@ class LearnedReranker:
     """A reranker and its scores on the dev set."""
 
     reranker: Reranker
+    """Reranker with the learned weights."""
     influences: tuple[float, ...]
     """Influence of each feature: its weight times its standard deviation within a list; absolute values sum to 1."""
     metric: str

@@ -222,6 +222,7 @@ class Translator:
             ModelError: The model has no alignments.
             RnnsearchError: A name in `protect` is unknown.
         """
+        # Called for its check; the links are needed only after the search.
         self.require_alignments()
         for name in protect:
             if name not in PROTECTED:
@@ -430,6 +431,7 @@ class Translator:
             ModelError: As in `require_alignments`.
         """
         if by is not None:
+            # Called for its check, before anything is computed.
             self.require_alignments(by)
         source_rows, target_rows, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
         hypotheses = self.postprocessor.add_copy_attention(source_rows, hypotheses)
