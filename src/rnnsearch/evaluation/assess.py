@@ -35,9 +35,13 @@ class Assessment:
     """A model's translations of a test set, and their scores."""
 
     sources: Sequence[str]
+    """Source sentences."""
     references: Sequence[str]
+    """Reference of each source sentence."""
     translations: Sequence[Translation]
+    """Translation of each source sentence."""
     evaluation: Evaluation
+    """Scores of the translations."""
     options: SearchOptions
     """Search options of the translations."""
 

@@ -44,7 +44,9 @@ class PairScores:
     """
 
     forward: Translator | None = None
+    """Model from source to target, if there is one."""
     reverse: Translator | None = None
+    """Model from target to source, if there is one."""
 
     def __post_init__(self) -> None:
         if self.forward is None and self.reverse is None:

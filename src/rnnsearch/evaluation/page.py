@@ -61,7 +61,9 @@ class Example:
     chrf: float
     """Sentence chrF of the translation."""
     translation: Translation
+    """Translation to show."""
     reference: str
+    """Its reference."""
 
     @property
     def has_attention(self) -> bool:
@@ -104,9 +106,11 @@ class Report:
     """Content of the page."""
 
     title: str
+    """Title of the page."""
     source_language: str = ""
     """Language code of the source, for the browser's choice of fonts; likewise `target_language`."""
     target_language: str = ""
+    """Language code of the target."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the model: sizes, data, licence, attribution."""
     evaluations: Sequence[Evaluation] = ()
@@ -114,7 +118,9 @@ class Report:
     log: Sequence[Mapping[str, Any]] = ()
     """Rows of the training log: `update`, and any of `train_nll`, `dev_nll`, `dev_bleu`."""
     statistics: Sequence[LearningStatistics] = ()
+    """Statistics of training."""
     examples: Sequence[Example] = ()
+    """Translations to show."""
     replacements: Rows = field(default_factory=list)
     """Table of the replacements of unknown words in the translations, or empty."""
     projection: Projection | None = None
@@ -166,16 +172,22 @@ class Plot(NamedTuple):
     """A figure in a light and a dark theme, as data URIs; width and height in CSS pixels."""
 
     light: str
+    """Data URI of the light theme."""
     dark: str
+    """Data URI of the dark theme."""
     width: int
+    """Width in CSS pixels."""
     height: int
+    """Height in CSS pixels."""
 
 
 class Chart(NamedTuple):
     """A plot and a table of the same values."""
 
     plot: Plot | None
+    """Plot, or None if there is nothing to draw."""
     rows: Rows
+    """Table of the values."""
 
 
 def _plot(draw: Callable[[Theme], Figure | None]) -> Plot | None:

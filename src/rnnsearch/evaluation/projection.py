@@ -39,7 +39,9 @@ class GroupedSentence:
     """A sentence and the name of its group, which determines its colour; the empty name is a group, too."""
 
     sentence: str
+    """Raw sentence."""
     group: str = ""
+    """Name of its group."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Projection:
     """Sentences as points in the plane."""
 
     sentences: tuple[GroupedSentence, ...]
+    """Sentence of each point."""
     points: NDArray[np.float64]
     """Coordinates [N, 2]."""
     variance_fractions: tuple[float, float]
@@ -175,6 +178,7 @@ class Caption(NamedTuple):
     """A shortened sentence next to its dot."""
 
     text: str
+    """Text of the caption."""
     side: int
     """1 if it is to the right of the dot, -1 to the left."""
     down: int
@@ -185,11 +189,15 @@ class PlotPoint(NamedTuple):
     """A sentence in the plot."""
 
     x: float
+    """Horizontal position of the dot."""
     y: float
+    """Vertical position of the dot."""
     sentence: str
+    """Complete sentence."""
     group: int
     """Index of the group."""
     caption: Caption | None
+    """Caption next to the dot, or None without captions."""
 
 
 def scatter(projection: Projection) -> list[PlotPoint]:

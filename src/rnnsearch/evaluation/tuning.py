@@ -40,6 +40,7 @@ DEFAULT_VALUES: SettingValues = {
 MEMBER_WEIGHT = "weight_{}"
 """Name of the setting for the weight of an ensemble's n-th model, n >= 2; the first model's weight is fixed."""
 MEMBER_WEIGHT_VALUES = (0.5, 0.75, 1.0, 1.5, 2.0)
+"""Values to try for the weight of an ensemble's model."""
 MAX_ROUNDS = 3
 """Limit of passes over all settings; a pass without a change ends tuning earlier."""
 FUSION_SETTINGS = ("language_model", "language_model_weight")
@@ -55,9 +56,11 @@ class Trial:
     """Settings with their score on the dev set and the time of the search."""
 
     settings: Settings
+    """Settings of the search."""
     score: float
     """BLEU or chrF; higher is better."""
     seconds: float
+    """Time of the search."""
 
 
 class Tuning:
