@@ -40,13 +40,21 @@ class EngineSearchOptions:
     """Options of a search. Lengths count target tokens without EOS; see `search.options.SearchOptions`."""
 
     beam: int = 5
+    """Size of the beam."""
     n_best: int = 1
+    """Number of hypotheses to return per sentence."""
     length_penalty: float = 1.0
+    """Exponent of the length norm."""
     length_norm: str = "power"
+    """Name of the length normalisation."""
     coverage_penalty: float = 0.0
+    """Weight of the coverage penalty."""
     max_ratio: float = 2.0
+    """Maximum translation length per source token."""
     max_extra: int = 20
+    """Tokens added to the maximum length."""
     banned: frozenset[int] = frozenset()
+    """Ids of tokens that are never produced."""
 
     def validated(self, path: Path) -> EngineSearchOptions:
         """Return the options of an engine file if they are valid.

@@ -67,8 +67,11 @@ class Translator:
     """A model that translates text. One sentence in is one translation out."""
 
     model: AnyEngine
+    """Model, in the engine."""
     source: Tokenizer
+    """Tokenizer of the source language."""
     target: Tokenizer
+    """Tokenizer of the target language."""
     languages: tuple[str, str]
     """Codes of the source and target language."""
     search: EngineSearchOptions
