@@ -7,8 +7,7 @@
 
 See docs/bulk.md.
 
-Callers: `cli/bulk.py` and `cli/corpora.py`. The names above are public API. Tests: `tests/bulk`,
-`tests/commands/test_bulk.py`.
+`cli` is the caller. The names above are public API. Tests: `tests/bulk`, `tests/commands/test_bulk.py`.
 """
 
 from rnnsearch.bulk.engines import OnCores, OnRay, local

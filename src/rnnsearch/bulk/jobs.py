@@ -54,6 +54,7 @@ class Job:
     """The work on all shards; picklable, for workers."""
 
     store: Store
+    """Store with the job's files."""
     key: str
     """Start of the names of the job's files, from `digest_key`."""
     make: Callable[[], Handler]
@@ -154,6 +155,7 @@ class Done(NamedTuple):
     messages: list[str]
     """Messages to the user."""
     counts: Counts
+    """Counts over these lines."""
 
     @classmethod
     def concatenate(cls, results: Iterable[Done]) -> Done:

@@ -3,8 +3,7 @@
 `store_at` chooses between them; `cli/bulk.py` and `cli/corpora.py` call it. `jobs.py` and `prepare.py` only use the
 methods of `Store`.
 
-Callers: `jobs.py` and `prepare.py`; `cli/bulk.py` opens the store. A file must never be visible before it is
-complete, since other machines read it. Tests: `tests/bulk/test_shards.py`.
+A file must never be visible before it is complete, since other machines read it. Tests: `tests/bulk/test_shards.py`.
 """
 
 from __future__ import annotations
