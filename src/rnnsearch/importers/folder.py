@@ -40,6 +40,7 @@ class ConvertedModel(NamedTuple):
     """A model from a checkpoint, in terms of rnnsearch."""
 
     toolkit: str
+    """Name of the toolkit."""
     weights: dict[str, Tensor]
     """Weights by their names here."""
     tokens: tuple[list[str], list[str]]
@@ -47,7 +48,9 @@ class ConvertedModel(NamedTuple):
     model: dict[str, Any]
     """Table `[model]` of the config; likewise `training` and `search`."""
     training: dict[str, Any]
+    """Table `[training]` of the config."""
     search: dict[str, Any]
+    """Table `[search]` of the config."""
     train: list[str]
     """Training files, as in `[data] train`."""
     updates: int | None
@@ -62,7 +65,9 @@ class Imported(NamedTuple):
     vocabularies: tuple[int, int]
     """Number of source and target tokens."""
     encoder: str
+    """Description of the encoder."""
     decoder: str
+    """Description of the decoder."""
 
 
 def import_from(

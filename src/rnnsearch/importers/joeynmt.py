@@ -45,15 +45,21 @@ from rnnsearch.importers.folder import (
 )
 
 CONFIG_FILE = "config.yaml"
+"""Name of the config next to a checkpoint."""
 VOCABULARY_FILES = {"src": "src_vocab.txt", "trg": "trg_vocab.txt"}
 """Files next to a checkpoint, by the names of the streams in the config."""
 MAX_CONFIG_BYTES = 1_000_000
+"""Limit for the config."""
 MAX_VOCABULARY_BYTES = 1 << 28
+"""Limit for a vocabulary."""
 SPECIALS = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 """Special tokens in the order of rnnsearch: their options in the config, and the defaults."""
 CELLS = {"lstm": "lstm", "gru": "torch-gru"}
+"""Cell of rnnsearch by JoeyNMT's name."""
 SCORES = {"bahdanau": "additive", "luong": "general"}
+"""Attention score of rnnsearch by JoeyNMT's name."""
 BRIDGES = {"bridge": "learned-top", "zero": "zero"}
+"""Initial state of rnnsearch by JoeyNMT's name."""
 SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "model.encoder.type": ("recurrent",),
     "model.encoder.rnn_type": ("gru", "lstm"),

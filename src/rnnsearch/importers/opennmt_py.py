@@ -61,9 +61,13 @@ EMBEDDING_NAMES = {
     "source": "encoder.embeddings.make_embedding.emb_luts.0.weight",
     "target": "decoder.embeddings.make_embedding.emb_luts.0.weight",
 }
+"""Names of the embeddings in a checkpoint, by stream."""
 CELLS = {"LSTM": "lstm", "GRU": "torch-gru"}
+"""Cell of rnnsearch by OpenNMT-py's name."""
 SCORES = {"general": "general", "dot": "dot", "mlp": "additive-bias"}
+"""Attention score of rnnsearch by OpenNMT-py's name."""
 NO_ATTENTION = (None, "none")
+"""Values of the option `global_attention` of models without attention."""
 SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "model_task": ("seq2seq",),
     "model_type": ("text",),
@@ -132,6 +136,7 @@ class Checkpoint(NamedTuple):
     vocabularies: tuple[list[str], list[str]]
     """Source and target tokens by id."""
     options: Mapping[str, Any]
+    """Options of the training run that have a type of `OPTION_TYPES`."""
     start_token: Any
     """Token before the first one of a translation."""
     updates: int | None
@@ -185,16 +190,21 @@ class Architecture(NamedTuple):
     """Architecture of a checkpoint's model."""
 
     bidirectional: bool
+    """True if the encoder is bidirectional."""
     cell: str
+    """Cell, by its name in rnnsearch."""
     score: str | None
     """Attention score, or None without attention."""
     sparse: bool
     """True if attention is normalised by sparsemax."""
     input_feeding: bool
+    """True if the decoder has input feeding."""
     bridge: bool
+    """True if the initial state is a transformed encoder state."""
     tied: bool
     """True if the rows of the output layer are the target embeddings."""
     dropout: float
+    """Dropout rate."""
 
 
 def read_architecture(path: str, options: Mapping[str, Any], start_token: Any) -> Architecture:
