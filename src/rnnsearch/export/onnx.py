@@ -186,7 +186,9 @@ class Graphs(NamedTuple):
     """The two graphs of a model."""
 
     encoder: Proto
+    """Graph of the encoder."""
     step: Proto
+    """Graph of one decoder step."""
 
 
 def trace_graphs(model: TranslationModel) -> Graphs:
