@@ -42,6 +42,7 @@ PAGE_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+"""Content type of the page's files by suffix."""
 # The page may only load its own files and call its own server.
 PAGE_HEADERS = {
     "Content-Security-Policy": "; ".join(

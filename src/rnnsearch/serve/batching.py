@@ -1,7 +1,8 @@
 """The queue of a model: makes batches from the sentences of many requests and translates them in worker threads.
 
-`ServedModel` has one `Batcher` per model. `Batcher.submit` queues the sentences of a request, `_start_batch` and
-`_take_batch` form a batch from the queue, and `_run_batch` translates it in a thread.
+`ServedModel` (`registry.py`) has one `Batcher` per model; `observability.py` counts its `BatchReport`s.
+`Batcher.submit` queues the sentences of a request, `_start_batch` and `_take_batch` form a batch from the queue, and
+`_run_batch` translates it in a thread.
 
 - A batch consists of whatever waits when a thread becomes free, so batches grow with the load.
 - A few sentences use all threads of the processor. If more wait, each thread translates a batch of its own, so that no
@@ -72,9 +73,11 @@ class BatchReport(NamedTuple):
     """Statistics of a finished batch."""
 
     sentences: int
+    """Number of sentences in the batch."""
     requests: int
     """Number of requests with sentences in the batch."""
     seconds: float
+    """Time of the batch."""
     failed: int
     """Number of sentences whose translation raised an exception."""
 

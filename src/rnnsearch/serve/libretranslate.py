@@ -206,6 +206,7 @@ async def suggest(request: Request, service: UseService) -> Response:
     """Save a better translation from a user, if the server accepts suggestions."""
     body = await read_body(request, SuggestBody)
     service.check_request(request, [body.q, body.s], body.api_key)
+    # Called for its check; the model is not needed.
     service.find_model([body.q], None, body.source, body.target)
     await service.save_suggestion(body.model_dump(include={"q", "s", "source", "target"}))
     return JSONResponse({"success": True})

@@ -58,7 +58,9 @@ class BatchOptions(NamedTuple):
     """Options of a search, which all sentences of a batch share."""
 
     beam: int | None = None
+    """Size of the beam; None for the model's setting."""
     n_best: int = 1
+    """Number of translations per sentence."""
     align: bool = False
     """True if alignments will be needed; the model's thread then computes those of the aligner."""
     has_prefixes: bool = False
