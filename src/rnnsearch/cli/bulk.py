@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rnnsearch.data.prepared import Prepared
 
 PASS_NAMES = {"clean": "cleaning", "count": "counting", "learn_segmentation": "aligning", "encode": "segmenting"}
+"""Verb of the progress bar by the function of the pass."""
 
 
 def require_files(bulk: BulkGroup, files: FileGroup) -> None:

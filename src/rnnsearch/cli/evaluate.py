@@ -117,6 +117,7 @@ def _read_gold_links(
     """
     from rnnsearch.text.alignments import read_pharaoh
 
+    # Called for its check, so that the error comes before those of the file.
     translator.require_alignments(by)
     links = read_pharaoh(alignments)
     require_equal_lengths(source, num_sentences, alignments, len(links))
@@ -191,6 +192,7 @@ def plot(
     from rnnsearch.translator.loading import load
 
     translator = load(model, device)
+    # Called for its check, before the sentence is translated.
     translator.require_alignments("attention")
     if target is None:
         [[translation]] = translator.n_best([sentence], translator.options(beam))

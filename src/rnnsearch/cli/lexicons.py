@@ -40,6 +40,7 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.utils.files import locked
 
+    # Called for its check, before the pairs are read.
     load_translation_config(model)
     sources, targets = read_parallel_lines(source, target)
     with locked(model):

@@ -1,7 +1,7 @@
 """Sentence pairs as `score` and `align` read them, and word alignments as lines of text.
 
-`LinkWriter` is also used by `translate --alignments`. All of them count how much attention says about the alignment
-(`Translation.attention_information`), to warn of a model whose attention is nearly uniform.
+`LinkWriter` is also used by `translate --alignments`. `align` and `translate --alignments` count how much attention
+says about the alignment (`Translation.attention_information`), to warn of a model whose attention is nearly uniform.
 
 Callers: `translate.py`, `corpora.py` (limits) and `translate_lines.py`. Every input line must give exactly one output
 line, also if it is too long. Tests: `tests/commands/test_align.py`, `tests/commands/test_filter.py`.
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
-BATCHES_PER_CHUNK = 16  # a chunk of lines is sorted by length
+# Lines are sorted by length within a chunk, so larger chunks have less padding.
+BATCHES_PER_CHUNK = 16
 
 # Names of counts: the sum of `attention_information`, and the number of translations that have it.
 INFORMATION = "information of attention"
@@ -34,8 +35,11 @@ class PairChunk(NamedTuple):
     """Some line pairs of two files. A pair that is too long is empty here and stored in `skipped`."""
 
     sources: list[str]
+    """Source lines."""
     targets: list[str]
+    """Target lines."""
     skipped: list[tuple[str, str] | None]
+    """Pair that is too long, by row; None for the others."""
 
 
 def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: int) -> Iterator[PairChunk]:
@@ -130,7 +134,9 @@ class BidirectionalAligner:
         Raises:
             ModelError: `backward` does not translate in the opposite direction, or cannot align by this method.
         """
+        # Called for its check, before any output is written.
         backward.require_reverse_of(*forward.languages)
+        # Called for its check, before any output is written.
         backward.require_alignments(by)
         self._forward = forward
         self._backward = backward

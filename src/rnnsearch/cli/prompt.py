@@ -43,6 +43,7 @@ class View:
     """Settings of the user."""
 
     beam: int
+    """Size of the beam."""
     n: int = 1
     """Number of translations to show."""
     words: bool = True

@@ -87,6 +87,7 @@ def translate(
         banned_phrases=terms.banned_phrases(),
     )
     if bulk.engine is not None:
+        # `require_files` has checked it.
         assert files.input is not None and files.output is not None
         outputs = {OUTPUT: files.output}
         if files.alignments is not None:
@@ -125,6 +126,7 @@ def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
                 for name, file in outputs.items():
                     file.write(done.outputs[name])
                 outputs[OUTPUT].flush()
+                # Only the counts: outputs and messages have been written.
                 yield Done({}, [], done.counts)
 
         return Done.concatenate(chunks()).counts

@@ -71,15 +71,23 @@ class TranslateOptions:
     """The models, and how they translate lines and write the results."""
 
     models: tuple[Path, ...]
+    """Model folders or engine files; several make an ensemble."""
     input_name: str
     """Name of the input in messages."""
     lines: LineGroup = field(default_factory=LineGroup)
+    """Options of input and output lines."""
     search: SearchGroup = field(default_factory=SearchGroup)
+    """Options of the search."""
     sampling: SamplingGroup = field(default_factory=SamplingGroup)
+    """Options of sampling."""
     ensemble: FusionGroup = field(default_factory=FusionGroup)
+    """Options of ensembles and language models."""
     unknown_words: UnknownWordsGroup = field(default_factory=UnknownWordsGroup)
+    """Options of unknown words."""
     terms: TermsGroup = field(default_factory=TermsGroup)
+    """Options of terms and markup."""
     hardware: TranslationHardwareGroup = field(default_factory=TranslationHardwareGroup)
+    """Options of the hardware."""
     alignments: bool = False
     """True if word alignments are written, too."""
     banned_phrases: tuple[str, ...] = ()
@@ -174,6 +182,7 @@ class LineTranslator:
         self.translator = load_translator(options)
         self._counts: Counts = {}
         if options.alignments or options.has_markup:
+            # Called for its check, so that errors come before the first line is translated.
             self.translator.require_alignments(options.lines.by)
         if options.lines.min_confidence is not None:
             self.translator.require_confidence()
