@@ -118,7 +118,7 @@ class Report:
     log: Sequence[Mapping[str, Any]] = ()
     """Rows of the training log: `update`, and any of `train_nll`, `dev_nll`, `dev_bleu`."""
     statistics: Sequence[LearningStatistics] = ()
-    """Statistics of training."""
+    """Rows of the table of learning statistics, one per system."""
     examples: Sequence[Example] = ()
     """Translations to show."""
     replacements: Rows = field(default_factory=list)
