@@ -11,7 +11,8 @@ Files may come from anyone: nothing outside of the file is read, and memory is l
 must not import torch.
 
 `export/engine_file.py` writes files, `runtime/translator.py` and `systems/engine_file.py` read them, and so does
-`export/web/module/engine-file.js`. A change of the layout needs a new `FORMAT` and all readers; files of
+`export/web/module/engine-file.js`; `cli/inspect.py`, `serve/registry.py`, `export/web_page.py` and
+`translator/confidence.py` read headers. A change of the layout needs a new `FORMAT` and all readers; files of
 `READABLE_FORMATS` must stay readable. Tests: tests/runtime, tests/page/test_module.py, and damaged files in
 tests/stress/engine_files.py.
 """
@@ -39,14 +40,18 @@ from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import write_bytes
 
 MAGIC = b"RNNENGN\n"
+"""First bytes of every engine file."""
 FORMAT = 2
+"""Format that is written."""
 READABLE_FORMATS = (1, FORMAT)  # format 1 has dense arrays only
 MAX_HEADER_BYTES = 64 << 20  # uncompressed
 # Maximum size of the arrays relative to the file: one bit of a sparse array represents 4 bytes, and arrays may share
 # their bytes.
 MAX_EXPANSION = 64
 DIGEST = "sha256"
+"""Key of the hash of the arrays in the header."""
 DIGEST_BLOCK_BYTES = 1 << 20
+"""Bytes that are hashed at a time."""
 CANDIDATES = ("candidates.translations", "candidates.frequent")
 """Names of the candidate lists: [source vocabulary, K] target tokens, 0 where there are fewer, and [F]."""
 INT4_ARRAYS = ("output", *TABLES)
@@ -59,6 +64,7 @@ SYSTEMS: dict[str, type[RNNsearchModel] | type[RecurrentModel]] = {
     RNNsearchModel.system: RNNsearchModel,
     RecurrentModel.system: RecurrentModel,
 }
+"""Class by name of the system; names are stored in engine files."""
 
 
 class Contents(NamedTuple):

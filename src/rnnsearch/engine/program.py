@@ -27,10 +27,15 @@ class MatrixSlice(NamedTuple):
     """Some rows and columns of an array."""
 
     array: str
+    """Name of the array."""
     row: int
+    """First row."""
     rows: int
+    """Number of rows."""
     column: int
+    """First column."""
     columns: int
+    """Number of columns."""
 
 
 class Affine(NamedTuple):
@@ -66,6 +71,7 @@ class StepProgram(NamedTuple):
     values: int
     reads: int
     operations: tuple[Operation, ...]
+    """Operations, in the order in which they run."""
     bias: str  # array that the sums are initialised with
     states: tuple[ValueRange, ...]  # values that are carried to the next position
 
@@ -87,6 +93,7 @@ class EncoderProgram(NamedTuple):
     """The layers of an encoder, bottom first."""
 
     layers: tuple[LayerProgram, ...]
+    """Layers, bottom first."""
     reads_end: bool  # the end token is read
     reverse: bool  # words are read from last to first, before the end token
 
@@ -125,10 +132,12 @@ class InitialState(NamedTuple):
     """One of the decoder's initial states: zeros, or outputs of the encoder through a layer and a function."""
 
     size: int
+    """Number of values."""
     # "zeros"; "summary", the last output of the top layer; "mean" of the annotations; or "finals", last states
     source: str
     finals: tuple[tuple[int, int], ...]  # encoder layer from 0, and 0 for h or 1 for c
     layer: Affine | None
+    """Layer that computes the state; None without one."""
     activation: str  # "", "tanh" or "relu"
     offset: int  # of the state in the result
 
@@ -138,6 +147,7 @@ class Program(NamedTuple):
 
     encoder: EncoderProgram
     attention: AttentionProgram | None
+    """Attention; None without one."""
     initial_states: tuple[InitialState, ...]  # in the order of `step.states`
     step: StepProgram
     readout_offset: int  # of the output layer's inputs among the reads of the step
@@ -220,6 +230,7 @@ NUM_OFFSETS = {
     OpType.NORM: 4,
     OpType.LOG_POSITION: 2,
 }
+"""Number of operands of each operation."""
 
 
 class ProgramChecker:

@@ -1,8 +1,11 @@
 """The engine for any recurrent model that is stored as a program (`program.py`), in NumPy and native code.
 
-Used by `runtime` for engine files of all systems except RNNsearch, which has its own engine (`rnnsearch.py`). Matrix
-products are in the requested type, but the recurrences of encoder cells are in fp32, as in search with PyTorch. This
-module must not import torch.
+It serves engine files of all systems except RNNsearch, which has its own engine (`rnnsearch.py`). Matrix products are
+in the requested type, but the recurrences of encoder cells are in fp32, as in search with PyTorch. This module must
+not import torch.
+
+`accel/program_writer.py` creates `RecurrentModel`, `engine/file.py` stores it, `runtime` searches with the engine and
+`export/engine_file.py` verifies it.
 
 Axes: B sentences, J source positions, K hypotheses per sentence, N = B * K rows, E embedding, H attention values, A
 attention keys, D outputs of a cell, P values that features compute once per sentence, S values of a state, V target
@@ -53,6 +56,7 @@ class RecurrentModel:
     """A program and the arrays that it names."""
 
     program: Program
+    """The computation."""
     weights: Mapping[str, Weight]
     """[outputs, inputs] each; the embedding tables are named in TABLES, the output layer is `output`."""
     vectors: Mapping[str, Array]
@@ -192,6 +196,7 @@ class RecurrentEngine:
         words = np.ascontiguousarray(words[order], np.float32)  # [B, J, E]
         lengths = np.asarray(lengths[order], np.int64)
         if not program.encoder.reads_end:
+            # Leave out the end token, but keep one position per sentence.
             lengths = np.maximum(lengths - 1, 1)
         annotations, summary, finals = self._run_encoder(words, lengths)
         if program.attention is not None:
@@ -377,6 +382,8 @@ class RecurrentEngine:
 
 
 AnyEngine = RNNsearchEngine | RecurrentEngine
+"""Both engines must offer the methods that `runtime/search.py`, `runtime/translator.py` and `export/engine_file.py`
+use."""
 
 
 def _reverse_words(x: Array, lengths: Array) -> Array:

@@ -1,10 +1,11 @@
 """The engine for RNNsearch (Bahdanau et al. 2015), in NumPy and native code.
 
-It supports the system of the presets: a bidirectional GRU encoder, a decoder with a GRU, additive global attention with
-a softmax, and maxout or a tanh layer before the output layer. Used by `runtime` and, through
-`accel/rnnsearch_search.py`, by search with PyTorch. Weights are in fp32, bf16 or int8; states and scores are in fp32.
-Sizes are rounded up to whole vectors; the additional units have weights of zero and stay zero. This module must not
-import torch.
+It supports the system of the presets: a bidirectional GRU encoder, a decoder with a GRU, additive global attention
+with a softmax, and maxout or a tanh layer before the output layer. Used by `runtime`, `export` and, through
+`accel/rnnsearch_search.py`, by search with PyTorch. `recurrent.py`, `layout.py`, `file.py`, `n_best.py`,
+`search/native_beam.py`, `search/model_scorer.py` and `systems/engine_file.py` use its structures and names. Weights
+are in fp32, bf16 or int8; states and scores are in fp32. Sizes are rounded up to whole vectors; the additional units
+have weights of zero and stay zero. This module must not import torch.
 
 Structures mirror `rnnsearch.h`, `greedy_search.h` and `beam_search.h` of `ops/native`, with the same fields in the
 same order; names of arrays are stored in engine files. `export/web/module/rnnsearch.js` is the same engine in
@@ -28,7 +29,9 @@ from rnnsearch.engine.structs import MAX_UNITS, UNIT_MULTIPLE, Array, CMatrix, D
 from rnnsearch.text.vocabulary import UNK
 
 DIRECTIONS = ("forward", "backward")
+"""Directions of the encoder; parts of array names, which are stored in engine files."""
 GRU_WEIGHTS = ("input", "gates", "candidate")
+"""Weights of a GRU; parts of array names, which are stored in engine files."""
 MATRICES = (
     *(f"encoder.{direction}.{weight}" for direction in DIRECTIONS for weight in GRU_WEIGHTS),
     *("key", "initial", "from_state", "from_context", "candidate", "from_word", "output"),
@@ -189,6 +192,7 @@ class RNNsearchModel:
     score_vector: Array
     """v_a [A]."""
     sizes: Sizes
+    """Sizes of the layers."""
     system: ClassVar[str] = "rnnsearch"
     """Name of the system in engine files."""
 

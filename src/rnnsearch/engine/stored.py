@@ -4,8 +4,8 @@
 groups and then its values, two per byte, the lower half first. A `sparse` array has one bit per value, the lowest of a
 byte first, that is set if the value is not zero; then the values that are not zero. This module must not import torch.
 
-`file.py` calls it. `export/web/module/arrays.js` decodes the same forms; existing files contain them, so add a form
-instead of changing one. Tests: tests/runtime/test_runtime.py, tests/page/test_module.py.
+`file.py` and `systems/engine_file.py` call it. `export/web/module/arrays.js` decodes the same forms; existing files
+contain them, so add a form instead of changing one. Tests: tests/runtime/test_runtime.py, tests/page/test_module.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ DENSE, SPARSE = "dense", "sparse"
 
 INT4_GROUP = 16  # values with a common factor
 INT4_MAX = 7
+"""Largest absolute value of a 4-bit integer."""
 INT4_FACTOR_UNIT = 8  # a byte is value * factor / 8, rounded
 INT4_MAX_FACTOR = 145  # maps 7 to 127
 ENCODED_ROWS = 4096  # rows that factors are searched for at once
@@ -166,6 +167,7 @@ class Payload(NamedTuple):
     """The arrays of an open file."""
 
     file: BufferedIOBase
+    """The open file."""
     begin: int  # position in the file
     size: int  # bytes
 

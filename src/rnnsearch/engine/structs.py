@@ -1,7 +1,8 @@
 """Arrays and steps in the form that native code reads: packed weight matrices and ctypes structures.
 
-Used by the engine and, through `ops` and `accel`, by training and search with PyTorch. Each structure mirrors one of a
-C++ header in `ops/native`, with the same fields in the same order. This module must not import torch.
+Used by all modules of the engine, by `ops` and `accel` for training and search with PyTorch, by `search`, `runtime`
+and `export`, and by `systems/engine_file.py`. Each structure mirrors one of a C++ header in `ops/native`, with the
+same fields in the same order. This module must not import torch.
 
 Change header, structure and the offsets in `export/web/module` together. Tests: tests/models/test_native.py,
 tests/properties/test_engine.py.
