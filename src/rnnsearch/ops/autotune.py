@@ -7,9 +7,10 @@ variant, native code is always used and nothing is timed.
 
 The cases that are timed are in `autotune_cases.py`; `accel/registry.py` registers them.
 
-`accel/registry.py`, `linear.py`, `loss.py` and `search/model_scorer.py` ask for `implementation`; `rnnsearch inspect`
-shows the table. The key of a table (`table_key`) includes the code of the cases, so editing `autotune_cases.py`
-causes one more timing. Field names of `Timing` are part of the file. Tests: tests/models/test_choice.py.
+`accel/registry.py`, `linear.py`, `loss.py` and `search/model_scorer.py` call `implementation`; `cli/inspect.py` shows
+the table, and `device.py` calls `processor_name`. The key of a table (`table_key`) includes the code of the cases, so
+editing `autotune_cases.py` causes one more timing. Field names of `Timing` are part of the file. Tests:
+tests/models/test_choice.py.
 """
 
 from __future__ import annotations
@@ -74,11 +75,15 @@ class Case(NamedTuple):
     """A kernel at one size, with the candidates to time."""
 
     kernel: str
+    """Name of the kernel."""
     dtype: str
+    """Data type of the products."""
     sizes: str
+    """Sizes, as shown in the table."""
     operations: float  # multiplications and additions of its products; for a softmax, five per value
     calls: int  # per repetition
     candidates: dict[str, Run]
+    """Implementation name -> function to time."""
 
 
 class Timing(NamedTuple):
@@ -100,6 +105,7 @@ class TimingTable(NamedTuple):
 
     key: dict[str, Any]  # everything that the timings depend on
     timings: list[Timing]
+    """One entry per case."""
 
     def fastest(self, kernel: str, dtype: str) -> str:
         """Return the fastest candidate in the mean over all sizes; TORCH if nothing was timed."""

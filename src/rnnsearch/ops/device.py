@@ -1,7 +1,8 @@
 """Choice of device and precision, and what the machine has.
 
-Training (`training/run.py`), `serve` and the translator call it. Names of devices are values of `[training] device`
-and of command-line options; messages name the option.
+Callers: `training` (`run.py`, `gradients.py`, `loop.py`, `malloc.py`, `summary.py`, `tasks.py`), `cli/serve.py`,
+`translator/loading.py` and `translator/language_model.py`. Names of devices are values of `[training] device` and of
+command-line options; messages name the option.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ whichever is faster on this machine (`autotune.py`).
 In bf16, both paths sum in fp32. Native products can be returned in fp32 as they are; a library rounds them to bf16
 first, so that an fp32 result only has the precision of bf16.
 
-`models/layers.py`, attention scores and features call `linear`; `recurrence.py`, `loss.py` and `accel/` use the other
-functions. Rounding in bf16 must agree between native code and libraries: tests/models/test_linear.py,
-tests/models/test_native.py.
+`rows.py` uses `num_threads` and `pointer`, `autotune_cases.py` times the products. Rounding in bf16 must agree
+between native code and libraries: tests/models/test_linear.py, tests/models/test_native.py.
 
 Axes: M rows, K inputs, N outputs of a product; D state; in a layer, E inputs and G outputs.
 """

@@ -1,6 +1,7 @@
 """Native recurrences with a backward pass, from the description of one step (`step.py`, `native/recurrence.cpp`).
 
-`accel/recurrences.py` runs cells and decoders with it; native search packs the same steps (`packed_ops`).
+`accel/recurrences.py` runs cells and decoders with it; native search (`accel/search.py`) packs the same steps
+(`packed_ops`); `autotune_cases.py` times them.
 
 Axes: N rows, I positions, J source positions, A key size, H annotation size, M heads, P values that features compute
 once per sentence.

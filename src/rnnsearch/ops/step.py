@@ -1,8 +1,9 @@
 """Description of one step of a recurrence as a list of operations, for native code (`native/recurrence.h`).
 
 `accel/cell_steps.py` and `accel/decoder_steps.py` write the equations of cells and decoders into a `StepBuilder`,
-together with the tensors that they read. `recurrence.run` then runs all positions with gradients, and native search
-runs single positions.
+together with the tensors that they read. `accel/readout_steps.py`, `accel/program_writer.py` and `accel/search.py`
+use the same builder, `autotune_cases.py` builds steps to time. `recurrence.run` then runs all positions with
+gradients, and native search runs single positions.
 
 Operations address three rows of values per position: sums (pre-activations), values (results), and reads (inputs of
 products). Every range starts at a multiple of whole vectors.
@@ -11,7 +12,7 @@ Axes: N rows, I positions, J source positions, A key size, H annotation size, X 
 
 `OpType` and the order of operands are shared with `native/recurrence.h` and stored in engine files
 (`engine/program.py`), so existing operations must keep their meaning. Tests: tests/properties/test_recurrences.py,
-test_written_models.py.
+tests/properties/test_written_models.py.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ class Value(NamedTuple):
     """A range of the values of a position, or of the previous position."""
 
     offset: int
+    """Index of the first value."""
     size: int
+    """Number of values."""
     from_previous: bool = False
+    """True if the values are those of the previous position."""
 
     @property
     def previous(self) -> Value:
@@ -47,7 +51,9 @@ class Sums(NamedTuple):
     """A range of the sums of a position."""
 
     offset: int
+    """Index of the first sum."""
     size: int
+    """Number of sums."""
 
     def slice(self, start: int, size: int) -> Sums:
         """Return a part of the range."""
@@ -58,7 +64,9 @@ class Reads(NamedTuple):
     """A range of the inputs of products of a position."""
 
     offset: int
+    """Index of the first input."""
     size: int
+    """Number of inputs."""
 
 
 class StepFeature(NamedTuple):

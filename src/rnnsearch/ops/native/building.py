@@ -4,8 +4,9 @@ The code includes only C headers and needs no C++ standard library, so any C++ c
 instruction set is named explicitly, and nothing depends on the machine that builds. `setup.py` runs this module without
 PyTorch and without the package, so it must import only the standard library.
 
-`library.py`, `setup.py` and `export/web_page.py` call it. File names contain a hash of sources, headers and flags, so
-that a changed source is never run from an old library. Tests: tests/native/test_building.py, test_variants.py.
+`library.py`, `setup.py`, `export/web_page.py` and `runtime/translator.py` call it; `autotune.py` reads its names.
+File names contain a hash of sources, headers and flags, so that a changed source is never run from an old library.
+Tests: tests/native/test_building.py, tests/native/test_variants.py.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ FLAGS = (
     *("-fno-rtti", "-fvisibility=hidden", "-w"),
 )
 COMPILER_TIMEOUT_SECONDS = 600
+"""Time limit of one call of the compiler."""
 
 SWITCH = "RNNSEARCH_NATIVE"
 """Environment variable: 0 disables native code; the name of a variant forces this variant, and 1 the best one, even
@@ -51,7 +53,9 @@ class NativeVariant(NamedTuple):
     """A library for one instruction set."""
 
     name: str
+    """Name of the variant, in file names and `RNNSEARCH_NATIVE`."""
     flags: tuple[str, ...]
+    """Flags of GCC and Clang."""
     zig_cpu: str  # the instruction set in Zig's notation
     capabilities: tuple[str, ...]  # that the processor must have, as in `torch.cpu.get_capabilities()`
     multiplies_bf16_pairs: bool = False  # by a vector instruction for pairs of bf16 values
@@ -59,8 +63,11 @@ class NativeVariant(NamedTuple):
 
 
 V3 = ("avx2", "fma3", "f16c", "bmi2")
+"""Capabilities of x86-64-v3."""
 V4 = (*V3, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
+"""Capabilities of x86-64-v4."""
 GENERIC = "-mtune=generic"
+"""Flag to tune for no particular processor."""
 VARIANTS = {
     "x86_64": (
         NativeVariant(
@@ -112,6 +119,7 @@ WEB_FLAGS = (
     *("-target", "wasm32-wasi", "-mcpu=generic+simd128+bulk_memory+nontrapping_fptoint+sign_ext"),
     *("-mexec-model=reactor", "-nostdlib++", "-Wl,--strip-all"),
 )
+"""Flags for WebAssembly."""
 
 
 # Processors and compilers.
