@@ -40,6 +40,7 @@ class StateValues(NamedTuple):
     """The values of a cell's state."""
 
     h: Value
+    """Output of the cell."""
     c: Value | None = None  # memory of an LSTM or SSRU
 
     @property
@@ -52,6 +53,7 @@ class GateSums(NamedTuple):
     """The sums of a cell's gates and candidate."""
 
     all: Sums
+    """All sums."""
     inputs: tuple[tuple[int, Sums], ...]  # first row of the gate inputs, and the sums that these rows are added to
 
 

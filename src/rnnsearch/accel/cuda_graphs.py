@@ -4,8 +4,8 @@ A pass of a recurrent model launches thousands of small kernels, each of which a
 next. A replayed graph launches all of them at once. It reads and writes fixed memory, so that inputs are copied into it
 and outputs out of it, which costs little compared with the launches.
 
-Used in training (`objectives/likelihood.py`), where batches are padded to a few different shapes (`data/batches.py`,
-`multiple`).
+Used in training (`objectives/likelihood.py`; `training/run.py` and `training/summary.py` read its limits), where
+batches are padded to a few different shapes (`data/batches.py`, `multiple`).
 
 Before changing it: a recorded function must not synchronise with the host or depend on values of tensors, and
 everything that decides which kernels run must be part of `Call.key`. `training/gradients.py` calls `forget` when
@@ -39,8 +39,10 @@ SWITCH = "RNNSEARCH_GRAPHS"
 WIDTH_MULTIPLE = 8  # sentences on a GPU are padded to multiples of this, so that few shapes occur
 MIN_OCCURRENCES = 3  # of a shape before it is recorded, because recording costs more than the pass itself
 MAX_RECORDINGS = 256
+"""Limit of the number of recorded shapes."""
 MAX_COUNTED_SHAPES = 4096  # that have not occurred often enough yet
 ALIGNMENT_BYTES = 512
+"""Alignment of tensors in a workspace, that of PyTorch's allocator."""
 
 Work = Callable[[], None]
 Record = Callable[[Work, torch.Generator | None], Work]
@@ -152,9 +154,13 @@ class Call:
     """One pass as it was requested."""
 
     forward: Forward[Any]
+    """Function that runs the forward pass."""
     model: nn.Module
+    """Model whose parameters are trained."""
     tensors: Sequence[Tensor]
+    """Inputs of the pass."""
     rng: BatchRng | None
+    """Random numbers of the batch; None without any."""
     rng_state: Tensor | None  # of the rng's generator before the pass
     parameters: Sequence[nn.Parameter]  # those that are trained
     autocast_dtype: torch.dtype | None  # None without autocast
@@ -241,9 +247,13 @@ class Workspaces:
     """
 
     inputs: Workspace = field(default_factory=Workspace)
+    """Inputs of the forward pass."""
     outputs: Workspace = field(default_factory=Workspace)
+    """Outputs of the forward pass."""
     output_gradients: Workspace = field(default_factory=Workspace)
+    """Gradients of the outputs."""
     parameter_gradients: Workspace = field(default_factory=Workspace)
+    """Gradients of the parameters."""
 
 
 class Recording:
@@ -435,3 +445,4 @@ class CudaGraphs:
 
 
 _RECORDERS: weakref.WeakKeyDictionary[nn.Module, PassRecorder] = weakref.WeakKeyDictionary()
+"""Recorder of each model."""

@@ -4,10 +4,10 @@ Each function in `DECODER_STEPS` writes the `step` of one decoder in `models`. P
 gradients, and so does `verification.py`.
 
 Callers: `recurrences.py` for training, `search.py` for search and `program_writer.py` for engine files, which store
-the operations. So a changed sequence of operations changes only new files, but a new type of operation needs native
-code, too (`ops/step.py`, `ops/native/recurrence.h`). A new decoder needs an entry in `DECODER_STEPS`, a new score or
-feature one in `SUPPORTED_SCORES` or `SUPPORTED_FEATURES`. Tests: `tests/properties/test_recurrences.py`,
-`tests/properties/test_native_search.py`.
+the operations; `readout_steps.py` and `registry.py` use some of its functions. So a changed sequence of operations
+changes only new files, but a new type of operation needs native code, too (`ops/step.py`, `ops/native/recurrence.h`).
+A new decoder needs an entry in `DECODER_STEPS`, a new score or feature one in `SUPPORTED_SCORES` or
+`SUPPORTED_FEATURES`. Tests: `tests/properties/test_recurrences.py`, `tests/properties/test_native_search.py`.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions, J source positions, D decoder state.
 """
@@ -91,6 +91,7 @@ class ReadoutInputs(NamedTuple):
     """Inputs of a decoder's readout: `Reading.state` and `Reading.context`."""
 
     state: Value
+    """`Reading.state`."""
     context: Value | None  # None without attention
 
 
@@ -459,6 +460,7 @@ COMPONENTS: dict[type[nn.Module], str] = {
 }
 """Components whose equations are written above, by exact class, with their names in messages."""
 SUPPORTED_FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
+"""Features whose equations are written here, by exact class."""
 SUPPORTED_SCORES = (
     Additive,
     AdditiveBias,
@@ -470,6 +472,7 @@ SUPPORTED_SCORES = (
     General,
     Location,
 )
+"""Scores whose equations are written here, by exact class."""
 
 
 def is_derived(module: nn.Module, component: type[nn.Module]) -> bool:

@@ -58,6 +58,7 @@ from rnnsearch.ops.step import StepBuilder, StepFeature
 from rnnsearch.text.vocabulary import BOS
 
 ENCODERS = (Unidirectional, Bidirectional, Stacked)
+"""Encoders that a program can contain, by exact class."""
 _DECODER_NAMES = ", ".join(sorted(decoder.component.name() for decoder in DECODER_STEPS))
 SUPPORTED = (
     f"the decoders {_DECODER_NAMES} over encoders of recurrent layers, with attention by a softmax, local or global, "

@@ -27,6 +27,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops.step import StepBuilder, Value
 
 SUPPORTED_LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional, BiasedAttentional)
+"""Layers whose equations are written here, by exact class."""
 
 
 def add_readout(step: StepBuilder, decoder: Decoder, word_offset: int, inputs: ReadoutInputs) -> tuple[Value, ...]:

@@ -9,7 +9,8 @@ this comparison, and `export/onnx_cells.py` that of a model's modules during an 
 Fast implementations of whole searches are chosen in `search/model_scorer.py`.
 
 Callers: `systems/translation.py` and `systems/language.py` call `choose` when they build a model; `rnnsearch inspect`
-prints `describe_training`. A new fast implementation is an entry in `FAST_IMPLEMENTATIONS`. The environment variable
+(`cli/inspect.py`) prints `describe_training`. `search/model_scorer.py` reads the switch, `rnnsearch_search.py` calls
+`is_rnnsearch`. A new fast implementation is an entry in `FAST_IMPLEMENTATIONS`. The environment variable
 RNNSEARCH_FAST=0 runs the definitions only. Tests: `tests/models/test_choice.py`, `tests/properties/test_derived.py`,
 `tests/properties/test_gradients.py`.
 
@@ -68,6 +69,7 @@ class FastImplementation(NamedTuple):
     """A fast implementation of a method of one class of modules."""
 
     description: str
+    """Description in `rnnsearch inspect`."""
     run: Callable[..., Any]  # takes the module and the arguments of the method
     unsupported_reason: Callable[[Any], str | None] = lambda _: None  # why it cannot replace the method of a module
 

@@ -1,9 +1,10 @@
 """Native search of RNNsearch (Bahdanau et al. 2015), the system of the presets, without gradients.
 
 It supports a bidirectional GRU encoder, the `bahdanau` or `bahdanau-tanh` decoder with a GRU, and additive global
-attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine for
-the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
-(`search/model_scorer.py`); engine files are written and read with `export_arrays` and `import_arrays`.
+attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine
+for the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
+(`search/model_scorer.py`); engine files are written with `export_arrays` (`export/engine_file.py`) and read with
+`import_arrays` (`systems/engine_file.py`). `search.py` and `program_writer.py` use its structures.
 
 Before changing it: the order and padding of `export_arrays` are the layout of engine files and of the C structs in
 `engine/rnnsearch.py` and `ops/native/rnnsearch.h`; older files must still load. Tests:
@@ -166,7 +167,9 @@ class SearchConstraints(NamedTuple):
     banned: Tensor  # columns that are never chosen
     max_lengths: Tensor  # [B], tokens per translation
     bos: int
+    """Id of BOS."""
     eos: int
+    """Id of EOS."""
 
     @property
     def struct(self) -> CSearchOptions:

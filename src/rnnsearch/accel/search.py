@@ -1,8 +1,9 @@
 """Native search of all decoders in `decoder_steps.py`, and native matrix products for any model, without gradients.
 
-Weights are packed once, in fp32, bf16 or int8. `NativeDecoder` computes one position, or a whole batch's greedy or beam
-search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has its own native search, which shares
-more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses.
+Weights are packed once, in fp32, bf16 or int8. `NativeDecoder` computes one position, or a whole batch's greedy or
+beam search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has its own native search, which
+shares more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses; `systems/language.py` packs
+language models, and `program_writer.py` writes the same steps.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, S all state values of a hypothesis,
 P values that attention features compute per source position, C columns of the output layer, E and G inputs and

@@ -8,8 +8,10 @@ catches native code that was miscompiled on the user's machine.
 Each check takes some milliseconds and runs once per process for the same classes, code, options and precision: a class
 that is redefined in a notebook is checked again. Checks do not change the state of any random number generator.
 
-Results are stored in `_problems` under `_lock`, since server threads may check at the same time. A wider tolerance
-hides errors; `tests/properties` uses `TOLERANCE` as well. Tests: `tests/properties/test_verification.py`.
+Callers: `registry.py`, `search.py`, `search/model_scorer.py`, `export/engine_file.py`, `systems/translation.py` and
+`systems/language.py`. Results are stored in `_problems` under `_lock`, since server threads may check at the same
+time. A wider tolerance hides errors; `tests/properties` uses `TOLERANCE` as well. Tests:
+`tests/properties/test_verification.py`.
 
 Axes: B sentences, I target positions, J source positions, H annotation, E embedding, D query.
 """
@@ -58,6 +60,7 @@ MIN_RELATIVE_NORM = 0.01  # tensors with a smaller norm, relative to the largest
 
 SIZE = 20  # of the layers of tiny models: a whole vector of 16 values, and 4 more
 VOCABULARY = 23
+"""Size of the vocabulary of tiny models."""
 STANDARD_DEVIATION = 0.25  # of the parameters: gates are then neither linear nor saturated
 
 FAST_IMPLEMENTATION = "the fast implementation"  # name in messages
@@ -67,6 +70,7 @@ class Conditions(NamedTuple):
     """How a model will be used, which decides what is compared."""
 
     gradients: bool
+    """True if the model is trained, so that gradients are compared, too."""
     dtype: torch.dtype = torch.float32  # of the products in training, in addition to fp32
 
     @classmethod
@@ -76,7 +80,9 @@ class Conditions(NamedTuple):
 
 
 TRAINING = Conditions(gradients=True)
+"""Conditions of training in fp32."""
 INFERENCE = Conditions(gradients=False)
+"""Conditions of a model that is not trained."""
 
 _problems: dict[tuple[Any, ...], str | None] = {}  # results of all checks of this process
 _lock = threading.RLock()
