@@ -3,8 +3,8 @@
 `loss.py` has the base classes, `likelihood.py` the objective of almost every model, and the other modules its optional
 terms. `penalties` creates those that `[objective]` configures.
 
-`systems/translation.py` and `systems/language.py` create the objectives, the training loop calls them. A call must
-have no side effects, because a batch may be split or repeated. Tests: `tests/objectives`.
+`systems/translation.py`, `systems/language.py` and `training/tasks.py` create the objectives, `training/gradients.py`
+calls them. A call must have no side effects, because a batch may be split or repeated. Tests: `tests/objectives`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def product(alpha: Weights, gold: Weights) -> PerToken:
 
 
 ALIGNMENT_LOSSES: Implementations[Callable[[Weights, Weights], PerToken]] = Implementations(objective.ALIGNMENT_LOSSES)
-"""Loss of each target token whose gold weights sum to 1."""
+"""Loss of each target token whose gold weights sum to 1, by `type` of `[objective.supervision]`; names are stored in
+model folders."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class SupervisedAttention(Penalty):
     """Distance of the attention from gold weights, summed over the target tokens that have any."""
 
     config: SupervisionConfig
+    """Options of `[objective.supervision]`."""
 
     def __call__(self, forward: ForwardPass) -> Tensor:
         config = self.config

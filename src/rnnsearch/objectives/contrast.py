@@ -4,7 +4,8 @@ Both losses use unnormalised scores s(y) = W_o[y] t + b[y] - log V (so that an u
 has one set of noise words (Zoph et al. 2016). Search normalises the scores like those of other models.
 `likelihood.contrastive_losses` calls them.
 
-Names in `CONTRASTS` are options of run files (`config/objective.py`). Tests: `tests/objectives/test_contrast.py`,
+Names in `CONTRASTS` are options of run files (`config/objective.py`); `systems/translation.py` and
+`systems/language.py` create a contrast by name. Tests: `tests/objectives/test_contrast.py`,
 `benchmarks/vocabulary.py`.
 
 Axes: M target tokens of a batch, K noise words, V vocabulary.
@@ -95,3 +96,4 @@ class BlackOut(Contrast):
 
 
 CONTRASTS: Implementations[type[Contrast]] = Implementations(objective.CONTRASTS)
+"""Class by `type` of `[objective.contrast]`; names are stored in model folders."""

@@ -1,8 +1,9 @@
 """Maximum likelihood: -log p(y|x) of reference translations (Bahdanau et al. 2015, section 4.2), with penalties.
 
-`Likelihood` is the objective of translation models: it runs the model over a batch (`teacher_force`), takes the loss of
-every target token, and adds weighted penalties. `LanguageModelLikelihood` is the objective of language models.
-`systems` creates them from `[objective]`.
+`Likelihood` is the objective of translation models: it runs the model over a batch (`teacher_force`), takes the loss
+of every target token, and adds weighted penalties. `LanguageModelLikelihood` is the objective of language models.
+`systems/translation.py` and `systems/language.py` create them from `[objective]`; `symmetry.py` and
+`training/tasks.py` use `Likelihood` for both directions and for teachers.
 
 Before changing it: the sums are over target tokens, and the training loop divides them (`training/gradients.py`), so
 a batch may be split. The pass runs as a CUDA graph on a GPU (`accel/cuda_graphs.py`) and must not wait for values of
@@ -187,7 +188,9 @@ class TeacherForcedOutputs(NamedTuple):
     """Source memories and decoder outputs of a pass that reads the reference translations."""
 
     memories: Memories
+    """Memory of each source stream."""
     decoder_outputs: Unrolled
+    """Outputs at all target positions."""
 
 
 def teacher_force(

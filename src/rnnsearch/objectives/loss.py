@@ -3,8 +3,10 @@
 The training loop knows only `Objective` and `Loss`. A `Penalty` is a term of a translation model's loss that
 `likelihood.Likelihood` computes from the same `ForwardPass`.
 
-`training/gradients.py` sums `Loss.total`, `nll` and `statistics` over batches and processes, so they must be sums,
-not means. Tests: `tests/training/test_loop.py`, `tests/training/test_distributed.py`.
+All objectives and penalties of this package derive from these classes; `systems` (`system.py`, `dev_scores.py`,
+`dev_set.py`), `training/loop.py` and `training/tasks.py` refer to them. `training/gradients.py` sums `Loss.total`,
+`nll` and `statistics` over batches and processes, so they must be sums, not means. Tests:
+`tests/training/test_loop.py`, `tests/training/test_distributed.py`.
 
 Axes: B sentences, I target positions, J source positions.
 """
@@ -56,9 +58,13 @@ class ForwardPass(NamedTuple):
     """A teacher-forced pass of a translation model over a batch."""
 
     model: TranslationModel
+    """The model that is trained."""
     batch: Batch
+    """The batch."""
     memories: Memories
+    """Memory of each source stream."""
     decoder_outputs: Unrolled
+    """Outputs at all target positions."""
     nll: Tensor
     """[B, I], -log p(y_i) of each target token without a gradient; 0 on padding."""
 

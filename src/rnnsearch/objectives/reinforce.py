@@ -105,6 +105,7 @@ class RationalePenalty(Penalty):
     """REINFORCE term of an encoder that selects the words to read."""
 
     config: RationaleConfig
+    """Options of `[objective.rationale]`."""
 
     def __call__(self, forward: ForwardPass) -> Tensor:
         log_p = _selection(forward).log_prob  # [B]
