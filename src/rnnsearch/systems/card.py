@@ -4,7 +4,8 @@ It is generated from `training.json` (written by training), `scores.json` (writt
 `rnnsearch evaluate`) and `origin.json` (corpora of the models that this one was made from).
 
 Callers: `training/summary.py` writes it, `evaluation/assess.py` adds scores, and `cli/inspect.py`,
-`evaluation/report.py` and `serve/registry.py` read the JSON files. Their keys are a file format: files of earlier
+`evaluation/report.py`, `evaluation/page.py`, `export/engine_file.py` and `serve/registry.py` read the JSON files;
+`ensemble_folder.py` and `training/run_folder.py` write origins. Their keys are a file format: files of earlier
 versions must stay readable. Tests: `tests/commands/test_evaluate.py`, `tests/evaluation/test_report.py`,
 `tests/stress/folders.py`.
 """
@@ -22,6 +23,7 @@ from rnnsearch.utils.files import sha256_of, write_json, write_text
 from rnnsearch.utils.tables import as_markdown
 
 TRAINING_FILE = "training.json"
+"""Facts about the training run."""
 SCORES_FILE = "scores.json"
 """A list with an entry per test set and search."""
 ORIGIN_FILE = "origin.json"
@@ -144,10 +146,15 @@ class LearningStatistics:
     """A row of the table of learning statistics (Bahdanau et al., table 2)."""
 
     model: str
+    """Name of the model in the table."""
     updates: int
+    """Number of updates."""
     epochs: float
+    """Number of passes over the training data."""
     hours: float
+    """Training time."""
     device: str
+    """Device that the model was trained on."""
     train_nll: float | None = None
     """Mean negative log-likelihood per training sentence in nats."""
     dev_nll: float | None = None

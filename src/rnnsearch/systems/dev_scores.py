@@ -3,9 +3,10 @@
 The training loop calls a `DevEvaluator`; a system returns one, usually `NllEvaluator`, from
 `Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.
 
-`training/loop.py` selects the best weights by `DevScore.cost`. All processes must call `score` at the same time,
-because it sums over them. A metric in which higher scores are better must be in `HIGHER_IS_BETTER`. Tests:
-`tests/training/test_loop.py`, `tests/training/test_resume.py`.
+`translation.py`, `language.py`, `system.py` and `dev_set.py` build the evaluators, `training/gradients.py` and
+`training/tasks.py` hold them. `training/loop.py` selects the best weights by `DevScore.cost`. All processes must call
+`score` at the same time, because it sums over them. A metric in which higher scores are better must be in
+`HIGHER_IS_BETTER`. Tests: `tests/training/test_loop.py`, `tests/training/test_resume.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.utils.distributed import Processes
 
 NLL = "nll"
+"""Name of the metric that every evaluation has."""
 HIGHER_IS_BETTER = {"bleu"}
+"""Metrics in which higher scores are better."""
 
 
 class DevScore(NamedTuple):
@@ -61,13 +64,17 @@ class DevBatches(Generic[Model]):
     """The dev batches of one process."""
 
     objective: Objective[Model]
+    """Objective whose NLL is computed."""
     batches: Sequence[Batch]
+    """Batches of this process."""
     sentences: int
     """Number of sentences of all processes."""
     tokens: int
     """Number of target tokens of all processes, including EOS."""
     device: torch.device
+    """Device of the model."""
     processes: Processes
+    """Processes that share the evaluation."""
 
     def nll(self, model: Model, stop: Callable[[], bool]) -> float | None:
         """Return the summed NLL of the batches of all processes in nats, or None if any process was interrupted."""
@@ -93,6 +100,7 @@ class NllEvaluator(DevEvaluator[Model]):
     """NLL of the dev batches, and other metrics."""
 
     held_out: DevBatches[Model]
+    """The dev batches."""
     measures: Mapping[str, Measure[Model] | None]
     """Function per metric; None for a metric that the run does not measure."""
 

@@ -1,6 +1,6 @@
 """The dev set of a translation model during training, and the metrics that need translations or alignments.
 
-`TranslationSystem.validation` combines them with the NLL (`systems.dev_scores`).
+`TranslationSystem.validation` (`translation.py`) combines them with the NLL (`systems.dev_scores`).
 
 Every process evaluates its part of the dev set; `DevSet.gather` restores the order, so all processes must call it
 equally often. Scores are compared between evaluations of a run, so a changed tokenization or search changes which
@@ -96,9 +96,11 @@ class Bleu:
     """BLEU of greedy translations."""
 
     dev: DevSet
+    """The dev set."""
     language: str
     """Target language, which determines BLEU's tokenizer."""
     search: SearchConfig
+    """Default search options of the run."""
 
     def __call__(self, model: TranslationModel) -> float:
         dev = self.dev

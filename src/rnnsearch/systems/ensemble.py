@@ -3,8 +3,8 @@
 They have the interface of a single model (`System`), but cannot be trained. The combination of
 scores is in `search.ensemble`.
 
-Callers: `translator/loading.py` and `evaluation/tuning.py`. Every method of `System` must be delegated here, to the
-members that support it. Tests: `tests/test_ensemble.py`, `tests/test_fusion.py`.
+Callers: `translator/loading.py`, `evaluation/tuning.py` and `ensemble_folder.py`. Every method of `System` must be
+delegated here, to the members that support it. Tests: `tests/test_ensemble.py`, `tests/test_fusion.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class EnsembleSystem(System[Any]):
     """
 
     members: tuple[System[Any], ...]
+    """Systems of the models."""
     weights: tuple[float, ...]
+    """Weight of each member."""
     mean: Mean
     """How distributions are combined, see `search.ensemble`."""
 
@@ -232,7 +234,9 @@ class FusedSystem(System[Any]):
     """
 
     translation: System[Any]
+    """The translation system."""
     language: LanguageSystem
+    """The language model."""
     weight: float
     """Weight of the language model."""
 

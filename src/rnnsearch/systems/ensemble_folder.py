@@ -1,11 +1,9 @@
 """Ensembles as model folders: the folder of the first model, with those of the other models inside.
 
-Used by `rnnsearch ensemble`; `copy_model` also serves commands that put one model folder into
-another.
-
-`systems/pruning.py` and `translator/rerank.py` use `copy_model`. Layout: the first model's files, and `ensemble/`
-with a subfolder per further model; `translator/loading.py` reads it. A new optional file of model folders must be
-added to `EXTRA_FILES`. Tests: `tests/test_ensemble.py`.
+`cli/models.py` calls `write_ensemble` and `load_checkpoints` (the last checkpoints of one run as members).
+`systems/pruning.py` and `translator/rerank.py` call `copy_model` to put one model folder into another. Layout: the
+first model's files, and `ensemble/` with a subfolder per further model; `translator/loading.py` reads it. A new
+optional file of model folders must be added to `EXTRA_FILES`. Tests: `tests/test_ensemble.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from rnnsearch.utils.weights import copy_weights, read_weights
 MEMBERS = "ensemble"
 """Subfolder of all models except the first."""
 EXTRA_FILES = {"aligner", "candidates.safetensors", "dictionary.tsv", "language-model"}
-"""Optional files of a model folder that translation uses. The calibration is omitted, because it is valid only for
-the unchanged model."""
+"""Optional files of a model folder that translation uses; `write_ensemble` copies those of the first model only. The
+calibration is omitted, because it is valid only for the unchanged model."""
 
 
 def load_checkpoints(folder: Path, count: int) -> list[System[Any]]:
@@ -76,8 +74,8 @@ def write_ensemble(
         raise ModelError(f"{output}: already exists; name another folder")
     all_weights = [1.0] * len(systems) if weights is None else list(weights)
     require_single_model(systems[0], 1)
-    # Checked before anything is written.
-    EnsembleSystem.combine(systems, all_weights, mean)  # raises ModelError if the models are incompatible
+    # Called for its check (ModelError), before anything is written; the result is not needed.
+    EnsembleSystem.combine(systems, all_weights, mean)
     members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
     options = {"ensemble": {"members": members, "weights": all_weights, "mean": mean}}
     with atomic_folder(output) as folder:

@@ -11,9 +11,9 @@ Given a fraction x of all weights, three schemes select the weights to prune:
 
 Among equal values at the bound, the first ones are pruned, so that the fraction is exact.
 
-Callers: `rnnsearch prune` (`cli/models.py`); `training/tasks.py` reads `pruned.safetensors`, a bit mask per weight
-matrix by parameter name, to keep zeros during training. Tests: `tests/test_pruning.py`,
-`tests/training/test_sparsity_mask.py`.
+Callers: `rnnsearch prune` (`cli/models.py`) and `cli/inspect.py`; `training/run_folder.py` copies and
+`training/tasks.py` reads `pruned.safetensors`, a bit mask per weight matrix by parameter name, to keep zeros during
+training. Tests: `tests/test_pruning.py`, `tests/training/test_sparsity_mask.py`.
 
 Axes: N weights of a class.
 """
@@ -47,6 +47,7 @@ PRUNED_FILE = "pruned.safetensors"
 CLASS_MODULES = (Embedding, Cell, Attention, ReadoutLayer, OutputLayer, Speller)
 """Modules whose matrices form a class each; other matrices are in the class of the top-level module around them."""
 PRUNED_ROLES = {"weight", "recurrent", "alignment", "embedding"}
+"""Roles of the parameters that are pruned (`models/layers.py`)."""
 TRAINING_ONLY = "auxiliary"  # module that is used only in training
 
 Weights = Mapping[str, Float[Tensor, "_"]]  # by class, all weights in one vector
@@ -70,6 +71,7 @@ class ClassSparsity(NamedTuple):
     """Number of zeros of a class."""
 
     name: str
+    """Name of the class."""
     weights: int
     """Number of weights of the class."""
     zeros: int
@@ -80,6 +82,7 @@ class ModelBytes(NamedTuple):
     """Size of a model's weights in bytes."""
 
     dense: int
+    """Size if all values are stored."""
     sparse: int
     """Size if each matrix is stored as a bit per weight and its nonzero values."""
 
@@ -89,6 +92,7 @@ class Pruning:
     """Report on a pruned model."""
 
     classes: tuple[ClassSparsity, ...]
+    """Sparsity of each class."""
     unpruned: int
     """Number of parameters that are never pruned: biases and other vectors."""
     bound: float | None
@@ -158,6 +162,7 @@ SCHEMES: dict[SchemeName, Scheme] = {
     "class-uniform": class_uniform,
     "class-distribution": class_distribution,
 }
+"""Function by name of the scheme in `rnnsearch prune`."""
 
 
 def _in_deviations(weights: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ Commands, the server, evaluation and training use a model only through this inte
 new kind of model is a subclass of `Trainable` with an entry in `systems.folder.SYSTEMS`.
 Ensembles and fusions with a language model are systems, too, but cannot be trained as a whole.
 
-Callers: `translator/translator.py`, `training/tasks.py`, `systems/folder.py` and `export/engine_file.py`. A method
-that depends on an `Ability` raises ModelError if `unsupported` names it; a new method must also be added to
-`EnsembleSystem` and `FusedSystem`. Tests: `tests/properties/test_systems.py`.
+Callers: `translator`, `training` (`tasks.py`, `gradients.py`, `optimisers.py`), all modules of this package,
+`export/engine_file.py` and `cli/inspect.py`. A method that depends on an `Ability` raises ModelError if `unsupported`
+names it; a new method must also be added to `EnsembleSystem` and `FusedSystem`. Tests:
+`tests/properties/test_systems.py`.
 
 Axes: J source positions.
 """
@@ -61,6 +62,7 @@ class ParameterGroup(NamedTuple):
     """Parameters that are trained in the same way. Each parameter of a system is in one group."""
 
     parameters: list[nn.Parameter]
+    """The parameters."""
     learning_rate_factor: float = 1.0
     """Factor of the run's learning rate."""
     frozen: bool = False
@@ -75,7 +77,9 @@ class System(ABC, Generic[Model]):
     """
 
     model: Model
+    """The model."""
     config: RunConfig
+    """The resolved run file."""
     tokenizers: Mapping[str, Tokenizer]
     """Tokenizers by language."""
 
