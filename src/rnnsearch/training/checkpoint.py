@@ -53,8 +53,11 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 MODEL_FILE = "model.safetensors"
+"""Parameters of the model by name."""
 OPTIMISER_FILE = "optimiser.safetensors"
+"""Tensors of the optimiser."""
 STATE_FILE = "state.json"
+"""State of the training loop."""
 
 
 @dataclass

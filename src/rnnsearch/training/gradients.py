@@ -1,7 +1,8 @@
 """The gradients of one update, accumulated over batches and summed over processes.
 
-The training loop calls `Gradients.accumulate` and `Gradients.clip` once per update. A batch that does not fit into
-GPU memory is halved and tried again. `Task` bundles the model, objective and dev set that a run trains with.
+The training loop (`loop.py`) calls `Gradients.accumulate` and `Gradients.clip` once per update. A batch that does not
+fit into GPU memory is halved and tried again. `Task` bundles the model, objective and dev set that a run trains with;
+`tasks.py` creates it.
 
 Before changing it: the random numbers of a batch depend on the seed, the update and the batch's number
 (`_batch_rng`), and all processes must send the same buckets in the same order. Tests:
@@ -37,6 +38,7 @@ from rnnsearch.utils.distributed import Processes, raising_process_lost
 from rnnsearch.utils.weights import save_weights
 
 BUCKET_BYTES = 25 << 20
+"""Size of the buckets in which gradients are sent."""
 SEED_STRIDE = 1_000_003
 """Separates the seeds of different runs' updates."""
 BATCH_STRIDE = 500_000_003
@@ -46,6 +48,7 @@ NUM_SEEDS = 2**64
 NLL = "nll"
 """Key of the summed NLL next to the statistics of the loss."""
 ALL_REDUCE_DTYPES = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
+"""Data type of the sent gradients by `training.all_reduce`."""
 
 
 class GradientReducer:
@@ -189,12 +192,17 @@ class Task(Generic[Model]):
     """A model with everything it is trained by."""
 
     model: Model
+    """The model."""
     groups: Sequence[ParameterGroup]
+    """Groups of parameters, each trained in the same way."""
     objective: Objective[Model]
+    """Loss of a batch."""
     validation: DevEvaluator[Model] | None
     """Scores on the dev set; None without a dev set."""
     sparsity: SparsityMask = field(default_factory=SparsityMask)
+    """Pruned weights, which stay zero."""
     tables: SparseTables = field(default_factory=SparseTables)
+    """Tables of which an update changes some rows only."""
 
 
 @dataclass
@@ -202,12 +210,18 @@ class Gradients(Generic[Model]):
     """Computes the gradients of an update, in the parameters' `grad`."""
 
     training: TrainingConfig
+    """Options of `[training]`."""
     task: Task[Model]
+    """Model and objective."""
     batches: Batches
+    """Training batches of this process."""
     device: torch.device
+    """Device of the model."""
     folder: Path
     reporter: Reporter
+    """Receiver of messages."""
     processes: Processes
+    """Processes that train together."""
 
     def __post_init__(self) -> None:
         self.parameters = [parameter for group in self.task.groups for parameter in group.parameters]

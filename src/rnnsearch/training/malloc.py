@@ -3,7 +3,8 @@
 An update allocates hundreds of megabytes, frees them, and the next update allocates them again. By default glibc
 returns much of that to the system, which must clear each 4 kB page again when it is next used: thousands per update.
 Retained memory avoids this, and pages of 2 MB, which Linux provides on request, avoid most page-table walks. Search
-does not benefit from either (docs/results/speed-amx.md). `train` wraps a run in `retain_freed_memory`.
+does not benefit from either (docs/results/speed-amx.md). `train` (`training/run.py`) wraps a run in
+`retain_freed_memory`.
 
 It applies to Linux with glibc only, and does nothing if the user has set malloc's parameters.
 `training/sparse_tables.py` calls `release_free_memory`. Tests: `tests/training/test_malloc.py`.
@@ -23,6 +24,7 @@ TOP_PAD = -2  # extra bytes to request whenever the heap grows
 MMAP_THRESHOLD = -3  # blocks from this size on are allocated outside the heap and returned when freed
 
 RETAIN_SETTINGS = {TRIM_THRESHOLD: -1, MMAP_THRESHOLD: 1 << 30}
+"""Settings by which freed memory stays with the process."""
 DEFAULT_SETTINGS = {TRIM_THRESHOLD: 64 << 20, TOP_PAD: 128 << 10, MMAP_THRESHOLD: 32 << 20}
 """Values that glibc's dynamic adjustment reaches if large blocks are freed."""
 GROWTH_BYTES = 32 << 20
@@ -31,6 +33,7 @@ USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRE
 MAX_RESERVED_BYTES = 1 << 30
 """Limit of the address space to reserve; pages are occupied only when they are used."""
 RESERVED_MEMORY_FRACTION = 1 / 4
+"""Limit of the address space to reserve, as a fraction of the memory."""
 
 
 @contextmanager

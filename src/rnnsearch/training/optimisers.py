@@ -54,6 +54,7 @@ def adamw(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimi
 
 
 OPTIMISERS: Implementations[Make] = Implementations(training.OPTIMISERS)
+"""Function that creates an optimiser, by `type` of `[training.optimiser]`; names are stored in model folders."""
 
 
 def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) -> optim.Optimizer:

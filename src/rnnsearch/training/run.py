@@ -1,7 +1,8 @@
 """A training run: from a config and prepared data to a model folder.
 
 `train` opens the folder, builds the task, the batches and a `Trainer` (`training/loop.py`), runs it and writes the
-summary. The command line and scripts call `check`, which returns the problems of a config, and then `train`.
+summary. The command line (`cli/train.py`) and scripts call `check`, which returns the problems of a config, and then
+`train`.
 
 The names in `__all__` are the public Python API of training. With several processes, each runs `train`, and only the
 first one writes. Tests: `tests/training`, `tests/old_models/test_old_models.py`, `tests/stress/kills.py`.

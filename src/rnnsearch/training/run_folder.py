@@ -43,6 +43,7 @@ RESUMABLE_OPTIONS = {
 EMBEDDED_MODEL_PATH = "model.language_model.model"
 """Config path that `resolve_language_model` adds to a run's config."""
 CHECKPOINTS = "checkpoints"
+"""Subfolder of the checkpoints in a run's folder."""
 
 
 def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:

@@ -1,6 +1,6 @@
 """Learning-rate schedules: factors of the optimiser's learning rate.
 
-The training loop calls `factor` at each update. Only `Plateau` has state, which checkpoints store.
+The training loop (`loop.py`) calls `factor` at each update. Only `Plateau` has state, which checkpoints store.
 
 Names in `SCHEDULES` and options are those of `[training.schedule]` (`config/training.py`); a new schedule is a class
 here and a declaration there. Tests: `tests/training/test_schedules.py`.
@@ -167,3 +167,4 @@ class RNMTPlusSchedule(Schedule):
 
 
 SCHEDULES: Implementations[type[Schedule]] = Implementations(training.SCHEDULES)
+"""Class by `type` of `[training.schedule]`; names are stored in model folders."""

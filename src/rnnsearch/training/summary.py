@@ -49,6 +49,7 @@ NOTABLE_UNKNOWN = 0.05
 MIN_EVALUATIONS = 3
 """Evaluations needed for a verdict."""
 LONGER_RUN = "better (--resume with higher training limits)"
+"""Advice in verdicts on runs that were too short."""
 
 
 def estimate(trainer: Trainer[Any]) -> str | None:

@@ -1,6 +1,7 @@
 """Training tasks: one system, or both directions together; its model folders, objective and dev set.
 
-`make_task` is called once per run, by `training/run.py`.
+`make_task` is called once per run, by `training/run.py`; `training/run_folder.py` and `training/summary.py` use the
+folders.
 
 The second folder of a symmetric run is `<folder>-reverse` (`reverse_folder`). Tests:
 `tests/properties/test_systems.py`, `tests/training/test_objectives.py`, `tests/training/test_sparse_tables.py`.
@@ -51,10 +52,13 @@ class OutputFolder:
     """A model folder that a run writes."""
 
     folder: Path
+    """Path of the folder."""
     system: Trainable[Any]
+    """System that is stored."""
     select_weights: Callable[[Tensors], Tensors]
     """Returns the weights of this folder's model from those of the run."""
     aligner: Aligner | None
+    """Word aligner that is stored in the folder; None without one."""
 
     def remove_aligner(self) -> None:
         """Remove the aligner of an earlier run in the folder."""
