@@ -1,7 +1,9 @@
 """`[model.attention]`: one flat table in a run file, one options class per component in Python.
 
-`models/attention` implements the components; `rules.py` reads their traits. `type` names and options are stored in
-model folders.
+`models/attention` implements the components; `model.py` uses the table, and `rules.py` reads their traits. Names and
+options are stored in model folders: never rename them. docs/configuration.md is generated from the docstrings. Tests:
+tests/models/test_model_checks.py, tests/models/test_attention.py, tests/models/test_scores.py,
+tests/models/test_windows.py, tests/models/test_normalisers.py.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class ScoreOptions(Options):
 
 
 SCORES = Family[ScoreOptions]("score")
+"""Options class of each score, by its name in run files; never rename one."""
 
 
 @SCORES.register
@@ -179,6 +182,7 @@ class WindowOptions(Options):
 
 
 WINDOWS = Family[WindowOptions]("window")
+"""Options class of each window, by its name in run files; never rename one."""
 
 
 @WINDOWS.register
@@ -252,6 +256,7 @@ class NormaliserOptions(Options):
 
 
 NORMALISERS = Family[NormaliserOptions]("normaliser")
+"""Options class of each normaliser, by its name in run files; never rename one."""
 
 
 @NORMALISERS.register
@@ -339,6 +344,7 @@ class FeatureOptions(Options):
 
 
 FEATURES = Family[FeatureOptions]("feature")
+"""Options class of each feature, by its name in run files; never rename one."""
 
 
 @FEATURES.register

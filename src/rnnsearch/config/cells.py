@@ -1,7 +1,9 @@
 """Recurrent cells and bridges: components that a run file selects by name and that have no options.
 
 `models/cells.py` and `models/bridges.py` implement them; `encoders.py`, `decoders.py` and `language_model.py` select
-them by name. The names are stored in model folders.
+them by name, and `rules.py` reads their traits. The names are stored in model folders: never rename them.
+docs/configuration.md is generated from the docstrings. Tests: tests/models/test_cells.py,
+tests/models/test_bridges.py, tests/models/test_model_checks.py.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ class CellOptions(Options):
 
 
 CELLS = Family[CellOptions]("cell")
+"""Options class of each cell, by its name in run files; never rename one."""
 
 
 @CELLS.register
@@ -133,6 +136,7 @@ class BridgeOptions(Options):
 
 
 BRIDGES = Family[BridgeOptions]("bridge")
+"""Options class of each bridge, by its name in run files; never rename one."""
 
 
 @BRIDGES.register

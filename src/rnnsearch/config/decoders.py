@@ -1,7 +1,9 @@
 """`[model.decoder]`: the options of the decoders.
 
 `models/decoders` implements them, one class per `type`; `rules.py` and `models/translation_model.py` read their
-traits. `type` names and options are stored in model folders.
+traits. `model.py` uses the family. `type` names and options are stored in model folders: never rename them.
+docs/configuration.md is generated from the docstrings. Tests: tests/models/test_decoders.py,
+tests/models/test_model_checks.py, tests/properties/test_combinations.py.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ class DecoderConfig(Options):
 
 
 DECODERS = Family[DecoderConfig]("decoder")
+"""Options class of each decoder, by its name in run files; never rename one."""
 
 
 class _Maxout(DecoderConfig):

@@ -1,7 +1,9 @@
 """`[model.encoder]`, and the character-level options of source and target words.
 
-`models/encoders.py`, `models/composition.py` and `models/speller.py` implement them; `rules.py` reads their traits.
-`type` names and options are stored in model folders.
+`models/encoders.py`, `models/composition.py` and `models/speller.py` implement them; `model.py` uses the families,
+and `rules.py` reads their traits. `type` names and options are stored in model folders: never rename them.
+docs/configuration.md is generated from the docstrings. Tests: tests/models/test_encoders.py,
+tests/models/test_composition.py, tests/models/test_speller.py, tests/models/test_model_checks.py.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class EncoderConfig(Options):
 
 
 ENCODERS = Family[EncoderConfig]("encoder")
+"""Options class of each encoder, by its name in run files; never rename one."""
 
 
 @ENCODERS.register
@@ -226,6 +229,7 @@ class SourceCharactersConfig(Options):
 
 
 SOURCE_CHARACTERS = Family[SourceCharactersConfig]("composition")
+"""Options class of each composition of characters, by its name in run files; never rename one."""
 
 
 class _CharacterEmbeddingOptions(SourceCharactersConfig):

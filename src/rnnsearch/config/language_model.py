@@ -1,8 +1,11 @@
 """`[model]` of a language model, and `[model.language_model]`: one inside a translation model.
 
-`models/language_model.py` and `models/fusion.py` implement them, and `systems/language.py` trains the former.
+`models/language_model.py` and `models/fusion.py` implement them, `systems/language.py` trains the former, and
+`systems/validation.py` and `cli/inspect.py` distinguish it from a translation model. `model.py` uses `FUSIONS`.
 `run_file.MODELS` selects the table class by the kind of system, `rules.py` checks combinations of options, and
-`scripts/configuration_page.py` writes docs/configuration.md from the docstrings.
+`scripts/configuration_page.py` writes docs/configuration.md from the docstrings. Names and options are stored in
+model folders: never rename them. Tests: tests/models/test_language_model.py, tests/models/test_fusion.py,
+tests/models/test_model_checks.py.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class NetworkConfig(Options):
 
 
 NETWORKS = Family[NetworkConfig]("network")
+"""Options class of each network, by its name in run files; never rename one."""
 
 
 @NETWORKS.register
@@ -122,6 +126,7 @@ class FusionConfig(Options):
 
 
 FUSIONS = Family[FusionConfig]("fusion")
+"""Options class of each fusion, by its name in run files; never rename one."""
 
 
 @FUSIONS.register

@@ -1,7 +1,8 @@
 """`[objective]` of a run file: the training objective.
 
-`objectives/` implements it, with parameters in `models/auxiliary.py`; `systems/validation.py` checks combinations
-with the model.
+`objectives/` implements it, with parameters in `models/auxiliary.py`; `run_file.py` uses the table, and `rules.py`
+and `systems/validation.py` check combinations. Names and options are stored in model folders: never rename them.
+docs/configuration.md is generated from the docstrings. Tests: tests/training/test_objectives.py, tests/objectives.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class AlignmentLossOptions(Options):
 
 
 ALIGNMENT_LOSSES = Family[AlignmentLossOptions]("alignment loss")
+"""Options class of each distance, by its name in run files; never rename one."""
 
 
 @ALIGNMENT_LOSSES.register
@@ -108,6 +110,7 @@ class ContrastConfig(Options):
 
 
 CONTRASTS = Family[ContrastConfig]("contrast")
+"""Options class of each sampled loss, by its name in run files; never rename one."""
 
 
 @CONTRASTS.register
@@ -147,7 +150,9 @@ class ReinforceConfig(Options):
     too early."""
 
 
+# The key is the option that names a class, by default `type`.
 BASELINES = Family[ReinforceConfig]("baseline", key="baseline")
+"""Options class of each baseline, by its name in run files; never rename one."""
 
 
 @BASELINES.register

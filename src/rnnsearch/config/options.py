@@ -5,8 +5,9 @@ that holds its name, its documentation and its options, and is registered in its
 of a run file selects a component with `OneOf` if the component has options, otherwise with
 `NameIn`. The code that implements a component is registered in `config.registry`.
 
-All modules of `config` use it, and `scripts/configuration_page.py` reads the docstrings of options. Error messages
-start with the dotted path of an option; tests/models/test_model_checks.py and tests/test_config.py hold them.
+All modules of `config` use it, `bulk/prepare.py` derives a `Table`, `accel/verification.py` and `importers` read
+`MAX_INTEGER`, and `scripts/configuration_page.py` reads the docstrings of options. Error messages start with the
+dotted path of an option; tests/models/test_model_checks.py and tests/test_config.py check them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 
 LANGUAGE = r"[a-z]{2,3}([-_][A-Za-z0-9]+)*"
+"""Pattern of a language code."""
 
 
 def _language(code: str) -> str:
@@ -153,6 +155,7 @@ class NameIn:
     """Annotation of an option whose value is a key of `names`."""
 
     names: Mapping[str, object]
+    """Names that are allowed."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_after_validator_function(self.validate, handler(source))
@@ -169,6 +172,7 @@ class OneOf:
     """Annotation of a table that holds the options of one class of a family, selected by name."""
 
     family: Family[Any]
+    """Family of the options classes."""
     default: str | None = None
     """The name if the table has none."""
 
@@ -200,6 +204,7 @@ class ByKind:
     """
 
     classes: Mapping[str, type[Table]]
+    """Table class by kind."""
     default: str
     """The kind if the table has none."""
 

@@ -1,7 +1,10 @@
 """`[model.output]`, `[model.dropout]` and `[model.init]` of a run file.
 
-`models/class_outputs.py`, `models/outputs.py` and `models/layers.py` implement them. `type` names and options are
-stored in model folders.
+It also holds the options of dropout and initialisation. `models/class_outputs.py`, `models/outputs.py` and
+`models/layers.py` implement them; `model.py` and `language_model.py` use the tables, `rules.py`,
+`systems/translation.py` and `accel/verification.py` read them. `type` names and options are stored in model folders:
+never rename them. docs/configuration.md is generated from the docstrings. Tests: tests/models/test_outputs.py,
+tests/models/test_class_outputs.py, tests/models/test_initialise.py.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class OutputConfig(Options):
 
 
 OUTPUTS = Family[OutputConfig]("output")
+"""Options class of each output layer, by its name in run files; never rename one."""
 
 
 @OUTPUTS.register
@@ -118,6 +122,7 @@ class InitConfig(Options):
 
 
 INITS = Family[InitConfig]("init")
+"""Options class of each initialisation scheme, by its name in run files; never rename one."""
 
 
 @INITS.register
@@ -136,6 +141,7 @@ class NormalOptions(InitConfig):
     """
 
     type: Literal["normal"] = "normal"
+    # `uniform` has the same option: the page shows one text for both.
     scale: Positive
     """Standard deviation (`normal`), or bound of the interval (`uniform`)."""
     alignment_scale: Positive | None = None

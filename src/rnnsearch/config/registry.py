@@ -10,7 +10,8 @@ compute something register the class or function behind it:
 
     SCORES["additive"]  # Additive
 
-`models`, `objectives`, `text` and `training` have such a view for each family.
+`models`, `objectives` (`attention_penalties.py`, `contrast.py`), `text/annotation.py` and `training`
+(`optimisers.py`, `schedules.py`) have such a view for each family.
 
 tests/models/test_model_checks.py and tests/test_docs.py iterate over all families. This module must not import an
 implementation: `config` does not import torch.
@@ -26,6 +27,7 @@ from rnnsearch.config.options import Family, Options
 T = TypeVar("T")
 
 _IMPLEMENTATIONS: dict[type[Options], Any] = {}
+"""Class or function of each options class, of all families."""
 
 
 def implements(options: type[Options]) -> Callable[[T], T]:

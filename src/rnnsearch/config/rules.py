@@ -12,9 +12,10 @@ traits of components (`ClassVar` attributes of their options classes), never on 
 implementations, so that a run file can be checked without PyTorch. Each problem is one sentence
 that starts with a dotted path.
 
-`systems/validation.py` calls it for run files, `systems/folder.py` and `systems/engine_file.py` for stored models,
-and `translator/loading.py` for search options. Tests: tests/models/test_model_checks.py, and
-tests/properties/test_combinations.py, in which each combination is either rejected here or trains.
+`systems/validation.py` calls it for run files, `systems/folder.py`, `systems/engine_file.py` and
+`importers/folder.py` for stored models, and `translator/loading.py` for search options. Tests:
+tests/models/test_model_checks.py, and tests/properties/test_combinations.py, in which each combination is either
+rejected here or trains.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class NoEffect(NamedTuple):
     """Options that have no effect in some context."""
 
     options: tuple[str, ...]
+    """Dotted paths of the options."""
     when: Condition
+    """Condition under which they have no effect."""
     context: str
     """The context, as in "has no effect with ..."; options in braces are replaced by their values."""
 
@@ -108,7 +111,9 @@ class Required(NamedTuple):
     """An option that must be given in some context."""
 
     option: str
+    """Dotted path of the option."""
     when: Condition
+    """Condition under which it must be given."""
     why: str
     """The context, as in "must be given for ..."; options in braces are replaced by their values."""
 

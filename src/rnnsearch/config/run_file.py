@@ -4,9 +4,9 @@ A run file is TOML. It may name a preset, whose tables it overrides key by key. 
 changes the `type` of a table, the preset's other keys of that table are dropped, because they
 belong to the other type. Combinations of components are checked in `systems.validation`.
 
-`rnnsearch train`, `prepare` and model folders use `load`, `resolve` and `dump`. `dump` writes config.toml of a model
-folder, so `load` must read what earlier versions wrote (tests/old_models). Presets are the files in `presets/`.
-Tests: tests/test_config.py, tests/test_presets.py.
+`rnnsearch train`, `prepare`, importers and model folders use `load`, `resolve` and `dump`. `dump` writes config.toml
+of a model folder, so `load` must read what earlier versions wrote (tests/old_models). Presets are the files in
+`presets/`. Tests: tests/test_config.py, tests/test_presets.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rnnsearch.errors import ConfigError, did_you_mean, must_be_one_of
 # The schema of a whole run file.
 
 MODELS: dict[str, type[Table]] = {"translation": ModelConfig, "language-model": LanguageModelConfig}
-"""Classes of `[model]` by `kind`."""
+"""Class of `[model]` by `kind`; kinds are stored in model folders."""
 
 
 class RunConfig(Table):
