@@ -65,7 +65,7 @@ class EnsembleScorer:
 
     normalised = True
 
-    def __init__(self, members: Sequence[EnsembleMember], mean: Mean = "geometric") -> None:
+    def __init__(self, members: Sequence[EnsembleMember], mean: str = "geometric") -> None:
         """Combine the members.
 
         Raises:
