@@ -71,8 +71,11 @@ class Contents(NamedTuple):
     """The contents of an engine file."""
 
     header: dict[str, Any]
+    """The JSON header."""
     model: EngineModel
+    """Arrays and program."""
     dtype: DType
+    """Data type of the products."""
     candidates: tuple[Array, Array] | None = None  # the arrays of CANDIDATES
 
 

@@ -42,6 +42,7 @@ class Affine(NamedTuple):
     """The layer x W^T + b."""
 
     weight: MatrixSlice
+    """W [outputs, inputs]."""
     bias: str | None  # name of an array
 
 
@@ -60,7 +61,9 @@ class ValueRange(NamedTuple):
     """A range of the values of a position."""
 
     offset: int
+    """Index of the first value."""
     size: int
+    """Number of values."""
 
 
 class StepProgram(NamedTuple):
@@ -69,7 +72,9 @@ class StepProgram(NamedTuple):
     inputs: tuple[Affine, ...]  # layers of the projected inputs x, stacked by rows
     sums: int  # sizes of the rows of a position, see recurrence.h
     values: int
+    """Number of values per position."""
     reads: int
+    """Number of inputs of products per position."""
     operations: tuple[Operation, ...]
     """Operations, in the order in which they run."""
     bias: str  # array that the sums are initialised with
@@ -126,6 +131,7 @@ class AttentionProgram(NamedTuple):
     score_vector: str | None  # v_a of an additive score
     position_layer: Affine | None  # of log(1 + j) and log(1 + J), added to the key of source position j of J
     features: tuple[FeatureProgram, ...]
+    """Features that the score reads."""
 
 
 class InitialState(NamedTuple):
@@ -146,10 +152,12 @@ class Program(NamedTuple):
     """A whole model, except for embeddings and output layer."""
 
     encoder: EncoderProgram
+    """The encoder."""
     attention: AttentionProgram | None
     """Attention; None without one."""
     initial_states: tuple[InitialState, ...]  # in the order of `step.states`
     step: StepProgram
+    """The step of the decoder."""
     readout_offset: int  # of the output layer's inputs among the reads of the step
 
     @property

@@ -147,6 +147,7 @@ class Weight(NamedTuple):
     """A weight [outputs, inputs] in fp32, or in int8 with a scale per row."""
 
     values: Array
+    """Values [outputs, inputs]."""
     scale: Array | None = None  # [outputs]
 
     @property
