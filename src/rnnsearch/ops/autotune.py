@@ -56,6 +56,7 @@ BUDGET_SECONDS = {
 MAX_BUDGET_FACTOR = 3  # if the first repetition takes this many times the budget, there is no second one
 MIN_REPETITIONS = 2  # after one that warms up
 MAX_REPETITIONS = 16
+"""Limit of the number of timed repetitions per candidate."""
 # A library must be faster by this factor in products. It builds and keeps a kernel per shape, which timings of a few
 # shapes do not show: whole updates with a library that seemed slightly faster took slightly longer.
 LIBRARY_MARGIN = 1.05
@@ -90,8 +91,11 @@ class Timing(NamedTuple):
     """The best time of each candidate of a case; the field names are stored in the file."""
 
     kernel: str
+    """Name of the kernel."""
     dtype: str
+    """Data type of the products."""
     sizes: str
+    """Sizes, as shown in the table."""
     operations: float  # arithmetic operations of one call
     seconds: dict[str, float]  # per call
 
@@ -282,7 +286,7 @@ def _read(path: Path, key: dict[str, Any]) -> TimingTable | None:
         is_valid = found.key == key and bool(found.timings)
         for timing in found.timings:
             is_valid &= all(seconds > 0 for seconds in timing.seconds.values())
-            found.fastest(timing.kernel, timing.dtype)  # raises if candidates differ between sizes
+            found.fastest(timing.kernel, timing.dtype)  # called for its check: raises if candidates differ
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if is_valid else None

@@ -80,6 +80,7 @@ class StepFeature(NamedTuple):
     # For a GRU: the weight of alpha [3 units], U_gates [2 units, units] and U [units, units]; and the projected query
     gru: tuple[Tensor, Tensor, Tensor] | None = None
     query_sums: Sums | None = None
+    """For a GRU: sums of the projected query."""
 
     @property
     def units(self) -> int:
@@ -113,12 +114,14 @@ class AttentionSource(NamedTuple):
     window_sigma: float = 0.0  # of the Gaussian factor of the weights; 0: none
     window_centres: Tensor | None = None  # [N, I]; None: a value of the step
     features: tuple[StepFeature, ...] = ()
+    """Features that the score reads."""
 
 
 class StepOp(NamedTuple):
     """`Op` of recurrence.h."""
 
     type: OpType
+    """Type of the operation."""
     size: int  # elements per operand
     offsets: tuple[int, ...]  # of the operands, -1 for those that are absent; see ops.h
     previous: int = 0  # bit k: operand k is a value of the previous position
