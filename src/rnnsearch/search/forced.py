@@ -2,9 +2,10 @@
 
 `decode.force_decode_all` calls `force_decode` batch by batch, for scoring and for alignments by attention.
 
-`Translator.score`, `Translator.align` and the language model get their log-probabilities from it; `next_tokens`
-serves `Translator.likeliest_tokens` (word alternatives in `serve/v1.py`). It is the reference that searches are
-compared with (`tests/properties/test_search_agrees.py`). Tests: `tests/search/test_decode.py`.
+`Translator.score`, `Translator.align` (`translator/translator.py`) and `translator/language_model.py` get their
+log-probabilities from it; `next_tokens` serves `Translator.likeliest_tokens` (word alternatives in `serve/v1.py`). It
+is the reference that searches are compared with (`tests/properties/test_search_agrees.py`). Tests:
+`tests/search/test_decode.py`.
 
 Axes: B sentences, T target positions with EOS.
 """

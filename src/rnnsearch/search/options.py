@@ -119,7 +119,7 @@ class SearchOptions:
             raise RnnsearchError(f"stop {must_be_one_of(STOPS, self.stop)}")
         _ = self.ranking  # validates its own fields
         if self.variant is not None:
-            _ = self.variant.copies(self.beam)  # raises if the beam cannot be divided
+            _ = self.variant.copies(self.beam)  # called for its check: raises if the beam cannot be divided
         self._check_tokens()
         if self.variant is not None and any(self.phrases or ()):
             raise RnnsearchError(f"phrases need an ordinary beam search; got {self.variant.name}")
