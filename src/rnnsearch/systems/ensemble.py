@@ -91,7 +91,7 @@ class EnsembleSystem(System[Any]):
             got = len(all_weights)
             raise ModelError(f"an ensemble must have as many weights as models ({len(members)}); got {got}")
         system = cls(model, first.config, first.tokenizers, tuple(members), all_weights, mean)
-        system.reference_scorer()  # raises RnnsearchError for an invalid weight or mean
+        system.reference_scorer()  # called for its check: raises RnnsearchError for an invalid weight or mean
         return system
 
     @staticmethod
