@@ -218,6 +218,7 @@ class Gradients(Generic[Model]):
     device: torch.device
     """Device of the model."""
     folder: Path
+    """Folder for the weights of an update that is not finite."""
     reporter: Reporter
     """Receiver of messages."""
     processes: Processes

@@ -45,11 +45,14 @@ class Trainer(Generic[Model]):
     """One training run.
 
     Attributes:
+        training: Options of `[training]`.
         task: Model, objective and evaluation on the dev set.
         batches: Training batches of this process.
+        device: Device of the model.
         folder: Folder of the checkpoints.
         reporter: Receiver of updates, evaluations and messages.
         on_new_best: Called when the dev score is the best so far; saves the model folder.
+        processes: Processes that train together.
     """
 
     training: TrainingConfig

@@ -28,6 +28,7 @@ RETAIN_SETTINGS = {TRIM_THRESHOLD: -1, MMAP_THRESHOLD: 1 << 30}
 DEFAULT_SETTINGS = {TRIM_THRESHOLD: 64 << 20, TOP_PAD: 128 << 10, MMAP_THRESHOLD: 32 << 20}
 """Values that glibc's dynamic adjustment reaches if large blocks are freed."""
 GROWTH_BYTES = 32 << 20
+"""Bytes by which the heap grows after the reserved memory."""
 USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
 """Environment variables by which users set these parameters; the alternative is GLIBC_TUNABLES."""
 MAX_RESERVED_BYTES = 1 << 30
