@@ -216,7 +216,9 @@ class TeacherForcing:
     """The pass of `teacher_force` as a hashable function of tensors, which `run_recorded` requires."""
 
     source_names: tuple[str, ...]
+    """Names of the source streams, in the order of their tensors."""
     freeze_null_sources: bool
+    """See `teacher_force`."""
 
     def __call__(
         self, model: TranslationModel, tensors: Sequence[Tensor], rng: BatchRng | None

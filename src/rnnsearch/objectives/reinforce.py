@@ -42,8 +42,8 @@ from rnnsearch.models.memory import WordSelection
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import ForwardPass, Penalty
 
-_TINY = 1e-30
-# Names of statistics.
+_TINY = 1e-30  # lower limit of probabilities in logarithms
+# Names of statistics, which processes sum.
 MEAN_LOG_PROBS = "reinforce.means"
 NUM_SENTENCES = "reinforce.sentences"
 RATIONALE_REWARDS = "rationale.means"
