@@ -290,7 +290,7 @@ def test_commands_page_is_up_to_date():
     text = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert commands_page.regenerate(text) == text, "run python scripts/commands_page.py"
     assert "rnnsearch translate MODEL... [OPTIONS]" in text
-    assert "| `--beam` | integer, 1 to 1000 | the model's | Beam width; 1 is greedy search. |" in text
+    assert "| `--beam` | integer, 1 to 1000 | the model's setting | Beam width; 1 is greedy search. |" in text
 
 
 @pytest.mark.parametrize(

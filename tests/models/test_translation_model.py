@@ -84,10 +84,11 @@ def test_dropout_applies_in_four_places_and_only_with_rng():
     expected = Likelihood()(plain, BATCH, BatchRng(1)).nll
     for place in ("embedding", "annotations", "readout", "word"):
         model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
-        assert Likelihood()(model, BATCH, None).nll == expected, place
+        # Up to rounding: a library's products may depend on the alignment of memory.
+        torch.testing.assert_close(Likelihood()(model, BATCH, None).nll, expected)
         dropped = Likelihood()(model, BATCH, BatchRng(1)).nll
-        assert dropped != expected, place
-        assert dropped == Likelihood()(model, BATCH, BatchRng(1)).nll, place
+        assert not torch.isclose(dropped, expected), place
+        torch.testing.assert_close(Likelihood()(model, BATCH, BatchRng(1)).nll, dropped)
 
 
 @pytest.mark.parametrize("place", ["embedding", "word"])
