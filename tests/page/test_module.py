@@ -295,7 +295,9 @@ def test_damaged_files_are_reported_in_one_sentence(page, folder):
     export(folder / "bpe", folder / "m.rnn")
     whole = (folder / "m.rnn").read_bytes()
     damaged = damaged_copies(whole, random.Random(3))
-    hostile = {name: change for name, change in HOSTILE_HEADERS.items() if name not in ("invalid calibration", "later version")}
+    hostile = {
+        name: change for name, change in HOSTILE_HEADERS.items() if name not in ("invalid calibration", "later version")
+    }
     hostile |= {
         "later version": lambda h: h.update(format=99),
         "huge encoder": lambda h: h["sizes"].update(encoder=1 << 30),
