@@ -60,7 +60,7 @@ BOOTSTRAP_SAMPLES = 1000
 BOOTSTRAP_SEED = 1
 
 Counts = list[tuple[int, int, int, int]]
-"""Per verse: predicted links, sure links, predicted links that are sure, predicted links that are possible."""
+"""Counts per verse: predicted links, sure links, predicted links that are sure, predicted links that are possible."""
 
 
 @dataclass(frozen=True)

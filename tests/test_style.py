@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("src", "benchmarks", "reproduce", "scripts")
+FOLDERS = ("src", "benchmarks", "reproduce", "scripts", "tests")
 FORBIDDEN_OPENERS = frozenset(
-    """of that the-same those what whatever where wherever whether which who whoever whom whose why""".split()  # noqa: SIM905
-)
+    ["of", "that", "the-same", "those", "what", "whatever", "where", "wherever", "whether"]
+) | {"which", "who", "whoever", "whom", "whose", "why"}
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:

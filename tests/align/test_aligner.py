@@ -52,7 +52,7 @@ def test_links_ignore_case_and_punctuation(learned):
 
 
 def test_tokens_can_be_the_units(learned):
-    """Of a text without spaces, too: each word's characters as one unit, or two."""
+    """The text has no spaces: the characters of a word form one or two units."""
     source, target = "The tree sees a house.", "Das Baum ein Haus sieht."
     ends = [(0, 3), (4, 6), (6, 8), (9, 13), (14, 15), (16, 21)]
     words = Pair.from_words(source, target)
@@ -85,7 +85,7 @@ def test_tuning_selects_the_threshold_by_gold_links(learned, monkeypatch):
 
 
 def test_short_texts_have_one_segmentation():
-    """Where the text has too few symbols for the larger sizes, what they would make again is left out."""
+    """A text with too few tokens for the larger sizes gives no duplicate segmentations."""
     assert len(learn_aligner(["a b c"], ["x y z"]).segmentations) == 1
 
 

@@ -1,4 +1,4 @@
-"""What an aligner learns of symbols: a round of learning from plain loops, and laws of the two directions."""
+"""Lexicons of an aligner: a round of learning equals reference loops, and both directions are consistent."""
 
 import numpy as np
 import pytest

@@ -144,7 +144,7 @@ def test_preparation_resumes_after_repeated_kills(tmp_path):
 
 
 def test_preparation_resumes_after_a_kill_while_inputs_are_written(tmp_path, monkeypatch):
-    """Of the second pass, whose first one is not done again; the corpus is not read again for it either."""
+    """Kill the second pass: neither the first pass nor the reading of the corpus is repeated."""
     run, calls = runs(tmp_path)["links given"], Counter()
     one = contents(prepare(run, tmp_path / "one", processes=1).folder)
     chunks = preprocess.CleanedText.chunks

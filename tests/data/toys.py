@@ -44,5 +44,5 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def beside(folder: Path) -> list[str]:
-    """What lies beside a prepared folder that does not belong there."""
+    """Files next to a prepared folder that do not belong there."""
     return [path.name for path in folder.parent.iterdir() if path.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Which requests are rejected by their head, size and origin, and how hostile connections are limited."""
+"""Rejection of requests by their head, size and origin, and how hostile connections are limited."""
 
 import asyncio
 import contextlib

@@ -38,7 +38,7 @@ def both(kind, source, target, known, links, **options):
     ],
 )
 def test_schemes_reproduce_the_tutorial_example(kind, source, target):
-    """Of the ACL 2016 tutorial, "Training annotation"; of the copyable model, `portico` is a known word."""
+    """Examples of the ACL 2016 tutorial, "Training annotation"; of the copyable model, `portico` is a known word."""
     links = {(0, 0), (2, 1), (1, 2), (3, 3), (4, 4)}
     texts = "The ecotax portico in Buis", "Le portique écotaxe de Buis"
     how, read, written = both(kind, *texts, ("The portico in", "Le de"), links)

@@ -15,7 +15,7 @@ def inside(text, at):
 
 
 def holds(text, phrases):
-    """By looking at every place."""
+    """Reference that tries each position."""
     for phrase in phrases:
         for at in range(len(text) - len(phrase) + 1):
             end = at + len(phrase)

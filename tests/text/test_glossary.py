@@ -1,4 +1,4 @@
-"""Which terms of a glossary a text holds."""
+"""Glossary terms are found in a text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What reads text from outside takes time linear in it: on texts made to be hard, twice the text takes at most 2.3
+"""Functions that read external text take linear time: on hard texts, twice the text takes at most 2.3
 times the time. Measured on four times the text, of processor time alone, and again where another process may have had
 the caches."""
 
@@ -48,7 +48,7 @@ HARD = {
 
 
 def copied(text):
-    """Its words, all of them copied."""
+    """Check the copy links of a text of copied words."""
     offsets = word_spans(text)
     side = Segmented(text, [UNK] * len(offsets), ["<unk>"] * len(offsets), offsets)
     found = replace(side, replaced=tuple(Replacement(n, n, "", "copy") for n in range(len(offsets))))
@@ -67,7 +67,7 @@ READERS = {
     "copies": copied,
 }
 MOST = {"words": 8**0.5, "markup": 3.2, "counts": 3.2, "copies": 3.2}
-"""Where it is more than 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
+"""Exceptions above 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
 than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004
 """Seconds of the shorter text: less is not measured well."""
@@ -85,7 +85,7 @@ def seconds(read, text):
 
 
 def ratio(read, piece):
-    """Of the times of two texts, the one twice the size of the other."""
+    """Ratio of the times of two texts, one twice as long as the other."""
     size = 1000
     while (short := seconds(read, piece * size)) < LEAST and size < 1 << 19:
         size *= 2

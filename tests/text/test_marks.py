@@ -245,7 +245,7 @@ def test_identity_links_restore_the_source():
 
 
 def closer(text: str) -> str:
-    """Without spaces at the inner side of tags, and between elements without a word."""
+    """No spaces at the inner side of tags, and between elements without a word."""
     return re.sub(r"\s+", "", text)
 
 

@@ -46,7 +46,7 @@ def test_full_dropout_gives_characters_and_bytes(bpe):
 
 
 def test_segmentations_have_the_expected_frequencies():
-    """Of `abc` with merges ab, bc, ab+c: each merge that stays possible is applied with probability 1 - p."""
+    """Distribution of `abc` (merges ab, bc, ab+c): each merge that stays possible is applied with probability 1 - p."""
     merges = {(0, 1): (0, 3), (1, 2): (1, 4), (3, 2): (2, 5)}
     random, p, n = Random(1), 0.3, 20_000
     found = Counter(tuple(apply_merges([0, 1, 2], merges, p, random)) for _ in range(n))

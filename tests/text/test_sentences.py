@@ -75,7 +75,7 @@ def test_rejoin_adds_spaces_for_target_languages_with_spaces():
 
 
 def test_spans_and_gaps_cover_the_text():
-    """Whatever the text: spans rise, hold no white space at their ends, and nothing but white space lies between."""
+    """Spans of any text ascend, have no white space at their ends, and have only white space between them."""
     draw = random.Random(1)
     pieces = ["A", "b", ". ", "! ", "? ", "...", "\n", "\r\n", " ", "\u2028", "。", '"', "Dr. ", "3. ", "z.B. ", ")",
               "é"]  # fmt: skip

@@ -11,7 +11,7 @@ def test_words_are_separated_by_white_space():
 
 
 def test_only_ascii_white_space_separates():
-    """As fast_align, Moses and eflomal count."""
+    """Count words like fast_align, Moses and eflomal."""
     assert words("10\u00a0000 quoi\u202f? 日本\u3000語") == ["10\u00a0000", "quoi\u202f?", "日本\u3000語"]
 
 

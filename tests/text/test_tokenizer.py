@@ -96,7 +96,7 @@ def test_offsets_select_the_text_of_tokens(tokenizer, odd):
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
 def test_control_separators_are_not_white_space(words, separator):
-    """To the pattern of words; Python has it otherwise."""
+    """Characters that the word pattern treats differently from Python."""
     [segmented] = words.segment([f"{separator}a bench"])
     assert segmented.texts[:2] == [separator, "a"]
     assert segmented.spelled_ids.unknown[0] == f" {separator}"

@@ -53,7 +53,7 @@ def prepared(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def aligned(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """The same corpus, prepared with word alignments."""
+    """Return the corpus prepared with word alignments."""
     return prepare(configure(ALIGNED, max_updates=1), tmp_path_factory.mktemp("aligned") / "data")
 
 

@@ -53,7 +53,7 @@ class GateSums(NamedTuple):
     """The sums of a cell's gates and candidate."""
 
     all: Sums
-    """All sums."""
+    """Ranges of all sums."""
     inputs: tuple[tuple[int, Sums], ...]  # first row of the gate inputs, and the sums that these rows are added to
 
 
@@ -250,4 +250,4 @@ CELL_STEPS: dict[type[Cell], Callable[..., None]] = {
     RNMTLSTM: gate_norm_lstm,
     SSRU: ssru,
 }
-"""By exact class."""
+"""Step writers by exact cell class."""

@@ -342,7 +342,7 @@ class _OpenPass:
 
 @dataclass
 class _Occurrences:
-    """How often a shape has occurred."""
+    """Number of occurrences of a shape."""
 
     count: int = 0
     wanted: set[int] = field(default_factory=set)  # indices of the outputs that had a gradient the last time

@@ -456,4 +456,4 @@ FAST_IMPLEMENTATIONS: dict[type[nn.Module], FastImplementation] = {
     Sutskever: FastImplementation("layer by layer", _sutskever, _stack_unsupported_reason),
     Output: FastImplementation("softmax and gradient in chunks", _losses),
 }
-"""By exact class."""
+"""Fast implementations by exact class."""

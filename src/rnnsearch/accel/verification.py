@@ -67,7 +67,7 @@ FAST_IMPLEMENTATION = "the fast implementation"  # name in messages
 
 
 class Conditions(NamedTuple):
-    """How a model will be used, which decides what is compared."""
+    """Intended use of a model, which decides what is compared."""
 
     gradients: bool
     """True if the model is trained, so that gradients are compared, too."""

@@ -28,7 +28,7 @@ class DictionaryEntry(NamedTuple):
     source: str
     """Source word or phrase."""
     target: str
-    """Its translation."""
+    """Translation of the source word or phrase."""
     probability: float
     """p(target | source)."""
     occurrences: int

@@ -151,7 +151,7 @@ class Done(NamedTuple):
     """Result of some lines."""
 
     outputs: dict[str, str]
-    """By name, text to append to an output file, including line ends."""
+    """Texts by name to append to an output file, including line ends."""
     messages: list[str]
     """Messages to the user."""
     counts: Counts

@@ -293,7 +293,7 @@ class SampleSwitch(OptionGroup):
 
 @dataclass(frozen=True)
 class SamplingSettings(OptionGroup):
-    """How tokens are sampled."""
+    """Settings of sampling."""
 
     panel = "Sampling"
 
@@ -348,7 +348,7 @@ class SamplingGroup(SamplingSettings, SampleSwitch):
 
 @dataclass(frozen=True)
 class SearchMethodGroup(SamplingGroup):
-    """All search methods of `translate` other than beam search."""
+    """Search methods of `translate` other than beam search."""
 
     stochastic: Annotated[
         bool, Option("--stochastic", help="Stochastic beam search: draw --beam distinct samples without replacement.")
@@ -410,7 +410,7 @@ def _set_options(group: OptionGroup, *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class EnsembleGroup(OptionGroup):
-    """How several models are combined."""
+    """Combination of several models."""
 
     panel = "Ensembles"
 
@@ -432,7 +432,7 @@ class EnsembleGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class FusionGroup(EnsembleGroup):
-    """How several models and a language model are combined."""
+    """Combination of several models and a language model."""
 
     lm: Annotated[
         Path | None,

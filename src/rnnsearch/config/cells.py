@@ -115,7 +115,7 @@ class LayerState(NamedTuple):
     """State that one recurrent layer carries from position to position."""
 
     carries: tuple[str, ...]
-    """Its vectors, as in `CellOptions`."""
+    """Vectors of the state, as in `CellOptions`."""
     size: int
     """Number of units of each vector."""
 

@@ -119,7 +119,7 @@ class DataConfig(Table):
     al. 2017) or an empty sentence (`"null"`, Sennrich et al. 2016). See
     [Data](data.md#monolingual-text)."""
     weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
-    """How often each entry of `train` is used per epoch: 2 uses it twice, 0.5 uses a half that is
+    """Uses per epoch of each entry of `train`: 2 uses it twice, 0.5 uses a half that is
     sampled again in each epoch. Must be whole numbers with `training.batch.shuffle = "once"`. See
     [Data](data.md#monolingual-text). If not given, each pair is used once."""
     documents: bool = False

@@ -96,7 +96,7 @@ class StackOptions(_LayeredDecoder):
     """A stack of cells whose first states come from a bridge."""
 
     bridge: BridgeName
-    """How the first states are computed from the encoder's last states, see below."""
+    """Bridge by which the first states are computed from the encoder's last states, see below."""
 
     @property
     def first_states(self) -> tuple[LayerState, ...]:

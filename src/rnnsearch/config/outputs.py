@@ -53,7 +53,7 @@ class HierarchicalOptions(OutputConfig):
     classes: Size | None = None
     """Number of classes. Default: the square root of the vocabulary size."""
     by: Literal["frequency", "neighbours"] = "frequency"
-    """How tokens are assigned to classes: by `frequency`, such that every class has the same total
+    """Assignment of tokens to classes: by `frequency`, such that every class has the same total
     of square roots of counts (Mikolov et al. 2011), or by their preceding tokens (`neighbours`),
     with the exchange algorithm (Kneser & Ney 1993; Uszkoreit & Brants 2008) for the criterion of
     Brown et al. (1992)."""

@@ -51,7 +51,7 @@ class EnsembleConfig(Table):
     weights: Annotated[list[Positive], Field(min_length=2)]
     """Weights of the folder's own model and of each member."""
     mean: Literal["geometric", "arithmetic"] = "geometric"
-    """How distributions are combined: renormalised product (`geometric`, AND) or sum (`arithmetic`,
+    """Combination of the distributions: renormalised product (`geometric`, AND) or sum (`arithmetic`,
     OR)."""
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class SearchConfig(Table):
     no_repeat_ngram: Count = 0
     """Forbid repeated n-grams of this length in a translation; 0 allows them."""
     replace_unknown: Literal["none", "copy", "dictionary"] = "none"
-    """How to replace `<unk>`: not at all, by the source word with the most attention, or by that
+    """Replacement of `<unk>`: not at all, by the source word with the most attention, or by that
     word's entry in `dictionary`, if any. Only for `text.type = "words"` and a decoder with
     attention."""
     dictionary: str | None = None

@@ -187,7 +187,7 @@ class RNNsearchModel:
     """The arrays of an RNNsearch model."""
 
     weights: Mapping[str, Weight]
-    """By the names in MATRICES and TABLES; without `source_embedding` if source words are composed from characters."""
+    """Arrays by name (MATRICES and TABLES); no `source_embedding` if source words are composed from characters."""
     biases: Mapping[str, Array]
     """[outputs], for the names in MATRICES that have one."""
     score_vector: Array

@@ -63,7 +63,7 @@ class Example:
     translation: Translation
     """Translation to show."""
     reference: str
-    """Its reference."""
+    """Reference translation."""
 
     @property
     def has_attention(self) -> bool:

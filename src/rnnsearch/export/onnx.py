@@ -76,7 +76,7 @@ UNSUPPORTED_ATTENTION = (Location, ConvolutionalScore, LinearChain, Markov, Loca
 Proto = Any
 """An `onnx.ModelProto`; the package has no usable types."""
 Axes = Mapping[str, Mapping[int, str]]
-"""For each tensor, the names of its axes that have no fixed size."""
+"""Names by tensor of its axes that have no fixed size."""
 
 
 def export(folder: Path, path: Path) -> int:

@@ -80,7 +80,7 @@ class StepFeature(NamedTuple):
     # For a GRU: the weight of alpha [3 units], U_gates [2 units, units] and U [units, units]; and the projected query
     gru: tuple[Tensor, Tensor, Tensor] | None = None
     query_sums: Sums | None = None
-    """For a GRU: sums of the projected query."""
+    """Sums for a GRU of the projected query."""
 
     @property
     def units(self) -> int:

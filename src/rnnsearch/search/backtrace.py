@@ -104,7 +104,7 @@ class EndedHypotheses(NamedTuple):
     continuation: Array
     """Index of the last token among the M continuations of this step."""
     total: Array
-    """Its log-probability, or its total with a `HypothesisScorer`."""
+    """Log-probability of the hypothesis, or its total with a `HypothesisScorer`."""
     finished: Array
     """True if it ended with EOS."""
     penalty: Array

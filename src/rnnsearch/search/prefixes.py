@@ -30,7 +30,7 @@ class ForcedBytes:
     """Bytes that translations must continue with after their prefixes."""
 
     allowed_tokens: tuple[ByteContinuations, ...]
-    """Per sentence and byte, the ids of the tokens that may start at this byte."""
+    """Ids, per sentence and byte, of the tokens that may start at this byte."""
     token_bytes: Tensor
     """[V] int64, number of bytes of each token."""
 

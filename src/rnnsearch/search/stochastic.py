@@ -30,7 +30,7 @@ from rnnsearch.search.topk import ScoredContinuations, ScoredRows
 
 @dataclass(frozen=True)
 class Stochastic(Variant):
-    """As many distinct translations as the beam, sampled without replacement.
+    """Stochastic beam search: as many distinct samples as the beam has hypotheses.
 
     Each is sampled from p(y | prefix, x) ** (1 / temperature), renormalised over what is allowed, among the
     translations not yet sampled. Translations cut at the maximum length count as one, whatever would have followed.

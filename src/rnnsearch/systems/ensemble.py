@@ -59,7 +59,7 @@ class EnsembleSystem(System[Any]):
     weights: tuple[float, ...]
     """Weight of each member."""
     mean: Mean
-    """How distributions are combined, see `search.ensemble`."""
+    """Combination of the distributions, see `search.ensemble`."""
 
     kind = "ensemble"
 
@@ -137,7 +137,7 @@ class EnsembleSystem(System[Any]):
 
     @cached_property
     def _first_alike(self) -> list[int]:
-        """For each member, the index of the first member with the same source batches and attention.
+        """Index, per member, of the first member with the same source batches and attention.
 
         Members with equal indices share one source stream, for example [0, 0, 2] if the third tokenizes differently.
         """

@@ -24,7 +24,7 @@ A text without spaces is one long word.
 
 
 ByteContinuations = tuple[tuple[int, ...], ...]
-"""For each byte position of the open text, the tokens that may follow at that position; empty if nothing is open."""
+"""Tokens, per byte position of the open text, that may follow at that position; empty if nothing is open."""
 
 
 class Prefix(NamedTuple):

@@ -1,4 +1,4 @@
-"""From the tokens that a search has found to text: copied, spelled and replaced words.
+"""Conversion of the tokens of a hypothesis to text, with copied, spelled and replaced words.
 
 `Translator` calls it after every search. Only some models copy words from the source or spell words that are not in
 their vocabulary; the others' `<unk>` may be replaced by an aligned source word or its entry in a dictionary.

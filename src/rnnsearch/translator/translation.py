@@ -161,7 +161,7 @@ class Translation:
 
     @property
     def word_replaced(self) -> list[ReplacedBy | None]:
-        """How each word was found if it replaced an unknown word, or None."""
+        """Method by which each word replaced an unknown word, or None."""
         token_words = self.token_words
         replaced_by = {token_words[replacement.token]: replacement.by for replacement in self.replaced}
         first_words = set(token_words)
@@ -178,7 +178,7 @@ class Translation:
 
     @property
     def attention_information(self) -> float | None:
-        """How much attention depends on the target position, from 0 (not at all, so links mean nothing) to 1.
+        """Dependence of attention on the target position, from 0 (not at all, so links mean nothing) to 1.
 
         None without attention or for a single token.
         """

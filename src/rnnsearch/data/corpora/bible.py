@@ -41,7 +41,7 @@ class AlignedPair(NamedTuple):
     source: str
     """Source text."""
     target: str
-    """Its translation."""
+    """Translation of the verse."""
     links: Links | None = None
     """Links between words, or None without alignment."""
 

@@ -108,7 +108,7 @@ VARIANTS = {
         NativeVariant("armv8-a", ("-march=armv8-a",), "generic", ()),
     ),
 }
-"""By processor family, the best first."""
+"""Variants by processor family, the best first."""
 
 WEB_SOURCES = (
     *(HERE / name for name in ("openmp.cpp", "packed_matrix.cpp", "rnnsearch.cpp", "search.cpp")),
