@@ -161,6 +161,28 @@ class _Call:
         self.referenced.append(tensor.contiguous())
         return self.referenced[-1].data_ptr()
 
+    def set_saved(
+        self,
+        values: Tensor,
+        reads: Tensor,
+        alphas: Tensor,
+        keys: Tensor,
+        annotations: Tensor,
+        vector: Tensor,
+        prepared: Tensor,
+        feature_states: Tensor,
+    ) -> None:
+        """Set the tensors that the forward pass writes or reads and the backward pass reads again."""
+        struct = self.struct
+        struct.values = self.address(values)
+        struct.reads = self.address(reads)
+        struct.alphas = self.address(alphas)
+        struct.keys = self.address(keys)
+        struct.annotations = self.address(annotations)
+        struct.score_vector = self.address(vector)
+        struct.prepared = self.address(prepared)
+        struct.feature_states = self.address(feature_states)
+
     def set_ops(self, weights: list[Tensor], parameters: list[Tensor], gradients: list[Tensor]) -> None:
         """Set the operations, with the addresses of their tensors.
 
@@ -242,17 +264,10 @@ class _Recurrence(torch.autograd.Function):
         struct = call.struct
         struct.bias = call.address(step.initial_sums(biases))
         struct.x = call.address(x.to(dtype))
-        struct.keys = call.address(keys)
-        struct.annotations = call.address(annotations)
-        struct.score_vector = call.address(vector)
-        struct.prepared = call.address(prepared)
-        struct.values = call.address(values)
-        struct.reads = call.address(reads)
-        struct.alphas = call.address(alphas)
-        struct.feature_states = call.address(feature_states)
+        saved = (values, reads, alphas, keys, annotations, vector, prepared, feature_states)
+        call.set_saved(*saved)
         call.run("recurrence_forward")
         ctx.step, ctx.active, ctx.reversed, ctx.source, ctx.dtype = step, active, backward, source, dtype
-        saved = (values, reads, alphas, keys, annotations, vector, prepared, feature_states)
         ctx.save_for_backward(*saved, *weights, *parameters)
         current, previous = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
         # Outputs are views of `values`, which the backward pass also reads.
@@ -290,14 +305,7 @@ class _Recurrence(torch.autograd.Function):
         d_initial = torch.empty(N, step.values_size)
         d_prepared = torch.empty_like(prepared)
         struct = call.struct
-        struct.keys = call.address(keys)
-        struct.annotations = call.address(annotations)
-        struct.score_vector = call.address(vector)
-        struct.prepared = call.address(prepared)
-        struct.values = call.address(values)
-        struct.reads = call.address(reads)
-        struct.alphas = call.address(alphas)
-        struct.feature_states = call.address(feature_states)
+        call.set_saved(values, reads, alphas, keys, annotations, vector, prepared, feature_states)
         struct.output_gradients = ctypes.addressof(output_gradients)
         struct.num_output_gradients = len(output_gradients)
         struct.d_alphas = call.address(d_alphas)
