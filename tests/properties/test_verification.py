@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rnnsearch.accel import verification
 from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS, FAST_SWITCH, FastImplementation, choose, describe_training
@@ -233,6 +234,16 @@ def test_checks_are_independent_of_the_callers_modes():
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         choices = choose(build(ModelConfig.model_validate(RNNSEARCH), SYMBOLS, SYMBOLS, seed=None))
     assert {choice.reason for choice in choices} == {"", GLOBAL_WINDOW}
+
+
+def test_nothing_is_checked_or_remembered_without_values(caplog):
+    with FakeTensorMode():
+        rnnsearch()
+    with torch.device("meta"):
+        build(ModelConfig.model_validate(RNNSEARCH), SYMBOLS, SYMBOLS, seed=None)
+    assert not verification._problems
+    assert not caplog.records
+    assert describe_training(rnnsearch()) == "fast implementations of encoder, decoder, output"
 
 
 def test_checks_run_once(monkeypatch, caplog):

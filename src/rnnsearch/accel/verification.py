@@ -214,6 +214,9 @@ def find_problem(check: Callable[[], bool], name: str, definition: nn.Module | t
         name: Name of the fast implementation in messages.
         definition: The module or class that has the definition.
     """
+    probe = torch.empty(0)
+    if probe.is_meta or type(probe) is not Tensor:
+        return None  # tensors have no values here (meta device, FakeTensorMode): the caller wants shapes only
     classes = (definition,) if isinstance(definition, type) else tuple(map(type, definition.modules()))
     # Code objects are part of the key, so that a class that is redefined in a notebook is checked again.
     whole_key = (name, classes[0], code_of(*classes), *key)
