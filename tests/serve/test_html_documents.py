@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from rnnsearch.serve.libretranslate import HtmlDocument
 from rnnsearch.text.alignments import words
+from rnnsearch.text.markup.html_document import HtmlDocument
 
 
 def to_upper(html: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from rnnsearch.serve.libretranslate import HtmlDocument
 from rnnsearch.text.alignments import with_copy_links, word_spans
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.languages import detect, length_in_words
+from rnnsearch.text.markup.html_document import HtmlDocument
 from rnnsearch.text.markup.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Replacement, Segmented
