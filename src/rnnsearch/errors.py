@@ -19,16 +19,18 @@ class RnnsearchError(Exception):
 class ConfigError(RnnsearchError):
     """One or more problems in a run file; each message starts with the option's dotted path."""
 
-    def __init__(self, problems: list[str], valid_part: object = None) -> None:
+    def __init__(self, problems: list[str], valid_part: object = None, missing: list[str] | None = None) -> None:
         """Create an error for all problems.
 
         Args:
             problems: Messages of one line.
             valid_part: The config without the invalid options, if it can be built; it may have
                 other problems.
+            missing: Type and name of each component that is not available.
         """
         self.problems = problems
         self.valid_part = valid_part
+        self.missing = missing or []
         super().__init__("\n".join(problems))
 
 

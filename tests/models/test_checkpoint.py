@@ -154,7 +154,7 @@ def test_broken_config_is_reported(saved):
     path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))
     assert refused(saved[0]) == f"{old}{path}: model.novelty: unknown option"
     path.write_text(whole.replace('score = "additive"', 'score = "newest"'))
-    assert refused(saved[0]).startswith(f"{old}{path}: model.attention.score: must be one of additive, ")
+    assert refused(saved[0]).startswith(f'{saved[0]}: needs the score "newest", which ')
     path.write_bytes(b"\xff\xfe")
     assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
 

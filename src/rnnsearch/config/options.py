@@ -12,6 +12,7 @@ dotted path of an option; tests/models/test_model_checks.py and tests/test_confi
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +24,27 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from rnnsearch.errors import did_you_mean, must_be_one_of
 
+ENTRY_POINTS = "rnnsearch.components"
+"""Group of entry points by which installed packages offer components."""
+
+log = logging.getLogger(__name__)
+
 # Problems with options, each one sentence and a location.
 
 _PYDANTIC_OPENING = re.compile(r"^(Input|String|List|Value) should")
 _CUSTOM_TYPE = "rnnsearch"  # type of the errors whose message is already a whole sentence
 
 
-def problem(location: tuple[int | str, ...], message: str) -> InitErrorDetails:
-    """Return a problem for `ValidationError.from_exception_data`, located relative to a table."""
+def problem(location: tuple[int | str, ...], message: str, component: str | None = None) -> InitErrorDetails:
+    """Return a problem for `ValidationError.from_exception_data`.
+
+    Args:
+        location: Location relative to a table.
+        message: The whole sentence.
+        component: Type and name of a component that is not available, if that is the problem.
+    """
     printable = message.encode("utf-8", "backslashreplace").decode()  # a command line may hold invalid UTF-8
-    error = PydanticCustomError(_CUSTOM_TYPE, "{message}", {"message": printable})
+    error = PydanticCustomError(_CUSTOM_TYPE, "{message}", {"message": printable, "component": component})
     return InitErrorDetails(type=error, loc=location, input=None)
 
 
@@ -125,6 +137,25 @@ class Options(Table):
         return {name: field for name, field in cls.model_fields.items() if name != cls.key}
 
 
+@cache
+def load_installed_components() -> None:
+    """Import the modules that installed packages name as entry points, which registers their components.
+
+    Families call this once per process, for the first name that they do not know, so that a package costs nothing
+    if its components are not used. A module that cannot be imported is skipped with a warning.
+    """
+    from importlib.metadata import entry_points  # takes 20 ms
+
+    for entry_point in entry_points(group=ENTRY_POINTS):
+        try:
+            entry_point.load()
+        except Exception as error:  # the code of other packages may raise anything
+            owner = entry_point.dist.name if entry_point.dist else entry_point.value
+            log.warning(
+                "the components %s of %s cannot be loaded: %s: %s", entry_point.name, owner, type(error).__name__, error
+            )
+
+
 O = TypeVar("O", bound=Options)
 C = TypeVar("C", bound=type[Options])
 
@@ -136,6 +167,13 @@ class Family(dict[str, type[O]]):
         super().__init__()
         self.name = name
         self.key = key
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if a component has this name, after loading those of installed packages if necessary."""
+        if super().__contains__(name):
+            return True
+        load_installed_components()
+        return super().__contains__(name)
 
     def register(self, cls: C) -> C:
         """Add a component; a later one replaces an earlier one of the same name.
@@ -163,7 +201,8 @@ class NameIn:
     def validate(self, name: str) -> str:
         """Return the name, or raise ValidationError if it is unknown."""
         if name not in self.names:
-            raise_problems([problem((), must_be_one_of(self.names, name))])
+            component = f'{self.names.name} "{name}"' if isinstance(self.names, Family) else None
+            raise_problems([problem((), must_be_one_of(self.names, name), component)])
         return name
 
 
@@ -192,7 +231,8 @@ class OneOf:
         name = value.get(family.key, self.default)
         if not isinstance(name, str) or name not in family:
             message = "must be given" if name is None else must_be_one_of(family, name)
-            raise_problems([problem((family.key,), message)])
+            component = f'{family.name} "{name}"' if isinstance(name, str) else None
+            raise_problems([problem((family.key,), message, component)])
         rest = {key: item for key, item in value.items() if key != family.key}
         return parse_flat(rest, [family[name]], partial(option_names, family), f"the {name} {family.name}")[0]
 

@@ -179,7 +179,9 @@ def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path 
     try:
         config = RunConfig.model_validate(whole)
     except ValidationError as error:
-        raise ConfigError(_messages(error), _without_invalid_options(whole, error)) from None
+        raise ConfigError(
+            _messages(error), _without_invalid_options(whole, error), _missing_components(error)
+        ) from None
     config._base = base
     return config
 
@@ -252,7 +254,8 @@ def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:
-        raise ConfigError([f"{path}: {message}" for message in error.problems], error.valid_part) from None
+        messages = [f"{path}: {message}" for message in error.problems]
+        raise ConfigError(messages, error.valid_part, error.missing) from None
     except RecursionError:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
 
@@ -272,6 +275,12 @@ def _messages(errors: ValidationError) -> list[str]:
             message = f"unknown option{did_you_mean(str(error['loc'][-1]), _options_at(error['loc'][:-1]))}"
         messages.append(f"{'.'.join(str(part) for part in error['loc']) or 'run file'}: {message}")
     return messages
+
+
+def _missing_components(errors: ValidationError) -> list[str]:
+    """Return the type and name of each component that is not available."""
+    components = [error.get("ctx", {}).get("component") for error in errors.errors()]
+    return [component for component in components if component is not None]
 
 
 def _options_at(location: tuple[Any, ...]) -> list[str]:

@@ -88,6 +88,12 @@ def load_translation_config(folder: Path) -> RunConfig:
 
 
 def _version_error(folder: Path, error: ConfigError) -> ModelError:
+    if error.missing:
+        needed = ", ".join(error.missing)
+        return ModelError(
+            f"{folder}: needs the {needed}, which neither rnnsearch nor an installed package has; install the package "
+            "that it was trained with (or update rnnsearch)"
+        )
     return ModelError(f"{folder}: its {CONFIG} is not valid in this version of rnnsearch: {error.problems[0]}")
 
 
