@@ -114,6 +114,11 @@ def test_n_best_lists_respect_options(translator):
     options = translator.options()
     assert (options.beam, options.length_penalty, options.max_ratio, options.max_extra) == (3, 1.0, 1.0, 4)
     assert translator.options(n_best=6).beam == 6, "the beam must hold the n best"
+    options = translator.options(length_penalty=None, no_repeat_ngram=3, coverage_penalty=0.2, min_length=2)
+    assert (options.length_penalty, options.no_repeat_ngram) == (1.0, 3)
+    assert (options.coverage_penalty, options.min_length) == (0.2, 2)
+    with pytest.raises(TypeError, match=r'got "lenght_penalty" \(did you mean "length_penalty"\?\)'):
+        translator.options(lenght_penalty=0.6)
     with pytest.raises(RnnsearchError, match=r"beam must be at least n_best \(4\); got 1"):
         translator.options(beam=1, n_best=4)
     short = translator.translate(ENGLISH[0], translator.options(max_length=2))

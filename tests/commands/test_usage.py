@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from rnnsearch import __version__
+from rnnsearch.cli.options import SearchGroup
+from rnnsearch.config import SearchConfig
+from rnnsearch.config.options import MAX_INTEGER
 
 COMMANDS = [
     *("demo", "presets", "prepare", "train", "lm", "report", "inspect"),
@@ -43,6 +46,20 @@ def test_help_lists_every_command_once_with_a_short_summary(cli):
         assert summary.endswith(".") and not summary.endswith("..."), summary
         assert len(summary.split()) <= MAX_SUMMARY_WORDS, summary
     assert max(map(len, result.lines)) <= 80
+
+
+def test_ranges_of_search_options_equal_those_of_run_files():
+    # Declared twice, because `--help` must not import pydantic.
+    names = [parameter.name for parameter in SearchGroup.parameters() if parameter.name in SearchConfig.model_fields]
+    assert names == ["beam", "length_penalty", "no_repeat_ngram", "candidates"]
+    for parameter in SearchGroup.parameters():
+        if parameter.name in names:
+            option = parameter.annotation.__metadata__[0]
+            limits = {}
+            for mark in SearchConfig.model_fields[parameter.name].metadata:
+                limits |= {name: getattr(mark, name) for name in ("ge", "le") if hasattr(mark, name)}
+            maximum = MAX_INTEGER if option.max is None else option.max
+            assert limits == {"ge": option.min, "le": maximum}, parameter.name
 
 
 def test_help_of_translate_groups_options_in_panels(cli):

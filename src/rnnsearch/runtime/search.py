@@ -2,7 +2,7 @@
 
 The counterpart of `search.decode` without PyTorch, for `runtime.translator`. This module must not import torch.
 
-Options must mean the same as in `search/options.py`, and results must equal those of `search.decode` on the same
+Results must equal those of `search.decode` on the same
 model, which the tests compare: `tests/properties/test_engine.py`, `tests/properties/test_written_models.py`.
 
 Axes: B sentences, K hypotheses per sentence (the beam), P prefix positions, T steps, J source positions, V tokens of
@@ -11,8 +11,7 @@ the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.batching import MAX_BATCH_HYPOTHESES
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.native_beam import NativeBeamRequest
-from rnnsearch.search.ranking import ENGINE_NORMS, MAX_LENGTH_PENALTY, Ranking
+from rnnsearch.search.ranking import ENGINE_NORMS, BeamOptions
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -35,47 +34,33 @@ NAN_MESSAGE = "the scores of a sentence must be numbers; got NaN"
 NO_PREFIX = Prefix(text="", ids=(), continuations=(), unknown={})
 
 
-@dataclass(frozen=True)
-class EngineSearchOptions:
-    """Options of a search. Lengths count target tokens without EOS; see `search.options.SearchOptions`."""
+class EngineSearchOptions(BeamOptions):
+    """Options of a search with the engine."""
 
-    beam: int = 5
-    """Size of the beam."""
-    n_best: int = 1
-    """Number of hypotheses to return per sentence."""
-    length_penalty: float = 1.0
-    """Exponent of the length norm."""
-    length_norm: str = "power"
-    """Name of the length normalisation."""
-    coverage_penalty: float = 0.0
-    """Weight of the coverage penalty."""
-    max_ratio: float = 2.0
-    """Maximum translation length per source token."""
-    max_extra: int = 20
-    """Tokens added to the maximum length."""
-    banned: frozenset[int] = frozenset()
-    """Ids of tokens that are never produced."""
-
-    def validated(self, path: Path) -> EngineSearchOptions:
-        """Return the options of an engine file if they are valid.
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], path: Path) -> EngineSearchOptions:
+        """Return the options that an engine file holds.
 
         Raises:
-            ModelError: They are not.
+            ModelError: One is unknown or not valid.
         """
-        numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
-        is_valid = (
-            # Below a million, so that lengths fit an int64; NaN fails the comparison.
-            all(isinstance(number, int | float) and 0 <= number < 1e6 for number in numbers)
-            and type(self.max_extra) is int
-            and self.length_penalty <= MAX_LENGTH_PENALTY
-            and str(self.length_norm) in ENGINE_NORMS
-            and self.banned == frozenset()  # engine files do not ban tokens
-            and isinstance(self.beam, int)
-            and 1 <= self.beam <= MAX_BATCH_HYPOTHESES
-        )
+        try:
+            options = cls(**settings)
+            numbers = (options.length_penalty, options.coverage_penalty, options.max_ratio, options.max_extra)
+            is_valid = (
+                # Below a million, so that lengths fit an int64; NaN fails the comparison.
+                all(isinstance(number, int | float) and 0 <= number < 1e6 for number in numbers)
+                and type(options.max_extra) is int
+                and options.length_norm in ENGINE_NORMS
+                and options.banned == frozenset()  # engine files do not ban tokens
+                and isinstance(options.beam, int)
+                and 1 <= options.beam <= MAX_BATCH_HYPOTHESES
+            )
+        except (TypeError, RnnsearchError):  # a wrong type, or not a valid ranking
+            is_valid = False
         if not is_valid:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
-        return self
+        return options
 
 
 class _Batch(NamedTuple):
@@ -156,7 +141,7 @@ def search_batch(
     request = NativeBeamRequest(
         width=K,
         n_best=options.n_best,
-        ranking=Ranking(options.length_penalty, options.length_norm, options.coverage_penalty),
+        ranking=options.ranking,
         covered=np.arange(J) < (lengths - 1)[:, None],
         forced=_forced_ids(prefixes, columns),
         allowed_tokens=[prefix.continuations for prefix in prefixes],

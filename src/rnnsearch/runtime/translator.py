@@ -37,7 +37,6 @@ from rnnsearch.runtime.search import EngineSearchOptions, search_batch
 from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
-from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
@@ -163,8 +162,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         token_bytes = None if prefixes is None else self._token_bytes
         arrays = search_batch(self.model, ids, options, prefixes, token_bytes, self.candidates)
-        ranking = Ranking(options.length_penalty, options.length_norm, options.coverage_penalty)
-        return n_best_hypotheses(arrays, [len(sentence) + 1 for sentence in ids], ranking, SOURCE)
+        return n_best_hypotheses(arrays, [len(sentence) + 1 for sentence in ids], options.ranking, SOURCE)
 
     def _make_translation(self, source: Segmented, hypothesis: Hypothesis, prefix: Prefix | None) -> Translation:
         target = self.target.join_with_offsets(hypothesis.ids, prefix.unknown if prefix else {})
@@ -200,7 +198,7 @@ def _make_translator(path: Path, contents: file.Contents) -> Translator:
         languages = tuple(map(str, header["languages"]))
         settings = dict(header["search"])
         batch_sentences = int(settings.pop("batch_sentences"))
-        options = EngineSearchOptions(**settings)
+        options = EngineSearchOptions.from_settings(settings, path)
         about = {**header["about"], "scores": header["scores"]}
         calibration = calibration_from_header(header, path)
         source = Tokenizer.from_json(source_json, path)
@@ -213,7 +211,6 @@ def _make_translator(path: Path, contents: file.Contents) -> Translator:
         raise file.damaged_error(path) from None
     if len(languages) != 2 or batch_sentences < 1:
         raise file.damaged_error(path)
-    options = options.validated(path)
     native = library()
     restricts_output = candidates is not None
     model: AnyEngine

@@ -1,5 +1,6 @@
 """`SearchOptions`: everything that determines how a search runs, built from `[search]` of a run file with overrides.
 
+The options that every search has, with their defaults, are in `BeamOptions` (`ranking.py`).
 `Translator.options`, `translator/language_model.py` and `systems/dev_set.py` create one; `translator/requests.py`,
 `translator/rerank.py`, `evaluation/assess.py` and `cli` (`prompt.py`, `translate_lines.py`, `translate_steps.py`)
 pass or change it, and every search of this package takes one. `constraints.py` turns the options that restrict
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +27,7 @@ from rnnsearch.search.banned import BannedTokens
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.phrases import Phrase
 from rnnsearch.search.prefixes import ForcedBytes
-from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.ranking import BeamOptions
 from rnnsearch.search.sampling import Variant, require_all
 from rnnsearch.text.vocabulary import EOS
 
@@ -49,30 +50,14 @@ CONFIG_FIELDS = (
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(BeamOptions):
     """Options of one search. Lengths count target tokens without EOS unless stated otherwise.
 
     `prefix`, `forced_bytes` and `phrases` have one entry per sentence of the call.
     """
 
-    beam: int = 5
-    """Live hypotheses per sentence, and the number of finished ones after which a sentence stops."""
-    length_penalty: float = 1.0
-    """Exponent of the length norm; a score is log-probability / length ** length_penalty, with EOS in the length."""
-    length_norm: str = "power"
-    """Length norm, a key of `ranking.LENGTH_NORMS`."""
     stop: str = "bound"
     """Stopping criterion of beam search, one of `STOPS` (see `beam.py`)."""
-    coverage_penalty: float = 0.0
-    """Weight of the coverage penalty (Wu et al. 2016, see `ranking.py`)."""
-    max_ratio: float = 2.0
-    """Maximum translation length per source token (without EOS), to which `max_extra` is added."""
-    max_extra: int = 20
-    """Tokens added to max_ratio * source length; a forced prefix and one further token always fit."""
-    n_best: int = 1
-    """Maximum number of hypotheses returned per sentence, at most `beam`."""
-    banned: frozenset[int] = frozenset()
-    """Tokens that must not be produced, in addition to PAD and BOS."""
     prefix: tuple[tuple[int, ...], ...] | None = None
     """Tokens that translations must begin with; they may be banned ones."""
     forced_bytes: ForcedBytes | None = None
@@ -97,7 +82,14 @@ class SearchOptions:
         Args:
             config: Table that sets the fields in `CONFIG_FIELDS`.
             overrides: Values of any fields by name; None keeps the value of the table or the default.
+
+        Raises:
+            TypeError: There is no field of this name.
+            RnnsearchError: A value is not valid.
         """
+        names = [field.name for field in fields(cls)]
+        for name in overrides.keys() - set(names):
+            raise TypeError(f"search options {must_be_one_of(sorted(names), name)}")
         values = {name: getattr(config, name) for name in CONFIG_FIELDS}
         values.update((name, value) for name, value in overrides.items() if value is not None)
         return cls(**values)
@@ -117,7 +109,7 @@ class SearchOptions:
         )
         if self.stop not in STOPS:
             raise RnnsearchError(f"stop {must_be_one_of(STOPS, self.stop)}")
-        _ = self.ranking  # validates its own fields
+        super().__post_init__()
         if self.variant is not None:
             _ = self.variant.copies(self.beam)  # called for its check: raises if the beam cannot be divided
         self._check_tokens()
@@ -145,11 +137,6 @@ class SearchOptions:
         for sentence, phrases in enumerate(self.phrases or ()):
             if any(banned.contains_phrase(ids, complete=True) for ids in phrases):
                 raise SentenceError(sentence, "the phrases of {sentence} must not contain a banned phrase")
-
-    @property
-    def ranking(self) -> Ranking:
-        """The score that hypotheses are ranked by."""
-        return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
     @property
     def unconstrained(self) -> bool:

@@ -2,9 +2,10 @@
 
     score(Y, X) = log P(Y|X) / norm(|Y|) + beta * sum_j log(min(sum_i alpha_ij, 1))
 
-|Y| counts the target tokens with EOS. j runs over the source tokens without EOS, i over the target tokens. Used by
-`SearchOptions`, by the searches, and without PyTorch by `runtime/search.py`, `runtime/translator.py` and
-`export/engine_file.py`, so this module must not import torch.
+|Y| counts the target tokens with EOS. j runs over the source tokens without EOS, i over the target tokens.
+
+`BeamOptions` adds the options that every beam search has; `SearchOptions` (`search/options.py`) and the options of the
+runtime (`runtime/search.py`) extend it. The runtime has no PyTorch, so this module must not import torch.
 
 A new norm needs an entry in `LENGTH_NORMS` and must not decrease with the length, because beam search stops by this
 bound; native code knows only those in `ENGINE_NORMS` (`ops/native/beam_search.h`). Names and fields are settings of
@@ -56,7 +57,7 @@ class Ranking:
     """Parameters of the score of a hypothesis."""
 
     length_penalty: float = 1.0
-    """Exponent of the length norm."""
+    """Exponent of the length norm; "power" divides the log-probability by length ** length_penalty."""
     length_norm: str = "power"
     """Key of `LENGTH_NORMS`."""
     coverage_penalty: float = 0.0
@@ -101,6 +102,27 @@ class Ranking:
             covered = np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:]  # [1, J - 1]
             total += np.log(np.clip(covered, MIN_COVERAGE, 1.0)).sum()
         return self.coverage_penalty * float(total)
+
+
+@dataclass(frozen=True)
+class BeamOptions(Ranking):
+    """Options of every beam search. Lengths count target tokens without EOS."""
+
+    beam: int = 5
+    """Live hypotheses per sentence, and the number of finished ones after which a sentence stops."""
+    n_best: int = 1
+    """Maximum number of hypotheses returned per sentence, at most `beam`."""
+    max_ratio: float = 2.0
+    """Maximum translation length per source token (without EOS), to which `max_extra` is added."""
+    max_extra: int = 20
+    """Tokens added to max_ratio * source length; a forced prefix and one further token always fit."""
+    banned: frozenset[int] = frozenset()
+    """Tokens that must not be produced, in addition to PAD and BOS."""
+
+    @property
+    def ranking(self) -> Ranking:
+        """The score that hypotheses are ranked by, without the other options."""
+        return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
 
 MEAN_LOG_PROB = Ranking()

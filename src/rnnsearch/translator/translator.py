@@ -145,27 +145,28 @@ class Translator:
         self,
         beam: int | None = None,
         n_best: int = 1,
-        length_penalty: float | None = None,
+        *,
         max_length: int | None = None,
         ban_unknown: bool = False,
-        no_repeat_ngram: int | None = None,
-        variant: Variant | None = None,
         banned: Collection[str] = (),
+        variant: Variant | None = None,
+        **overrides: Any,
     ) -> SearchOptions:
-        """Return search options; arguments that are omitted default to the model's.
+        """Return search options; those that are omitted default to the model's.
 
         Args:
             beam: Beam size. The default grows to `n_best`, and depends on the variant: one for samples, one per chain
                 of noisy search.
             n_best: Number of translations per sentence.
-            length_penalty: Exponent of the length by which scores are divided.
             max_length: Maximum number of tokens of a translation; by default it depends on the source.
             ban_unknown: True if translations must not contain `<unk>`.
-            no_repeat_ngram: Length of n-grams that must not be repeated; 0 allows all.
-            variant: Search other than a beam.
             banned: Words and phrases that translations must not contain (see `text.banned`).
+            variant: Search other than a beam.
+            overrides: Other fields of `SearchOptions` by name, such as `length_penalty`, `coverage_penalty`,
+                `min_length` or `no_repeat_ngram`. None keeps the model's.
 
         Raises:
+            TypeError: An option is unknown.
             RnnsearchError: The beam is smaller than `n_best`, or a banned phrase is empty or cannot be banned because
                 unknown words are replaced.
         """
@@ -179,15 +180,14 @@ class Translator:
         return SearchOptions.from_config(
             search,
             beam=beam,
-            length_penalty=length_penalty,
             # Annotations are further tokens of each word, so the limits grow with them.
             max_ratio=tokens_per_word * search.max_ratio if max_length is None else 0.0,
             max_extra=tokens_per_word * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
             banned=self.target.unknown_ids if ban_unknown else frozenset(),
             banned_phrases=self.constraints.banned_phrases(banned, ban_unknown),
-            no_repeat_ngram=no_repeat_ngram,
             variant=variant,
+            **overrides,
         )
 
     # Translation.
