@@ -16,6 +16,8 @@ BENCH ?=
 BIN := .venv/bin
 PYTHON ?=
 export PYTHON
+# Tests start hundreds of processes, which would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test stress torture bench wheel format constraints
 .DELETE_ON_ERROR:

@@ -5,7 +5,7 @@ the set contains every choice of every axis and every valid pair of choices of t
 
 The selection is deterministic. While a pair is not covered, a combination starts from the first such pair; each other
 axis, in order, gets the valid choice that covers most of the remaining pairs (in a tie, the choice used least). A
-pair is valid if `check` accepts the combination with the simplest choices on the other axes.
+pair is valid if the combination with the simplest choices on the other axes is.
 
 A test with the argument `whole` runs for this set. One with `system` runs for the smaller set `FEWER`, which also
 contains every class, for slow properties. One with `plain` runs for every decoder with the simplest components.
@@ -43,9 +43,7 @@ from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB
 from rnnsearch.systems.translation import build
-
-Combination = dict[str, str | None]
-"""A choice for each axis, or None."""
+from tests.properties.legality import Combination, right
 
 ENCODER_OPTIONS: dict[str, list[Any]] = {
     "layers": [2],
@@ -218,32 +216,32 @@ def resolve_encoder(table: dict[str, Any]) -> encoders.EncoderConfig:
 SCORE_OPTIONS = {name: kind(**options(kind, ATTENTION_OPTIONS)) for name, kind in attention.SCORES.items()}
 
 
+def name_of(whole: Combination) -> str:
+    """Return the choices of all axes in order, without those that are None."""
+    return " ".join(choice for axis in AXES if (choice := whole[axis]) is not None)
+
+
 class Cover:
-    """Selection of covering sets, with a cache of the results of `check`."""
+    """Selection of covering sets, which keeps all combinations that it asks about."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Combination] = {}
-        """All checked combinations by name."""
-        self.faults: dict[str, list[str]] = {}
-        self.configs: dict[str, RunConfig] = {}
-        """Configs of the valid combinations by name."""
+        """All combinations by name."""
 
     def fits(self, chosen: Combination) -> bool:
         """Return True if the choices are compatible."""
         whole = plain(chosen)
         if len({whole[axis] is None for axis in ATTENTION}) > 1 or (whole["feature"] and not whole["score"]):
             return False  # attention with only some of its components cannot be configured
-        name = " ".join(str(choice) for choice in whole.values() if choice is not None)
-        if name not in self.asked:
-            self.asked[name] = whole
-            try:
-                config = resolve(tables(whole))
-            except ConfigError as error:
-                self.faults[name] = error.problems
-            else:
-                self.faults[name] = check(config)
-                self.configs[name] = config
-        return not self.faults[name]
+        self.asked[name_of(whole)] = whole
+        return right(whole)
+
+    def problems(self, whole: Combination) -> list[str]:
+        """Return why the package rejects a combination; empty if it is valid."""
+        try:
+            return check(resolve(tables(whole)))
+        except ConfigError as error:
+            return error.problems
 
     def wanted(self, together: list[tuple[str, ...]]) -> dict[frozenset[Any], Combination]:
         """Return the choices to cover, each completed by a compatible decoder."""
@@ -274,8 +272,7 @@ class Cover:
                 for items in combinations(chosen.items(), size):
                     wanted.pop(frozenset(items), None)
             used.update(chosen.items())
-            name = " ".join(choice for axis in AXES if (choice := chosen[axis]) is not None)
-            rows[name] = self.configs[name]
+            rows[name_of(chosen)] = resolve(tables(chosen))
         return rows
 
     def plainest(self, names: Iterable[str] = ("bahdanau", "bahdanau-tanh")) -> dict[str, RunConfig]:
@@ -285,8 +282,8 @@ class Cover:
             cell = "gru" if "cell" in decoders.DECODERS[decoder].option_fields() else None
             chosen: Combination = {"decoder": decoder, "encoder": "bidirectional", "encoder cell": "gru", "cell": cell}
             if self.fits(chosen):
-                name = " ".join(choice for choice in plain(chosen).values() if choice is not None)
-                rows[name] = self.configs[name]
+                whole = plain(chosen)
+                rows[name_of(whole)] = resolve(tables(whole))
         return rows
 
 

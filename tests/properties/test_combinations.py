@@ -21,6 +21,7 @@ from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import build
 from rnnsearch.systems.validation import check
+from tests.properties.legality import BLIND, OWN_CELL, right
 
 REASONS = (
     "model.attention: has no effect with the",
@@ -45,68 +46,14 @@ REASONS = (
 )
 
 
-BLIND = {"rnnencdec", "cho", "sutskever"}
-"""Decoders without attention."""
-OWN_CELL = {"cho", "bi-scale"}
-STACKS = {"sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"}
-"""Decoders with a bridge."""
-
-
-def right(whole) -> bool:
-    """Return True if a combination is valid, independently of `check`.
-
-    Attention and its components need a decoder that attends. A cell and a bridge need a decoder with these options.
-    Without attention, the decoder needs one vector of the whole sentence.
-    """
-    name, encoder, bridge = whole["decoder"], whole["encoder"], whole["bridge"]
-    attends = whole["score"] is not None
-    return (
-        (name, whole["window"]) != ("copynet", "wait-k")
-        and (name, encoder) != ("copynet", "rationale")
-        and attends == (name not in BLIND)
-        and not (whole["state dropout"] and {whole["cell"], whole["encoder cell"]} == {"ssru"})
-        and (whole["cell"] is None) == (name in OWN_CELL)
-        and (bridge is not None) == (name in STACKS)
-        and (not whole["residual"] or name in {*STACKS, "bideep"})
-        and (not whole["lexical"] or attends)
-        and (not attends or right_attention(whole))
-        and (bridge != "zero" or attends)
-        and (bridge != "copy" or right_copy(whole))
-        and (attends or name in STACKS or encoder in ONE_VECTOR)
-    )
-
-
-ONE_VECTOR = {"unidirectional", "unidirectional with all", "stacked forward", "stacked bottom", "stacked with all"}
-
-
-FEATURED = {"additive", "additive-bias", "concat", "concat-identity", "multi-head-additive"}
-
-
-def right_attention(whole) -> bool:
-    windows = {"hard": {"global", "local-m", "wait-k"}, "monotonic": {"global", "wait-k"}}.get(whole["normaliser"])
-    one_position = windows is None or (whole["window"] in windows and whole["score"] != "multi-head-additive")
-    return one_position and (not whole["feature"] or whole["score"] in FEATURED)
-
-
-def right_copy(whole) -> bool:
-    """Return True if the layers have the same number, size and type of state; sizes here match if possible."""
-    kinds = dict.fromkeys(("lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm"), "memory") | {
-        "ssru": "memory alone"
-    }
-    layers_of_one_size = {"stacked forward", "stacked both", "stacked with all", "pyramid"}
-    return whole["encoder"] in layers_of_one_size and kinds.get(whole["cell"]) == kinds.get(whole["encoder cell"])
-
-
-def test_valid_combinations_pass_the_rules(cover, choices):
-    legal = {name for name, faults in cover.faults.items() if not faults}
+def test_rules_accept_valid_combinations_and_reject_others_with_reasons(cover, choices):
+    faults = {name: cover.problems(whole) for name, whole in cover.asked.items()}
+    legal = {name for name, found in faults.items() if not found}
     assert legal == {name for name, whole in cover.asked.items() if right(whole)}
-    assert choices["whole"].keys() < legal < cover.asked.keys()
-
-
-def test_invalid_combinations_are_rejected_with_reasons(cover):
-    faults = [fault for found in cover.faults.values() for fault in found]
-    assert [fault for fault in faults if not fault.startswith(REASONS)] == []
-    assert {reason for reason in REASONS if any(fault.startswith(reason) for fault in faults)} == set(REASONS)
+    assert choices["whole"].keys() < legal < faults.keys()
+    said = [fault for found in faults.values() for fault in found]
+    assert [fault for fault in said if not fault.startswith(REASONS)] == []
+    assert {reason for reason in REASONS if any(fault.startswith(reason) for fault in said)} == set(REASONS)
 
 
 def test_covering_set_has_every_class_with_every_decoder(choices):
