@@ -46,7 +46,7 @@ TEXTS = [
     "!!!???...…",
     "e\u0301te\u0301 \u0301x", "cat\u200bdog", "数 学 house", "\x1c\x1d a", "<unk> </s> <0x41> <pad>",
     "the " * 40 + "cat.", "a_b_c 12,5 3.4%", "𝒳𝒴 \U0001f468\u200d\U0001f469", "x" * 300, "line\u2028sep",
-    "«the» „cat“ ‚dog‘.",
+    "«the» „cat“ ‚dog‘.", "5", "2024-05-17 - 3.50", "\u200b\u00ad ", "  • ", "😀 1 👩‍👩‍👧", "!? (3)",
 ]  # fmt: skip
 PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "Xyz q"]
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2, "int4": 2e-2}
@@ -266,7 +266,7 @@ def test_invalid_tokenizers_are_rejected(page):
 def test_sentences_equal_those_of_python(page):
     texts = ["Hello there. How are you? Fine!", "Dr. Smith e.g. came. Am 3. Mai kam er. U.S. Army.",
              "  a\n\nb. c. D.  ", "数学。很好！「是。」对", "I am. X. Y went.", "“Yes.” “No!” he said.",
-             "1. First 2. Second", "", "a?b. C…D. … E"]  # fmt: skip
+             "1. First 2. Second", "", "a?b. C…D. … E", "a\n\u200b\n5. \u00ad"]  # fmt: skip
     body = """const { sentenceSpans, rejoin } = await import("/page/sentences.js");
         return arg.map(([text, code]) => {
             const spans = sentenceSpans(text, code);

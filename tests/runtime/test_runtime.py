@@ -55,8 +55,11 @@ TEXTS = [
     "the dog the dog the dog sees!",
     "Ünïcode ⁂ and\u00a0more",
     "\u00a0 ",
+    "5 - 7.",
+    "2024",
+    "\u200b",
 ]
-PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "", ""]
+PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "", "", "5 ", "im Jahr ", ""]
 TIED = {**BAHDANAU, "embedding": 8, "tie": "target", "decoder": {**BAHDANAU["decoder"], "maxout": 8}}
 EQUAL_FIELDS = (
     "text",

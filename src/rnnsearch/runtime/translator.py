@@ -40,6 +40,7 @@ from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
+from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.translation import Translation, make_translation
 
 MAX_TOKENS = 2000  # per sentence; the attention weights of a beam grow with the square of the length
@@ -107,6 +108,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
+        A text without letters is its own only translation (see `translator.copies`).
+
         Args:
             texts: The sentences.
             n_best: Number of translations per sentence.
@@ -124,11 +127,16 @@ class Translator:
             raise RnnsearchError(f"prefixes must be one per sentence ({len(texts)}); got {len(prefixes)}")
         beam = max(self.search.beam, n_best) if beam is None else beam
         options = replace(self.search, n_best=n_best, beam=beam)
-        sources = [source.translatable for source in self.source.segment(texts)]
+        segmented = self.source.segment(texts)
+        sources = [source.translatable for source in segmented]
+        copied = copied_texts(segmented, self.source, prefixes)
+        for index in copied:
+            sources[index] = sources[index].without_tokens
         if any(len(source.ids) > MAX_TOKENS for source in sources):
             raise RnnsearchError(f"a sentence must have at most {MAX_TOKENS:,} tokens")
         token_prefixes: list[Prefix] | None = None
         if prefixes is not None:
+            prefixes = without(prefixes, copied, "")
             token_prefixes = [self._prefix_reader.read(prefix) for prefix in prefixes]
             for number, (source, text) in enumerate(zip(sources, prefixes, strict=True)):
                 if not source.ids and text:
@@ -141,7 +149,15 @@ class Translator:
             for index, hypotheses in zip(batch, n_best_hypotheses, strict=True):
                 prefix = None if token_prefixes is None else token_prefixes[index]
                 results[index] = [self._make_translation(sources[index], h, prefix) for h in hypotheses]
+        for index in copied:
+            results[index] = [self._copy(segmented[index])]
         return results
+
+    def _copy(self, source: Segmented) -> Translation:
+        """Return a text without letters as its own translation."""
+        [target] = self.target.segment([source.text])
+        is_calibrated = self.calibration is not None
+        return make_copy(source, target, self.model.attends, self.aligns_previous_word, is_calibrated)
 
     def fits(self, text: str) -> bool:
         """Return True if a sentence has at most `MAX_TOKENS` tokens."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from rnnsearch.text.languages import base_language, unspaced_language
+from rnnsearch.text.letters import is_invisible
 
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CLOSERS = "\"'”’»›)]}）」』】》"
@@ -47,7 +48,7 @@ def sentence_spans(text: str, language: str | None = None) -> list[tuple[int, in
         for end_in_line in [*_sentence_ends(line.group(), language), len(line.group())]:
             end = line.start() + end_in_line
             sentence = text[start:end]
-            if sentence.strip():
+            if not is_invisible(sentence):
                 leading_space = len(sentence) - len(sentence.lstrip())
                 spans.append((start + leading_space, start + len(sentence.rstrip())))
             start = end

@@ -151,6 +151,11 @@ def insert_terms(text: str, matches: Iterable[TermMatch[str]]) -> str:
     return marked + text[position:]
 
 
+def has_inline_terms(source: Segmented) -> bool:
+    """Return True if the tokens of a source sentence contain inline terms; its text does not (`restore_offsets`)."""
+    return any(token.endswith(TARGET_MARK) or token == "<0x02>" for token in source.tokens)
+
+
 def restore_offsets(segmented: Segmented) -> Segmented:
     """Return the tokens that a model reads of a text with inline terms, with offsets into the original text.
 

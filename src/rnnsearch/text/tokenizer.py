@@ -29,6 +29,7 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
+from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
 
@@ -124,8 +125,13 @@ class Segmented:
 
     @property
     def translatable(self) -> "Segmented":
-        """This sentence; without tokens if it is only white space, which a model would "translate"."""
-        return self if self.text.strip() else Segmented(self.text, [], [], [])
+        """This sentence; without tokens if it shows nothing, which a model would "translate"."""
+        return self.without_tokens if is_invisible(self.text) else self
+
+    @property
+    def without_tokens(self) -> "Segmented":
+        """The text without its tokens, for which there is no search."""
+        return Segmented(self.text, [], [], [])
 
     @property
     def has_unknown(self) -> bool:
@@ -218,6 +224,12 @@ class Tokenizer:
         content = json.loads(self._core.to_str())
         content["model"]["vocab"] |= {name: id for id, name in enumerate(names, len(self))}
         return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
+
+    @cached_property
+    def has_letters(self) -> bool:
+        """True if a token contains a letter; False for a vocabulary of digits, for example."""
+        special_names = {*SPECIALS, *BYTE_TOKENS, *self.annotation_ids}
+        return any(has_letters(name) for name in self._names if name not in special_names)
 
     @cached_property
     def annotation_ids(self) -> dict[str, int]:

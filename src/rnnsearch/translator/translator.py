@@ -44,6 +44,7 @@ from rnnsearch.text.terms import Glossary, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
 from rnnsearch.translator.confidence import with_confidence
+from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.postprocess import KnownWords, Postprocessor, regroup
 from rnnsearch.translator.requests import ConstraintReader
 from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
@@ -269,20 +270,29 @@ class Translator:
             prefixes: For each sentence, text that its translations begin with exactly; it may end inside a word.
             terms: For each sentence, words and phrases that its translations contain, in any position.
 
+        A text without letters is its own only translation (see `copies`).
+
         Raises:
             RnnsearchError: The number of prefixes or terms differs from that of the sentences, an empty sentence has a
                 prefix, or a term contains a word that is not in the vocabulary.
         """
         options = options or self.options()
-        sources = [source.translatable for source in self.segment(texts)]
+        segmented = self.segment(texts)
+        sources = [source.translatable for source in segmented]
+        if prefixes is not None and len(prefixes) != len(sources):
+            raise RnnsearchError(f"prefixes must be one per sentence ({len(sources)}); got {len(prefixes)}")
+        if terms is not None and len(terms) != len(sources):
+            raise RnnsearchError(f"terms must be one list per sentence ({len(sources)}); got {len(terms)}")
+        copied = copied_texts(segmented, self.source, prefixes, terms)
+        for index in copied:
+            sources[index] = sources[index].without_tokens
         if terms is not None:
-            if len(terms) != len(sources):
-                raise RnnsearchError(f"terms must be one list per sentence ({len(sources)}); got {len(terms)}")
+            terms = without(terms, copied, ())
             if any(terms):
                 options = replace(options, phrases=self.constraints.required_phrases(terms, options))
         known_words: list[KnownWords] = [{} for _ in sources]
         if prefixes is not None:
-            token_prefixes = self.constraints.read_prefixes(prefixes, sources, options)
+            token_prefixes = self.constraints.read_prefixes(without(prefixes, copied, ""), sources, options)
             options = options.with_prefixes(token_prefixes, self.target)
             known_words = [prefix.unknown for prefix in token_prefixes]
         n_best_hypotheses = decode_all(
@@ -307,7 +317,19 @@ class Translator:
         row_hypotheses = self.postprocessor.add_copy_attention(row_sources, row_hypotheses, self.candidates)
         targets = self.postprocessor.target_texts(row_sources, row_hypotheses, row_known_words, options.beam)
         translations = self._make_translations(row_sources, targets, row_hypotheses, ranks=row_ranks)
-        return regroup(translations, n_best_hypotheses)
+        n_best_lists = regroup(translations, n_best_hypotheses)
+        for index in copied:
+            n_best_lists[index] = [self._copy(segmented[index])]
+        return n_best_lists
+
+    def _copy(self, source: Segmented) -> Translation:
+        """Return a text without letters as its own translation."""
+        [target] = self.target.segment([source.text])
+        aligns_previous_word = self.config.aligns_previous_word
+        copy = make_copy(source, target, self.attends, aligns_previous_word, self.calibration is not None)
+        if self.system.can("choose"):
+            return replace(copy, rationale=tuple(range(len(copy.source_words))))
+        return copy
 
     def by_consensus(
         self, translations: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
@@ -341,7 +363,10 @@ class Translator:
 
     def stream(self, text: str | Segmented) -> Generator[str, None, Translation]:
         """Yield the greedy translation of a sentence so far after every token; return the whole translation."""
-        source = self.segment([text])[0].translatable
+        [source] = self.segment([text])
+        if copied_texts([source], self.source):
+            return self._copy(source)
+        source = source.translatable
         # A model would translate EOS to something; an empty sentence has an empty translation.
         if not source.ids:
             return self._make_translations([source], [self.target.join_with_offsets([])], [EMPTY])[0]

@@ -4,6 +4,7 @@
 //   const translator = await load("en-de.rnn");
 //   console.log((await translator.translate("A man sits on a bench.")).text);
 
+import { copiedTexts, copyHypothesis } from "./copies.js";
 import { damagedHeader, isObject, readEngineFile } from "./engine-file.js";
 import { RnnsearchError } from "./errors.js";
 import { Prefixes } from "./prefixes.js";
@@ -114,14 +115,19 @@ export class Translator {
   /** Return the n best translations of each text, synchronously. */
   nBest(texts, nBest, beam = Math.max(this.#settings.beam, nBest), prefixes = null) {
     this.#checkArguments(texts, nBest, beam, prefixes);
-    const sources = texts.map((text) => this.#source.encodeSource(text));
-    const constraints = prefixes && prefixes.map((prefix) => this.#readPrefix(prefix));
+    const encoded = texts.map((text) => this.#source.encodeSource(text));
+    const copied = copiedTexts(encoded, this.#source, prefixes);
+    const sources = encoded.map((source, n) => (copied.has(n) ? { ...source, ids: [] } : source));
+    const constraints =
+      prefixes && prefixes.map((prefix, n) => this.#readPrefix(copied.has(n) ? "" : prefix));
     sources.forEach(({ ids }, n) => {
       if (!ids.length && constraints?.[n].text) {
         throw new RnnsearchError(`sentence ${n} (counting from 0) is empty but has a prefix`);
       }
     });
-    const results = sources.map((source) => [this.#toTranslation(source, EMPTY, null)]);
+    const results = encoded.map((source, n) => [
+      copied.has(n) ? this.#copy(source) : this.#toTranslation(source, EMPTY, null),
+    ]);
     const settings = { ...this.#settings, beam, nBest };
     for (const batch of this.#batches(sources, beam)) {
       const ids = batch.map((n) => sources[n].ids);
@@ -192,10 +198,23 @@ export class Translator {
     return this.#prefixes.read(prefix);
   }
 
-  #toTranslation(source, { tokens: ids, tokenScores, attention, finished }, constraint) {
+  /** Return a text without letters as its own translation. */
+  #copy(source) {
+    const target = this.#target.encode(source.text);
+    const hypothesis = copyHypothesis(source, target, this.#engine.attends, this.#alignsReadWords);
+    const translation = this.#makeTranslation(source, target, hypothesis, true);
+    return { ...translation, score: 0, alignment: translation.words.map((_, n) => [n, n]) };
+  }
+
+  #toTranslation(source, hypothesis, constraint) {
+    const { tokens: ids, finished } = hypothesis;
     const endsWithEos = finished && ids.length > 0;
     const textIds = endsWithEos ? ids.slice(0, -1) : ids;
     const target = this.#target.decode(textIds, constraint?.unknownWords);
+    return this.#makeTranslation(source, target, hypothesis, endsWithEos);
+  }
+
+  #makeTranslation(source, target, { tokenScores, attention, finished }, endsWithEos) {
     const logProb = tokenScores.reduce((sum, score) => Math.fround(sum + score), 0);
     const alignment = alignWords(source, target, attention, this.#alignsReadWords);
     return {

@@ -2,13 +2,13 @@
 
 import { isObject } from "./engine-file.js";
 import { RnnsearchError } from "./errors.js";
-import { PRETOKEN_PATTERN, pretokenize, requireText, WHITE_SPACE } from "./pretokenizer.js";
+import { hasLetters, isInvisible } from "./letters.js";
+import { PRETOKEN_PATTERN, pretokenize, requireText } from "./pretokenizer.js";
 import { bpeEncoder, unigramEncoder, wordEncoder } from "./subwords.js";
 import { isMark, isUnknown, SPACE_MARKER, SPECIALS, UNK } from "./vocabulary.js";
 
 const utf8 = new TextEncoder();
 const UNICODE_SPACE = /^\p{White_Space}/u; // as in the pattern: without U+001C to U+001F
-const BLANK = new RegExp(`^[${WHITE_SPACE}]*$`);
 const BPE_OPTIONS = {
   dropout: null,
   continuing_subword_prefix: null,
@@ -49,6 +49,8 @@ export class Tokenizer {
     this.tokens = this.names.map((name) => name.replaceAll(" ", SPACE_MARKER));
     /** Ids of the tokens that stand for unknown words. */
     this.unknownIds = new Set([...this.names.keys()].filter((id) => isUnknownId(this.names[id], id)));
+    /** False for a vocabulary without letters, such as one of digits. */
+    this.hasLetters = this.names.some((name, id) => !isSpecial(name, id) && hasLetters(name));
     this.#encodePretoken = createEncoder(model, ids);
     this.#splits = rare.length ? splitsOf(model, ids, rare) : new Map();
     this.#bytes = this.names.map((name, id) => bytesOf(name, id));
@@ -63,10 +65,10 @@ export class Tokenizer {
     return this.#bytes[id];
   }
 
-  /** Encode a text for translation: like encode, but text that is only white space has no tokens. */
+  /** Encode a text for translation: like encode, but text that shows nothing has no tokens. */
   encodeSource(text) {
     const encoded = this.encode(text);
-    return BLANK.test(text) ? { text, ids: [], tokens: [], offsets: [] } : encoded;
+    return isInvisible(text) ? { text, ids: [], tokens: [], offsets: [] } : encoded;
   }
 
   /**
@@ -212,6 +214,8 @@ function splitsOf(model, ids, rare) {
   }
   return splits;
 }
+
+const isSpecial = (name, id) => id < SPECIALS.length || byteOf(name) !== null || isMark(name);
 
 const isUnknownId = (name, id) => id === UNK || (id >= SPECIALS.length && isUnknown(name));
 

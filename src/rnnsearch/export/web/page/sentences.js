@@ -1,5 +1,6 @@
 // Sentence boundaries in raw text, by the rules of rnnsearch/text/sentences.py.
 
+import { isInvisible } from "../module/letters.js";
 import { WHITE_SPACE } from "../module/pretokenizer.js";
 
 const CLOSERS = "\"'”’»›)]}）」』】》";
@@ -34,7 +35,7 @@ export function sentenceSpans(text, language) {
       const end = line.index + lineOffset;
       const sentence = text.slice(begin, end);
       const start = end - sentence.replace(INITIAL_SPACE, "").length;
-      if (start < end) spans.push([start, begin + sentence.replace(FINAL_SPACE, "").length]);
+      if (!isInvisible(sentence)) spans.push([start, begin + sentence.replace(FINAL_SPACE, "").length]);
       begin = end;
     }
   }
