@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePath
@@ -25,7 +25,7 @@ from rnnsearch.serve.schemas import FileStatus, ModelInfo
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.documents import Document, read_document
 from rnnsearch.text.languages import detect
-from rnnsearch.text.markup.marks import MarkedText, Protected
+from rnnsearch.text.markup.marks import MarkedText
 
 TOO_LARGE = 413  # status of a sentence that is too long
 CHUNK_SEGMENTS = 16  # segments of a file in the queue at a time
@@ -52,7 +52,7 @@ class FileJob:
     done: int = 0
     """Number of translated segments."""
     too_long: list[int] = field(default_factory=list)
-    """Numbers, from 1, of segments that stay empty because a sentence in them is too long."""
+    """Numbers, from 1, of segments that are not translated because a sentence in them is too long."""
     error: str | None = None
     """Message for the client if the job has failed."""
     result: bytes | None = None
@@ -78,7 +78,7 @@ class FileJob:
     @property
     def num_segments(self) -> int:
         """Number of segments to translate."""
-        return len(self.document.segments)
+        return len(self.document.marked_segments)
 
     def status(self) -> FileStatus:
         """Return the progress as sent to clients."""
@@ -190,7 +190,7 @@ class Files:
                 translations = await self._translate_segments(job)
                 if job.num_segments and len(job.too_long) == job.num_segments:
                     raise ServeError(TOO_LARGE, "all of its segments have a sentence that is too long")
-                job.result = await asyncio.to_thread(job.document.fill, translations)
+                job.result = await asyncio.to_thread(job.document.fill_marked, translations)
                 job.state = "done"
         except RnnsearchError as error:
             job.state = "failed"
@@ -210,9 +210,9 @@ class Files:
         """Return the translation of each segment, empty for one that is too long."""
         translations: list[str] = []
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
-            segments = job.document.segments[start : start + CHUNK_SEGMENTS]
+            segments = job.document.marked_segments[start : start + CHUNK_SEGMENTS]
             size = sum(map(len, segments))
-            marked = await run_in_thread(_mark, segments, job.document.protect, size=size)
+            marked = await run_in_thread(_mark, segments, job.document, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
             async with self._registry.lease(job.model) as model:
@@ -242,7 +242,7 @@ def _read_file(name: str, content: bytes, models: Sequence[ModelInfo]) -> tuple[
             break
     model_by_language = {model.source: model for model in models}
     ranked = [model_by_language[code] for code, _ in detect(" ".join(sample), list(model_by_language))]
-    best = next((model for model in ranked if read(model).segments), ranked[0])
+    best = next((model for model in ranked if read(model).marked_segments), ranked[0])
     return best, read(best)
 
 
@@ -264,8 +264,8 @@ async def _translate_or_skip(
     return results
 
 
-def _mark(segments: Sequence[str], protect: Collection[Protected]) -> list[MarkedText]:
-    return [MarkedText(segment, tags=False, protect=protect) for segment in segments]
+def _mark(segments: Sequence[str], document: Document) -> list[MarkedText]:
+    return [MarkedText(segment, tags=document.tags, protect=document.protect) for segment in segments]
 
 
 def _place_marks(marked: Sequence[MarkedText], results: Sequence[TextTranslation | None]) -> list[str]:

@@ -254,7 +254,7 @@ class FileStatus(BaseModel):
     done: int = Field(description="Number of translated segments.")
     segments: int = Field(description="Number of segments.")
     left: list[int] = Field(
-        description="Numbers, from 1, of segments that stay empty because a sentence in them is too long."
+        description="Numbers, from 1, of segments that are not translated because a sentence in them is too long."
     )
     error: str | None
 

@@ -43,6 +43,8 @@ class HtmlDocument:
         marked = [part for part in self._parts if isinstance(part, MarkedText)]
         self.texts = [part.text for part in marked]
         """The texts to translate, without tags."""
+        self.marked_texts = [part.source for part in marked]
+        """The texts to translate, with inline tags."""
         self.has_inline_tags = any(part.marks for part in marked)
         """True if there are tags inside texts, so that links between words are needed."""
 
@@ -52,14 +54,19 @@ class HtmlDocument:
         Args:
             translations: For each text, its translation and the links between their words.
         """
+        marked = [part for part in self._parts if isinstance(part, MarkedText)]
+        return self.joined([part.place(*translation) for part, translation in zip(marked, translations, strict=True)])
+
+    def joined(self, translations: Sequence[str]) -> str:
+        """Return the document with its texts replaced by translations with tags; an empty one leaves its text.
+
+        Args:
+            translations: For each of `marked_texts`, its translation with inline tags and escaped characters.
+        """
         remaining = iter(translations)
         parts = []
         for part in self._parts:
-            if isinstance(part, str):
-                parts.append(part)
-            else:
-                translation, links = next(remaining)
-                parts.append(part.place(translation, links))
+            parts.append(part if isinstance(part, str) else next(remaining) or part.source)
         return "".join(parts)
 
     def _add_text(self, text: str) -> None:

@@ -39,7 +39,8 @@ class MarkedText:
             tags: True if it contains inline tags, and `&lt;` for `<`; a tag without a partner is a point.
             protect: Names of `PROTECTED` types of text that must stay unchanged.
         """
-        self._source = source
+        self.source = source
+        """The marked-up source text."""
         self._tags = tags
         self.text = source
         """The plain text; empty if there is nothing to translate but markup and protected text."""
@@ -93,7 +94,7 @@ class MarkedText:
             links: Links between the words of both texts.
         """
         if self._is_untranslatable:
-            return self._source
+            return self.source
         if not self.marks:
             return self._escape(target)
         return MarkPlacement(self.marks, self.text, target, links).render(self._escape)

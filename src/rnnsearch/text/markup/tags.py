@@ -1,6 +1,6 @@
 """A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails.
 
-`marks.py` and `serve/libretranslate.py` use it. Texts come from strangers: tests/text/test_linear.py,
+`marks.py` and `html_document.py` use it. Texts come from strangers: tests/text/test_linear.py,
 tests/text/test_marks.py.
 """
 
