@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import typer
 
-from rnnsearch.cli import corpora, evaluate, language_model, lexicons, models, serve, train, translate
+from rnnsearch.cli import adapt, corpora, evaluate, language_model, lexicons, models, serve, train, translate
 from rnnsearch.cli.panels import PanelCommand, PanelGroup
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "presets": train.presets,
         "prepare": train.prepare,
         "train": train.train,
+        "adapt": adapt.adapt,
         "lm": language_model.app,
         "report": evaluate.report,
         "inspect": evaluate.inspect,
