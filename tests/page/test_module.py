@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.sentences import languages, read_fixture
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.engine_file import export
-from rnnsearch.export.web_page import write_module
+from rnnsearch.export.web_page import write_module, write_sentence_rules
 from rnnsearch.ops.native import building
 from rnnsearch.runtime import load
 from rnnsearch.text import words
@@ -70,6 +71,7 @@ def folder(tmp_path_factory):
     write_module(folder / "module", engine)
     (folder / "page").mkdir()
     (folder / "page/sentences.js").write_bytes((WEB / "page/sentences.js").read_bytes())
+    write_sentence_rules(folder / "page")
     (folder / "index.html").write_text("<!doctype html><title>test</title>")
     for name, model in MODELS.items():
         tokenizer = "bpe" if name in ("bpe", "luong") else "words"
@@ -272,7 +274,9 @@ def test_sentences_equal_those_of_python(page):
             const spans = sentenceSpans(text, code);
             return [spans, rejoin(text, spans, spans.map((_, n) => "x".repeat(n)), code)];
         });"""
-    cases = list(product([*texts, *random_texts(100)], ("en", "de", "zh")))
+    cases = list(product([*texts, *random_texts(100)], ("en", "de", "zh", "nl", "xx")))
+    for language in languages():
+        cases += [(text, language) for text, _ in read_fixture(language)]
     for (text, code), (spans, rejoined) in zip(cases, call(page, body, cases), strict=True):
         expected = sentence_spans(text, code)
         assert [tuple(span) for span in spans] == utf16_spans(text, expected), text

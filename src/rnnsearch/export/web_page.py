@@ -31,6 +31,7 @@ from rnnsearch.engine.rnnsearch import RNNsearchModel
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export.engine_file import export
 from rnnsearch.ops.native.building import web_engine_path
+from rnnsearch.text import sentence_rules
 from rnnsearch.text.languages import language_name
 from rnnsearch.utils.files import atomic_folder, write_json
 
@@ -186,11 +187,18 @@ def write_page(folder: Path, engine: Path) -> None:
     (folder / "static").mkdir()
     for name, entry in static.items():
         (folder / "static" / name).write_bytes(entry.read_bytes())
+    write_sentence_rules(folder / "static")
     assert index.count(CHARSET) == 1
     (folder / "index.html").write_text(index.replace(CHARSET, HEAD), encoding="utf-8")
     (folder / "module").mkdir()
     write_module(folder / "module", engine)
     write_json(folder / "manifest.webmanifest", MANIFEST)
+
+
+def write_sentence_rules(folder: Path) -> None:
+    """Write the words that `sentences.js` needs, next to it."""
+    script = f"// Written from rnnsearch/text/sentence_rules.py.\nexport default {sentence_rules.json_text()};\n"
+    (folder / "sentence-rules.js").write_text(script, encoding="utf-8")
 
 
 def write_module(folder: Path, engine: Path) -> None:

@@ -1,11 +1,13 @@
 """Sentence boundaries in raw text, so that each sentence is translated and the layout around them is kept.
 
-Rules, not a model: a line break always ends a sentence; a CJK full stop ends one anywhere; other
-terminators end one before white space and something that can start a sentence. A period after an
-abbreviation, an initial or (in languages that write ordinals so) a short number ends none.
+Rules, not a model: a line break always ends a sentence; a CJK full stop ends one anywhere; other terminators end one
+before white space and something that can start a sentence. A period after an abbreviation, an initial, a list number
+or (in languages that write ordinals so) a short number ends none. `sentence_rules.py` has the words of each language.
+Precision and recall: `python -m benchmarks.sentences` (docs/results/sentences.md).
 
-`serve` and `runtime/serve.py` split texts with it. `export/web/page/sentences.js` has the same rules: change both
-(tests/page/test_module.py compares them). Tests: tests/text/test_sentences.py.
+`serve`, `translator/texts.py` and `runtime/serve.py` split texts with it. `export/web/page/sentences.js` has the same
+rules: change both (tests/page/test_module.py compares them). The time must be linear in the text
+(tests/text/test_linear.py). Tests: tests/text/test_sentences.py.
 """
 
 import re
@@ -13,39 +15,58 @@ from collections.abc import Sequence
 
 from rnnsearch.text.languages import base_language, unspaced_language
 from rnnsearch.text.letters import is_invisible
+from rnnsearch.text.sentence_rules import NAME_PARTICLES, Rules, rules
 
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_CLOSERS = "\"'”’»›)]}）」』】》"
-_FULL_STOPS = "。！？｡．"
+_TEXT = re.compile(r".+", re.DOTALL)
+_QUOTES = "\"'“”„‘’‚«»‹›「」『』"
+_CLOSING_BRACKETS = ")]}）】》"
+_CLOSERS = _QUOTES + _CLOSING_BRACKETS
+_OPENERS = _QUOTES + "([{¿¡-–—*•（【《"
+_LATE_CLOSERS = "”’»›)]}）」』】》"
+"""Closers that may follow a terminator after a space, as in `« Oui. »`."""
+_FULL_STOPS = "。！？｡．။។៕"
 """Terminators that end a sentence anywhere, also without white space after them."""
-_TERMINATORS = ".!?…؟۔।॥։።"
+_TERMINATORS = ".!?…؟۔।॥։።‽⁇⁈⁉‼" + _FULL_STOPS
 """Terminators that end a sentence only before white space."""
-_FULL_STOP = re.compile(rf"[{_FULL_STOPS}]+[{re.escape(_CLOSERS)}]*")
+_CONTINUATIONS = ",;:،、，"
+"""Punctuation before which no sentence ends."""
+_CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002ffff"
+_AFTER_HALF_WIDTH = _CJK + re.escape(_CLOSERS) + re.escape("（【《")
+_FULL_STOP = re.compile(rf"(?:[{_FULL_STOPS}]+|(?<=[{_CJK}])[!?.]+(?=[{_AFTER_HALF_WIDTH}]))[{re.escape(_CLOSERS)}]*")
+_CJK_START = re.compile(f"^.*[{_CJK}]", re.DOTALL)
+_QUOTATIVE = re.compile("と(?!ても|ころ|にかく|りあえず)|って|という|など")
+"""Words after a Japanese quotation that belong to its sentence."""
+_SPEAKER = re.compile(r"[^。！？，,：:；\s没沒]{1,4}(?:[说說问問喊]道?|[答叫]?道)[。，！：,]")
+"""A speaker after a Chinese quotation, as in `“我走了。”他说。`."""
 _WORD = re.compile(r"\S+")
-_OPENERS = "\"'“„‘‚«‹([{¿¡-–—*•「『（【《"
-_ORDINALS = frozenset({"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr"})
-"""Languages that write an ordinal number as digits and a period."""
-# One line per group: English; English and German; French, Spanish and Italian; months and Russian.
-_ABBREVIATION_LIST = """
-mr mrs ms dr prof rev gen col sgt capt lt hon st sr jr mt vs nos fig figs vol pp ed eds approx dept est
-e.g i.e cf al resp ca evtl bzw ggf z.b d.h u.a z.t o.ä vgl abs bd hr fr frl nr str tel geb gest inkl zzgl
-mme mlle mm av env ex p.ex sra srta dña pág núm ud uds sig dott ing avv sig.ra ecc p.es
-jan feb apr jun jul aug sep sept oct okt nov dec dez т.е т.д т.п ул им св стр рис
-"""
-_ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_DATE = re.compile(r"\d{1,2}(?:\.\d{1,2})?")
+_ROMAN = re.compile(r"[IVXLCDM]+")
+_DOTTED = re.compile(r"(?:\w\.)+\w")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_MAX_BRACKET_CHARACTERS = 200
+"""Distance at which the start of a bracket is searched; the limit keeps the time linear."""
+_MAX_LIST_NUMBER = 8
+"""Maximum number of digits of a list number before a full-width period."""
+_MAX_ABBREVIATION = 8
+"""Maximum length of the first word of an abbreviation of two words."""
+_PARTICLES = frozenset(NAME_PARTICLES.split())
 
 
-def sentence_spans(text: str, language: str | None = None) -> list[tuple[int, int]]:
+def sentence_spans(text: str, language: str | None = None, ends_at_line_breaks: bool = True) -> list[tuple[int, int]]:
     """Return the character span [start, end) of each sentence, without the white space around it.
 
     Args:
         text: Raw text.
-        language: Code such as `de`, which determines how ordinals are written; None if unknown.
+        language: Code such as `de`, which determines abbreviations and how ordinals are written; None if unknown.
+        ends_at_line_breaks: False if line breaks, such as U+2028 in a line of a file, are ordinary white space.
     """
     spans = []
-    for line in _LINE.finditer(text):
+    language = base_language(language or "")
+    for line in (_LINE if ends_at_line_breaks else _TEXT).finditer(text):
         start = line.start()
-        for end_in_line in [*_sentence_ends(line.group(), language), len(line.group())]:
+        for end_in_line in [*_Line(line.group(), language).ends, len(line.group())]:
             end = line.start() + end_in_line
             sentence = text[start:end]
             if not is_invisible(sentence):
@@ -80,39 +101,175 @@ def rejoin(
     return "".join([*parts, text[position:]]), new_spans
 
 
-def _sentence_ends(line: str, language: str | None) -> list[int]:
-    """Return the positions inside a line where sentences end, in linear time."""
-    ends = []
-    words = list(_WORD.finditer(line))
-    for number, match in enumerate(words):
-        word = match.group()
-        end = match.end()
-        following = words[number + 1 : number + 2]
-        ends += [match.start() + stop.end() for stop in _FULL_STOP.finditer(word)]
+class _Line:
+    """A line and the positions inside it where sentences end, found in linear time."""
+
+    def __init__(self, line: str, language: str) -> None:
+        self._line = line
+        self._language = language
+        self._rules: Rules = rules(language)
+        matches = list(_WORD.finditer(line))
+        self._spans = [match.span() for match in matches]
+        self._words = [match.group() for match in matches]
+        self._next = self._next_words()
+        self.ends: list[int] = []
+        self._has_text = False  # True if the sentence has a letter or digit before the current word
+        number = 0
+        while number < len(self._words):
+            number = self._read_word(number)
+
+    def _next_words(self) -> list[int]:
+        """Return, for each word, the index of the first word from there on that is not only opening punctuation."""
+        following = [len(self._words)] * (len(self._words) + 1)
+        for number in reversed(range(len(self._words))):
+            bare = self._words[number].lstrip(_OPENERS)
+            is_clitic = bare in self._rules.clitics and bare != self._words[number]
+            following[number] = following[number + 1] if not bare or is_clitic else number
+        return following
+
+    def _read_word(self, number: int) -> int:
+        """Add the ends in and after a word; return the index of the next word to read."""
+        start = self._spans[number][0]
+        word = self._words[number]
+        for stop in _FULL_STOP.finditer(word):
+            if self._ends_at_full_stop(start, stop):
+                self._end_at(start + stop.end())
+        word = word[max(0, self._sentence_start - start) :]
         # `He said "Stop!"` ends with closers after the terminator.
         stem = word.rstrip(_CLOSERS).rstrip(_TERMINATORS)
         ending = word[len(stem) :]
-        has_terminator = bool(ending.rstrip(_CLOSERS))
-        # `end in ends[-1:]`: a full stop of the loop above has already ended the sentence here.
-        if not has_terminator or not following or end in ends[-1:] or not _can_start(following[0].group()):
-            continue
-        if ending != "." or not _is_abbreviation(stem, number == 0, language):
-            ends.append(end)
-    return ends
+        had_text = self._has_text
+        self._has_text = had_text or any(map(str.isalnum, word))
+        if not ending.rstrip(_CLOSERS) or not self._has_text:
+            return number + 1
+        last = number
+        while last + 1 < len(self._words) and not self._words[last + 1].strip(_LATE_CLOSERS):
+            last += 1
+        if last + 1 < len(self._words) and self._ends_after(number, stem, ending, last + 1, not had_text):
+            self._end_at(self._spans[last][1])
+        return last + 1
 
+    @property
+    def _sentence_start(self) -> int:
+        return self.ends[-1] if self.ends else 0
 
-def _can_start(word: str) -> bool:
-    """Return True unless the word starts with a lower-case letter."""
-    bare = word.lstrip(_OPENERS)
-    return not bare or not bare[0].islower()
+    def _end_at(self, position: int) -> None:
+        self.ends.append(position)
+        self._has_text = False
 
+    def _ends_at_full_stop(self, start: int, stop: re.Match[str]) -> bool:
+        """Return True if a full stop inside a word, at `start` in the line, ends a sentence."""
+        word = stop.string
+        before = word[stop.start() - 1 : stop.start()]
+        after = word[stop.end() : stop.end() + 10]
+        if stop.group() == "．" and before.isdecimal():
+            # A decimal point, or a list number.
+            first = max(0, self._sentence_start - start, stop.start() - _MAX_LIST_NUMBER)
+            is_list_number = not self._has_text and word[first : stop.start()].isdecimal()
+            return not (after[:1].isdecimal() or is_list_number)
+        if stop.group()[-1] not in _CLOSERS:
+            return True
+        if self._language == "ja" and _QUOTATIVE.match(after):
+            return False
+        if self._language == "zh" and _SPEAKER.match(after):
+            return False
+        is_inner = stop.group()[-1] in _CLOSING_BRACKETS and self._is_inner_bracket(start + stop.start())
+        return not is_inner or not after
 
-def _is_abbreviation(word: str, is_first: bool, language: str | None) -> bool:
-    """Return True if a period after the word belongs to it; `is_first` if it is the first word of a line."""
-    word = word.lstrip(_OPENERS)
-    if word.isdigit():
-        return is_first or (len(word) <= 2 and base_language(language or "") in _ORDINALS)
-    if len(word) == 1:
-        # An initial, as in `J. Smith`; the pronoun may end a sentence.
-        return word.isupper() and word != "I"
-    return word.casefold() in _ABBREVIATIONS or bool(re.fullmatch(r"(\w\.)+\w", word))
+    def _is_inner_bracket(self, end: int) -> bool:
+        """Return True if the bracket that closes at a position was opened inside the sentence."""
+        text = self._line[max(self._sentence_start, end - _MAX_BRACKET_CHARACTERS) : end]
+        opened = max(map(text.rfind, "([{（【《"))
+        return opened >= 0 and any(map(str.isalnum, text[:opened]))
+
+    def _ends_after(self, number: int, stem: str, ending: str, following: int, is_first: bool) -> bool:
+        """Return True if a sentence ends after a word with a terminator.
+
+        Args:
+            number: Index of the word.
+            stem: The word without terminators and closers.
+            ending: Its terminators and closers.
+            following: Index of the word after it and its closers.
+            is_first: True if the word is the first of its sentence.
+        """
+        following = self._next[following]
+        following_word = self._words[following] if following < len(self._words) else ""
+        bare = following_word.lstrip(_OPENERS)
+        if bare and (bare[0].islower() or bare[0] in _CONTINUATIONS):
+            return False
+        closes_bracket = ending[-1] in _CLOSING_BRACKETS
+        if closes_bracket and (not stem.lstrip(_OPENERS) or self._is_inner_bracket(self._spans[number][1] - 1)):
+            return False
+        if self._language == "en" and self._is_english_continuation(ending, following):
+            return False
+        if ending.rstrip(_CLOSERS) != ".":
+            return True
+        stem = _CJK_START.sub("", stem.strip(_OPENERS + _CLOSERS))
+        return not self._is_abbreviation(number, stem, is_first, following_word)
+
+    def _is_english_continuation(self, ending: str, following: int) -> bool:
+        """Return True for a speaker after a quotation, and for `I` after an ellipsis."""
+        if ending in ("...", "…"):
+            return self._words[following : following + 1] in (["I"], ["I'm"], ["I'll"], ["I've"], ["I'd"])
+        # `She` of a new sentence has a capital letter; a name always has.
+        if ending[-1] not in _QUOTES or self._is_starter("".join(self._words[following : following + 1])):
+            return False
+        verb = "".join(self._words[following + 1 : following + 2]).rstrip(".,;:")
+        return verb in self._rules.speech_verbs
+
+    def _is_abbreviation(self, number: int, word: str, is_first: bool, following: str) -> bool:
+        """Return True if a period after the word does not end the sentence.
+
+        Args:
+            number: Index of the word.
+            word: The word without punctuation around it.
+            is_first: True if it is the first word of its sentence.
+            following: The next word.
+        """
+        starts = self._is_starter(following)
+        if _NUMBER.fullmatch(word):
+            return is_first or (self._rules.has_ordinals and bool(_DATE.fullmatch(word)) and not starts)
+        if _ROMAN.fullmatch(word) and len(word) > 1 and (is_first or self._rules.has_ordinals):
+            return is_first or not starts
+        if word in self._rules.ending_letters:
+            return False
+        starts_with_digit = following.lstrip(_OPENERS)[:1].isdecimal()
+        for key in self._keys(number, word):
+            if key in self._rules.always or key.endswith(self._rules.suffixes):
+                return True
+            if key in self._rules.numeric and starts_with_digit:
+                return True
+            if key in self._rules.ending:
+                return not starts
+        if _DOTTED.fullmatch(word):
+            return not starts
+        if len(word) == 1 and word.isalpha():
+            # An initial, as in `J. Smith`.
+            return not starts or self._is_particle(following)
+        return False
+
+    def _keys(self, number: int, word: str) -> list[str]:
+        """Return the forms of a word that may be abbreviations: with the one before it, and after an apostrophe."""
+        key = word.casefold()
+        keys = [key]
+        before = self._words[number - 1].strip(_OPENERS + _CLOSERS) if number else ""
+        if before.endswith(".") and len(before) <= _MAX_ABBREVIATION:
+            keys.insert(0, before.casefold() + key)  # as in `z. B.`
+        elision = key.replace("’", "'").rpartition("'")[2]
+        return [*keys, elision] if elision != key else keys
+
+    def _is_starter(self, word: str) -> bool:
+        """Return True if a word often starts a sentence; an initial does not."""
+        bare = word.lstrip(_OPENERS)
+        match = _LETTERS.match(bare)
+        if match is None:
+            return False
+        letters = match.group().casefold()
+        after = bare[match.end() : match.end() + 1]
+        if after == "." and len(letters) == 1:
+            return False
+        return letters in self._rules.starters or (after in ("'", "’") and letters + "'" in self._rules.starters)
+
+    def _is_particle(self, word: str) -> bool:
+        match = _LETTERS.match(word.lstrip(_OPENERS))
+        return match is not None and match.group().casefold() in _PARTICLES

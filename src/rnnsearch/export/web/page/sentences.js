@@ -1,41 +1,98 @@
-// Sentence boundaries in raw text, by the rules of rnnsearch/text/sentences.py.
+// Sentence boundaries in raw text, by the rules of rnnsearch/text/sentences.py, which documents them.
+// sentence-rules.js is written by export/web_page.py, from rnnsearch/text/sentence_rules.py.
 
 import { isInvisible } from "../module/letters.js";
 import { WHITE_SPACE } from "../module/pretokenizer.js";
+import TABLES from "./sentence-rules.js";
 
-const CLOSERS = "\"'”’»›)]}）」』】》";
-const OPENERS = "\"'“„‘‚«‹([{¿¡-–—*•「『（【《";
-const TERMINATORS = ".!?…؟۔।॥։።";
-const ORDINAL_LANGUAGES = new Set("cs da de et fi hr hu is lv nb nn no pl sk sl sr".split(" "));
+const QUOTES = "\"'“”„‘’‚«»‹›「」『』";
+const CLOSING_BRACKETS = ")]}）】》";
+const CLOSERS = QUOTES + CLOSING_BRACKETS;
+const OPENERS = `${QUOTES}([{¿¡-–—*•（【《`;
+const LATE_CLOSERS = "”’»›)]}）」』】》";
+const FULL_STOPS = "。！？｡．။។៕";
+const TERMINATORS = `.!?…؟۔।॥։።‽⁇⁈⁉‼${FULL_STOPS}`;
+const CONTINUATIONS = ",;:،、，";
+const CJK = "\\u3040-\\u30ff\\u3400-\\u9fff\\uf900-\\ufaff\\u{20000}-\\u{2ffff}";
+const MAX_BRACKET_CHARACTERS = 200;
+const MAX_LIST_NUMBER = 8;
+const MAX_ABBREVIATION = 8;
 const UNSPACED_LANGUAGES = new Set("ja km lo my th zh".split(" "));
-const ABBREVIATIONS = new Set(
-  `mr mrs ms dr prof rev gen col sgt capt lt hon st sr jr mt vs nos fig figs vol pp ed eds approx dept est
-  e.g i.e cf al resp ca evtl bzw ggf z.b d.h u.a z.t o.ä vgl abs bd hr fr frl nr str tel geb gest inkl zzgl
-  mme mlle mm av env ex p.ex sra srta dña pág núm ud uds sig dott ing avv sig.ra ecc p.es
-  jan feb apr jun jul aug sep sept oct okt nov dec dez т.е т.д т.п ул им ст стр рис`
-    .split(/\s+/),
-);
-const escaped = (characters) => characters.replace(/[\]\\^-]/g, "\\$&");
+const escaped = (characters) => characters.replace(/[\]\\^[(){}*-]/g, "\\$&");
 const LINE = /[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+/g;
+const SPACE = new RegExp(`[${WHITE_SPACE}]`);
 const WORD = new RegExp(`[^${WHITE_SPACE}]+`, "g");
-const CJK_FULL_STOP = new RegExp(`[。！？｡．]+[${escaped(CLOSERS)}]*`, "g");
-const FINAL_CLOSERS = new RegExp(`[${escaped(CLOSERS)}]+$`);
-const FINAL_TERMINATORS = new RegExp(`[${escaped(TERMINATORS)}]+$`);
-const INITIAL_OPENERS = new RegExp(`^[${escaped(OPENERS)}]+`);
-const INITIAL_SPACE = new RegExp(`^[${WHITE_SPACE}]+`);
-const FINAL_SPACE = new RegExp(`[${WHITE_SPACE}]+$`);
-const baseLanguage = (code) => code.toLowerCase().split(/[-_]/)[0];
+const AFTER_HALF_WIDTH = `[${CJK}${escaped(`${CLOSERS}（【《`)}]`;
+const HALF_WIDTH = `(?<=[${CJK}])[!?.]+(?=${AFTER_HALF_WIDTH})`;
+const FULL_STOP = new RegExp(`(?:[${FULL_STOPS}]+|${HALF_WIDTH})[${escaped(CLOSERS)}]*`, "gu");
+const CJK_START = new RegExp(`^[^]*[${CJK}]`, "u");
+const QUOTATIVE = /^(?:と(?!ても|ころ|にかく|りあえず)|って|という|など)/;
+const SPEAKER = /^[^。！？，,：:；\s没沒]{1,4}(?:[说說问問喊]道?|[答叫]?道)[。，！：,]/u;
+const NUMBER = /^\p{Nd}+(?:\.\p{Nd}+)*$/u;
+const DATE = /^\p{Nd}{1,2}(?:\.\p{Nd}{1,2})?$/u;
+const ROMAN = /^[IVXLCDM]+$/;
+const DOTTED = /^(?:[\p{L}\p{N}_]\.)+[\p{L}\p{N}_]$/u;
+const LETTERS = /^[\p{L}\p{Nl}\p{No}]+/u;
+const I_WORDS = new Set(["I", "I'm", "I'll", "I've", "I'd"]);
+const baseLanguage = (code) => (code ?? "").toLowerCase().split(/[-_]/)[0];
+const hasText = (word) => /[\p{L}\p{N}]/u.test(word);
+const isNumeric = (text) => /^\p{Nd}+$/u.test(text);
+const wordsOf = (list) => (list ?? "").split(" ").filter(Boolean);
+const NAME_PARTICLES = new Set(wordsOf(TABLES.name_particles));
+const rulesByLanguage = new Map();
+
+/** Return the rules of a language; those of all languages together if it has no entries. */
+function rulesOf(language) {
+  if (!rulesByLanguage.has(language)) {
+    const isKnown = language in TABLES.starters;
+    const setOf = (table) => {
+      const languages = isKnown ? ["", language] : Object.keys(table);
+      return new Set(languages.flatMap((code) => wordsOf(table[code])));
+    };
+    rulesByLanguage.set(language, {
+      always: setOf(TABLES.always),
+      numeric: setOf(TABLES.numeric),
+      ending: setOf(TABLES.ending),
+      starters: setOf(TABLES.starters),
+      suffixes: [...setOf(TABLES.suffixes)],
+      clitics: setOf(TABLES.clitics),
+      endingLetters: setOf(TABLES.ending_letters),
+      speechVerbs: setOf(TABLES.speech_verbs),
+      hasOrdinals: wordsOf(TABLES.ordinals).includes(language),
+    });
+  }
+  return rulesByLanguage.get(language);
+}
+
+function trimStart(word, characters) {
+  let start = 0;
+  while (start < word.length && characters.includes(word[start])) start += 1;
+  return word.slice(start);
+}
+
+function trimEnd(word, characters) {
+  let end = word.length;
+  while (end > 0 && characters.includes(word[end - 1])) end -= 1;
+  return word.slice(0, end);
+}
+
+/** Return the span [start, end) of a sentence without the white space around it. */
+function withoutSpace(text, start, end) {
+  let [first, last] = [start, end];
+  while (first < last && SPACE.test(text[first])) first += 1;
+  while (last > first && SPACE.test(text[last - 1])) last -= 1;
+  return [first, last];
+}
 
 /** Return [start, end) of each sentence, without the white space around it. */
 export function sentenceSpans(text, language) {
   const spans = [];
   for (const line of text.matchAll(LINE)) {
     let begin = line.index;
-    for (const lineOffset of [...sentenceEnds(line[0], language), line[0].length]) {
+    const { ends } = new Line(line[0], baseLanguage(language));
+    for (const lineOffset of [...ends, line[0].length]) {
       const end = line.index + lineOffset;
-      const sentence = text.slice(begin, end);
-      const start = end - sentence.replace(INITIAL_SPACE, "").length;
-      if (!isInvisible(sentence)) spans.push([start, begin + sentence.replace(FINAL_SPACE, "").length]);
+      if (!isInvisible(text.slice(begin, end))) spans.push(withoutSpace(text, begin, end));
       begin = end;
     }
   }
@@ -63,35 +120,153 @@ export function rejoin(text, spans, replacements, targetLanguage) {
   return [result + text.slice(position), newSpans];
 }
 
-/** Return the offsets in a line at which sentences end. */
-function sentenceEnds(line, language) {
-  const ends = [];
-  const words = [...line.matchAll(WORD)];
-  words.forEach(({ 0: word, index }, n) => {
-    const end = index + word.length;
-    for (const stop of word.matchAll(CJK_FULL_STOP)) ends.push(index + stop.index + stop[0].length);
-    const stem = word.replace(FINAL_CLOSERS, "").replace(FINAL_TERMINATORS, "");
-    const suffix = word.slice(stem.length);
-    const next = words[n + 1];
-    const isTerminated = Boolean(suffix.replace(FINAL_CLOSERS, ""));
-    if (!isTerminated || !next || ends.at(-1) === end || !canBeginSentence(next[0])) return;
-    if (suffix !== "." || !endsWithPeriod(stem, n === 0, language)) ends.push(end);
-  });
-  return ends;
-}
+/** A line and the positions inside it where sentences end, found in linear time. */
+class Line {
+  ends = [];
+  #line;
+  #language;
+  #rules;
+  #words;
+  #starts;
+  #next; // for each word, the first word from there on that is not only opening punctuation
+  #hasText = false; // true if the sentence has a letter or digit before the current word
 
-/** Return true unless the word begins with a lower-case letter. */
-function canBeginSentence(word) {
-  return !/^\p{Lowercase}/u.test(word.replace(INITIAL_OPENERS, ""));
-}
-
-/** Return true if a period after the word belongs to it: an ordinal, an initial or an abbreviation. */
-function endsWithPeriod(stem, isFirstInLine, language) {
-  const word = stem.replace(INITIAL_OPENERS, "");
-  const length = [...word].length;
-  if (/^\p{Nd}+$/u.test(word)) {
-    return isFirstInLine || (length <= 2 && ORDINAL_LANGUAGES.has(baseLanguage(language)));
+  constructor(line, language) {
+    this.#line = line;
+    this.#language = language;
+    this.#rules = rulesOf(language);
+    const matches = [...line.matchAll(WORD)];
+    this.#words = matches.map(([word]) => word);
+    this.#starts = matches.map(({ index }) => index);
+    this.#next = this.#nextWords();
+    for (let n = 0; n < this.#words.length; ) n = this.#readWord(n);
   }
-  if (length === 1) return /^\p{Uppercase}$/u.test(word) && word !== "I";
-  return ABBREVIATIONS.has(word.toLowerCase()) || /^([\p{L}\p{N}_]\.)+[\p{L}\p{N}_]$/u.test(word);
+
+  #nextWords() {
+    const next = new Array(this.#words.length + 1).fill(this.#words.length);
+    for (let n = this.#words.length - 1; n >= 0; n--) {
+      const bare = trimStart(this.#words[n], OPENERS);
+      const isClitic = this.#rules.clitics.has(bare) && bare !== this.#words[n];
+      next[n] = !bare || isClitic ? next[n + 1] : n;
+    }
+    return next;
+  }
+
+  /** Add the ends in and after a word; return the index of the next word to read. */
+  #readWord(n) {
+    const start = this.#starts[n];
+    const whole = this.#words[n];
+    for (const stop of whole.matchAll(FULL_STOP)) {
+      if (this.#endsAtFullStop(start, stop)) this.#endAt(start + stop.index + stop[0].length);
+    }
+    const word = whole.slice(Math.max(0, this.#sentenceStart - start));
+    const stem = trimEnd(trimEnd(word, CLOSERS), TERMINATORS);
+    const ending = word.slice(stem.length);
+    const hadText = this.#hasText;
+    this.#hasText = hadText || hasText(word);
+    if (!trimEnd(ending, CLOSERS) || !this.#hasText) return n + 1;
+    let last = n;
+    while (last + 1 < this.#words.length && !trimStart(this.#words[last + 1], LATE_CLOSERS)) last += 1;
+    if (last + 1 < this.#words.length && this.#endsAfter(n, stem, ending, last + 1, !hadText)) {
+      this.#endAt(this.#starts[last] + this.#words[last].length);
+    }
+    return last + 1;
+  }
+
+  get #sentenceStart() {
+    return this.ends.at(-1) ?? 0;
+  }
+
+  #endAt(position) {
+    this.ends.push(position);
+    this.#hasText = false;
+  }
+
+  #endsAtFullStop(start, { 0: stop, index, input: word }) {
+    const after = word.slice(index + stop.length, index + stop.length + 10);
+    if (stop === "．" && isNumeric(word.slice(index - 1, index))) {
+      const first = Math.max(0, this.#sentenceStart - start, index - MAX_LIST_NUMBER);
+      const isListNumber = !this.#hasText && isNumeric(word.slice(first, index));
+      return !(/^\p{Nd}/u.test(after) || isListNumber);
+    }
+    const closer = stop.at(-1);
+    if (!CLOSERS.includes(closer)) return true;
+    if (this.#language === "ja" && QUOTATIVE.test(after)) return false;
+    if (this.#language === "zh" && SPEAKER.test(after)) return false;
+    const isInner = CLOSING_BRACKETS.includes(closer) && this.#isInnerBracket(start + index);
+    return !isInner || !after;
+  }
+
+  #isInnerBracket(end) {
+    const text = this.#line.slice(Math.max(this.#sentenceStart, end - MAX_BRACKET_CHARACTERS), end);
+    const opened = Math.max(...[..."([{（【《"].map((bracket) => text.lastIndexOf(bracket)));
+    return opened >= 0 && hasText(text.slice(0, opened));
+  }
+
+  #endsAfter(n, stem, ending, following, isFirst) {
+    const next = this.#next[following];
+    const nextWord = this.#words[next] ?? "";
+    const bare = trimStart(nextWord, OPENERS);
+    if (/^\p{Lowercase}/u.test(bare) || (bare && CONTINUATIONS.includes(bare[0]))) return false;
+    if (CLOSING_BRACKETS.includes(ending.at(-1))) {
+      const end = this.#starts[n] + this.#words[n].length;
+      if (!trimStart(stem, OPENERS) || this.#isInnerBracket(end - 1)) return false;
+    }
+    if (this.#language === "en" && this.#isEnglishContinuation(ending, next)) return false;
+    if (trimEnd(ending, CLOSERS) !== ".") return true;
+    const around = OPENERS + CLOSERS;
+    const word = trimEnd(trimStart(stem, around), around).replace(CJK_START, "");
+    return !this.#isAbbreviation(n, word, isFirst, nextWord);
+  }
+
+  #isEnglishContinuation(ending, next) {
+    if (ending === "..." || ending === "…") return I_WORDS.has(this.#words[next]);
+    if (!QUOTES.includes(ending.at(-1)) || this.#isStarter(this.#words[next] ?? "")) return false;
+    return this.#rules.speechVerbs.has(trimEnd(this.#words[next + 1] ?? "", ".,;:"));
+  }
+
+  #isAbbreviation(n, word, isFirst, nextWord) {
+    const rules = this.#rules;
+    const starts = this.#isStarter(nextWord);
+    if (NUMBER.test(word)) return isFirst || (rules.hasOrdinals && DATE.test(word) && !starts);
+    if (ROMAN.test(word) && word.length > 1 && (isFirst || rules.hasOrdinals)) return isFirst || !starts;
+    if (rules.endingLetters.has(word)) return false;
+    const startsWithDigit = /^\p{Nd}/u.test(trimStart(nextWord, OPENERS));
+    for (const key of this.#keys(n, word)) {
+      if (rules.always.has(key) || rules.suffixes.some((suffix) => key.endsWith(suffix))) return true;
+      if (rules.numeric.has(key) && startsWithDigit) return true;
+      if (rules.ending.has(key)) return !starts;
+    }
+    if (DOTTED.test(word)) return !starts;
+    if (/^\p{L}$/u.test(word)) return !starts || this.#isParticle(nextWord);
+    return false;
+  }
+
+  #keys(n, word) {
+    const key = word.toLowerCase();
+    const keys = [key];
+    const around = OPENERS + CLOSERS;
+    const before = n ? trimEnd(trimStart(this.#words[n - 1], around), around) : "";
+    if (before.endsWith(".") && [...before.slice(0, 2 * MAX_ABBREVIATION + 1)].length <= MAX_ABBREVIATION) {
+      keys.unshift(before.toLowerCase() + key);
+    }
+    const elision = key.replaceAll("’", "'").split("'").at(-1);
+    return elision === key ? keys : [...keys, elision];
+  }
+
+  #isStarter(word) {
+    const bare = trimStart(word, OPENERS);
+    const [match] = LETTERS.exec(bare) ?? [];
+    if (match === undefined) return false;
+    const letters = match.toLowerCase();
+    const after = bare[match.length];
+    if (after === "." && [...letters].length === 1) return false;
+    const { starters } = this.#rules;
+    return starters.has(letters) || ((after === "'" || after === "’") && starters.has(`${letters}'`));
+  }
+
+  #isParticle(word) {
+    const [match] = LETTERS.exec(trimStart(word, OPENERS)) ?? [];
+    return match !== undefined && NAME_PARTICLES.has(match.toLowerCase());
+  }
 }
