@@ -2,6 +2,8 @@
 
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -81,3 +83,12 @@ def test_process_that_ends_unexpectedly_is_reported():
 
 def test_there_is_at_least_one_core():
     assert 1 <= cores() <= (os.cpu_count() or 1)
+
+
+def test_passes_over_a_corpus_start_without_torch():
+    code = "import sys, rnnsearch.data.preprocess, rnnsearch.data.workers; assert 'torch' not in sys.modules"
+    paths = os.pathsep.join(path for path in sys.path if path)
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, check=False).returncode
+        == 0
+    )

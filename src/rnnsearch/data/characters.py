@@ -3,8 +3,8 @@
 `word_characters` says what a config's batches need; `Batches` and search add it to their streams.
 
 `models/composition.py`, `models/speller.py` and `search` read the tables; `systems` and `training/run.py` call
-`word_characters`; `id_store.py`, `prepared.py` and `preprocess.py` store the characters of unknown words. Character
-ids are rows of embeddings, so the order of `Characters` is part of what a model depends on. Tests:
+`word_characters`; `code_points.py` stores unknown words. Character ids are rows of embeddings, so the order of
+`Characters` is part of what a model depends on. Tests:
 tests/data/test_batches.py, tests/properties/test_spelled.py, tests/properties/test_copying.py.
 
 Axes: B rows, J source and I target positions, S distinct words, L characters per word.
@@ -12,7 +12,7 @@ Axes: B rows, J source and I target positions, S distinct words, L characters pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -25,7 +25,6 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.batch import CharacterTable, Direction
-from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import PAD, SPECIALS, UNK
 
@@ -34,9 +33,6 @@ CHARACTER_PAD = PAD
 UNKNOWN_CHARACTER = UNK
 MAX_WORD_CHARACTERS = 50
 """Characters of a token that are read or written; longer tokens (a URL, a line of dashes) are cut."""
-CODE_POINT_DTYPE = np.dtype("<u4")
-WORD_END = 0x110000
-"""Terminator of a word in stored code points: one more than the last code point."""
 
 
 class Characters:
@@ -108,31 +104,6 @@ def _stack_tables(tables: Sequence[npt.NDArray[np.int32]]) -> npt.NDArray[np.int
     # The table of known words is as wide as its longest word, which may not be in this batch.
     used_width = max(1, int((stacked != CHARACTER_PAD).sum(1).max()))
     return stacked[:, :used_width]
-
-
-def codes(rows: Iterable[Sequence[str]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    """Return rows of words as one array of code points, each word ended by `WORD_END`, and the length of each row."""
-    flat = [np.zeros(0, dtype=CODE_POINT_DTYPE)]
-    lengths = []
-    for words in rows:
-        for word in words:
-            # Each character is one unit of UTF-32, which is its code point.
-            code_points = np.frombuffer(word.encode("utf-32-le"), dtype=CODE_POINT_DTYPE)
-            flat.append(np.append(code_points, CODE_POINT_DTYPE.type(WORD_END)))
-        lengths.append(sum(len(word) + 1 for word in words))
-    return np.concatenate(flat), np.array(lengths, dtype=np.uint64)
-
-
-def words_of_codes(stored: RaggedArray, rows: Integers) -> list[list[str]]:
-    """Return the words of some rows that `codes` made."""
-    flat, row_indices, _ = stored.values(rows)
-    ends = np.flatnonzero(flat == WORD_END)
-    # The next word starts after the terminator.
-    starts = np.append(0, ends + 1)
-    words: list[list[str]] = [[] for _ in rows]
-    for start, end, row in zip(starts.tolist(), ends.tolist(), row_indices[ends].tolist(), strict=False):
-        words[row].append(flat[start:end].astype(CODE_POINT_DTYPE).tobytes().decode("utf-32-le"))
-    return words
 
 
 class CopyFinder:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rnnsearch.data.characters import codes, words_of_codes
+from rnnsearch.data.code_points import codes, words_of_codes
 from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import EOS, PAD

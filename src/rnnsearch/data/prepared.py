@@ -31,7 +31,7 @@ import numpy as np
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
 from rnnsearch.data.batch import Direction
-from rnnsearch.data.characters import CODE_POINT_DTYPE
+from rnnsearch.data.code_points import CODE_POINT_DTYPE
 from rnnsearch.data.corpus import Row, read_lines, read_rows
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.links import LINK_TYPE

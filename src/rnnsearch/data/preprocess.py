@@ -4,6 +4,8 @@
 the cleaned text is on disk (`CleanedText`): a column of lines per language and, if the corpus is aligned, a column of
 links. A task carries its lines, because another machine may not see these files.
 
+Passes without an aligner do not import torch, which takes each process more than a second.
+
 Arguments and results are pickled, by `bulk` into a store that accepts only data classes: add no callables to them.
 Tests: tests/data/test_prepare.py, tests/bulk/test_corpora.py.
 """
@@ -17,15 +19,14 @@ from functools import lru_cache
 from itertools import compress
 from pathlib import Path
 from struct import pack
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import CleaningConfig, TextConfig
-from rnnsearch.data.characters import codes
 from rnnsearch.data.cleaning import Tally, rejection_reason, row_key
+from rnnsearch.data.code_points import codes
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
 from rnnsearch.data.links import LINK_TYPE, links_of_rows, ragged_links, strip_links
 from rnnsearch.data.split import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
@@ -36,6 +37,9 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.tokenizer_cache import CachedTokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
+
+if TYPE_CHECKING:
+    from rnnsearch.align.aligner import Aligner
 
 CHUNK_ROWS = 20_000
 """Rows that one process works on at a time."""
@@ -406,6 +410,8 @@ def _link_rows(texts: list[list[str]], tokenizers: tuple[Tokenizer, ...], linkin
         if linking.store_links:
             links = links_of_rows(sources, targets, _align_rows(linking.aligner, *texts))
         else:
+            from rnnsearch.align.aligner import Pair  # imports torch
+
             links = linking.aligner.links(list(map(Pair.from_tokens, sources, targets)))
     annotation = build_annotation(linking.text, *tokenizers)
     if annotation is None:
@@ -428,6 +434,8 @@ def _unknown_words(tokenizer: Tokenizer, texts: list[str], rows: set[int]) -> li
 
 def _align_rows(aligner: Aligner, sources: list[str], targets: list[str]) -> list[str]:
     """Return an aligner's links in the Pharaoh format; a row without source or target text has none."""
+    from rnnsearch.align.aligner import Pair  # imports torch
+
     pairs = list(map(Pair.from_words, sources, targets))
     return [format_pharaoh(links) for links in aligner.links(pairs)]
 
