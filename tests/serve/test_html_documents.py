@@ -1,6 +1,7 @@
 """HTML documents: which text is translated, where tags are placed, and linear parsing."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -27,7 +28,22 @@ def diagonal(text: str) -> list[tuple[int, int]]:
         ("<p>one <b>two</b></p>\n", "<p>ONE <b>TWO</b></p>\n"),
         ("a &lt; b &amp; c&nbsp;d", "A &lt; B &amp; C\u00a0D"),
         ("a < b", "A &lt; B"),
-        ("<a title=\"x > y\" href='<z>'>go</a>", "<a title=\"x > y\" href='<z>'>GO</a>"),
+        ("<a id=\"x > y\" href='<z>'>go</a>", "<a id=\"x > y\" href='<z>'>GO</a>"),
+        ("<img alt='a cat' src=b>", "<img alt='A CAT' src=b>"),
+        ('go <a title="a &amp; b" href="c">on</a>', 'GO <a title="A &amp; B" href="c">ON</a>'),
+        ('<p title="5">go</p>', '<p title="5">GO</p>'),
+        (
+            '<meta name="description" content="a cat"><meta name="x" content="y">',
+            '<meta name="description" content="A CAT"><meta name="x" content="y">',
+        ),
+        (
+            '<code title="a">b</code> <script title="a">b</script>',
+            '<code title="a">b</code> <script title="a">b</script>',
+        ),
+        ("<p>\n  one\n  <b>two\n three</b>.\n</p>", "<p>\n  ONE <b>TWO THREE</b>.\n</p>"),
+        ("<pre>one\n  two</pre> three\nfour", "<pre>ONE\n  TWO</pre> THREE FOUR"),
+        ("<!-- a --> one <!-- b --> two <!-- c -->", "<!-- a --> ONE <!-- b --> TWO <!-- c -->"),
+        ("one <svg><path/></svg> two", "ONE <svg><path/></svg> TWO"),
         ("<!-- keep --><!DOCTYPE html><?php x ?>go", "<!-- keep --><!DOCTYPE html><?php x ?>GO"),
         ("<script>if (a<b) x('</p>')</script>go", "<script>if (a<b) x('</p>')</script>GO"),
         ("<STYLE>p{}</style>go", "<STYLE>p{}</style>GO"),
@@ -77,7 +93,12 @@ def test_any_untranslated_document_is_unchanged():
         html = "".join(rng.choices(pieces, k=rng.randrange(25)))
         document = HtmlDocument(html)
         result = document.filled([(text, diagonal(text)) for text in document.texts])
-        assert result.replace("&lt;", "<").replace("&gt;", ">") == html
+        unescaped = result.replace("&lt;", "<").replace("&gt;", ">")
+        # Comments and images inside a word move to its end.
+        has_points = "<!--" in html or "svg>" in html
+        assert (
+            Counter(unescaped.replace(" ", "")) == Counter(html.replace(" ", "")) if has_points else unescaped == html
+        )
 
 
 @pytest.mark.parametrize("piece", ["<a ", '<a "', "<a '\"", "<!--", "<script>", "</script", "<code>", "< "])

@@ -1,4 +1,4 @@
-"""Tags and protected stretches: all come out, each once, nested as they were, around the words that are linked."""
+"""Tags: all come out, each once, nested as they were, around the words that are linked."""
 
 import html
 import random
@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rnnsearch.text.alignments import words
-from rnnsearch.text.markup.marks import PROTECTED, MarkedText
+from rnnsearch.text.markup.marks import MarkedText
 
 TAG = re.compile(r"</?[a-zA-Z][^>]*>")
 
@@ -66,143 +66,65 @@ def test_marks_surround_linked_words(source, target, linked, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "kept"),
+    ("source", "text", "target", "linked", "expected"),
     [
-        ("urls", "see https://a.org/b?c=d, or www.x.de.", ["https://a.org/b?c=d", "www.x.de"]),
-        ("emails", "to ann.lee@mail.example.org.", ["ann.lee@mail.example.org"]),
-        ("placeholders", "{name} has %d of {{all}} at %(price)s: 5% off", ["{name}", "%d", "{{all}}", "%(price)s"]),
-        ("codes", "B2B, v1.2.3 and AB-1234x on the 21st of 2019", ["B2B", "v1.2.3", "AB-1234x"]),
-        ("numbers", "In 2019, 21,000.5 men at 10:30; 5.", ["2019", "21,000.5", "10:30", "5"]),
+        # Codes of XLIFF and TMX: markup of another format.
+        (
+            'The <bpt i="1">&lt;b&gt;</bpt>dog<ept i="1">&lt;/b&gt;</ept> sleeps.',
+            "The dog sleeps.",
+            "Da schläft der Hund.",
+            "0-2 1-3 2-1",
+            'Da schläft der <bpt i="1">&lt;b&gt;</bpt>Hund<ept i="1">&lt;/b&gt;</ept>.',
+        ),
+        ('Go<it pos="begin">[i]</it> on', "Go on", "Geh weiter", "0-0 1-1", 'Geh <it pos="begin">[i]</it>weiter'),
+        ("Go <ph>&lt;br/&gt;</ph> on", "Go on", "Geh weiter", "0-0 1-1", "Geh <ph>&lt;br/&gt;</ph> weiter"),
+        (
+            'Go to <ph id="1">%s</ph> now',
+            'Go to <ph id="1">%s</ph> now',
+            'Geh jetzt zu <ph id="1">%s</ph>',
+            "0-0 3-1 1-2 2-3",
+            'Geh jetzt zu <ph id="1">%s</ph>',
+        ),
+        (
+            "Go <ph>[a<sub>on foot</sub>]</ph> now",
+            "Go on foot now",
+            "Geh jetzt zu Fuß",
+            "0-0 1-2 2-3 3-1",
+            "Geh jetzt <ph>[a<sub>zu Fuß</sub>]</ph>",
+        ),
+        # Masks of localisation tools.
+        (
+            'Hello <x id="29"></x>, go',
+            'Hello <x id="29"></x>, go',
+            'Los, <x id="29"></x>, hallo',
+            "0-2 1-1 2-0",
+            'Los, <x id="29"></x>, hallo',
+        ),
+        (
+            '<mrk mtype="protected">Ann Lee</mrk> sits',
+            "Ann Lee sits",
+            "Frau Lee sitzt",
+            "0-0 1-1 2-2",
+            '<mrk mtype="protected">Ann Lee</mrk> sitzt',
+        ),
+        (
+            "See <svg><title>x</title></svg> here",
+            "See here",
+            "Sieh her",
+            "0-0 1-1",
+            "Sieh <svg><title>x</title></svg> her",
+        ),
+        ("A <ruby>b<rt>c</rt></ruby> d", "A b d", "X Y Z", "0-0 1-1 2-2", "X <ruby>Y<rt>c</rt></ruby> Z"),
     ],
 )
-def test_protected_types_are_detected(name, text, kept):
-    marked = MarkedText(text, tags=False, protect=[name])
-    assert [mark.content for mark in marked.marks] == kept
+def test_codes_are_no_text(source, text, target, linked, expected):
+    marked = MarkedText(source)
     assert marked.text == text
-    for mark in marked.marks:
-        assert text[mark.start : mark.end] == mark.content
+    assert marked.place(target, links(linked)) == expected
 
 
-@pytest.mark.parametrize(
-    ("target", "linked", "expected"),
-    [
-        ("Es gab 21.000 Hunde", "0-0 1-1 2-2 3-3", "Es gab 21,000 Hunde"),  # as linked
-        ("Es gab 21,000 Hunde", "0-0 1-1 2-0 3-3", "Es gab 21,000 Hunde"),  # where it stands already
-        ("Es gab viele Hunde", "0-0 1-1 3-3", "Es gab viele 21,000 Hunde"),  # beside its neighbours
-        ("", "", "21,000"),
-    ],
-)
-def test_protected_text_is_unchanged(target, linked, expected):
-    assert MarkedText("There were 21,000 dogs", False, ["numbers"]).place(target, links(linked)) == expected
-
-
-def test_protected_text_stays_in_its_element():
-    marked = MarkedText("Pay <b>no 20 &lt; 30 <i>EUR</i></b> in 2019", protect=PROTECTED)
-    target = "Zahl 2019 keine 21 < 30 EUR"
-    found = marked.place(target, links("0-0 1-2 2-3 3-4 4-5 5-6 7-1"))
-    assert found == "Zahl 2019 <b>keine 20 &lt; 30 <i>EUR</i></b>"
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "linked", "expected"),
-    [
-        ("Hello {{name}}. Bye", "Hallo {{Name}}. Tschüss", "0-0 1-1 2-2", "Hallo {{name}}. Tschüss"),
-        ("Hello ({name}) you", "Hallo ({Name}) du", "0-0 1-1 2-2", "Hallo ({name}) du"),
-        ("Hello {name}, you won", "Hallo { Name }, du hast", "0-0 1-1 1-2 1-3 2-4", "Hallo {name}, du hast"),
-        ("You have %d mails", "Du hast % d Mails", "0-0 1-1 2-2 3-3", "Du hast %d Mails"),
-        ("It cost $5.00 or €3", "Es kostete 5,00 $ oder 3 €", "2-2 2-3 4-5", "Es kostete 5.00 $ oder 3 €"),
-        ("The file {count} files", "Die {count}Dateien", "0-0 1-0 2-1 3-1", "Die {count}Dateien"),
-        ("The %d files", "Die %dDateien", "0-0 1-1 2-1", "Die %dDateien"),
-        ("{name}'s file", "{name}s Datei", "0-0 1-1", "{name}s Datei"),
-        ("{name}'s file", "{Name}s Datei", "0-0 1-1", "{name}s Datei"),
-        ("Pay {a}{b} now", "Zahl {B}{A} jetzt", "0-0 1-1 2-2", "Zahl {b}{a} jetzt"),
-        ("See www.x.de now", "Sieh die www.x.de-Seite", "0-0 1-2 2-1", "Sieh die www.x.de-Seite"),
-        ("5 km or 5,000 km", "5.000km oder 5km", "0-2 1-2 2-1 3-0 4-0", "5,000km oder 5km"),
-        ("1,000,000 of them", "1 000 000 von ihnen", "1-3 2-4", "1,000,000 von ihnen"),
-        ("In 2019 it was 7", "2018 war es 7", "0-0", "2019 war es 7"),  # the only ones left
-        ("In 2019 it was 12", "2018 war es zwölf", "4-3", "2019 war es 12"),
-        ("Ten dogs, 3 cats", "10 Hunde, drei Katzen", "0-0 1-1 2-2 3-3", "10 Hunde, 3 Katzen"),
-    ],
-)
-def test_protected_text_replaces_its_altered_form(source, target, linked, expected):
-    assert MarkedText(source, False, PROTECTED).place(target, links(linked)) == expected
-
-
-BOUNDED = [
-    ("", ""),
-    *(("", mark) for mark in ",.;:!?…"),
-    *zip("([\"'„“«‹¿¡*~", ")]\"'“”»›?!*~", strict=True),
-    ("((", ")),"),
-    ("„(", ").“"),
-    ("", "'s"),
-]
-KEPT = [
-    "{name}",
-    "{{name}}",
-    "${host}",
-    "%(price)s",
-    "v1.2.3",
-    "AB-1234x",
-    "21,000.5",
-    "10:30",
-    "ann.lee@mail.example.org",
-]
-KEPT += ["www.example.org/a?b=c"]
-
-
-def other_case(_, kept):
-    return kept.upper()
-
-
-def other_separators(_, kept):
-    return kept.translate(str.maketrans(",.:", ".,.")) if kept[0].isdigit() else kept.replace("{", "{ ")
-
-
-def one_character(draw, kept):
-    at = draw.choice([n for n, character in enumerate(kept) if character.isalnum()])
-    return kept[:at] + draw.choice("89" if kept[at].isdigit() else "pq") + kept[at + 1 :]
-
-
-def kinds(text):
-    return [mark.protected_type for mark in MarkedText(text, False, PROTECTED).marks]
-
-
-@pytest.mark.parametrize("alter", [other_case, other_separators, one_character])
-def test_altered_text_is_replaced_completely(alter):
-    draw, asked = random.Random(8), 0
-    while asked < 1000:
-        source, target, expected, tokens = [], [], [], []
-        for _ in range(draw.randrange(1, 6)):
-            source.append("".join(draw.choices("abc", k=3)))
-            target.append("".join(draw.choices("xyz", k=3)) + draw.choice(["", ",", "."]))
-            expected.append(target[-1])
-            if draw.random() < 0.5:
-                kept, (before, after) = draw.choice(KEPT), draw.choice(BOUNDED)
-                altered = alter(draw, kept)
-                tokens.append(kept)
-                for text, copy in ((source, kept), (target, altered), (expected, kept)):
-                    text.append(f"{before}{copy}{after}")
-        marked = MarkedText(" ".join(source), False, PROTECTED)
-        if tokens and [mark.content for mark in marked.marks] == tokens:  # a URL may hold what stands behind it
-            asked += 1
-            found = marked.place(" ".join(target), diagonal(" ".join(source)))
-            assert found == " ".join(expected), (source, target)
-
-
-def test_protected_text_occurs_as_often_as_in_the_source():
-    draw = random.Random(9)
-    for _ in range(2000):
-        tokens = draw.choices(KEPT, k=draw.randrange(1, 5))
-        source = " ".join(f"ab {kept}" for kept in tokens)
-        alter = draw.choice([other_case, other_separators, one_character])
-        copies = [draw.choice([kept, alter(draw, kept)]) for kept in tokens]
-        copies = [copy if kinds(copy) == kinds(kept) else kept for copy, kept in zip(copies, tokens, strict=True)]
-        draw.shuffle(copies)
-        target = " ".join(f"xy {copy}," for copy in copies)
-        linked = {(draw.randrange(2 * len(tokens)), draw.randrange(2 * len(tokens))) for _ in range(draw.randrange(9))}
-        linked = {(s, t) for s, t in linked if not source.split()[s][0].isdigit()}  # its link may be a number in words
-        found = MarkedText(source, False, PROTECTED).place(target, linked)
-        assert Counter(re.findall(r"[^ ]+(?=,)", found)) == Counter(tokens), (source, target, linked, found)
+def test_white_space_collapses():
+    assert MarkedText("a\n  <b>b\n c</b>\u00a0 d", collapse=True).text == "a b c\u00a0 d"
 
 
 def nested(draw: random.Random, depth: int = 0) -> str:
@@ -290,7 +212,7 @@ def test_malformed_markup_keeps_all_tags():
     ]
     for _ in range(3000):
         source = "".join(draw.choices(pieces, k=draw.randrange(20)))
-        marked = MarkedText(source, protect=PROTECTED)
+        marked = MarkedText(source)
         found = marked.place(marked.text, diagonal(marked.text))
         assert Counter(tags(found)) == Counter(tags(source)), (source, found)
 
@@ -303,8 +225,8 @@ def test_deep_nesting_is_accepted():
 
 
 def test_untranslatable_text_is_unchanged():
-    for source in ("<x/> <b></b>", " <code>a</code>  21", "&nbsp;<br>", ""):
-        marked = MarkedText(source, protect=["numbers"])
+    for source in ("<x/> <b></b>", " <code>a</code>  <kbd>b</kbd>", "&nbsp;<br>", ""):
+        marked = MarkedText(source)
         assert marked.text == ""
         assert marked.place("", []) == source
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -22,7 +22,7 @@ from rnnsearch.utils.stdio import path_unless_dash
 
 if TYPE_CHECKING:
     from rnnsearch.search.sampling import Variant
-    from rnnsearch.text.markup.marks import Protected
+    from rnnsearch.text.markup.protected import ProtectedType
 
 MAX_BEAM = 1000  # memory grows with the beam
 
@@ -507,25 +507,35 @@ class TermsGroup(OptionGroup):
     protect: Annotated[
         list[str] | None,
         Option(
-            help="Copy text of these types unchanged: urls, emails, placeholders, codes, numbers (comma-separated), or "
-            "all."
+            help="Copy text of these types unchanged: urls, emails, placeholders, codes, numbers (comma-separated), "
+            "all, or none. [default: urls,emails,placeholders]"
         ),
     ] = None
 
     def check(self) -> None:
         self.protected_types()
 
-    def protected_types(self) -> tuple[Protected, ...]:
-        """Return the names in `--protect`, which can be given several times; raise BadParameter for an unknown one."""
-        from rnnsearch.text.markup.marks import PROTECTED
+    def protected_types(self) -> tuple[ProtectedType, ...]:
+        """Return the names in `--protect`, which can be given several times, or else the default.
 
-        names: list[str] = []
-        for argument in self.protect or ():
+        With `--tags`, codes of XLIFF are placeholders, so these are always protected.
+
+        Raises:
+            BadParameter: A name is unknown.
+        """
+        from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, PROTECTED
+
+        if self.protect is None:
+            return DEFAULT_PROTECTED
+        types: dict[str, tuple[ProtectedType, ...]] = {name: (name,) for name in PROTECTED}
+        types |= {"all": PROTECTED, "none": ()}
+        names: list[ProtectedType] = ["placeholders"] if self.tags else []
+        for argument in self.protect:
             for name in argument.split(","):
-                if name not in (*PROTECTED, "all"):
-                    raise BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")
-                names += PROTECTED if name == "all" else (name,)
-        return cast("tuple[Protected, ...]", tuple(dict.fromkeys(names)))
+                if name not in types:
+                    raise BadParameter(f"--protect {must_be_one_of([*types], name)}")
+                names += types[name]
+        return tuple(dict.fromkeys(names))
 
     def banned_phrases(self) -> tuple[str, ...]:
         """Return the phrases in the file of `--ban`, without empty lines.

@@ -180,8 +180,9 @@ class LineTranslator:
         options.hardware.set_threads()
         self.options = options
         self.translator = load_translator(options)
+        self.translator.protect = options.terms.protected_types()
         self._counts: Counts = {}
-        if options.alignments or options.has_markup:
+        if options.alignments or options.terms.tags:
             # Called for its check, so that errors come before the first line is translated.
             self.translator.require_alignments(options.lines.by)
         if options.lines.min_confidence is not None:
@@ -203,7 +204,6 @@ class LineTranslator:
         by: AlignedBy | None = "attention" if options.lines.by == "read" else options.lines.by
         self._writer = TranslationWriter(options, by, self._confidence)
         self._links = LinkWriter(options.lines.unit, by, self._counts)
-        self._protected_types = options.terms.protected_types()
 
     def _glossary_translator(self) -> GlossaryTranslator | None:
         terms = self.options.terms
@@ -272,7 +272,7 @@ class LineTranslator:
         return texts, skipped, messages
 
     def _parse(self, line: str) -> MarkedText:
-        return MarkedText(line, tags=self.options.terms.tags, protect=self._protected_types)
+        return MarkedText(line, tags=self.options.terms.tags)
 
     def _with_tag(self, line: str) -> str:
         if self.options.tag is None or line == "\n":

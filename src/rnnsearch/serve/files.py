@@ -265,7 +265,7 @@ async def _translate_or_skip(
 
 
 def _mark(segments: Sequence[str], document: Document) -> list[MarkedText]:
-    return [MarkedText(segment, tags=document.tags, protect=document.protect) for segment in segments]
+    return [MarkedText(segment, document.tags) for segment in segments]
 
 
 def _place_marks(marked: Sequence[MarkedText], results: Sequence[TextTranslation | None]) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,6 +35,7 @@ from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.systems.engine_file import engine_file_config
 from rnnsearch.systems.folder import load_translation_config
 from rnnsearch.text.languages import base_language, language_name
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import CALIBRATION_FILE
@@ -96,6 +97,7 @@ class ServedModel:
         prefixes: Sequence[str] | None = None,
         patient: bool = False,
         glossary: Glossary | None = None,
+        protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
@@ -105,6 +107,7 @@ class ServedModel:
             prefixes: Text that the translations begin with, one per sentence.
             patient: True if the sentences are accepted even if the queue is full.
             glossary: Terms; a model trained with inline terms reads them, for others they constrain the search.
+            protect: Types of text that translations contain unchanged.
 
         Raises:
             ServeError: With status 400 for terms that are not possible, and as in `segment` and `Batcher.submit`.
@@ -114,7 +117,7 @@ class ServedModel:
         # Terms are always looked up in another thread: if they are long, a short text causes much work.
         if glossary and self.translator.reads_terms:
             sentences = await asyncio.to_thread(self._insert_terms, sentences, glossary)
-        sources = await self.segment(sentences)
+        sources = await self.segment(sentences, protect)
         if glossary and not self.translator.reads_terms:
             terms = await asyncio.to_thread(self._find_terms, sentences, beam, glossary)
         if prefixes is not None:
@@ -129,14 +132,18 @@ class ServedModel:
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
 
-    async def segment(self, sentences: Sequence[str]) -> list[Segmented]:
+    async def segment(self, sentences: Sequence[str], protect: Collection[ProtectedType] = ()) -> list[Segmented]:
         """Return sentences as source tokens.
+
+        Args:
+            sentences: The sentences.
+            protect: Types of text that translations contain unchanged.
 
         Raises:
             DataError: For text that is not valid Unicode.
             ServeError: With status 413 for a sentence with too many tokens.
         """
-        sources = await run_in_thread(self.translator.segment, sentences, size=text_size(sentences))
+        sources = await run_in_thread(self.translator.segment, sentences, protect, size=text_size(sentences))
         for source in sources:
             self._check_length(source.text, len(source.ids))
         return sources
@@ -208,9 +215,10 @@ class ServedModel:
             terms=[job.terms for job in jobs] if options.has_terms else None,
         )
         if options.align:
-            # The first access at each rank aligns all translations of that rank, so the longest list is enough.
-            for translation in max(n_best_lists, key=len):
-                _ = translation.alignment
+            # The first access at each rank aligns all translations of that rank; those of later attempts are apart.
+            for translations in n_best_lists:
+                for translation in translations:
+                    _ = translation.alignment
         return n_best_lists
 
 

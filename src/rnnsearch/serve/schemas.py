@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.tokenizer import ReplacedBy
 
 MAX_BEAM = 20  # also the longest n-best list
@@ -51,6 +52,10 @@ class TranslateRequest(StrictRequest):
         le=1,
         description="Omit sentences from the text's translation whose best translation is less confident.",
     )
+    protect: list[ProtectedType] | None = Field(
+        None,
+        description="Types of text that translations contain unchanged; by default urls, emails and placeholders.",
+    )
     stream: bool = Field(
         False, description="Send the greedy translation of one text as server-sent events, token by token."
     )
@@ -76,6 +81,11 @@ class TranslateRequest(StrictRequest):
             raise ValueError("min_confidence must be omitted if stream is true")
         if self.glossary:
             raise ValueError("glossary must be omitted if stream is true, because its search is greedy")
+
+    @property
+    def protected_types(self) -> tuple[ProtectedType, ...]:
+        """The types of protected text, or the default."""
+        return DEFAULT_PROTECTED if self.protect is None else tuple(self.protect)
 
     @property
     def texts(self) -> list[str]:
@@ -174,7 +184,8 @@ class SentenceTranslation(BaseModel):
     )
     warnings: list[str] = Field(
         description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached; "
-        "blocked if no token was allowed, so that the text is empty."
+        "blocked if no token was allowed, so that the text is empty; pieces if placeholders were lost, so that the "
+        "text around them was translated piece by piece; untranslated if they were lost even so."
     )
     score: float = Field(description="Log-probability, normalised by length; translations are ranked by it.")
     log_prob: float

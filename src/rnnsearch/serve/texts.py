@@ -9,12 +9,13 @@ Spans are offsets of characters in Python strings; clients rely on text that joi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rnnsearch.serve.limits import ServeError, split_sentences
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.text.alignments import Link, word_spans
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.sentences import rejoin
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.translation import Translation, one_line
@@ -95,6 +96,7 @@ async def translate_texts(
     prefixes: Sequence[str] | None = None,
     patient: bool = False,
     glossary: Glossary | None = None,
+    protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -105,6 +107,7 @@ async def translate_texts(
         prefixes: Text that the translations begin with, one per text; a text with a prefix must be one sentence.
         patient: True if the sentences are accepted even if the queue is full.
         glossary: Terms that translations must contain.
+        protect: Types of text that translations contain unchanged.
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
@@ -123,7 +126,7 @@ async def translate_texts(
         sentences += [text[start:end] for start, end in text_spans]
     n_best: list[Translations] = []
     if sentences:
-        n_best = await model.translate(sentences, options, sentence_prefixes, patient, glossary)
+        n_best = await model.translate(sentences, options, sentence_prefixes, patient, glossary, protect)
     results = []
     position = 0
     for text, text_spans in zip(texts, spans, strict=True):

@@ -91,7 +91,9 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
             return StreamingResponse(_stream_events(service, info, body), 200, headers, "text/event-stream")
         options = BatchOptions(body.beam, body.n_best, align=body.alignment)
         glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
-        work = translate_texts(model, body.texts, options, body.prefixes, glossary=glossary)
+        work = translate_texts(
+            model, body.texts, options, body.prefixes, glossary=glossary, protect=body.protected_types
+        )
         results = await service.run(request, work)
     if body.min_confidence is not None:
         results = [replace(result, min_confidence=body.min_confidence) for result in results]
@@ -108,7 +110,7 @@ async def _stream_events(service: Service, info: ModelInfo, body: TranslateReque
     try:
         async with service.registry.lease(info) as model, asyncio.timeout(timeout):
             [spans] = await split_sentences([text], info.source)
-            sources = await model.segment([text[start:end] for start, end in spans])
+            sources = await model.segment([text[start:end] for start, end in spans], body.protected_types)
             for index, source in enumerate(sources):
                 async for part in stream_sentence(model, source, body.alignment):
                     if isinstance(part, str):

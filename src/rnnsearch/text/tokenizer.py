@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
@@ -32,6 +32,9 @@ from rnnsearch.errors import DataError, ModelError
 from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
+
+if TYPE_CHECKING:
+    from rnnsearch.text.markup.substitutes import SubstitutedText
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
@@ -95,6 +98,8 @@ class Segmented:
     """
     replaced: tuple[Replacement, ...] = ()
     """Unknown tokens for which `text` has other words."""
+    substituted: "SubstitutedText | None" = None
+    """Protected text of `text` for which `ids` have substitutes (see `text.markup.substitutes`)."""
 
     @property
     def texts(self) -> list[str]:

@@ -180,14 +180,18 @@ def with_confidence(translation: Translation, calibration: Calibration) -> Trans
 
 
 def warnings(translation: Translation) -> tuple[str, ...]:
-    """Return what looks wrong with a translation: blocked, cut, long, repeated, detached, dropped."""
+    """Return what looks wrong: blocked, untranslated, cut, pieces, long, repeated, detached, dropped."""
     if translation.blocked:
         return ("blocked",)
+    if translation.fallback == "source":
+        return ("untranslated",)
     source_words = translation.source_words
     target_words = translation.words
     found = []
     if not translation.finished:
         found.append("cut")
+    if translation.fallback == "pieces":
+        found.append("pieces")
     if len(target_words) > 3 * len(source_words) + 10:
         found.append("long")
     if max_repetitions(target_words) > max_repetitions(source_words):

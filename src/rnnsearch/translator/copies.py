@@ -55,7 +55,12 @@ def copied_texts(
     indices = set()
     for index, source in enumerate(sources):
         text = source.text
-        is_copy = not has_letters(text) and not is_invisible(text) and not has_inline_terms(source)
+        is_copy = (
+            source.substituted is None
+            and not has_letters(text)
+            and not is_invisible(text)
+            and not has_inline_terms(source)
+        )
         if prefixes is not None:
             is_copy = is_copy and text.startswith(prefixes[index])
         if terms is not None:

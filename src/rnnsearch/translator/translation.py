@@ -90,6 +90,10 @@ class Translation:
     """Probability, for each word, that a reference has it in its position; None if the model is not calibrated."""
     rationale: tuple[int, ...] | None = None
     """Indices of the source words with a token that was read; None unless the encoder selects tokens."""
+    fallback: str | None = None
+    """How protected text was preserved that searches had lost: "pieces" if the text around it was translated piece by
+    piece, "source" if the text is not translated.
+    """
 
     @property
     def confidence(self) -> float | None:

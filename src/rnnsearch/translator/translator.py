@@ -30,7 +30,7 @@ from rnnsearch.search.beam import greedy_stream
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.decode import decode_all, force_decode_all
 from rnnsearch.search.forced import next_tokens
-from rnnsearch.search.hypothesis import EMPTY, Hypothesis
+from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
@@ -39,13 +39,15 @@ from rnnsearch.search.unknown_words import UnknownWordReplacer
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.alignments import Link
-from rnnsearch.text.markup.marks import PROTECTED, MarkedText, Protected
+from rnnsearch.text.markup.marks import MarkedText
+from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
 from rnnsearch.translator.confidence import with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.postprocess import KnownWords, Postprocessor, regroup
+from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
 from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
 
@@ -98,11 +100,18 @@ class Translator:
         """Converts terms, banned phrases and prefixes to tokens."""
         self.reads_terms = self.config.text.inline_terms is not None
         """True if the model was trained to read target terms in the source (see `with_terms`)."""
+        self.protect: tuple[ProtectedType, ...] = ()
+        """Types of text that translations contain unchanged; the default of `segment`. Set it before the first use."""
 
     @cached_property
     def search(self) -> FastestScorer:
         """The fastest scorer on this machine in the precision of `[search]`; made on first use."""
         return self.system.fast_scorer(self.config.search.precision)
+
+    @cached_property
+    def protection(self) -> Protection:
+        """Preserves protected text; made on first use."""
+        return Protection(self.source, self.target, self.system.segment_sources, self._copy)
 
     @property
     def device(self) -> torch.device:
@@ -112,6 +121,7 @@ class Translator:
     def prepare(self) -> None:
         """Make everything now that would be made at the first translation."""
         _ = self.search
+        _ = self.protection
 
     def require_confidence(self) -> None:
         """Raise ModelError if the model is not calibrated."""
@@ -209,7 +219,7 @@ class Translator:
         texts: Sequence[str],
         options: SearchOptions | None = None,
         tags: bool = True,
-        protect: Collection[Protected] = (),
+        protect: Collection[ProtectedType] = (),
     ) -> list[str]:
         """Translate sentences with inline tags, which are placed around the aligned words, or with protected text.
 
@@ -217,35 +227,52 @@ class Translator:
             texts: The sentences.
             options: How to search.
             tags: True if the sentences contain tags.
-            protect: Types of text that is copied exactly (see `text.markup.marks`).
+            protect: Types of text that is copied exactly (see `text.markup.protected`).
 
         Raises:
-            ModelError: The model has no alignments.
+            ModelError: The model has no alignments, which tags need.
             RnnsearchError: A name in `protect` is unknown.
         """
-        # Called for its check; the links are needed only after the search.
-        self.require_alignments()
+        if tags:
+            # Called for its check; the links are needed only after the search.
+            self.require_alignments()
         for name in protect:
             if name not in PROTECTED:
                 raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
-        marked_texts = [MarkedText(text, tags, protect) for text in texts]
-        translations = self.translate([marked.text for marked in marked_texts], options)
+        marked_texts = [MarkedText(text, tags) for text in texts]
+        sources = self.segment([marked.text for marked in marked_texts], protect)
+        translations = [n_best[0] for n_best in self.n_best(sources, options)]
         results = []
         for marked, translation in zip(marked_texts, translations, strict=True):
             links = translation.alignment if marked.marks else ()
             results.append(marked.place(translation.text, links))
         return results
 
-    def segment(self, texts: Sequence[str | Segmented]) -> list[Segmented]:
+    def segment(
+        self,
+        texts: Sequence[str | Segmented],
+        protect: Collection[ProtectedType] | None = None,
+        grammar: str | None = None,
+    ) -> list[Segmented]:
         """Return sentences as source tokens; those that are segmented already are returned as they are.
 
         The methods of this class accept segmented sentences instead of texts, so a caller that needs their lengths
         first, such as the server, does not tokenize them twice.
 
+        Args:
+            texts: The sentences.
+            protect: Types of text that translations contain unchanged; by default, `self.protect`.
+            grammar: Grammar of placeholders (see `text.markup.protected`).
+
         Raises:
             DataError: A text is not valid Unicode.
         """
-        new = iter(self.system.segment_sources([text for text in texts if isinstance(text, str)]))
+        types = self.protect if protect is None else tuple(protect)
+        new_texts = [text for text in texts if isinstance(text, str)]
+        if types:
+            new = iter(self.protection.segment(new_texts, types, grammar))
+        else:
+            new = iter(self.system.segment_sources(new_texts))
         segmented = []
         for text in texts:
             segmented.append(next(new) if isinstance(text, str) else text)
@@ -278,11 +305,46 @@ class Translator:
         """
         options = options or self.options()
         segmented = self.segment(texts)
+        if prefixes is not None and len(prefixes) != len(segmented):
+            raise RnnsearchError(f"prefixes must be one per sentence ({len(segmented)}); got {len(prefixes)}")
+        if terms is not None and len(terms) != len(segmented):
+            raise RnnsearchError(f"terms must be one list per sentence ({len(segmented)}); got {len(terms)}")
+        if prefixes is not None:
+            segmented = self._without_substitutes(segmented, prefixes)
+        n_best_lists = self._search_n_best(segmented, options, batch_sentences, progress, prefixes, terms)
+        if all(source.substituted is None for source in segmented):
+            return n_best_lists
+
+        def search(sources: Sequence[Segmented], indices: Sequence[int] | None) -> list[list[Translation]]:
+            new_options = options
+            new_terms = None
+            if indices is not None and options.variant is None:
+                new_options = replace(options, n_best=options.beam)
+            if indices is not None and terms is not None:
+                new_terms = [terms[index] for index in indices]
+            return self._search_n_best(sources, new_options, batch_sentences, terms=new_terms)
+
+        return self.protection.complete(segmented, n_best_lists, search)
+
+    def _without_substitutes(self, sources: Sequence[Segmented], prefixes: Sequence[str]) -> list[Segmented]:
+        """Return sources with their protected text if the translation has a prefix, which may end inside such text."""
+        results = list(sources)
+        for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            if prefix and source.substituted is not None:
+                results[index] = self.segment([source.text], protect=())[0]
+        return results
+
+    def _search_n_best(
+        self,
+        segmented: Sequence[Segmented],
+        options: SearchOptions,
+        batch_sentences: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        prefixes: Sequence[str] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Translation]]:
+        """Return the n best translations of each sentence, with protected text as far as it came out."""
         sources = [source.translatable for source in segmented]
-        if prefixes is not None and len(prefixes) != len(sources):
-            raise RnnsearchError(f"prefixes must be one per sentence ({len(sources)}); got {len(prefixes)}")
-        if terms is not None and len(terms) != len(sources):
-            raise RnnsearchError(f"terms must be one list per sentence ({len(sources)}); got {len(terms)}")
         copied = copied_texts(segmented, self.source, prefixes, terms)
         for index in copied:
             sources[index] = sources[index].without_tokens
@@ -316,6 +378,7 @@ class Translator:
             row_ranks += range(len(hypotheses))
         row_hypotheses = self.postprocessor.add_copy_attention(row_sources, row_hypotheses, self.candidates)
         targets = self.postprocessor.target_texts(row_sources, row_hypotheses, row_known_words, options.beam)
+        targets = list(map(restored_target, row_sources, targets))
         translations = self._make_translations(row_sources, targets, row_hypotheses, ranks=row_ranks)
         n_best_lists = regroup(translations, n_best_hypotheses)
         for index in copied:
@@ -323,7 +386,7 @@ class Translator:
         return n_best_lists
 
     def _copy(self, source: Segmented) -> Translation:
-        """Return a text without letters as its own translation."""
+        """Return a text as its own translation."""
         [target] = self.target.segment([source.text])
         aligns_previous_word = self.config.aligns_previous_word
         copy = make_copy(source, target, self.attends, aligns_previous_word, self.calibration is not None)
@@ -369,7 +432,7 @@ class Translator:
         source = source.translatable
         # A model would translate EOS to something; an empty sentence has an empty translation.
         if not source.ids:
-            return self._make_translations([source], [self.target.join_with_offsets([])], [EMPTY])[0]
+            return self.n_best([source])[0][0]
         scorer = self.search.scorer
         options = self.options(beam=1)
         batch = self.system.make_sources([source.spelled_ids], scorer.device)
@@ -380,9 +443,13 @@ class Translator:
             except StopIteration as end:
                 hypotheses = self.postprocessor.add_copy_attention([source], [end.value], self.candidates)
                 targets = self.postprocessor.target_texts([source], hypotheses, [{}], options.beam)
-                return self._make_translations([source], targets, hypotheses)[0]
+                target = restored_target(source, targets[0])
+                if source.substituted is not None and not source.substituted.is_complete(target.text):
+                    return self.n_best([source], options)[0][0]
+                return self._make_translations([source], [target], hypotheses)[0]
             # The last character may still be incomplete.
-            yield self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
+            text = self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
+            yield text if source.substituted is None else source.substituted.partly_restored(text)
 
     def likeliest_tokens(self, text: str | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
         """Return the most probable tokens after a prefix of the translation, best first.
@@ -393,7 +460,7 @@ class Translator:
             tokens: The tokens to choose from.
             count: Maximum number of tokens to return.
         """
-        [source] = self.segment([text])
+        [source] = self.segment([text], protect=())
         prefix_ids: Sequence[int] = []
         if prefix.strip():
             [target] = self.system.segment_targets([prefix.removesuffix(" ")], [source], self.aligner)

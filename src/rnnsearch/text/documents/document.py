@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from rnnsearch.errors import DataError
-from rnnsearch.text.markup.marks import MarkedText, Protected
+from rnnsearch.text.markup.marks import MarkedText
 
 UTF8 = "utf-8"
 MAX_ENCODING_NAME = 40
@@ -46,8 +46,6 @@ class Document(ABC):
     """Segments to translate, in order; with inline markup if `tags`."""
     tags: ClassVar[bool] = False
     """True if `marked_segments` contain inline markup."""
-    protect: ClassVar[tuple[Protected, ...]] = ("urls", "emails", "placeholders")
-    """Types of text in the segments that must stay unchanged."""
 
     @property
     def segments(self) -> list[str]:

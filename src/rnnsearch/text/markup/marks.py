@@ -14,44 +14,50 @@ tests/text/test_linear.py for linear time.
 from __future__ import annotations
 
 import html
-from bisect import bisect_left, bisect_right
+import re
 from collections.abc import Collection, Iterator
 
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.placing import Mark, MarkPlacement
-from rnnsearch.text.markup.protected import PROTECTED, Protected, protected_pattern, protected_type
-from rnnsearch.text.markup.tags import protected_element_ends, tags
+from rnnsearch.text.markup.protected import PROTECTED, find_protected
+from rnnsearch.text.markup.protected import ProtectedType as Protected
+from rnnsearch.text.markup.tags import CODES, Tag, protected_element_ends, tags
 
 __all__ = ["PROTECTED", "MarkedText", "Protected"]
 
 MAX_DEPTH = 100
 """Maximum nesting depth; tags of deeper elements become points. The time to place marks grows with it."""
 
+_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
+_ID = re.compile(r"\sid\s*=")
+_PAIR = re.compile(r"\s(?:i|rid|id)\s*=\s*[\"']?([^\s\"'>]*)")
+_SUB = "sub of a code"
+_PLACEHOLDERS: tuple[Protected, ...] = ("placeholders",)
+_SUB_TEXT = re.compile(r"([^<]*<sub(?:\s[^<>]*)?>)([^<]*)(</sub>[^<]*)")
+
 
 class MarkedText:
     """A source text without its marks."""
 
-    def __init__(self, source: str, tags: bool = True, protect: Collection[Protected] = ()) -> None:
+    def __init__(self, source: str, tags: bool = True, collapse: bool = False) -> None:
         """Separate the text from its marks.
 
         Args:
             source: The marked-up source text.
             tags: True if it contains inline tags, and `&lt;` for `<`; a tag without a partner is a point.
-            protect: Names of `PROTECTED` types of text that must stay unchanged.
+            collapse: True if white space is a single space, as in HTML.
         """
         self.source = source
         """The marked-up source text."""
         self._tags = tags
         self.text = source
-        """The plain text; empty if there is nothing to translate but markup and protected text."""
+        """The plain text; empty if there is nothing to translate but markup and fixed content."""
         self.marks: list[Mark] = []
-        """Outer marks before inner ones, then those of protected text."""
+        """Outer marks before inner ones."""
         if tags:
-            parser = _MarkupParser(source)
+            parser = _MarkupParser(source, collapse)
             self.text = parser.text
             self.marks = parser.marks
-        if protect:
-            self._protect(protect)
         self._is_untranslatable = bool(self.marks) and not self._has_translatable_text()
         if self._is_untranslatable:
             self.text = ""
@@ -62,29 +68,6 @@ class MarkedText:
         starts = [0, *(end for _, end in fixed)]
         ends = [*(start for start, _ in fixed), len(self.text)]
         return any(self.text[start:end].strip() for start, end in zip(starts, ends, strict=True))
-
-    def _protect(self, names: Collection[Protected]) -> None:
-        """Add marks for protected text that no tag interrupts, outside elements with fixed content."""
-        edges = sorted({edge for mark in self.marks for edge in (mark.start, mark.end)})
-        elements = [(number, mark) for number, mark in enumerate(self.marks) if mark.end > mark.start]
-        open_elements = [(-1, Mark(0, len(self.text)))]  # a stack; -1 is the whole text
-        next_element = 0
-        for match in protected_pattern(names).finditer(self.text):
-            start, end = match.span()
-            while next_element < len(elements) and elements[next_element][1].start <= start:
-                open_elements.append(elements[next_element])
-                next_element += 1
-                # Elements that ended before this one started are no longer around it.
-                while open_elements[-2][1].end <= open_elements[-1][1].start:
-                    del open_elements[-2]
-            while open_elements[-1][1].end <= start and open_elements[-1][0] >= 0:
-                open_elements.pop()
-            number, element = open_elements[-1]
-            is_interrupted = bisect_left(edges, end) > bisect_right(edges, start)
-            if element.content is None and not is_interrupted:
-                content = self._escape(match[0])
-                mark_type = protected_type(match)
-                self.marks.append(Mark(start, end, content=content, protected_type=mark_type, parent=number))
 
     def place(self, target: str, links: Collection[Link]) -> str:
         """Return a translation of the plain text with all marks.
@@ -106,42 +89,96 @@ class MarkedText:
 class _MarkupParser:
     """Parser of a text with inline tags into plain `text` and `marks`."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, collapse: bool = False) -> None:
         self.marks: list[Mark] = []
+        self._source = source
+        self._collapses = collapse
         self._parts: list[str] = []
         self._size = 0
         self._last_character = ""
         self._open_elements: list[tuple[str, int]] = []  # name and mark index
         self._marks_since_text: list[Mark] = []
         self._follows_fixed_content = False  # the last text must not be joined to the next word
-        self._parse(source)
+        self._parse(list(tags(source)))
         self.text = "".join(self._parts)
 
-    def _parse(self, source: str) -> None:
-        found_tags = list(tags(source))
+    def _parse(self, found_tags: list[Tag]) -> None:
         end_tags = protected_element_ends(found_tags)
         position = 0
-        for tag in found_tags:
+        for index, tag in enumerate(found_tags):
             if tag.start < position:  # inside an element with fixed content
                 continue
-            self._add_text(html.unescape(source[position : tag.start]))
+            self._add_source(position, tag.start)
             position = tag.end
+            following = found_tags[index + 1] if index + 1 < len(found_tags) else None
             if tag.start in end_tags:
                 end_tag = end_tags[tag.start]
-                self._add_fixed_element(tag.markup, source[tag.end : end_tag.start], end_tag.markup)
                 position = end_tag.end
-            elif tag.is_end and self._open_elements and self._open_elements[-1][0] == tag.name:
-                _, number = self._open_elements.pop()
-                self.marks[number].end = self._size
-                self.marks[number].closes = tag.markup
-            else:  # only the innermost open element can end: marks are nested
-                self._add_point(tag.markup)
-                if not (tag.is_end or tag.is_empty) and len(self._open_elements) < MAX_DEPTH:
-                    self._open_elements.append((tag.name, len(self.marks) - 1))
-        self._add_text(html.unescape(source[position:]))
+                if tag.name in CODES:
+                    self._add_code(tag, end_tag)
+                else:
+                    self._add_fixed_element(tag.markup, self._source[tag.end : end_tag.start], end_tag.markup)
+            elif following is not None and _is_mask(tag, following):
+                position = following.end
+                self._add_literal(self._source[tag.start : position])
+            elif tag.is_end:
+                self._close(tag.name, tag.markup)
+            else:
+                self._open(tag.name, tag.markup, tag.is_empty)
+        self._add_source(position, len(self._source))
         for mark in self.marks:
             if mark.parent >= 0 and not self.marks[mark.parent].closes:  # the parent never ended, so it is a point
                 mark.parent = self.marks[mark.parent].parent
+
+    def _open(self, name: str, markup: str, is_empty: bool = False) -> None:
+        self._add_point(markup)
+        if not is_empty and len(self._open_elements) < MAX_DEPTH:
+            self._open_elements.append((name, len(self.marks) - 1))
+
+    def _close(self, name: str, markup: str) -> None:
+        if not self._open_elements or self._open_elements[-1][0] != name:
+            # Only the innermost open element can end: marks are nested.
+            self._add_point(markup)
+            return
+        _, number = self._open_elements.pop()
+        self.marks[number].end = self._size
+        self.marks[number].closes = markup
+
+    def _add_code(self, tag: Tag, end_tag: Tag) -> None:
+        """Add a code of XLIFF or TMX: the start or end of an element, a word of the sentence, or a point."""
+        markup = self._source[tag.start : end_tag.end]
+        content = self._source[tag.end : end_tag.start]
+        text = _SUB_TEXT.fullmatch(content)
+        if text is not None:
+            # What stands in `sub` is text; what is around it belongs to the markup.
+            self._open(_SUB, f"{tag.markup}{text[1]}")
+            self._add_text(html.unescape(text[2]))
+            self._close(_SUB, f"{text[3]}{end_tag.markup}")
+        elif tag.name in ("bpt", "ept"):
+            pair = _PAIR.search(tag.markup)
+            name = f"bpt {pair[1] if pair else ''}"
+            if tag.name == "bpt":
+                self._open(name, markup)
+            else:
+                self._close(name, markup)
+        elif tag.name == "ph" and _is_word(html.unescape(content)):
+            self._add_literal(markup)
+        else:
+            self._add_point(markup)
+
+    def _add_literal(self, markup: str) -> None:
+        """Add an element that the translator sees as protected text: a word of the sentence."""
+        mark = self._add_point("")
+        self._add_text(markup)
+        mark.start = self._size - len(markup)
+        mark.end = self._size
+        mark.content = markup
+
+    def _add_source(self, start: int, end: int) -> None:
+        text = self._source[start:end]
+        if self._collapses:
+            text = _WHITE_SPACE.sub(" ", text)
+        self._add_text(html.unescape(text))
 
     def _add_text(self, text: str) -> None:
         if not text:
@@ -184,6 +221,20 @@ class _MarkupParser:
         mark.closes = closes
         mark.content = content
         self._follows_fixed_content = self._last_character.isalnum()
+
+
+def _is_mask(tag: Tag, following: Tag) -> bool:
+    """Return True for `<x id="29"></x>`: an element without content in the place of something else."""
+    is_empty = following.is_end and following.name == tag.name and following.start == tag.end
+    return is_empty and not (tag.is_end or tag.is_empty) and (tag.name == "x" or _ID.search(tag.markup) is not None)
+
+
+def _is_word(content: str) -> bool:
+    """Return True if the content of a `ph` is a placeholder or words, not a tag."""
+    if content.lstrip().startswith("<"):
+        return False
+    is_code = content.lstrip().startswith(("\\", "["))
+    return bool(find_protected(content, _PLACEHOLDERS)) or (not is_code and any(map(str.isalnum, content)))
 
 
 def _text_between_tags(source: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 `marks.MarkedText` takes the marks out of the source and calls `MarkPlacement.render`.
 
 Results never lose or repeat a mark, whatever the links (between existing words) are (tests/text/test_marks.py). Place
-0 is the whole text, place n + 1 that of mark n; so detected marks must come last. Offsets are characters; words and
+0 is the whole text, place n + 1 that of mark n. Offsets are characters; words and
 links are counted from 0.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 
 from rnnsearch.text.alignments import Link, bare_word_spans, word_spans
-from rnnsearch.text.markup.protected import Counterparts, Protected, ProtectedSpan
 
 Span = tuple[int, int]
 
@@ -34,8 +33,6 @@ class Mark:
     """Markup after the characters; empty for a point."""
     content: str | None = None
     """Fixed content that replaces the translation of the characters, if any."""
-    protected_type: Protected | None = None
-    """Type of protected text that was detected, without markup."""
     spaced: bool = False
     """True for a point between two spaces, one of which was removed."""
     parent: int = -1
@@ -63,7 +60,7 @@ class MarkPlacement:
         """Place all marks.
 
         Args:
-            marks: Marks of the source, outer elements before inner ones and detected text last.
+            marks: Marks of the source, outer elements before inner ones.
             source: The plain source text.
             target: Its translation.
             links: Links between the words of both.
@@ -92,10 +89,7 @@ class MarkPlacement:
         self._places = [whole_text]
         """Places of the whole text and of each mark."""
         for mark in self._marks:
-            # Detected text is placed last, because its counterparts depend on the elements around it.
-            if mark.protected_type is None:
-                self._places.append(self._place(mark, self._places[mark.parent + 1]))
-        self._place_protected()
+            self._places.append(self._place(mark, self._places[mark.parent + 1]))
 
     def render(self, escape: Callable[[str], str]) -> str:
         """Return the translation with all marks, its text escaped."""
@@ -138,7 +132,7 @@ class MarkPlacement:
         )
         place = None
         if source_words[0] < source_words[1] and mark.start < mark.end:
-            if mark.content is not None and mark.protected_type is None:
+            if mark.content is not None:
                 place = self._find_unchanged(mark, parent)
             place = place or self._linked_run(mark, source_words, parent)
         if place is None:
@@ -148,32 +142,6 @@ class MarkPlacement:
         # Sorted, so that `_is_free` is a binary search.
         insort(parent.taken, (place.first, place.last))
         return place
-
-    def _place_protected(self) -> None:
-        """Place detected text on its counterpart in the translation, or else on the words linked to it."""
-        protected = [(mark, mark.protected_type) for mark in self._marks if mark.protected_type]
-        if not protected:
-            return
-        owners = [0] * len(self._target)  # index of the innermost place of each character
-        for number, place in enumerate(self._places):
-            owners[place.start : place.end] = [number] * (place.end - place.start)
-        source_spans = []
-        for mark, mark_type in protected:
-            word = bisect_right(self._source_words, mark.start, key=lambda span: span[1])
-            text = self._source[mark.start : mark.end]
-            source_spans.append(ProtectedSpan(text, mark_type, mark.parent + 1, word))
-        target_spans = Counterparts(source_spans, self._target, self._links, owners).spans
-        # All counterparts take their words before any other mark is placed by links.
-        places: list[_Place | None] = []
-        for (mark, _), span in zip(protected, target_spans, strict=True):
-            places.append(self._take_words(*span, self._places[mark.parent + 1]) if span else None)
-        for (mark, _), counterpart in zip(protected, places, strict=True):
-            self._places.append(counterpart or self._place(mark, self._places[mark.parent + 1]))
-
-    def _take_words(self, start: int, end: int, parent: _Place) -> _Place:
-        words = self._words_at(start, end)
-        insort(parent.taken, words)
-        return _Place(start, end, *words)
 
     def _words_at(self, start: int, end: int) -> Span:
         """Return the target words [first, last) that contain characters [start, end)."""

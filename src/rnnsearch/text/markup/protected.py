@@ -1,214 +1,175 @@
-"""Text that must stay letter for letter: how it is detected, and what corresponds to it in a translation.
+"""Recognition of text that must stay letter for letter: URLs, placeholders of programs, codes, numbers.
 
-A model often changes placeholders or numbers: `{Name}` for `{name}`, 21.000 for 21,000.
-`Counterparts` finds the complete changed text, but none of the words and punctuation around it, so
-that it can be replaced.
+`substitutes.py` takes it out of a sentence before translation and puts it back afterwards; `marks.py` and
+`text.sentences` use `find_protected`, too. Names of types are values of `--protect`.
 
-`marks.py` detects text with `protected_pattern`, and `placing.py` uses `Counterparts`. Names of types are values of
-`--protect`. Patterns must take linear time (tests/text/test_linear.py).
+New placeholder: add its syntax to `_PLACEHOLDERS`, and an example to tests/text/test_protected.py. Texts come from
+strangers, so each pattern must take linear time (tests/text/test_linear.py): repetitions are bounded, and braces are
+matched by a scanner, not by a pattern.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from rnnsearch.text.alignments import word_spans
+ProtectedType = Literal["urls", "emails", "placeholders", "codes", "numbers"]
+PROTECTED: tuple[ProtectedType, ...] = ("urls", "emails", "placeholders", "codes", "numbers")
+"""Types of protected text."""
+DEFAULT_PROTECTED: tuple[ProtectedType, ...] = ("urls", "emails", "placeholders")
+"""Types that are protected by default, because they can hardly be anything else."""
+MAX_BRACES = 2000
+"""Maximum number of characters between braces; longer text is not a placeholder."""
+PRINTF = "printf"
+"""Grammar in which all of C's directives are placeholders, also `% d` and those that look like percentages."""
+NO_PRINTF = "no printf"
+"""Grammar in which `%d` is ordinary text."""
 
-Span = tuple[int, int]
-Protected = Literal["urls", "emails", "placeholders", "codes", "numbers"]
-PROTECTED: dict[Protected, str] = {
-    "urls": r"(?:https?://|ftp://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]}'’”»]",
-    "emails": r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    "placeholders": r"\{\{[^{}\s]{1,64}\}\}|\$?\{[^{}\s]{0,64}\}|%(?:\([^()\s]{1,64}\))?[sdif](?!\w)|%\d\$[sd](?!\w)",
-    "codes": r"(?<![\w.-])(?=[\w.-]{0,64}\d)(?=[\w.-]{0,64}[^\W\d_])(?!\d+(?:st|nd|rd|th)(?!\w))"
-    r"[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}(?![\w-])",
-    "numbers": r"(?<![\w-])\d(?:[\d.,:/]{0,64}\d)?(?![\w-])",
-}
-"""Types of protected text by name, with the patterns that detect them; the first that matches wins."""
-_ALTERED_PATTERNS: dict[Protected, str] = {
-    "urls": f"(?i:{PROTECTED['urls']})",
-    "emails": PROTECTED["emails"],
-    "placeholders": r"\{ ?\{[^{}]{1,64}\} ?\}|(?:\$ ?)?\{[^{}]{0,64}\}"
-    r"|% ?(?:\([^()]{1,64}\) ?)?(?i:[sdif])(?!\w)|% ?\d ?\$ ?(?i:[sd])(?!\w)",
-    "codes": PROTECTED["codes"],
-    "numbers": r"(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}){1,8}(?:[.,]\d{1,64})?(?!\d)|\d(?:[\d.,:/]{0,64}\d)?",
-}
-"""Altered forms that a model may write: with spaces, or with letters around a number."""
-TAKEN = -1
-"""Owner of characters that already belong to a counterpart."""
+_LETTER = r"[^\W\d_]"
+_WIDTH = r"(?:\d{1,4}|\*(?:\d{1,2}\$)?)?(?:\.(?:\d{1,4}|\*(?:\d{1,2}\$)?)?)?"
+_LENGTH = r"(?:hh|h|ll|l|q|j|z|t|L|I64|I32)?"
+_POSITION = r"(?:\d{1,2}\$)?"
+_NAME = r"[A-Za-z_][\w.:-]{0,63}"
+_DIRECTIVE = rf"(?<!\d)%{_POSITION}[-+#0]{{0,5}}{_WIDTH}{_LENGTH}(?:[sdiufF@]|[xXoOcCeEgGaApSn](?!{_LETTER}))"
+_ANY_DIRECTIVE = rf"%{_POSITION}[-+#0 'I,(]{{0,7}}{_WIDTH}{_LENGTH}[diouxXeEfFgGaAcCsSpnmbBhHr@]"
+_PLACEHOLDERS = (
+    r"%%",
+    r"%\([^()]{1,64}\)[-+#0 ]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?[diouxXeEfFgGcrsa]",  # Python
+    r"%[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?<\w{1,64}>(?:[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?[bBdiouxXeEfgGcsp](?!\w))?",  # Ruby
+    r"%\d{1,2}%",  # Boost
+    rf"%(?!\d){_NAME}%(?!{_LETTER})",  # Symfony
+    r"%L?\d{1,2}(?![\d$]|[.,]\d)",  # Qt and KDE
+    rf"\$(?:t|\w{{1,16}})\({_NAME}\)|\${_NAME}\$",  # i18next; browser extensions
+    r"__[A-Za-z0-9]\w{0,63}?__|@@\w{1,64}@@",
+    r"\[[A-Za-z]{1,4}_?\d{1,9}[A-Za-z]{0,4}\]",  # masks such as Weblate's [X29X]
+    r"\[\[[\w.:-]{1,64}\]\]|\(\(\(\d{1,9}\)\)\)|[⟦⟪«]\d{1,9}[⟧⟫»]",
+    r"<%[^<>%]{1,200}%>|<\?[^<>?]{1,200}\?>",
+    # Elements without content, and numbered tags: masks of localisation tools, or markup of the original file.
+    r"<([A-Za-z]{1,8}\d{0,9})(?:\s[^<>]{0,200})?></\1>|<[A-Za-z]\w{0,15}(?:\s[^<>]{0,200})?/>|</?\d{1,9}/?>",
+    r"<ph(?:\s[^<>]{0,200})?>[^<>]{0,200}</ph>",
+    # Other tags, and names in angle brackets.
+    r"</?[A-Za-z][\w:.-]{0,63}(?:\s{1,9}[A-Za-z_:@][\w:.-]{0,63}=(?:\"[^\"<>]{0,500}\"|'[^'<>]{0,500}')){0,20}\s{0,9}>",
+)
+_BRACE = r"(?:[$#@!]|%)?\{"
+_EMAIL = r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+_URL = (
+    r"(?<![A-Za-z0-9])(?i:https?://|ftp://|file://|mailto:|www\.)"
+    r"[^\s<>\"`\\\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+"
+)
+_CODE = (
+    r"(?<![\w.-])(?=[\w.-]{0,64}\d)(?=[\w.-]{0,64}[^\W\d_])(?!\d+(?:st|nd|rd|th)(?!\w))"
+    r"[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}(?![\w-])"
+)
+_NUMBER = (
+    r"(?<!\w)(?<!\w-)[-+\u2212\u00b1]?(?:(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}){1,8}(?:[.,]\d{1,64})?(?![\d])"
+    r"|\d(?:[\d.,:/\u2013-]{0,64}\d)?)(?!\w)"
+)
 
 
-def protected_pattern(names: Iterable[Protected]) -> re.Pattern[str]:
-    """Return a pattern that detects these types of text; the name of the matching group is the type."""
-    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PROTECTED.items() if name in names))
-
-
-def protected_type(match: re.Match[str]) -> Protected:
-    """Return the type of text that `protected_pattern` matched."""
-    return next(name for name in PROTECTED if name == match.lastgroup)
-
-
-class ProtectedSpan(NamedTuple):
-    """A span of a source text that must stay letter for letter."""
+class ProtectedText(NamedTuple):
+    """Characters [start, end) of a text that must stay letter for letter."""
 
     text: str
-    """Text as in the source."""
-    type: Protected
-    """Type of protected text."""
-    owner: int
-    """Owner of the target characters that may correspond to it."""
-    word: int
-    """Index of the source word that contains it."""
-
-
-class _Candidate(NamedTuple):
-    """Target characters [start, end) that may correspond to protected text of a type."""
-
+    """The characters."""
     start: int
+    """Offset of the first one."""
     end: int
-    type: Protected
+    """Offset after the last one."""
+    type: ProtectedType
+    """Type of protected text."""
+
+    def span(self) -> tuple[int, int]:
+        """Return the characters [start, end), like a match of a regular expression."""
+        return self.start, self.end
 
 
-class Counterparts:
-    """The spans of a translation that correspond to the protected spans of its source, at most one each.
+class Recogniser:
+    """Finds protected text of some types."""
 
-    First equal text is matched, then text that differs only by separators and case, then text of the same type:
-    in linked words, and finally in order if as many candidates as source spans remain. Each step runs for
-    all spans before the next one, so equal text is never taken by another span. The time is linear in the text.
-    """
-
-    def __init__(
-        self, source_spans: Sequence[ProtectedSpan], target: str, links: Sequence[Sequence[int]], owners: list[int]
-    ) -> None:
-        """Find the counterparts.
+    def __init__(self, types: Iterable[ProtectedType], grammar: str | None = None) -> None:
+        """Compile the patterns.
 
         Args:
-            source_spans: The protected spans of the source.
-            target: The translation.
-            links: Target words of each source word.
-            owners: Owner of each target character; set to `TAKEN` for the counterparts.
+            types: Types of protected text.
+            grammar: `PRINTF` or `NO_PRINTF`; by default, only what is hardly a percentage is a directive.
         """
-        self._source_spans = source_spans
-        self._target = target
-        self._owners = owners
-        self.spans: list[Span | None] = [None] * len(source_spans)
-        """Target characters [start, end) of each source span, or None."""
-        types = {span.type for span in source_spans}
-        self._regular = []  # candidates in regular form
-        for match in protected_pattern(PROTECTED).finditer(target):
-            candidate = _Candidate(*match.span(), protected_type(match))
-            if candidate.type in types:
-                self._regular.append(candidate)
-        self._candidates = list(self._regular)
-        for altered_type in types:
-            for match in re.finditer(_ALTERED_PATTERNS[altered_type], target):
-                self._candidates.append(_Candidate(*match.span(), altered_type))
-        if source_spans:
-            # From the most to the least reliable evidence.
-            self._match_by(lambda text, _: text)
-            self._match_by(_letters)
-            self._match_inside_words()
-            self._match_linked(links)
-            self._match_remaining(links)
+        types = tuple(types)
+        self._finds_braces = "placeholders" in types
+        placeholders = list(_PLACEHOLDERS)
+        if grammar != NO_PRINTF:
+            # Names between percent signs are rarer than two directives: %s_%s.
+            placeholders[4:4] = [_ANY_DIRECTIVE if grammar == PRINTF else _DIRECTIVE]
+        patterns: dict[ProtectedType, str] = {
+            "urls": _URL,
+            "emails": _EMAIL,
+            "placeholders": "|".join([*placeholders, _BRACE])
+            .replace(r"\1", "(?P=element)")
+            .replace("<([A-Za-z]", "<(?P<element>[A-Za-z]", 1),
+            "codes": _CODE,
+            "numbers": _NUMBER,
+        }
+        found = [f"(?P<{name}>{patterns[name]})" for name in PROTECTED if name in types]
+        self._pattern = re.compile("|".join(found) or r"(?!)")
 
-    def _unmatched(self) -> Iterator[tuple[int, ProtectedSpan]]:
-        return ((n, span) for n, span in enumerate(self._source_spans) if self.spans[n] is None)
-
-    def _is_free(self, start: int, end: int, owner: int) -> bool:
-        return all(character_owner == owner for character_owner in self._owners[start:end])
-
-    def _take(self, number: int, start: int, end: int) -> None:
-        self.spans[number] = (start, end)
-        self._owners[start:end] = [TAKEN] * (end - start)
-
-    def _first_free(self, candidates: deque[_Candidate], owner: int) -> _Candidate | None:
-        """Return the first free candidate; those before it are removed."""
-        # Removed for good: characters never become free again, which keeps the total time linear.
-        while candidates and not self._is_free(candidates[0].start, candidates[0].end, owner):
-            candidates.popleft()
-        return candidates[0] if candidates else None
-
-    def _match_by(self, key: Callable[[str, Protected], Hashable]) -> None:
-        """Match each source span with the first candidate of its type and owner that has the same key."""
-        candidates = defaultdict[Hashable, deque[_Candidate]](deque)
-        for candidate in self._candidates:
-            text = self._target[candidate.start : candidate.end]
-            candidates[self._owners[candidate.start], candidate.type, key(text, candidate.type)].append(candidate)
-        for number, span in self._unmatched():
-            match = self._first_free(candidates[span.owner, span.type, key(span.text, span.type)], span.owner)
-            if match:
-                self._take(number, match.start, match.end)
-
-    def _match_inside_words(self) -> None:
-        """Match equal text inside something longer: www.a.org-Seite, %dmal."""
-        search_starts = defaultdict[tuple[int, str], int](int)
-        for number, span in self._unmatched():
-            key = (span.owner, span.text)
-            start = self._target.find(span.text, search_starts[key])
-            while start >= 0:
-                end = start + len(span.text)
-                search_starts[key] = end
-                if self._is_free(start, end, span.owner) and self._is_separate(start, end, span.type):
-                    self._take(number, start, end)
-                    break
-                start = self._target.find(span.text, end)
-            else:
-                # The text does not occur again, so later spans with the same text need not search.
-                search_starts[key] = len(self._target)
-
-    def _is_separate(self, start: int, end: int, span_type: Protected) -> bool:
-        """Return True if the characters around the text do not belong to it."""
-        if span_type == "placeholders":
-            return True
-        before = self._target[max(start - 2, 0) : start]
-        after = self._target[end : end + 2]
-        if span_type == "numbers":
-            return not (re.search(r"\d[.,:/]?$", before) or re.match(r"[.,:/]?\d", after))
-        return not (before[-1:].isalnum() or after[:1].isalnum())
-
-    def _match_linked(self, links: Sequence[Sequence[int]]) -> None:
-        """Match candidates of the same type in linked words."""
-        word_ends = [end for _, end in word_spans(self._target)]
-        candidates = defaultdict[Hashable, deque[_Candidate]](deque)
-        for candidate in self._candidates:
-            first = bisect_right(word_ends, candidate.start)
-            last = bisect_right(word_ends, candidate.end - 1)
-            for word in range(first, last + 1):
-                candidates[self._owners[candidate.start], candidate.type, word].append(candidate)
-        linked_words = dict[Hashable, deque[int]]()
-        for number, span in self._unmatched():
-            # One queue for all spans of a type in a word, so that each linked word is tried once.
-            words = linked_words.setdefault((span.owner, span.type, span.word), deque(links[span.word]))
-            while words and not self._first_free(candidates[span.owner, span.type, words[0]], span.owner):
-                words.popleft()
-            if words:
-                match = candidates[span.owner, span.type, words[0]].popleft()
-                self._take(number, match.start, match.end)
-
-    def _match_remaining(self, links: Sequence[Sequence[int]]) -> None:
-        """Match the rest of a type in order, if there are as many free candidates as source spans.
-
-        A linked number is excluded, because its translation may be spelled out.
-        """
-        free = defaultdict[Hashable, list[_Candidate]](list)
-        for candidate in self._regular:
-            owner = self._owners[candidate.start]
-            if owner != TAKEN and self._is_free(candidate.start, candidate.end, owner):
-                free[owner, candidate.type].append(candidate)
-        unmatched = defaultdict[Hashable, list[int]](list)
-        for number, span in self._unmatched():
-            if span.type != "numbers" or not links[span.word]:
-                unmatched[span.owner, span.type].append(number)
-        for key, numbers in unmatched.items():
-            if len(numbers) == len(free[key]):
-                for number, candidate in zip(numbers, free[key], strict=True):
-                    self._take(number, candidate.start, candidate.end)
+    def finditer(self, text: str) -> Iterator[ProtectedText]:
+        """Yield the protected text in order; no two overlap."""
+        brace_ends = _brace_ends(text) if self._finds_braces and "{" in text else {}
+        position = 0
+        while (match := self._pattern.search(text, position)) is not None:
+            start, end = match.span()
+            type = next(name for name in PROTECTED if name in match.re.groupindex and match[name] is not None)
+            if type == "urls":
+                end = _url_end(text, start, end)
+            elif type == "placeholders" and text[end - 1] == "{":
+                end = brace_ends.get(end - 1, start)
+            if end > start:
+                yield ProtectedText(text[start:end], start, end, type)
+            # An opening brace without a partner is skipped.
+            position = max(end, start + 1)
 
 
-def _letters(text: str, span_type: Protected) -> str:
-    """Return the text without case and separators, for numbers only its digits."""
-    return "".join(filter(str.isdigit if span_type == "numbers" else str.isalnum, text)).casefold()
+def find_protected(text: str, types: Collection[ProtectedType], grammar: str | None = None) -> list[ProtectedText]:
+    """Return the protected text of these types in order."""
+    return list(protected_pattern(types, grammar).finditer(text))
+
+
+def protected_pattern(types: Iterable[ProtectedType], grammar: str | None = None) -> Recogniser:
+    """Return the recogniser of these types of text; the types are compiled once."""
+    key = (tuple(types), grammar)
+    if key not in _recognisers:
+        _recognisers[key] = Recogniser(*key)
+    return _recognisers[key]
+
+
+_recognisers: dict[tuple[tuple[ProtectedType, ...], str | None], Recogniser] = {}
+
+
+def _brace_ends(text: str) -> dict[int, int]:
+    """Return the offset after the closing brace of each outermost pair, by the offset of the opening brace."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for match in re.finditer(r"[{}]", text):
+        position = match.start()
+        if match[0] == "{":
+            opened.append(position)
+        elif opened:
+            start = opened.pop()
+            if position - start <= MAX_BRACES:
+                ends[start] = position + 1
+    return ends
+
+
+def _url_end(text: str, start: int, end: int) -> int:
+    """Return the end of a URL without punctuation of the sentence and without brackets that it does not open."""
+    surplus = {
+        close: text.count(close, start, end) - text.count(open, start, end) for open, close in ("()", "[]", "{}")
+    }
+    while end > start:
+        last = text[end - 1]
+        if surplus.get(last, 0) > 0:
+            surplus[last] -= 1
+        elif last not in ".,;:!?'’”»“*_":
+            break
+        end -= 1
+    return end

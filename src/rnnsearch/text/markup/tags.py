@@ -12,20 +12,27 @@ from dataclasses import dataclass
 
 _OPENS = re.compile(r"<(?=[a-zA-Z/!?])")
 # The possessive quantifier prevents backtracking, which would take quadratic time for an open quote.
-_TAG = re.compile(r"</?([a-zA-Z][^\s/>]*)(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
+_TAG = re.compile(r"</?([a-zA-Z][^\s/>]*+)(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 _RAW = frozenset({"script", "style", "textarea"})
 """Elements whose content is not markup."""
 INLINE = frozenset(
-    {"a", "abbr", "b", "bdi", "bdo", "big", "bpt", "cite", "code", "data", "del", "dfn", "em", "ept", "font", "g", "i"}
-    | {"img", "ins", "it", "kbd", "label", "mark", "ph", "q", "s", "samp", "small", "span", "strike", "strong", "sub"}
-    | {"sup", "time", "tt", "u", "var", "wbr", "x"}
+    {"a", "abbr", "b", "bdi", "bdo", "big", "bpt", "bx", "cite", "code", "data", "del", "dfn", "em", "ept", "ex"}
+    | {"font", "g", "hi", "i", "img", "ins", "it", "kbd", "label", "mark", "mrk", "ph", "q", "rb", "rp", "rt", "rtc"}
+    | {"ruby", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u", "ut", "var"}
+    | {"wbr", "x"}
 )
 """Elements that occur inside a sentence, of HTML and of XLIFF."""
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-_UNTRANSLATED = frozenset({"code", "kbd", "samp", "var", "svg", "math"}) | _RAW
-_TRANSLATE_NO = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+CODES = frozenset({"bpt", "ept", "it", "ph", "ut", "svg", "rp", "rt", "rtc"})
+"""Elements that are no words of the sentence: markup of another format in XLIFF and TMX, images, annotations."""
+_UNTRANSLATED = frozenset({"code", "kbd", "samp", "var", "svg", "math"}) | _RAW | CODES
+_TRANSLATE_NO = re.compile(
+    r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:\"[^\"]*\bnotranslate\b|'[^']*\bnotranslate\b|notranslate\b)"
+    r"|\smtype\s*=\s*[\"']?protected\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Tag:
     def is_end(self) -> bool:
         """True if the tag ends an element."""
         return self.markup.startswith("</")
+
+    @property
+    def is_inline(self) -> bool:
+        """True if the tag, or a comment, can occur inside a sentence."""
+        return self.name in INLINE or self.markup.startswith("<!--")
 
     @property
     def is_empty(self) -> bool:

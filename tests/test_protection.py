@@ -1,0 +1,104 @@
+"""Sentences whose placeholders a model loses: other substitutes, pieces, and at last the source."""
+
+import pytest
+
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.text.alignments import Link
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
+from rnnsearch.text.markup.substitutes import NAMES, NUMBERS
+from rnnsearch.text.words import train_words
+from rnnsearch.translator.confidence import warnings
+from rnnsearch.translator.copies import make_copy
+from rnnsearch.translator.protection import Protection, restored_target
+from rnnsearch.translator.translation import make_translation
+
+TOKENIZER = train_words([" ".join((*NUMBERS, *NAMES)), "Tom has 20 new messages here now. % . ( ) - /"], 500, 1)
+
+
+def translate(text, model, protect=DEFAULT_PROTECTED):
+    """Return the translation of a text by a function of the text that the model reads."""
+    protection = Protection(TOKENIZER, TOKENIZER, TOKENIZER.segment, copy)
+
+    def search(sources, _=None):
+        n_best_lists = []
+        for source in sources:
+            text = source.text if source.substituted is None else source.substituted.text
+            [target] = TOKENIZER.segment([model(text) if source.ids else ""])
+            target = restored_target(source, target)
+            scores = (-1.0,) * (len(target.ids) + 1)
+            hypothesis = Hypothesis(tuple(target.ids), -1.0, -1.0, scores, {}, True)
+            n_best_lists.append([make_translation(source, target, hypothesis, False, Links(target.text))])
+        return n_best_lists
+
+    sources = protection.segment([text], protect)
+    [[translation]] = protection.complete(sources, search(sources), search)
+    assert translation.source == text
+    assert len(translation.words) == len(translation.word_probabilities)
+    return translation
+
+
+def copy(source):
+    return make_copy(source, source, False, False, False)
+
+
+class Links:
+    """Links of each word to the word in its position."""
+
+    def __init__(self, text: str) -> None:
+        self.words: tuple[Link, ...] = tuple((n, n) for n in range(len(text.split())))
+        self.tokens: tuple[Link, ...] = ()
+
+
+def without(*words):
+    return lambda text: " ".join(word for word in text.split() if word.strip(".") not in words)
+
+
+def test_substitutes_are_replaced():
+    translation = translate("{user} has %d new messages.", lambda text: text.replace("new ", ""))
+    assert translation.text == "{user} has %d messages."
+    assert translation.fallback is None
+    assert not warnings(translation)
+
+
+def test_other_substitutes_are_tried():
+    translation = translate("{user} has %d messages", without("Tom", "20"))
+    assert translation.text == "{user} has %d messages"
+    assert translation.fallback is None
+
+
+def test_pieces_are_translated_if_substitutes_are_lost():
+    translation = translate("Now {user} has %d messages.", without(*NAMES, *NUMBERS))
+    assert translation.text == "Now {user} has %d messages."
+    assert translation.fallback == "pieces"
+    assert "pieces" in warnings(translation)
+    assert set(translation.alignment) == {(n, n) for n in range(5)}
+
+
+def test_pieces_do_not_touch_protected_text():
+    lost = without(*NAMES, *NUMBERS, "5", "$5")
+    assert translate("now $5", lambda text: lost(text).replace("$", ""), ["numbers"]).text == "now 5"
+
+
+def test_source_is_kept_if_nothing_helps():
+    translation = translate("Now {user} has messages.", lambda _: "{name}")
+    assert translation.text == "Now {user} has messages."
+    assert warnings(translation) == ("untranslated",)
+
+
+@pytest.mark.parametrize("text", ["%s", "{0}: %d%%", "www.a.org", "(%s)", " %d/%d "])
+def test_text_without_letters_outside_protected_text_is_copied(text):
+    translation = translate(text, lambda _: "ab")
+    assert translation.text == text
+    assert not warnings(translation)
+
+
+def test_other_text_is_left_alone():
+    translation = translate("Tom has 20 messages.", lambda text: text)
+    assert translation.text == "Tom has 20 messages."
+    assert translation.fallback is None
+
+
+def test_several_words_of_a_placeholder_have_scores():
+    translation = translate("Tom has {first name} now", lambda text: text)
+    assert translation.words == ("Tom", "has", "{first", "name}", "now")
+    assert len(translation.word_token_scores) == 5
