@@ -98,7 +98,10 @@ def load(
     is_as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
     calibration = load_calibration(first_folder) if is_as_calibrated else None
     replacer = unknown_word_replacer(config)
-    return Translator(system, replacer, candidate_lists, Aligner.find(first_folder), calibration)
+    translator = Translator(system, replacer, candidate_lists, Aligner.find(first_folder), calibration)
+    if is_as_calibrated and first_folder.is_dir():
+        translator.folder = first_folder
+    return translator
 
 
 def _unknown_word_overrides(replace_unknown: str | None, dictionary: str | Path | None) -> dict[str, Any]:

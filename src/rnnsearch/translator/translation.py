@@ -11,10 +11,11 @@ Axes: J source positions.
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from rnnsearch.text.alignments import words as words_of
 from rnnsearch.text.attention_words import WordAttention
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
+from rnnsearch.translator.display import Plot, translation_html, translation_repr
 
 Matrix = npt.NDArray[np.float32]
 
@@ -54,7 +56,7 @@ class AlignerLinks(Protocol):
         """Links between tokens."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation:
     """One translation of one source sentence."""
 
@@ -210,16 +212,41 @@ class Translation:
         rows = token_attention(self.attention, len(self.tokens), self.by_attention.read)
         return rows, self.source_tokens, self.tokens
 
-    def plot(self, path: str | Path, unit: Unit = "words") -> Path:
-        """Write the attention weights as a heat map (PNG, SVG or PDF, by the suffix), and return its path.
+    @overload
+    def plot(self, path: None = None, unit: Unit = "words") -> Plot: ...
+    @overload
+    def plot(self, path: str | Path, unit: Unit = "words") -> Path: ...
+
+    def plot(self, path: str | Path | None = None, unit: Unit = "words") -> Plot | Path:
+        """Plot the attention weights as a heat map.
+
+        Args:
+            path: File to write (PNG, SVG or PDF, by the suffix).
+            unit: Words or symbols (tokens) as rows and columns.
+
+        Returns:
+            The path or, without one, a plot that a notebook displays.
 
         Raises:
             RnnsearchError: The suffix is unknown, and as in `heatmap_data`.
         """
         from rnnsearch.metrics.plots.heatmap import heatmap, save
 
-        save(heatmap(*self.heatmap_data(unit)), Path(path))
+        figure = heatmap(*self.heatmap_data(unit))
+        if path is None:
+            image = io.StringIO()
+            figure.savefig(image, format="svg", bbox_inches="tight")
+            return Plot(image.getvalue())
+        save(figure, Path(path))
         return Path(path)
+
+    def __repr__(self) -> str:
+        """Return the text and its score on one line."""
+        return translation_repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return the words with the source words that they are aligned to, for notebooks."""
+        return translation_html(self)
 
 
 def _rounded(value: Any, decimals: int | None) -> Any:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -36,6 +37,7 @@ from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.search.unknown_words import UnknownWordReplacer
+from rnnsearch.systems.card import load_scores
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.alignments import Link
@@ -102,6 +104,19 @@ class Translator:
         """True if the model was trained to read target terms in the source (see `with_terms`)."""
         self.protect: tuple[ProtectedType, ...] = ()
         """Types of text that translations contain unchanged; the default of `segment`. Set it before the first use."""
+
+        self.folder: Path | None = None
+        """Model folder that it was loaded from without changes; None for ensembles and other combinations."""
+
+    def __repr__(self) -> str:
+        """Return the languages, the size and the last BLEU in the model's card, on one line."""
+        size = f"{self.parameters / 1e6:.1f} million parameters"
+        scores = [] if self.folder is None else load_scores(self.folder)
+        bleu = ""
+        if scores:
+            values = {score["name"]: score["value"] for score in scores[-1]["scores"]}
+            bleu = f", BLEU {values['BLEU']:.1f} on {scores[-1]['set']}"
+        return f"<Translator {' to '.join(self.languages)}, {size}{bleu}>"
 
     @cached_property
     def search(self) -> FastestScorer:
