@@ -59,7 +59,10 @@ def test_translator_shows_languages_size_and_bleu(translator, tmp_path):
     assert repr(translator) == plain
     folder = tmp_path / "scored"
     shutil.copytree(MODEL, folder)
+    (folder / "training.json").unlink()  # the card would need all scores
     scores = [{"name": "BLEU", "value": 12.34, "signature": ""}]
     add_scores(folder, {"scores": scores, "set": "test.de", "text": "", "search": ""})
     assert repr(rnnsearch.load(folder)) == f"{plain[:-1]}, BLEU 12.3 on test.de>"
     assert repr(rnnsearch.load([folder, MODEL])).endswith("million parameters>")
+    (folder / "scores.json").write_text("[1]")
+    assert repr(rnnsearch.load(folder)) == plain

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -111,11 +112,13 @@ class Translator:
     def __repr__(self) -> str:
         """Return the languages, the size and the last BLEU in the model's card, on one line."""
         size = f"{self.parameters / 1e6:.1f} million parameters"
-        scores = [] if self.folder is None else load_scores(self.folder)
         bleu = ""
-        if scores:
-            values = {score["name"]: score["value"] for score in scores[-1]["scores"]}
-            bleu = f", BLEU {values['BLEU']:.1f} on {scores[-1]['set']}"
+        if self.folder is not None:
+            # A damaged card is no reason to fail here.
+            with suppress(ModelError, LookupError, TypeError, ValueError):
+                last = load_scores(self.folder)[-1]
+                values = {score["name"]: score["value"] for score in last["scores"]}
+                bleu = f", BLEU {values['BLEU']:.1f} on {last['set']}"
         return f"<Translator {' to '.join(self.languages)}, {size}{bleu}>"
 
     @cached_property
