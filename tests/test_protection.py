@@ -8,7 +8,6 @@ from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
 from rnnsearch.text.markup.substitutes import NAMES, NUMBERS
 from rnnsearch.text.words import train_words
 from rnnsearch.translator.confidence import warnings
-from rnnsearch.translator.copies import make_copy
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.translation import make_translation
 
@@ -17,7 +16,7 @@ TOKENIZER = train_words([" ".join((*NUMBERS, *NAMES)), "Tom has 20 new messages 
 
 def translate(text, model, protect=DEFAULT_PROTECTED):
     """Return the translation of a text by a function of the text that the model reads."""
-    protection = Protection(TOKENIZER, TOKENIZER, TOKENIZER.segment, copy)
+    protection = Protection(TOKENIZER, TOKENIZER, TOKENIZER.segment)
 
     def search(sources, _=None):
         n_best_lists = []
@@ -35,10 +34,6 @@ def translate(text, model, protect=DEFAULT_PROTECTED):
     assert translation.source == text
     assert len(translation.words) == len(translation.word_probabilities)
     return translation
-
-
-def copy(source):
-    return make_copy(source, source, False, False, False)
 
 
 class Links:

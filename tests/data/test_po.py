@@ -9,6 +9,7 @@ import pytest
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents import read_document
 from rnnsearch.text.documents.plural_forms import default_plural_forms, parse_plural_forms
+from rnnsearch.text.markup.protected import NO_PRINTF, PRINTF
 
 
 def fill(content: str | bytes, target: str = "de", text: str = "<<{}>>") -> bytes:
@@ -220,3 +221,8 @@ def test_invalid_catalogues_are_rejected(content, said):
 def test_default_plural_forms_are_valid():
     for language, count in {"de": 2, "pt-BR": 2, "ja": 1, "pl": 3, "sl": 4, "ga": 5, "ar": 6, "xx": 2}.items():
         assert default_plural_forms(language).count == count
+
+
+def test_flags_select_the_grammar_of_placeholders():
+    content = b'#, c-format\nmsgid "a"\nmsgstr ""\n\n#, no-c-format, x\nmsgid "b"\nmsgstr ""\n\nmsgid "c"\nmsgstr ""\n'
+    assert read_document("a.po", content, "en", "de").grammars == [PRINTF, NO_PRINTF, None]

@@ -143,3 +143,13 @@ def test_invalid_beams_are_rejected(beam):
     assert (result.returncode, result.stdout) == (2, b"")
     message = f"argument --beam: must be a whole number between 1 and 1000; got {beam}\n"
     assert result.stderr.decode().endswith(message)
+
+
+def test_protected_text_is_copied_as_in_the_package(exported):
+    text = "the dog %s sees {name}.\n%d\nthe cat"
+    lines = run_without_torch("translate", exported, stdin=text.encode()).stdout.decode().split("\n")
+    assert all(lines[0].count(item) == 1 for item in ("%s", "{name}"))
+    assert lines[1:] == ["%d", load(exported).translate("the cat").text, ""]
+    assert run_without_torch("translate", exported, "--protect", "none,urls", stdin=text.encode()).returncode == 0
+    rejected = run_without_torch("translate", exported, "--protect", "number", stdin=b"")
+    assert (rejected.returncode, b"numbers" in rejected.stderr) == (2, True)

@@ -16,6 +16,7 @@ from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.registry import BatchOptions, ServedModel
 from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.markup.substitutes import SubstitutedText
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7
@@ -71,6 +72,18 @@ def test_placeholders_of_po_entries_are_copied(http):
         line = result.partition(f'msgid "{entry}"\nmsgstr "')[2].partition("\n")[0]
         assert line
         assert all(line.count(placeholder) == 1 for placeholder in placeholders), line
+
+
+def test_segments_whose_placeholders_are_lost_are_reported(http, monkeypatch):
+    monkeypatch.setattr(SubstitutedText, "is_complete", lambda *_: False)
+    for name, content, expected in (
+        ("a.po", 'msgid "the dog"\nmsgstr ""\n\nmsgid "a %s cat"\nmsgstr ""\n', 'msgid "a %s cat"\nmsgstr ""\n'),
+        ("a.txt", "the dog\na %s cat\n", "\na %s cat\n"),
+    ):
+        sent = http.post("/v1/files", data={"source": "en", "target": "de"}, **file(name, content))
+        status = final_status(http, sent.json()["id"])
+        assert (status["error"], status["left"], status["untranslated"]) == (None, [], [2])
+        assert http.get(f"/v1/files/{sent.json()['id']}/result").text.endswith(expected)
 
 
 def test_translate_file_returns_address_of_result(serve):
@@ -175,11 +188,11 @@ def test_file_is_finished_if_its_model_is_unloaded_meanwhile(serve, monkeypatch)
             assert len(await other.translate(["the cat"], BatchOptions())) == 1
 
     async def disturbed_translate_texts(
-        model: ServedModel, texts: list[str], options: BatchOptions, patient: bool
+        model: ServedModel, texts: list[str], options: BatchOptions, **settings: Any
     ) -> list[TextTranslation]:
         await use_other_model()
         chunk_models.append(model)
-        return await translate_texts(model, texts, options, patient=patient)
+        return await translate_texts(model, texts, options, **settings)
 
     run_in_thread = files.run_in_thread
 

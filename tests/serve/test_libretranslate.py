@@ -138,3 +138,17 @@ def test_key_in_headers_or_body_is_accepted(serve):
     assert http.post("/translate", data={**body, "api_key": "one"}).status_code == 200
     for headers in ({"X-API-Key": "one"}, {"Authorization": "Bearer one"}, {"Authorization": "bearer one"}):
         assert http.post("/translate", json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "masks"),
+    [
+        ("text", "the dog %s sees [X29X]. a {name} bird", ["%s", "[X29X]", "{name}"]),
+        ("html", '<p>the <x id="29"></x> dog sees %s.</p>', ['<x id="29"></x>', "%s"]),
+    ],
+)
+def test_placeholders_and_masks_are_copied(http, format, text, masks):
+    body = {"q": text, "source": "en", "target": "de", "format": format}
+    translated = http.post("/translate", json=body).json()["translatedText"]
+    assert translated != text
+    assert all(translated.count(mask) == 1 for mask in masks), translated

@@ -217,3 +217,17 @@ def test_invalid_requests_get_errors(serve, body, status, message):
     response = http.post("/v1/translate", content=content, headers={"content-type": "application/json"})
     assert response.status_code == status
     assert response.json()["error"].startswith(message)
+
+
+def test_protected_text_is_copied_and_words_cover_it(http):
+    text = "the dog sees {a b} and 25 www.a.org cats"
+    for fields, protected in (({}, ["{a b}", "www.a.org"]), ({"protect": ["numbers"]}, ["25"])):
+        response = http.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **fields}).json()
+        [best] = response["translations"][0]["sentences"][0]["best"]
+        assert all(best["text"].count(item) == 1 for item in protected), best["text"]
+        assert [word["text"] for word in best["source_words"]] == text.split()
+        assert [word["text"] for word in best["words"]] == best["text"].split()
+        assert all(i < len(best["source_words"]) and j < len(best["words"]) for i, j in best["alignment"])
+    events = http.post("/v1/translate", json={"text": text, "source": "en", "target": "de", "stream": True}).text
+    last = json.loads(events.strip().rpartition("data: ")[2])
+    assert all(item in last["translations"][0]["text"] for item in ("{a b}", "www.a.org"))

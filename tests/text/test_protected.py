@@ -10,6 +10,7 @@ from rnnsearch.text.markup.protected import (
     find_protected,
     protected_pattern,
 )
+from rnnsearch.text.sentences import sentence_spans
 
 WHOLE = [
     line.strip()
@@ -83,3 +84,21 @@ def test_matches_have_offsets_and_types():
     for match in protected_pattern(PROTECTED).finditer(text):
         assert text[slice(*match.span())] == match[0] == match.text
     assert [match.type for match in find_protected(text, PROTECTED)] == ["placeholders", "urls"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Go. {n, plural, one {A file. It} other {# files}} on. Stop.", 2),
+        ("Go {0}. Stop {1}.", 2),
+        ("{a. b", 1),
+        ('See <a title="A. B. C">it</a>. Go.', 2),
+        ("{n, plural,\n  one {x}\n  other {y}}\nGo.", 2),
+        ("%s. %s", 2),
+    ],
+)
+def test_sentences_do_not_end_inside_placeholders(text, sentences):
+    spans = sentence_spans(text, "en")
+    assert len(spans) == sentences
+    for match in find_protected(text, DEFAULT_PROTECTED):
+        assert any(start <= match.start and match.end <= end for start, end in spans)

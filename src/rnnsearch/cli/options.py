@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.panels import OptionGroup
-from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.alignment_types import AlignedBy, Unit
 from rnnsearch.utils.stdio import path_unless_dash
 
@@ -523,19 +522,16 @@ class TermsGroup(OptionGroup):
         Raises:
             BadParameter: A name is unknown.
         """
-        from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, PROTECTED
+        from rnnsearch.errors import RnnsearchError
+        from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, parse_protected
 
         if self.protect is None:
             return DEFAULT_PROTECTED
-        types: dict[str, tuple[ProtectedType, ...]] = {name: (name,) for name in PROTECTED}
-        types |= {"all": PROTECTED, "none": ()}
-        names: list[ProtectedType] = ["placeholders"] if self.tags else []
-        for argument in self.protect:
-            for name in argument.split(","):
-                if name not in types:
-                    raise BadParameter(f"--protect {must_be_one_of([*types], name)}")
-                names += types[name]
-        return tuple(dict.fromkeys(names))
+        names = [name for argument in self.protect for name in argument.split(",")]
+        try:
+            return parse_protected([*names, "placeholders"] if self.tags else names)
+        except RnnsearchError as error:
+            raise BadParameter(str(error)) from None
 
     def banned_phrases(self) -> tuple[str, ...]:
         """Return the phrases in the file of `--ban`, without empty lines.

@@ -23,6 +23,7 @@ from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.runtime.serve import RuntimeServer
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator, load
 from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType, parse_protected
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.utils.files import atomic_file, path_conflict
 from rnnsearch.utils.stdio import exit_on_io_error, path_unless_dash, read_lines, replace_closed_streams
@@ -71,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     add_option(
         "--format", choices=("text", "json"), default="text", help="Write texts, or JSON with scores and alignments."
     )
+    add_option(
+        "--protect",
+        type=_protected_types,
+        default=DEFAULT_PROTECTED,
+        help="Copy text of these types unchanged: urls, emails, placeholders, codes, numbers (comma-separated), all, "
+        "or none. [default: urls,emails,placeholders]",
+    )
     add_option("--alignments", type=Path, help="Also write word alignments in Pharaoh format (i-j) to this file.")
     add_option = serve_parser.add_argument
     add_option("--host", default="127.0.0.1", help="Address to listen on. [default: 127.0.0.1, this machine only]")
@@ -93,6 +101,13 @@ def _count(text: str) -> int:
     if not 1 <= number <= MAX_COUNT:
         raise argparse.ArgumentTypeError(f"must be a whole number between 1 and {MAX_COUNT}; got {text}")
     return number
+
+
+def _protected_types(text: str) -> tuple[ProtectedType, ...]:
+    try:
+        return parse_protected(text.split(","))
+    except RnnsearchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def translate(args: argparse.Namespace) -> None:
@@ -123,7 +138,7 @@ def translate(args: argparse.Namespace) -> None:
         # A line that is too long keeps its output line, so that inputs and outputs stay parallel.
         lines = _blank_too_long(translator, _decoded_lines(source, path), path)
         for chunk in _chunks(lines, CHUNK_BATCHES * translator.batch_sentences):
-            for translations in translator.n_best(chunk, args.n_best, args.beam):
+            for translations in translator.n_best(chunk, args.n_best, args.beam, protect=args.protect):
                 output.write(_format(translator, translations, args.format, args.n_best))
                 if alignments is not None:
                     alignments.write(format_pharaoh(translations[0].alignment) + "\n")

@@ -32,6 +32,7 @@ from urllib.parse import parse_qs, unquote
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator
 from rnnsearch.text.languages import language_name
+from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.translator.translation import one_line
 from rnnsearch.utils.origin_check import SAFE_METHODS, RequestOrigin, rejection
@@ -142,7 +143,8 @@ class RuntimeServer(ThreadingHTTPServer):
             raise RequestError(413, f"a sentence of q must have at most {MAX_TOKENS:,} tokens")
         # One search uses the whole processor; tokenizing other requests goes on in their threads.
         with self._translator_lock:
-            translations = iter(self.translator.translate(sentences))
+            n_best_lists = self.translator.n_best(sentences, 1, protect=DEFAULT_PROTECTED)
+            translations = iter([n_best[0] for n_best in n_best_lists])
         translated_texts = []
         for text, text_spans in zip(texts, spans, strict=True):
             parts = [one_line(next(translations).text) for _ in text_spans]

@@ -17,7 +17,7 @@ import ctypes
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -37,10 +37,12 @@ from rnnsearch.runtime.search import EngineSearchOptions, search_batch
 from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
+from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.prefixes import Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
+from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.translation import Translation, make_translation
 
 MAX_TOKENS = 2000  # per sentence; the attention weights of a beam grow with the square of the length
@@ -104,7 +106,12 @@ class Translator:
         return [translations[0] for translations in self.n_best(text, 1, beam)]
 
     def n_best(
-        self, texts: Sequence[str], n_best: int, beam: int | None = None, prefixes: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        n_best: int,
+        beam: int | None = None,
+        prefixes: Sequence[str] | None = None,
+        protect: Collection[ProtectedType] = (),
     ) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
@@ -115,6 +122,7 @@ class Translator:
             n_best: Number of translations per sentence.
             beam: Beam size; by default that of the model, at least `n_best`.
             prefixes: For each sentence, text that its translations begin with exactly; it may end inside a word.
+            protect: Types of text that translations without a prefix contain unchanged (see `text.markup.protected`).
 
         Raises:
             RnnsearchError: The beam is smaller than `n_best`, the number of prefixes differs from that of the
@@ -127,13 +135,29 @@ class Translator:
             raise RnnsearchError(f"prefixes must be one per sentence ({len(texts)}); got {len(prefixes)}")
         beam = max(self.search.beam, n_best) if beam is None else beam
         options = replace(self.search, n_best=n_best, beam=beam)
-        segmented = self.source.segment(texts)
+        segmented = self._protection.segment(texts, protect) if protect else self.source.segment(texts)
+        if protect:
+            for index, prefix in enumerate(prefixes or ()):
+                if prefix and segmented[index].substituted is not None:
+                    segmented[index] = self.source.segment([texts[index]])[0]
+        n_best_lists = self._search_n_best(segmented, options, prefixes)
+
+        def search(sources: Sequence[Segmented], indices: Sequence[int] | None) -> list[list[Translation]]:
+            whole_beam = replace(options, n_best=options.n_best if indices is None else options.beam)
+            return self._search_n_best(sources, whole_beam)
+
+        return self._protection.complete(segmented, n_best_lists, search) if protect else n_best_lists
+
+    def _search_n_best(
+        self, segmented: Sequence[Segmented], options: EngineSearchOptions, prefixes: Sequence[str] | None = None
+    ) -> list[list[Translation]]:
+        """Return the n best translations of each sentence, with protected text as far as it came out."""
+        if any(len(source.ids) > MAX_TOKENS for source in segmented):
+            raise RnnsearchError(f"a sentence must have at most {MAX_TOKENS:,} tokens")
         sources = [source.translatable for source in segmented]
         copied = copied_texts(segmented, self.source, prefixes)
         for index in copied:
             sources[index] = sources[index].without_tokens
-        if any(len(source.ids) > MAX_TOKENS for source in sources):
-            raise RnnsearchError(f"a sentence must have at most {MAX_TOKENS:,} tokens")
         token_prefixes: list[Prefix] | None = None
         if prefixes is not None:
             prefixes = without(prefixes, copied, "")
@@ -143,7 +167,7 @@ class Translator:
                     raise RnnsearchError(f"sentence {number} (from 0) is empty, so its prefix must be empty, too")
         # Empty sentences are in no batch.
         results = [[self._make_translation(source, EMPTY, None)] for source in sources]
-        for batch in self._batches(sources, beam):
+        for batch in self._batches(sources, options.beam):
             batch_prefixes = None if token_prefixes is None else [token_prefixes[index] for index in batch]
             n_best_hypotheses = self._search([sources[index].ids for index in batch], options, batch_prefixes)
             for index, hypotheses in zip(batch, n_best_hypotheses, strict=True):
@@ -158,6 +182,10 @@ class Translator:
         [target] = self.target.segment([source.text])
         is_calibrated = self.calibration is not None
         return make_copy(source, target, self.model.attends, self.aligns_previous_word, is_calibrated)
+
+    @cached_property
+    def _protection(self) -> Protection:
+        return Protection(self.source, self.target, self.source.segment, is_calibrated=self.calibration is not None)
 
     def fits(self, text: str) -> bool:
         """Return True if a sentence has at most `MAX_TOKENS` tokens."""
@@ -182,6 +210,7 @@ class Translator:
 
     def _make_translation(self, source: Segmented, hypothesis: Hypothesis, prefix: Prefix | None) -> Translation:
         target = self.target.join_with_offsets(hypothesis.ids, prefix.unknown if prefix else {})
+        target = restored_target(source, target)
         translation = make_translation(source, target, hypothesis, self.aligns_previous_word)
         return translation if self.calibration is None else with_confidence(translation, self.calibration)
 

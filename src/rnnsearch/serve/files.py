@@ -53,6 +53,8 @@ class FileJob:
     """Number of translated segments."""
     too_long: list[int] = field(default_factory=list)
     """Numbers, from 1, of segments that are not translated because a sentence in them is too long."""
+    untranslated: list[int] = field(default_factory=list)
+    """Numbers, from 1, of segments that stay as they are because their placeholders were lost in all attempts."""
     error: str | None = None
     """Message for the client if the job has failed."""
     result: bytes | None = None
@@ -89,6 +91,7 @@ class FileJob:
             done=self.done,
             segments=self.num_segments,
             left=self.too_long,
+            untranslated=self.untranslated,
             error=self.error,
         )
 
@@ -215,12 +218,18 @@ class Files:
             marked = await run_in_thread(_mark, segments, job.document, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
+            grammars = job.document.grammars[start : start + CHUNK_SEGMENTS]
             async with self._registry.lease(job.model) as model:
-                results = await _translate_or_skip(model, [text.text for text in marked], options)
-            for number, result in enumerate(results, start + 1):
+                results = await _translate_or_skip(model, [text.text for text in marked], options, grammars)
+            placed = await run_in_thread(_place_marks, marked, results, size=size)
+            for index, result in enumerate(results):
                 if result is None:
-                    job.too_long.append(number)
-            translations += await run_in_thread(_place_marks, marked, results, size=size)
+                    job.too_long.append(start + index + 1)
+                elif result.is_untranslated:
+                    job.untranslated.append(start + index + 1)
+                    if job.document.is_bilingual:
+                        placed[index] = ""
+            translations += placed
             job.done = len(translations)
         return translations
 
@@ -247,11 +256,11 @@ def _read_file(name: str, content: bytes, models: Sequence[ModelInfo]) -> tuple[
 
 
 async def _translate_or_skip(
-    model: ServedModel, texts: Sequence[str], options: BatchOptions
+    model: ServedModel, texts: Sequence[str], options: BatchOptions, grammars: Sequence[str | None]
 ) -> list[TextTranslation | None]:
     """Return the translation of each text, or None for a text with a sentence that is too long."""
     try:
-        return list(await translate_texts(model, texts, options, patient=True))
+        return list(await translate_texts(model, texts, options, patient=True, grammars=grammars))
     except ServeError as error:
         if error.status != TOO_LARGE:
             raise
@@ -259,8 +268,8 @@ async def _translate_or_skip(
     if len(texts) == 1:
         return [None]
     results: list[TextTranslation | None] = []
-    for text in texts:
-        results += await _translate_or_skip(model, [text], options)
+    for text, grammar in zip(texts, grammars, strict=True):
+        results += await _translate_or_skip(model, [text], options, [grammar])
     return results
 
 

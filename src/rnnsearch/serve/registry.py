@@ -98,6 +98,7 @@ class ServedModel:
         patient: bool = False,
         glossary: Glossary | None = None,
         protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
+        grammars: Sequence[str | None] | None = None,
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
@@ -108,6 +109,7 @@ class ServedModel:
             patient: True if the sentences are accepted even if the queue is full.
             glossary: Terms; a model trained with inline terms reads them, for others they constrain the search.
             protect: Types of text that translations contain unchanged.
+            grammars: Grammar of the placeholders of each sentence (see `text.markup.protected`).
 
         Raises:
             ServeError: With status 400 for terms that are not possible, and as in `segment` and `Batcher.submit`.
@@ -117,7 +119,7 @@ class ServedModel:
         # Terms are always looked up in another thread: if they are long, a short text causes much work.
         if glossary and self.translator.reads_terms:
             sentences = await asyncio.to_thread(self._insert_terms, sentences, glossary)
-        sources = await self.segment(sentences, protect)
+        sources = await self.segment(sentences, protect, grammars)
         if glossary and not self.translator.reads_terms:
             terms = await asyncio.to_thread(self._find_terms, sentences, beam, glossary)
         if prefixes is not None:
@@ -132,18 +134,25 @@ class ServedModel:
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
 
-    async def segment(self, sentences: Sequence[str], protect: Collection[ProtectedType] = ()) -> list[Segmented]:
+    async def segment(
+        self,
+        sentences: Sequence[str],
+        protect: Collection[ProtectedType] = (),
+        grammars: Sequence[str | None] | None = None,
+    ) -> list[Segmented]:
         """Return sentences as source tokens.
 
         Args:
             sentences: The sentences.
             protect: Types of text that translations contain unchanged.
+            grammars: Grammar of the placeholders of each sentence.
 
         Raises:
             DataError: For text that is not valid Unicode.
             ServeError: With status 413 for a sentence with too many tokens.
         """
-        sources = await run_in_thread(self.translator.segment, sentences, protect, size=text_size(sentences))
+        size = text_size(sentences)
+        sources = await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
         for source in sources:
             self._check_length(source.text, len(source.ids))
         return sources

@@ -267,6 +267,10 @@ class FileStatus(BaseModel):
     left: list[int] = Field(
         description="Numbers, from 1, of segments that are not translated because a sentence in them is too long."
     )
+    untranslated: list[int] = Field(
+        description="Numbers, from 1, of segments that stay as they are because their placeholders were lost in all "
+        "attempts."
+    )
     error: str | None
 
 

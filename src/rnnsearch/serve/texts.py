@@ -50,6 +50,11 @@ class TextTranslation:
             translations.append(one_line(translation.text) if self._is_confident(translation) else "")
         return rejoin(self.source, self.spans, translations, self.target_language)
 
+    @property
+    def is_untranslated(self) -> bool:
+        """True if a sentence is not translated, because its placeholders were lost in all attempts."""
+        return any(translations[0].fallback == "source" for translations in self.n_best)
+
     def text(self, rank: int = 0) -> str:
         """Return the translation of the text (see `joined`)."""
         return self.joined(rank)[0]
@@ -97,6 +102,7 @@ async def translate_texts(
     patient: bool = False,
     glossary: Glossary | None = None,
     protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
+    grammars: Sequence[str | None] | None = None,
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -108,6 +114,7 @@ async def translate_texts(
         patient: True if the sentences are accepted even if the queue is full.
         glossary: Terms that translations must contain.
         protect: Types of text that translations contain unchanged.
+        grammars: Grammar of the placeholders of each text (see `text.markup.protected`).
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
@@ -122,11 +129,15 @@ async def translate_texts(
             require_line("prefix", prefix)
             sentence_prefixes += [prefix] * len(text_spans)
     sentences = []
-    for text, text_spans in zip(texts, spans, strict=True):
+    sentence_grammars: list[str | None] = []
+    for text, text_spans, grammar in zip(texts, spans, grammars or [None] * len(texts), strict=True):
         sentences += [text[start:end] for start, end in text_spans]
+        sentence_grammars += [grammar] * len(text_spans)
     n_best: list[Translations] = []
     if sentences:
-        n_best = await model.translate(sentences, options, sentence_prefixes, patient, glossary, protect)
+        n_best = await model.translate(
+            sentences, options, sentence_prefixes, patient, glossary, protect, sentence_grammars
+        )
     results = []
     position = 0
     for text, text_spans in zip(texts, spans, strict=True):

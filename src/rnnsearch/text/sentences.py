@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from rnnsearch.text.languages import base_language, unspaced_language
 from rnnsearch.text.letters import is_invisible
+from rnnsearch.text.markup.protected import without_breaks
 from rnnsearch.text.sentence_rules import NAME_PARTICLES, Rules, rules
 
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -73,7 +74,8 @@ def sentence_spans(text: str, language: str | None = None, ends_at_line_breaks: 
                 leading_space = len(sentence) - len(sentence.lstrip())
                 spans.append((start + leading_space, start + len(sentence.rstrip())))
             start = end
-    return spans
+    # Only these contain white space.
+    return without_breaks(text, spans) if len(spans) > 1 and ("{" in text or "<" in text) else spans
 
 
 def rejoin(

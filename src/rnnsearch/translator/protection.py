@@ -26,8 +26,6 @@ from rnnsearch.translator.translation import Translation, one_line
 
 Segment = Callable[[Sequence[str]], list[Segmented]]
 """Returns texts as source tokens."""
-Copy = Callable[[Segmented], Translation]
-"""Returns a text as its own translation."""
 Search = Callable[[Sequence[Segmented], Sequence[int] | None], list[list[Translation]]]
 """Returns the translations of sentences: all in the beam, for variants of the sentences of these indices, or the best
 ones of pieces of sentences.
@@ -49,24 +47,30 @@ class FixedLinks:
 class Protection:
     """Replaces protected text before the search, and restores it after the search."""
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, segment: Segment, copy: Copy) -> None:
+    def __init__(self, source: Tokenizer, target: Tokenizer, segment: Segment, is_calibrated: bool = False) -> None:
         """Choose substitutes for the tokenizers of a model.
 
         Args:
             source: Tokenizer of the source language.
             target: Tokenizer of the target language.
             segment: Makes source tokens of the model.
-            copy: Returns a text as its own translation.
+            is_calibrated: True if translations have a confidence.
         """
         self._substitutes = Substitutes(source, target)
         self._segment = segment
-        self._copy = copy
+        self._is_calibrated = is_calibrated
 
     def segment(
-        self, texts: Sequence[str], types: Collection[ProtectedType], grammar: str | None = None, variant: int = 0
+        self,
+        texts: Sequence[str],
+        types: Collection[ProtectedType],
+        grammars: Sequence[str | None] | None = None,
+        variant: int = 0,
     ) -> list[Segmented]:
         """Return texts as source tokens, those of substitutes in place of protected text."""
-        substituted = [self._substitutes.replace(text, types, grammar, variant) for text in texts]
+        substituted = []
+        for text, grammar in zip(texts, grammars or [None] * len(texts), strict=True):
+            substituted.append(self._substitutes.replace(text, types, grammar, variant))
         model_texts = [item.text if item else text for text, item in zip(texts, substituted, strict=True)]
         results = []
         for found, segmented in zip(substituted, self._segment(model_texts), strict=True):
@@ -99,7 +103,7 @@ class Protection:
                 continue
             results[index] = _complete(item, n_best_lists[index])
             if not item.is_translatable:
-                results[index] = [self._untranslated(source)]
+                results[index] = [self._untranslated(source, None)]
             elif not results[index]:
                 incomplete.append(index)
         variants = self._translate_variants({index: sources[index] for index in incomplete}, search)
@@ -120,7 +124,7 @@ class Protection:
             assert item is not None
             for variant in range(1, NUM_VARIANTS if len(item.slots) <= MAX_SLOTS else 0):
                 indices.append(index)
-                texts += self.segment([item.source], item.types, item.grammar, variant)
+                texts += self.segment([item.source], item.types, [item.grammar], variant)
         if not texts:
             return results
         for index, text, translations in zip(indices, texts, search(texts, indices), strict=True):
@@ -147,11 +151,20 @@ class Protection:
             pieces = [piece for piece in item.pieces() if _has_letters(piece)]
             translation = _joined(item, source, list(islice(translated, len(pieces))))
             is_complete = item.is_complete(translation.text)
-            results.append(translation if is_complete else replace(self._untranslated(source), fallback="source"))
+            results.append(translation if is_complete else self._untranslated(source, "source"))
         return results
 
-    def _untranslated(self, source: Segmented) -> Translation:
-        return self._copy(self._segment([source.text])[0])
+    def _untranslated(self, source: Segmented, fallback: str | None) -> Translation:
+        """Return the source as its own translation: certain if it is only protected text, else not confident at all.
+
+        It has one token per word, because a URL may have more tokens than a sentence is allowed to have.
+        """
+        words = words_of(source.text)
+        links = tuple((word, word) for word in range(len(words)))
+        translation = _translation(source, source.text, 0.0, links, fallback, True)
+        if not self._is_calibrated:
+            return translation
+        return replace(translation, word_confidence=(0.0 if fallback else 1.0,) * len(words))
 
 
 def restored_target(source: Segmented, target: Segmented) -> Segmented:

@@ -93,8 +93,8 @@ class Translation:
     rationale: tuple[int, ...] | None = None
     """Indices of the source words with a token that was read; None unless the encoder selects tokens."""
     fallback: str | None = None
-    """How protected text was preserved that searches had lost: "pieces" if the text around it was translated piece by
-    piece, "source" if the text is not translated.
+    """Method that preserved protected text which searches had lost: "pieces" if the text around it was translated piece
+    by piece, "source" if the text is not translated.
     """
 
     @property

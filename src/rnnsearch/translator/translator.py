@@ -129,7 +129,9 @@ class Translator:
     @cached_property
     def protection(self) -> Protection:
         """Preserves protected text; made on first use."""
-        return Protection(self.source, self.target, self.system.segment_sources, self._copy)
+        return Protection(
+            self.source, self.target, self.system.segment_sources, is_calibrated=self.calibration is not None
+        )
 
     @property
     def device(self) -> torch.device:
@@ -270,7 +272,7 @@ class Translator:
         self,
         texts: Sequence[str | Segmented],
         protect: Collection[ProtectedType] | None = None,
-        grammar: str | None = None,
+        grammars: Sequence[str | None] | None = None,
     ) -> list[Segmented]:
         """Return sentences as source tokens; those that are segmented already are returned as they are.
 
@@ -280,7 +282,7 @@ class Translator:
         Args:
             texts: The sentences.
             protect: Types of text that translations contain unchanged; by default, `self.protect`.
-            grammar: Grammar of placeholders (see `text.markup.protected`).
+            grammars: Grammar of the placeholders of each sentence that is a text (see `text.markup.protected`).
 
         Raises:
             DataError: A text is not valid Unicode.
@@ -288,7 +290,7 @@ class Translator:
         types = self.protect if protect is None else tuple(protect)
         new_texts = [text for text in texts if isinstance(text, str)]
         if types:
-            new = iter(self.protection.segment(new_texts, types, grammar))
+            new = iter(self.protection.segment(new_texts, types, grammars))
         else:
             new = iter(self.system.segment_sources(new_texts))
         segmented = []

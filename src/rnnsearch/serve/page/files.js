@@ -82,11 +82,12 @@ function showProgress(job, { state: jobState, done, segments }) {
   job.message.textContent = jobState === "queued" ? "Queued" : `${done} of ${segments} segments`;
 }
 
-function finish(job, { segments, left: skipped }) {
+function finish(job, { segments, left: skipped, untranslated }) {
   job.bar.value = 1;
   const unit = segments === 1 ? "segment" : "segments";
   const note = skipped?.length ? `; too long and left empty: ${skipped.join(", ")}` : "";
-  end(job, `${segments} ${unit} translated${note}`, false);
+  const kept = untranslated?.length ? `; placeholders lost, so not translated: ${untranslated.join(", ")}` : "";
+  end(job, `${segments} ${unit} translated${note}${kept}`, false);
   const properties = { type: "button", className: "button", textContent: "Download" };
   const button = element("button", properties);
   button.setAttribute("aria-label", `Download translation of ${job.name}`);

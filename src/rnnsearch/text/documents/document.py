@@ -46,6 +46,13 @@ class Document(ABC):
     """Segments to translate, in order; with inline markup if `tags`."""
     tags: ClassVar[bool] = False
     """True if `marked_segments` contain inline markup."""
+    is_bilingual: ClassVar[bool] = False
+    """True if a segment can stay untranslated, because the file contains source and translation."""
+
+    @property
+    def grammars(self) -> Sequence[str | None]:
+        """Grammar of the placeholders of each segment (see `text.markup.protected`)."""
+        return [None] * len(self.marked_segments)
 
     @property
     def segments(self) -> list[str]:

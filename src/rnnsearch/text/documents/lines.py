@@ -35,6 +35,8 @@ class PlainText(Document):
 class Tsv(Document):
     """A TSV file: the first column is a segment if the second is empty or missing, and receives the translation."""
 
+    is_bilingual = True
+
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._file = FileText.decode(name, content)
         self._cells: list[tuple[int, int, str]] = []  # start and end of the cell to fill, and the tab before it

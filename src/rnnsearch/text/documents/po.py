@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents.document import UTF8, Document, FileText, Replacement
 from rnnsearch.text.documents.plural_forms import MAX_FORMS, PluralForms, default_plural_forms, parse_plural_forms
-from rnnsearch.text.markup.protected import protected_pattern
+from rnnsearch.text.markup.protected import NO_PRINTF, PRINTF, protected_pattern
 
 WIDTH = 80
 """Maximum number of columns of a line, as written by gettext's tools."""
@@ -74,9 +74,20 @@ class Entry:
     """`msgstr` by the number of the plural form; 0 is the only one of an entry without plural."""
 
     @property
+    def flags(self) -> set[str]:
+        """Flags such as `c-format`."""
+        lines = [comment[2:] for _, comment in self.comments if comment.startswith("#,")]
+        return set(" ".join(lines).replace(",", " ").split())
+
+    @property
     def is_header(self) -> bool:
         """True if the translation is the header of the catalogue."""
         return self.context is None and self.id is not None and not self.id.value
+
+
+_PRINTF_LANGUAGES = "c objc python php perl ruby lua awk gcc-internal java-printf javascript go d elisp object-pascal"
+_PRINTF_FLAGS = frozenset(f"{language}-format" for language in _PRINTF_LANGUAGES.split())
+"""Flags of entries in which each percent sign is part of a directive."""
 
 
 class _Segment(NamedTuple):
@@ -96,6 +107,7 @@ class Po(Document):
     """
 
     tags = True
+    is_bilingual = True
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         charset = _CHARSET.search(content[:_CHARSET_BYTES])
@@ -114,6 +126,11 @@ class Po(Document):
         for segment in self._segments:
             text = segment.source.value
             self.marked_segments.append(text if segment.is_markup else html.escape(text, quote=False))
+
+    @property
+    def grammars(self) -> Sequence[str | None]:
+        """Grammar of the placeholders of each segment, by the flags of its entry."""
+        return [_grammar(segment.entry.flags) for segment in self._segments]
 
     def fill_marked(self, translations: Sequence[str]) -> bytes:
         """Return the catalogue with the translations; it becomes UTF-8 if its encoding lacks a character."""
@@ -356,6 +373,13 @@ def _open_segments(entry: Entry, plural_forms: PluralForms) -> Iterator[_Segment
 
 def _segment(entry: Entry, source: Text, forms: list[int]) -> _Segment:
     return _Segment(entry, source, forms, _MARKUP.search(source.value) is not None)
+
+
+def _grammar(flags: set[str]) -> str | None:
+    """Return the grammar of the placeholders of an entry with these flags."""
+    if flags & _PRINTF_FLAGS:
+        return PRINTF
+    return NO_PRINTF if "no-c-format" in flags else None
 
 
 def _has_placeholders(singular: str, plural: str) -> bool:

@@ -54,6 +54,7 @@ class Tmx(Document):
     """
 
     tags = True
+    is_bilingual = True
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._file = FileText.decode(name, content, declared_encoding(content))

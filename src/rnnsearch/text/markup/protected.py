@@ -11,8 +11,10 @@ matched by a scanner, not by a pattern.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
+
+from rnnsearch.errors import RnnsearchError, must_be_one_of
 
 ProtectedType = Literal["urls", "emails", "placeholders", "codes", "numbers"]
 PROTECTED: tuple[ProtectedType, ...] = ("urls", "emails", "placeholders", "codes", "numbers")
@@ -127,6 +129,37 @@ class Recogniser:
                 yield ProtectedText(text[start:end], start, end, type)
             # An opening brace without a partner is skipped.
             position = max(end, start + 1)
+
+
+def parse_protected(names: Iterable[str]) -> tuple[ProtectedType, ...]:
+    """Return the types of names, which may be `all` or `none`.
+
+    Raises:
+        RnnsearchError: A name is unknown.
+    """
+    by_name: dict[str, tuple[ProtectedType, ...]] = {name: (name,) for name in PROTECTED}
+    by_name |= {"all": PROTECTED, "none": ()}
+    types: list[ProtectedType] = []
+    for name in names:
+        if name not in by_name:
+            raise RnnsearchError(f"--protect {must_be_one_of(list(by_name), name)}")
+        types += by_name[name]
+    return tuple(dict.fromkeys(types))
+
+
+def without_breaks(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans of sentences, joined where one ends inside a placeholder, such as an ICU message."""
+    placeholders = protected_pattern(("placeholders",)).finditer(text)
+    placeholder = next(placeholders, None)
+    results: list[tuple[int, int]] = []
+    for start, end in spans:
+        while placeholder is not None and placeholder.end <= start:
+            placeholder = next(placeholders, None)
+        if results and placeholder is not None and placeholder.start < results[-1][1]:
+            results[-1] = (results[-1][0], end)
+        else:
+            results.append((start, end))
+    return results
 
 
 def find_protected(text: str, types: Collection[ProtectedType], grammar: str | None = None) -> list[ProtectedText]:
