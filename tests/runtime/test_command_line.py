@@ -41,6 +41,23 @@ def test_byte_order_mark_and_carriage_returns_are_removed(exported, tmp_path):
     assert run_without_torch("translate", exported, "-i", "-", "-o", "-", stdin=content).stdout == expected
 
 
+def test_sentences_of_a_line_are_translated_separately(exported, tmp_path):
+    lines = ["the dog sees it! Is it red?  The cat.", "5", "the dog.", "A! " * 10_001, "\u200b"]
+    stdin = "".join(f"{line}\n" for line in lines).encode()
+    links = tmp_path / "links"
+    result = run_without_torch("translate", exported, "--alignments", links, stdin=stdin)
+    translator = load(exported)
+    joined = translator.translate_text(lines[0])
+    parts = translator.translate(["the dog sees it!", "Is it red?", "The cat."])
+    assert joined.text == "{} {}  {}".format(*[part.text for part in parts])
+    assert result.stdout.decode().split("\n") == [joined.text, "5", translator.translate("the dog.").text, "", "", ""]
+    assert result.stderr.endswith(b":4: must have at most 10,000 sentences; its output line is empty\n")
+    expected = " ".join(f"{i}-{j}" for i, j in joined.alignment)
+    assert links.read_text().split("\n")[:2] == [expected, "0-0"]
+    whole = run_without_torch("translate", exported, "--split", "lines", stdin=f"{lines[0]}\n".encode())
+    assert whole.stdout.decode() == f"{translator.translate(lines[0]).text}\n"
+
+
 def test_too_long_line_is_not_held_in_memory(exported, tmp_path):
     (tmp_path / "in.en").write_text("é" * 32_000_000 + "\nthe dog", encoding="utf-8")
     result = run_without_torch("translate", exported, "-i", tmp_path / "in.en")

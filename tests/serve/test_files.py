@@ -15,8 +15,9 @@ from rnnsearch.serve import files
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.registry import BatchOptions, ServedModel
-from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.markup.substitutes import SubstitutedText
+from rnnsearch.translator.texts import TextTranslation
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7

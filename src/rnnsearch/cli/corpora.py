@@ -130,7 +130,7 @@ def backtranslate(
     options = TranslateOptions(
         models=(model,),
         input_name=str(text),
-        lines=LineGroup(max_source=max_source),
+        lines=LineGroup(split="lines", max_source=max_source),
         search=SearchGroup(beam=beam),
         sampling=sampling,
         hardware=hardware,
@@ -177,7 +177,7 @@ def distil(
     options = TranslateOptions(
         models=tuple(models),
         input_name=str(source),
-        lines=LineGroup(max_source=max_source),
+        lines=LineGroup(split="lines", max_source=max_source),
         search=SearchGroup(beam=beam),
         ensemble=FusionGroup(weights=ensemble.weights, mean=ensemble.mean),
         hardware=hardware,

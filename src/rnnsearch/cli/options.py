@@ -65,7 +65,7 @@ AlignBy = Annotated[
 ]
 AlignmentUnit = Annotated[Unit, Option(help="Unit of the indices: words, or tokens (symbols).")]
 MaxSource = Annotated[
-    int, Option(min=1, max=100_000, help="Maximum number of tokens per line; the output of a longer line is empty.")
+    int, Option(min=1, max=100_000, help="Maximum number of tokens per sentence; the output of a longer line is empty.")
 ]
 MaxPairTokens = Annotated[
     int,
@@ -202,6 +202,13 @@ class LineGroup(OptionGroup):
             show_default="aligner, if the model has one",
         ),
     ] = None
+    split: Annotated[
+        Literal["sentences", "lines"],
+        Option(
+            help="sentences: translate each sentence of a line separately, and join them again; lines: one sentence "
+            "per line."
+        ),
+    ] = "sentences"
     max_source: MaxSource = 2000
     min_confidence: Annotated[
         float | None,

@@ -161,10 +161,11 @@ class BidirectionalAligner:
 
 def count_attention_information(translation: Translation, counts: Counts) -> None:
     """Add the attention information of a translation to the counts."""
-    information = translation.attention_information
-    if information is not None:
-        counts[INFORMATION] = counts.get(INFORMATION, 0.0) + information
-        counts[TRANSLATIONS] = counts.get(TRANSLATIONS, 0) + 1
+    for sentence in translation.sentences or [translation]:
+        information = sentence.attention_information
+        if information is not None:
+            counts[INFORMATION] = counts.get(INFORMATION, 0.0) + information
+            counts[TRANSLATIONS] = counts.get(TRANSLATIONS, 0) + 1
 
 
 def warn_of_uniform_attention(model: Path, counts: Counts) -> None:

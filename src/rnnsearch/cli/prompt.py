@@ -20,6 +20,7 @@ from rnnsearch.cli.options import MAX_BEAM
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.plots.heatmap import printable, text_heatmap
 from rnnsearch.search.options import SearchOptions
+from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
@@ -55,8 +56,11 @@ class View:
 class Prompt:
     """A session at a terminal."""
 
-    def __init__(self, translator: Translator, console: Console, options: SearchOptions) -> None:
+    def __init__(
+        self, translator: Translator, console: Console, options: SearchOptions, splits_sentences: bool = True
+    ) -> None:
         self.translator = translator
+        self.splits_sentences = splits_sentences
         self.console = console
         self.options = options
         self.view = View(options.beam)
@@ -76,7 +80,7 @@ class Prompt:
                     self._run_command(line)
                 elif line:
                     options = replace(self.options, beam=max(self.view.beam, self.view.n), n_best=self.view.n)
-                    self._show(self.translator.n_best([line], options)[0])
+                    self._show(self._n_best(line, options))
             except EOFError:
                 self.console.print()
                 return
@@ -84,6 +88,17 @@ class Prompt:
                 self.console.print()
             except RnnsearchError as error:
                 self.console.print(str(error), style="red", markup=False, highlight=False)
+
+    def _n_best(self, line: str, options: SearchOptions) -> list[Translation]:
+        """Return the n best translations of a line, sentence by sentence if it has several."""
+
+        def n_best(sentences: list[str]) -> list[list[Translation]]:
+            return self.translator.n_best(sentences, options)
+
+        if not self.splits_sentences:
+            return n_best([line])[0]
+        [result] = translate_texts([line], self.translator.languages, n_best)
+        return result.translations()
 
     def _run_command(self, line: str) -> None:
         """Run a command, which begins with a colon."""

@@ -58,10 +58,10 @@ def translate(
     bulk: BulkGroup,
     hardware: TranslationHardwareGroup,
 ) -> None:
-    """Translate text, one sentence per line.
+    """Translate text, line by line.
 
-    Every input line gives exactly one output line. At a terminal, without files, this starts a prompt that shows the
-    probability of each word and the source words that it attends to.
+    Every input line gives exactly one output line; its sentences are translated separately. At a terminal, without
+    files, this starts a prompt that shows the probability of each word and the source words that it attends to.
     """
     has_markup = terms.tags or bool(terms.protect)
     if lines.unit != "words" and files.alignments is None:
@@ -101,7 +101,8 @@ def translate(
 
         from rnnsearch.cli.prompt import Prompt
 
-        Prompt(translator.translator, Console(), translator.search_options).run()
+        splits_sentences = lines.split == "sentences"
+        Prompt(translator.translator, Console(), translator.search_options, splits_sentences).run()
         return
     report_counts(options, _translate_stream(translator, files))
 

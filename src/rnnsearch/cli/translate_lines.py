@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -50,6 +50,7 @@ from rnnsearch.cli.translate_steps import (
     require_several,
 )
 from rnnsearch.text.markup.marks import MarkedText
+from rnnsearch.translator.texts import MAX_LINE_SENTENCES, assign_sentences, line_spans
 
 if TYPE_CHECKING:
     from rnnsearch.search.options import SearchOptions
@@ -163,6 +164,15 @@ def _flat_options(group: Any) -> dict[str, Any]:
     return options
 
 
+class ParsedLine(NamedTuple):
+    """A line without its markup, and its sentences."""
+
+    marked: MarkedText
+    """The text and its markup."""
+    spans: list[tuple[int, int]]
+    """Characters [start, end) of each sentence in the text; one span of the whole text for a single sentence."""
+
+
 class LineTranslator:
     """Loaded models that translate lines (a `bulk.Work`).
 
@@ -229,55 +239,102 @@ class LineTranslator:
         if self.options.closest_to is not None:
             lines, references = zip(*(line.split("\n") for line in lines), strict=True)
         texts, skipped, messages = self._parse_lines(lines, first)
-        n_best_lists = self._search([text.text for text in texts])
+        n_best_lists = self._n_best(texts)
         if references:
-            n_best_lists = list(map(self._choose_closest, n_best_lists, references))
+            n_best_lists = map(self._choose_closest, n_best_lists, references)
         written: list[str] = []
         links: list[str] = []
         replaced: Counter[str] = Counter()
         for number, text, n_best, skipped_line in zip(count(first), texts, n_best_lists, skipped, strict=False):
             best = n_best[0]
-            written.append(self._with_tag(self._writer.lines(text, n_best, number, skipped_line)))
+            written.append(self._with_tag(self._writer.lines(text.marked, n_best, number, skipped_line)))
             if self.options.alignments:
                 links.append(self._links.line(best, self._confidence.words_before(best)))
             replaced.update(REPLACED_PREFIX + word.by for word in best.replaced)
             if best.blocked:
-                messages.append(
-                    f"{self.options.input_name}:{number + 1}: the search found no translation that satisfies the "
-                    "constraints; its output line is empty"
-                )
+                messages.append(blocked_message(self.options.input_name, number + 1, bool(best.sentences)))
         outputs = {OUTPUT: "".join(written)}
         if self.options.alignments:
             outputs[ALIGNMENTS] = "".join(links)
         return Done(outputs, messages, {**self._counts, **replaced, EMPTY_LINES: written.count("\n")})
 
-    def _parse_lines(self, lines: Sequence[str], first: int) -> tuple[list[MarkedText], list[str | None], list[str]]:
+    def _n_best(self, lines: Sequence[ParsedLine]) -> Iterator[list[Translation]]:
+        """Yield the n best translations of each line."""
+        # Not all lines together: each may have thousands of sentences.
+        for group in _groups(lines, self.chunk_size):
+            sentences = [line.marked.text[start:end] for line in group for start, end in line.spans]
+            texts = [line.marked.text for line in group]
+            spans = [line.spans for line in group]
+            results = assign_sentences(texts, spans, self._search(sentences), self.translator.languages[1])
+            for result in results:
+                yield result.translations()
+
+    def _parse_lines(self, lines: Sequence[str], first: int) -> tuple[list[ParsedLine], list[str | None], list[str]]:
         """Return the texts of lines, the lines that are too long (their text is empty), and messages about these.
 
         Markup does not count towards the limit of tokens.
         """
         max_tokens = self.options.lines.max_source
-        texts: list[MarkedText] = []
+        parsed: list[ParsedLine] = []
         skipped: list[str | None] = []
         messages: list[str] = []
         for number, line in enumerate(lines, first + 1):
             text = self._parse(line) if fits_byte_limit(line) else None
-            if text is not None and self.translator.source.fits(text.text, max_tokens):
-                texts.append(text)
+            if text is not None and self._fits(text, max_tokens):
+                parsed.append(text)
                 skipped.append(None)
+                continue
+            parsed.append(self._parse(""))
+            skipped.append(line)
+            if text is not None and len(text.spans) > MAX_LINE_SENTENCES:
+                messages.append(too_many_sentences_message(self.options.input_name, number))
             else:
-                texts.append(self._parse(""))
-                skipped.append(line)
                 messages.append(too_long_message(self.options.input_name, number, max_tokens, "--max-source"))
-        return texts, skipped, messages
+        return parsed, skipped, messages
 
-    def _parse(self, line: str) -> MarkedText:
-        return MarkedText(line, tags=self.options.terms.tags)
+    def _parse(self, line: str) -> ParsedLine:
+        marked = MarkedText(line, tags=self.options.terms.tags)
+        if self.options.lines.split == "lines":
+            return ParsedLine(marked, [(0, len(marked.text))])
+        return ParsedLine(marked, line_spans(marked.text, self.translator.languages[0]))
+
+    def _fits(self, line: ParsedLine, max_tokens: int) -> bool:
+        if len(line.spans) > MAX_LINE_SENTENCES:
+            return False
+        return all(self.translator.source.fits(line.marked.text[start:end], max_tokens) for start, end in line.spans)
 
     def _with_tag(self, line: str) -> str:
         if self.options.tag is None or line == "\n":
             return line
         return f"{self.options.tag} {line}"
+
+
+def _groups(lines: Sequence[ParsedLine], max_sentences: int) -> Iterator[list[ParsedLine]]:
+    """Yield consecutive lines with at most so many sentences together, but at least one line."""
+    group: list[ParsedLine] = []
+    num_sentences = 0
+    for line in lines:
+        if group and num_sentences + len(line.spans) > max_sentences:
+            yield group
+            group = []
+            num_sentences = 0
+        group.append(line)
+        num_sentences += len(line.spans)
+    if group:
+        yield group
+
+
+def blocked_message(input_name: str, number: int, has_sentences: bool) -> str:
+    """Return the message about a line for which the search found nothing, or for one of its sentences."""
+    message = f"{input_name}:{number}: the search found no translation that satisfies the constraints"
+    if has_sentences:
+        return f"{message} for one of its sentences, which is omitted"
+    return f"{message}; its output line is empty"
+
+
+def too_many_sentences_message(input_name: str, number: int) -> str:
+    """Return the message about a line that has too many sentences."""
+    return f"{input_name}:{number}: must have at most {MAX_LINE_SENTENCES:,} sentences; its output line is empty"
 
 
 def load_translator(options: TranslateOptions) -> Translator:
@@ -368,6 +425,8 @@ class TranslationWriter:
         row = translation_row(translation, self._by_attention)
         if self._has_markup:
             row["marked"] = self._text(source, translation)
+        if translation.sentences:
+            row["sentences"] = [translation_row(sentence, self._by_attention) for sentence in translation.sentences]
         return row
 
 

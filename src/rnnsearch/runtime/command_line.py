@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
-from typing import TextIO, cast
+from typing import NamedTuple, TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.runtime.serve import RuntimeServer
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator, load
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType, parse_protected
+from rnnsearch.translator.texts import MAX_LINE_SENTENCES, assign_sentences, line_spans
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.utils.files import atomic_file, path_conflict
 from rnnsearch.utils.stdio import exit_on_io_error, path_unless_dash, read_lines, replace_closed_streams
@@ -63,11 +64,16 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         command.add_argument("model", type=Path, help="File written by `rnnsearch export`.")
     add_option = translate_parser.add_argument
-    add_option(
-        "-i", "--input", type=path_unless_dash, help="Source text, one sentence per line. [default: standard input]"
-    )
+    add_option("-i", "--input", type=path_unless_dash, help="Source text, line by line. [default: standard input]")
     add_option("-o", "--output", type=path_unless_dash, help="Output file. [default: standard output]")
     add_option("--beam", type=_count, help="Beam size; 1 is greedy search, the fastest. [default: the model's]")
+    add_option(
+        "--split",
+        choices=("sentences", "lines"),
+        default="sentences",
+        help="sentences: translate each sentence of a line separately, and join them again; lines: one sentence per "
+        "line. [default: sentences]",
+    )
     add_option("--n-best", type=_count, default=1, help="Translations per sentence (--format json). [default: 1]")
     add_option(
         "--format", choices=("text", "json"), default="text", help="Write texts, or JSON with scores and alignments."
@@ -136,9 +142,13 @@ def translate(args: argparse.Namespace) -> None:
         alignments = None if args.alignments is None else _open_output(stack, args.alignments)
         path = args.input or Path("standard input")
         # A line that is too long keeps its output line, so that inputs and outputs stay parallel.
-        lines = _blank_too_long(translator, _decoded_lines(source, path), path)
+        lines = _split_lines(translator, _decoded_lines(source, path), path, args.split == "sentences")
         for chunk in _chunks(lines, CHUNK_BATCHES * translator.batch_sentences):
-            for translations in translator.n_best(chunk, args.n_best, args.beam, protect=args.protect):
+            sentences = [line.text[start:end] for line in chunk for start, end in line.spans]
+            n_best = translator.n_best(sentences, args.n_best, args.beam, protect=args.protect)
+            texts = [line.text for line in chunk]
+            for result in assign_sentences(texts, [line.spans for line in chunk], n_best, translator.languages[1]):
+                translations = result.translations()
                 output.write(_format(translator, translations, args.format, args.n_best))
                 if alignments is not None:
                     alignments.write(format_pharaoh(translations[0].alignment) + "\n")
@@ -212,29 +222,54 @@ def _decoded_lines(source: BufferedIOBase, path: Path) -> Iterator[str | None]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _blank_too_long(translator: Translator, lines: Iterator[str | None], path: Path) -> Iterator[str | None]:
-    """Yield lines, with those that are too long replaced by empty ones and reported on standard error."""
+class Line(NamedTuple):
+    """A line and its sentences."""
+
+    text: str
+    """The line."""
+    spans: list[tuple[int, int]]
+    """Characters [start, end) of each sentence; one span of the whole line for a single sentence."""
+
+
+def _split_lines(
+    translator: Translator, lines: Iterator[str | None], path: Path, splits_sentences: bool
+) -> Iterator[Line | None]:
+    """Yield lines with their sentences; those that are too long are replaced by empty ones and reported."""
     number = 0
-    for line in lines:
-        if line is None:
+    for text in lines:
+        if text is None:
             yield None
             continue
         number += 1
-        if len(line.encode()) <= MAX_LINE_BYTES and translator.fits(line):
+        fits = len(text.encode()) <= MAX_LINE_BYTES
+        line = Line(text, [(0, len(text))])
+        if fits and splits_sentences:
+            line = Line(text, line_spans(text, translator.languages[0]))
+        limit = f"{MAX_TOKENS:,} tokens"
+        if len(line.spans) > MAX_LINE_SENTENCES:
+            limit = f"{MAX_LINE_SENTENCES:,} sentences"
+        elif fits and all(translator.fits(text[start:end]) for start, end in line.spans):
             yield line
-        else:
-            sys.stderr.write(f"{path}:{number}: must have at most {MAX_TOKENS:,} tokens; its output line is empty\n")
-            yield ""
+            continue
+        sys.stderr.write(f"{path}:{number}: must have at most {limit}; its output line is empty\n")
+        yield Line("", [(0, 0)])
 
 
-def _chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
-    """Yield up to `size` lines at a time; fewer before None, so that a program that waits for output gets it."""
-    chunk: list[str] = []
+def _chunks(lines: Iterator[Line | None], size: int) -> Iterator[list[Line]]:
+    """Yield lines of up to `size` sentences at a time, but at least one line.
+
+    There are fewer before None, so that a program that waits for output gets it.
+    """
+    chunk: list[Line] = []
+    num_sentences = 0
     for line in lines:
-        if line is not None:
-            chunk.append(line)
-        if chunk and (line is None or len(chunk) == size):
+        is_full = line is not None and num_sentences + len(line.spans) > size
+        if chunk and (line is None or is_full):
             yield chunk
             chunk = []
+            num_sentences = 0
+        if line is not None:
+            chunk.append(line)
+            num_sentences += len(line.spans)
     if chunk:
         yield chunk

@@ -33,8 +33,8 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
-from rnnsearch.text.sentences import rejoin, sentence_spans
-from rnnsearch.translator.translation import one_line
+from rnnsearch.translator.texts import translate_texts
+from rnnsearch.translator.translation import Translation
 from rnnsearch.utils.origin_check import SAFE_METHODS, RequestOrigin, rejection
 
 MAX_BODY_BYTES = 1 << 20
@@ -125,7 +125,6 @@ class RuntimeServer(ThreadingHTTPServer):
         Raises:
             RequestError: The request is invalid or too large.
         """
-        source, target = self.translator.languages
         q = request.get("q")
         texts: list[Any] = q if isinstance(q, list) else [q]
         if not all(isinstance(text, str) for text in texts):
@@ -135,26 +134,26 @@ class RuntimeServer(ThreadingHTTPServer):
             raise RequestError(413, f"q must have at most {MAX_CHARACTERS:,} characters")
         if len(texts) > MAX_TEXTS:
             raise RequestError(413, f"q must have at most {MAX_TEXTS:,} texts; got {len(texts):,}")
-        spans = [sentence_spans(text, source) for text in texts]
-        sentences = []
-        for text, text_spans in zip(texts, spans, strict=True):
-            sentences += [text[start:end] for start, end in text_spans]
+        results = translate_texts(texts, self.translator.languages, self._n_best)
+        translated_texts = [result.text() for result in results]
+        columns: dict[str, list[Any]] = {"translatedText": translated_texts}
+        if request.get("source", AUTO) == AUTO:
+            columns["detectedLanguage"] = [{"language": self.translator.languages[0], "confidence": 100.0}] * len(texts)
+        if isinstance(q, list):
+            return columns
+        return {name: values[0] for name, values in columns.items()}
+
+    def _n_best(self, sentences: list[str]) -> list[list[Translation]]:
+        """Return the best translation of each sentence, in a list.
+
+        Raises:
+            RequestError: A sentence is too long.
+        """
         if not all(map(self.translator.fits, sentences)):
             raise RequestError(413, f"a sentence of q must have at most {MAX_TOKENS:,} tokens")
         # One search uses the whole processor; tokenizing other requests goes on in their threads.
         with self._translator_lock:
-            n_best_lists = self.translator.n_best(sentences, 1, protect=DEFAULT_PROTECTED)
-            translations = iter([n_best[0] for n_best in n_best_lists])
-        translated_texts = []
-        for text, text_spans in zip(texts, spans, strict=True):
-            parts = [one_line(next(translations).text) for _ in text_spans]
-            translated_texts.append(rejoin(text, text_spans, parts, target)[0])
-        columns: dict[str, list[Any]] = {"translatedText": translated_texts}
-        if request.get("source", AUTO) == AUTO:
-            columns["detectedLanguage"] = [{"language": source, "confidence": 100.0} for _ in texts]
-        if isinstance(q, list):
-            return columns
-        return {name: values[0] for name, values in columns.items()}
+            return self.translator.n_best(sentences, 1, protect=DEFAULT_PROTECTED)
 
     def _check_fields(self, request: dict[str, Any]) -> None:
         """Raise RequestError if a request needs another model or another server."""

@@ -43,6 +43,7 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.protection import Protection, restored_target
+from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translation import Translation, make_translation
 
 MAX_TOKENS = 2000  # per sentence; the attention weights of a beam grow with the square of the length
@@ -104,6 +105,22 @@ class Translator:
         if isinstance(text, str):
             return self.n_best([text], 1, beam)[0][0]
         return [translations[0] for translations in self.n_best(text, 1, beam)]
+
+    @overload
+    def translate_text(self, text: str, beam: int | None = None) -> Translation: ...
+    @overload
+    def translate_text(self, text: list[str], beam: int | None = None) -> list[Translation]: ...
+
+    def translate_text(self, text: str | list[str], beam: int | None = None) -> Translation | list[Translation]:
+        """Return the best translation of a text of any number of sentences, or of each text of a list.
+
+        The sentences are translated one by one and joined; line breaks and other white space between them are kept.
+        The translations of the sentences are `Translation.sentences`, if there are several.
+        """
+        texts = [text] if isinstance(text, str) else text
+        results = translate_texts(texts, self.languages, lambda sentences: self.n_best(sentences, 1, beam))
+        translations = [result.translations()[0] for result in results]
+        return translations[0] if isinstance(text, str) else translations
 
     def n_best(
         self,

@@ -22,10 +22,11 @@ from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
 from rnnsearch.serve.observability import log_bug, log_event
 from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
-from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.documents import Document, read_document
 from rnnsearch.text.languages import detect
 from rnnsearch.text.markup.marks import MarkedText
+from rnnsearch.translator.texts import TextTranslation
 
 TOO_LARGE = 413  # status of a sentence that is too long
 CHUNK_SEGMENTS = 16  # segments of a file in the queue at a time

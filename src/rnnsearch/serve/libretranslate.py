@@ -23,12 +23,13 @@ from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
 from rnnsearch.serve.registry import BatchOptions
 from rnnsearch.serve.schemas import ERROR_RESPONSES, MAX_BEAM
 from rnnsearch.serve.service import AUTO, Service, UseService
-from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.documents import FORMATS
 from rnnsearch.text.languages import detect as detect_language
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.html_document import HtmlDocument
+from rnnsearch.translator.texts import TextTranslation
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"

@@ -1,97 +1,19 @@
-"""Translation of whole texts: split into sentences, translated, and joined again with their layout preserved.
+"""Requests for the translation of whole texts, which are split into sentences for the model's queue.
 
-Used by all routes and by `files`. Models translate sentences; everything about texts is here.
-
-Spans are offsets of characters in Python strings; clients rely on text that joins to exactly the same layout. Tests:
+Used by all routes and by `files`. `translator/texts.py` joins the translations of the sentences. Tests:
 `tests/serve/test_v1.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_files.py`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from rnnsearch.serve.limits import ServeError, split_sentences
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
-from rnnsearch.text.alignments import Link, word_spans
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
-from rnnsearch.text.sentences import rejoin
 from rnnsearch.text.terms import Glossary
-from rnnsearch.translator.translation import Translation, one_line
-
-Span = tuple[int, int]
-"""Characters [start, end)."""
-
-
-@dataclass(frozen=True)
-class TextTranslation:
-    """A text and the translations of its sentences."""
-
-    source: str
-    """The text."""
-    spans: list[Span]
-    """Characters of each sentence in `source`."""
-    n_best: list[Translations]
-    """The n best translations of each sentence; at least one."""
-    target_language: str
-    """Code of the target language."""
-    min_confidence: float | None = None
-    """Confidence below which a sentence's translation is omitted from the text's translation."""
-
-    def joined(self, rank: int = 0) -> tuple[str, list[Span]]:
-        """Return the translation of the text and the characters of each sentence in it.
-
-        Args:
-            rank: Rank of the translation to use for each sentence, from 0; the last one if it has fewer.
-        """
-        translations = []
-        for translation in self._at_rank(rank):
-            translations.append(one_line(translation.text) if self._is_confident(translation) else "")
-        return rejoin(self.source, self.spans, translations, self.target_language)
-
-    @property
-    def is_untranslated(self) -> bool:
-        """True if a sentence is not translated, because its placeholders were lost in all attempts."""
-        return any(translations[0].fallback == "source" for translations in self.n_best)
-
-    def text(self, rank: int = 0) -> str:
-        """Return the translation of the text (see `joined`)."""
-        return self.joined(rank)[0]
-
-    def links(self, rank: int = 0) -> list[Link]:
-        """Return the links between the words of the text and of its translation (see `joined`)."""
-        text, target_spans = self.joined(rank)
-        source_word_ends = [end for _, end in word_spans(self.source)]
-        target_word_ends = [end for _, end in word_spans(text)]
-        links = set[Link]()
-        for span, target_span, translation in zip(self.spans, target_spans, self._at_rank(rank), strict=True):
-            source_words = _words_in_text(translation.source, span[0], source_word_ends)
-            target_words = _words_in_text(translation.text, target_span[0], target_word_ends)
-            # A set: words that belong to two sentences may be linked twice.
-            links |= {(source_words[i], target_words[j]) for i, j in translation.alignment}
-        return sorted(links)
-
-    def _at_rank(self, rank: int) -> list[Translation]:
-        return [translations[min(rank, len(translations) - 1)] for translations in self.n_best]
-
-    def _is_confident(self, translation: Translation) -> bool:
-        if self.min_confidence is None or translation.confidence is None:
-            return True
-        return translation.confidence >= self.min_confidence
-
-
-def _words_in_text(sentence: str, start: int, word_ends: list[int]) -> list[int]:
-    """Return the index in the text of each word of a sentence.
-
-    The sentence's own words may be parts of the text's, because sentences may follow each other without a space.
-
-    Args:
-        sentence: The sentence.
-        start: Its first character in the text.
-        word_ends: The end of each word of the text.
-    """
-    return [bisect_right(word_ends, start + word_start) for word_start, _ in word_spans(one_line(sentence))]
+from rnnsearch.translator.texts import TextTranslation, assign_sentences
+from rnnsearch.translator.translation import one_line
 
 
 async def translate_texts(
@@ -138,13 +60,7 @@ async def translate_texts(
         n_best = await model.translate(
             sentences, options, sentence_prefixes, patient, glossary, protect, sentence_grammars
         )
-    results = []
-    position = 0
-    for text, text_spans in zip(texts, spans, strict=True):
-        end = position + len(text_spans)
-        results.append(TextTranslation(text, text_spans, n_best[position:end], model.info.target))
-        position = end
-    return results
+    return assign_sentences(texts, spans, n_best, model.info.target)
 
 
 async def require_one_sentence(model: ServedModel, text: str) -> str:

@@ -47,11 +47,12 @@ from rnnsearch.serve.schemas import (
     WordAlternative,
 )
 from rnnsearch.serve.service import AUTO, Service, UseService
-from rnnsearch.serve.texts import TextTranslation, require_line, require_one_sentence, translate_texts
+from rnnsearch.serve.texts import require_line, require_one_sentence, translate_texts
 from rnnsearch.text.alignments import word_spans
 from rnnsearch.text.terms import Glossary
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import warnings
+from rnnsearch.translator.texts import TextTranslation
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.translator.translator import Translator
 

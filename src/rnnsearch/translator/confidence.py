@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,12 @@ def with_confidence(translation: Translation, calibration: Calibration) -> Trans
 
 
 def warnings(translation: Translation) -> tuple[str, ...]:
-    """Return what looks wrong: blocked, untranslated, cut, pieces, long, repeated, detached, dropped."""
+    """Return what looks wrong: blocked, untranslated, cut, pieces, long, repeated, detached, dropped.
+
+    A text of several sentences has the warnings of all of them.
+    """
+    if translation.sentences:
+        return tuple(dict.fromkeys(chain.from_iterable(map(warnings, translation.sentences))))
     if translation.blocked:
         return ("blocked",)
     if translation.fallback == "source":

@@ -96,6 +96,8 @@ class Translation:
     """Method that preserved protected text which searches had lost: "pieces" if the text around it was translated piece
     by piece, "source" if the text is not translated.
     """
+    sentences: tuple[Translation, ...] = field(default=(), repr=False)
+    """Translations of the sentences of a text (see `texts.join_sentences`); empty for one sentence."""
 
     @property
     def confidence(self) -> float | None:
@@ -108,7 +110,9 @@ class Translation:
 
     @property
     def blocked(self) -> bool:
-        """True if the search found nothing because no token was allowed; the text is empty."""
+        """True if the search found nothing, for any sentence, because no token was allowed; its text is empty."""
+        if self.sentences:
+            return any(sentence.blocked for sentence in self.sentences)
         return not self.finished and not self.tokens
 
     @property
@@ -200,15 +204,17 @@ class Translation:
         Tokens include EOS, as in figure 3 of Bahdanau et al.
 
         Raises:
-            RnnsearchError: The source or the translation has no words.
+            RnnsearchError: The source or the translation has no words, or tokens of several sentences are requested.
             ModelError: The model has no attention.
         """
         if not self.source_words or not self.words:
             raise RnnsearchError("there is nothing to plot: the source or the translation has no words")
-        if self.attention is None or self.word_attention is None:
-            raise ModelError("there is nothing to plot: the model has no attention")
-        if unit == "words":
+        if unit == "words" and self.word_attention is not None:
             return self.word_attention, self.source_words, self.words
+        if self.attention is None and self.sentences:
+            raise RnnsearchError("only words of a whole text can be plotted; plot the tokens of one of its sentences")
+        if self.attention is None:
+            raise ModelError("there is nothing to plot: the model has no attention")
         rows = token_attention(self.attention, len(self.tokens), self.by_attention.read)
         return rows, self.source_tokens, self.tokens
 

@@ -52,6 +52,7 @@ from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.postprocess import KnownWords, Postprocessor, regroup
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
+from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
 
 NO_ALIGNER = "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
@@ -233,6 +234,24 @@ class Translator:
         if isinstance(text, str):
             return self.n_best([text], options)[0][0]
         return [translations[0] for translations in self.n_best(text, options)]
+
+    @overload
+    def translate_text(self, text: str, options: SearchOptions | None = None) -> Translation: ...
+    @overload
+    def translate_text(self, text: list[str], options: SearchOptions | None = None) -> list[Translation]: ...
+
+    def translate_text(
+        self, text: str | list[str], options: SearchOptions | None = None
+    ) -> Translation | list[Translation]:
+        """Return the best translation of a text of any number of sentences, or of each text of a list.
+
+        The sentences are translated one by one and joined; line breaks and other white space between them are kept.
+        The translations of the sentences are `Translation.sentences`, if there are several.
+        """
+        texts = [text] if isinstance(text, str) else text
+        results = translate_texts(texts, self.languages, lambda sentences: self.n_best(sentences, options))
+        translations = [result.translations()[0] for result in results]
+        return translations[0] if isinstance(text, str) else translations
 
     def translate_marked(
         self,
