@@ -216,6 +216,35 @@ def test_load_errors_name_the_file(tmp_path):
     assert (loaded.base, loaded.training.seed) == (tmp_path, 9)
 
 
+def test_summary_has_only_the_options_that_differ_from_the_preset():
+    settings = [
+        "text.vocabulary=500",
+        "training.patience=unset",
+        "training.optimiser={type='adadelta', rho=0.9, epsilon=1e-6}",
+    ]
+    lines = config.summary(resolve({"preset": "small", "data": DATA}, settings), "small").splitlines()
+    assert lines[0] == 'preset = "small"'
+    differing = {line.split(" = ")[0]: line.split(" = ")[1] for line in lines[1:] if " = " in line}
+    assert {name for name in differing if not name.startswith("data.")} == {
+        "text.vocabulary",
+        "training.patience",
+        *(f"training.optimiser.{name}" for name in ("type", "rho", "epsilon", "learning_rate")),
+    }
+    assert differing["training.patience"] == '"unset"'
+
+
+def test_summary_is_a_run_file(tmp_path):
+    run = resolve({"preset": "small", "data": DATA}, ["training.patience=unset", "search.beam=3"])
+    path = tmp_path / "run.toml"
+    path.write_text(config.summary(run, "small"))
+    assert config.load(path) == resolve(
+        {"preset": "small", "data": DATA}, ["training.patience=unset", "search.beam=3"], tmp_path
+    )
+    assert config.preset_of(path) == "small"
+    assert config.preset_of(path, ["preset=demo"]) == "demo"
+    assert config.summary(run, None) == config.dump(run).rstrip()
+
+
 def test_dump_and_resolve_are_inverse():
     settings = ["name='ein \"Name\"'", "training.clip_norm=1", "training.optimiser.epsilon=1e-12"]
     before = resolve({**SMALL, "data": {**DATA, "target": "pt-BR"}}, settings)

@@ -72,6 +72,7 @@ def train(
 
     Prepares the corpus first, if that has not been done. Ctrl-C saves a checkpoint; --resume continues from it.
     """
+    from rnnsearch import config as run_config
     from rnnsearch.errors import Interrupted, RnnsearchError
     from rnnsearch.utils.distributed import joined_processes
 
@@ -79,7 +80,7 @@ def train(
         try:
             config = load_run_config(run_file, settings)
             folder = run_folder(config, run_file)
-            run(config, folder, resume, processes)
+            run(config, folder, resume, processes, run_config.preset_of(run_file, settings or ()))
         except RnnsearchError as error:
             if processes.should_report(error):
                 raise
@@ -172,10 +173,17 @@ def print_preparation_report(prepared: Prepared) -> None:
         )
 
 
-def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
-    """Prepare the corpus if necessary, print the config and train; return why training ended."""
+def run(
+    config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None, preset: str | None = None
+) -> str:
+    """Prepare the corpus if necessary, print the options that differ from the preset, and train.
+
+    Returns:
+        Why training ended.
+    """
     from rnnsearch import config as run_config
     from rnnsearch.data.prepared import FACTS_FILE
+    from rnnsearch.systems.folder import CONFIG
     from rnnsearch.training.progress import ReporterGroup, Screen
     from rnnsearch.training.run import train as train_run
     from rnnsearch.training.run_folder import check_run_folder
@@ -194,7 +202,7 @@ def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | No
         return train_run(config, prepared, folder, ReporterGroup(), resume, processes)
     for warning in prepared.warnings:
         print_message(f"warning: {warning}")
-    print_message(run_config.dump(config))
+    print_message(f"{run_config.summary(config, preset)}\n(all options: {folder / CONFIG})\n")
     with Screen(error_console()) as screen:
         return train_run(config, prepared, folder, screen, resume, processes)
 
@@ -225,7 +233,7 @@ def demo(
     corpus = find(f"tatoeba-{pair}")
     config = _write_demo_run_file(folder, pair, minutes)
     print_message(f"{corpus.attribution}. Licence: {corpus.licence}.")
-    end_reason = run(config, folder, resume=True)
+    end_reason = run(config, folder, resume=True, preset="demo")
     print_message(f"Trained: {end_reason}. Now evaluating on the test set, which was not used in training.")
     translator = load(folder)
     test = prepared_data(config, folder).test

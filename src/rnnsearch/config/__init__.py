@@ -26,7 +26,9 @@ from rnnsearch.config.run_file import (
     preset,
     preset_description,
     preset_names,
+    preset_of,
     resolve,
+    summary,
 )
 from rnnsearch.config.search import SearchConfig, SearchPrecision
 from rnnsearch.config.training import BatchConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
@@ -60,5 +62,7 @@ __all__ = [
     "preset",
     "preset_description",
     "preset_names",
+    "preset_of",
     "resolve",
+    "summary",
 ]

@@ -27,7 +27,7 @@ from rnnsearch.config.data import DataConfig, TextConfig
 from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig
-from rnnsearch.config.options import ByKind, Table, error_message, problem, raise_problems
+from rnnsearch.config.options import ByKind, Table, dotted, error_message, problem, raise_problems
 from rnnsearch.config.search import SearchConfig
 from rnnsearch.config.training import TrainingConfig
 from rnnsearch.errors import ConfigError, did_you_mean, must_be_one_of
@@ -265,6 +265,36 @@ def dump(config: BaseModel) -> str:
     are omitted.
     """
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def preset_of(path: Path, settings: Iterable[str] = ()) -> str | None:
+    """Return the name of the preset of a valid run file, or None."""
+    tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    for setting in settings:
+        tables = merge(tables, parse_setting(setting))
+    return tables.get("preset")
+
+
+def summary(config: RunConfig, preset_name: str | None) -> str:
+    """Return the options that differ from a preset, as lines of a run file; without a preset, all options."""
+    if preset_name is None:
+        return dump(config).rstrip()
+    required = {"source": config.data.source, "target": config.data.target, "corpus": "any"}
+    base = resolve({"preset": preset_name, "data": required})
+    defaults = dotted(base.model_dump(mode="json", exclude_none=True))
+    for name in required:
+        defaults.pop(f"data.{name}", None)
+    options = dotted(config.model_dump(mode="json", exclude_none=True))
+    lines = [f'preset = "{preset_name}"']
+    for path, value in options.items():
+        if defaults.get(path) != value:
+            lines.append(f"{path} = {tomli_w.dumps({'value': value}).removeprefix('value = ').rstrip()}")
+    for path in defaults.keys() - options.keys():
+        table = path.rpartition(".")[0]
+        # The other options of a table belong to its type, and are dropped with it.
+        if options.get(f"{table}.type") == defaults.get(f"{table}.type"):
+            lines.append(f'{path} = "{UNSET}"')
+    return "\n".join(lines)
 
 
 def _messages(errors: ValidationError) -> list[str]:

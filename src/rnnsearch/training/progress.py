@@ -73,6 +73,8 @@ def _summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+NOTABLE_WAITING = 0.05
+"""Fraction of the time from which waiting for data is shown."""
 LOG_FILE = "log.jsonl"
 """File name of the log in a run's folder."""
 
@@ -185,23 +187,25 @@ class Screen(PeriodicReporter):
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+# Lines fit 80 columns; the log file has all values.
+
+
 def _update_line(row: dict[str, Any]) -> str:
-    left = f", {format_duration(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
+    left = f"  {format_duration(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
+    waiting = f"  waiting for data {row['waiting']:.0%}" if row["waiting"] >= NOTABLE_WAITING else ""
     return (
-        f"epoch {row['epoch']:.2f}  update {row['update']}  train NLL {row['nll_per_word']:.3f} per word  "
-        f"{row['tokens_per_second']:,.0f} target tokens/s  waiting for data {row['waiting']:.1%}  "
-        f"padding {row['padding']:.0%}  "
-        f"learning rate {row['learning_rate']:.2g}{left}"
+        f"epoch {row['epoch']:.2f}  NLL {row['nll_per_word']:.2f} per word  "
+        f"{row['tokens_per_second']:,.0f} tokens/s  lr {row['learning_rate']:.2g}{left}{waiting}"
     )
 
 
 def _dev_line(row: dict[str, Any]) -> str:
-    bleu = f"  BLEU {row['dev_bleu']:.1f} (greedy)" if row.get("dev_bleu") is not None else ""
+    bleu = f"  BLEU {row['dev_bleu']:.1f}" if row.get("dev_bleu") is not None else ""
     aer = f"  AER {row['dev_aer']:.3f}" if row.get("dev_aer") is not None else ""
     best = "  best so far" if row["best"] else ""
     return (
-        f"dev after epoch {row['epoch']:.2f}, update {row['update']}, {format_duration(row['seconds'])}: NLL "
-        f"{row['dev_nll']:.2f} per sentence, perplexity {row['dev_perplexity']:.2f} per token{bleu}{aer}{best}"
+        f"dev, epoch {row['epoch']:.2f}: NLL {row['dev_nll']:.2f} per sentence  "
+        f"perplexity {row['dev_perplexity']:.2f}{bleu}{aer}{best}"
     )
 
 
