@@ -16,7 +16,7 @@ def test_train_writes_a_model_folder_and_prints_next_steps(trained, model):
     err = trained.err
     assert "prepared 200 training pairs in " in err
     assert '[model.attention]\nscore = "additive"' in err, "the resolved config is printed"
-    assert "dev after epoch" in err
+    assert "dev, epoch" in err
     assert "training ended: 100 updates done (training.max_updates)" in err
     assert err.rstrip().endswith(f"Next: rnnsearch translate {model}, rnnsearch inspect {model}")
     names = {path.name for path in model.iterdir()}
