@@ -1,14 +1,19 @@
 """Preparation in shards: for any engine, shard size and kill, the folder is byte for byte that of ordinary
 preparation, and no finished shard is repeated."""
 
+import io
+import json
 import pickle
 import random
+import re
 from collections import Counter
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from rnnsearch import bulk
-from rnnsearch.bulk.prepare import from_bytes
+from rnnsearch.bulk.encoding import to_bytes
 from rnnsearch.data import preprocess
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import DataError, RnnsearchError
@@ -212,27 +217,61 @@ def test_store_is_cleared_after_errors_of_text_and_options(tmp_path):
 
 
 class Evil:
-    def __reduce__(self):
-        return exec, ("raise SystemExit",)
-
-
-class Opens:
-    """A class of ours whose making does something."""
+    """An object whose unpickling creates a file."""
 
     def __reduce__(self):
-        from pathlib import Path
-
-        from rnnsearch.data.ragged import RaggedFile
-
-        return RaggedFile, (Path("made"),)
+        return exec, ("open('executed', 'w').close()",)
 
 
-@pytest.mark.parametrize(
-    "value", [Evil(), Opens(), print, random.Random(1), b"torn"], ids=lambda value: repr(value)[:20]
-)
-def test_stored_values_cannot_run_code(tmp_path, monkeypatch, value):
+def npy_of_objects():
+    """Return the bytes of a NumPy file whose elements are pickled objects."""
+    file = io.BytesIO()
+    np.save(file, np.array([Evil()], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+PLANTED = {
+    "pickle": lambda: pickle.dumps(Evil()),
+    "pickle in the format of earlier versions": lambda: pickle.dumps([np.dtype("O"), ("clean", Evil())]),
+    "NumPy objects": npy_of_objects,
+    "safetensors of another type": lambda: to_bytes(["x"], list[str]),
+    "safetensors with a pickle as JSON": lambda: save({"json": np.frombuffer(pickle.dumps(Evil()), np.uint8)}),
+    "deep JSON": lambda: save({"json": np.frombuffer(b"[" * 200_000, np.uint8)}),
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("suffix", ["done", "given", "common", "cut"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_files_planted_in_a_store_are_rejected_and_never_executed(tmp_path, monkeypatch, planted, suffix):
     monkeypatch.chdir(tmp_path)
-    content = pickle.dumps(value) if value != b"torn" else value
-    with pytest.raises(RnnsearchError, match="here: must be a shard stored by rnnsearch; got: "):
-        from_bytes(content, "here")
-    assert list(tmp_path.iterdir()) == []
+    run = config(tmp_path, TEXT, train=[write(tmp_path, "train", NOISY)], **SPLIT)
+    with pytest.raises(Killed):
+        kept(run, tmp_path, dying(Counter(), 9))
+    paths = sorted((tmp_path / "store").glob(f"*.{suffix}"))
+    assert paths
+    for path in paths:
+        path.write_bytes(PLANTED[planted]())
+    with pytest.raises(RnnsearchError) as raised:
+        kept(run, tmp_path, bulk.local)
+    message = str(raised.value)
+    assert "\n" not in message
+    wanted = r"must be as rnnsearch stored it \(delete the store to start again\)"
+    assert re.fullmatch(rf"{tmp_path}/store/[0-9a-f]{{16}}.*\.{suffix}: {wanted}; got: .+", message)
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_store_of_an_earlier_format_is_rejected(tmp_path):
+    run = config(tmp_path, TEXT, train=[write(tmp_path, "train", NOISY)], **SPLIT)
+    with pytest.raises(Killed):
+        kept(run, tmp_path, dying(Counter(), 9))
+    path = tmp_path / "store" / "run.json"
+    manifest = json.loads(path.read_text())
+    del manifest["about"]["format"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"store: holds a run of another version, .*; delete it to start again"):
+        kept(run, tmp_path, bulk.local)
+    path.write_text("{}")
+    with pytest.raises(RnnsearchError, match=r"store/run\.json: must be as rnnsearch stored it"):
+        kept(run, tmp_path, bulk.local)

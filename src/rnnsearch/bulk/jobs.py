@@ -8,7 +8,8 @@ the work and the shards, so that the result of another input or other options is
 
 Callers: `engines.py`, `prepare.py`, `cli/bulk.py` and `cli/corpora.py`. Names and contents of stored files are a
 format that a newer version may find: what changes a result must be part of the digest (`about`). Jobs are pickled for
-other processes, so `make` must be picklable. Tests: `tests/bulk/test_shards.py`, `tests/commands/test_bulk.py`.
+other processes, so `make` must be picklable; files in a store never are pickles (`encoding.py`). Tests:
+`tests/bulk/test_shards.py`, `tests/commands/test_bulk.py`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
+from rnnsearch.bulk.encoding import from_json, to_json
 from rnnsearch.bulk.stores import Store
-from rnnsearch.errors import DataError
+from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.utils.files import atomic_file, sha256_of
 
 MANIFEST = "run.json"
@@ -43,8 +47,8 @@ SKIPPED_FOLDERS = ("checkpoints", "data", "data.partial")
 MODEL_SUFFIXES = (".toml", ".safetensors", ".json", ".tsv")
 """Suffixes of files in a model folder that translation may read."""
 
-Handler = Callable[[bytes], bytes]
-"""Function from the input of a shard to its output."""
+Handler = Callable[[bytes, str], bytes]
+"""Function of the input of a shard, and its location for messages, that returns the output."""
 Counts = dict[str, int | float]
 """Named counts, summed over all lines."""
 
@@ -71,7 +75,8 @@ class Job:
     def do(self, work: Handler, number: int) -> None:
         """Process a shard, unless its output exists. Raises the exceptions of the store and of `work`."""
         if not self.store.has(self.output_name(number)):
-            self.store.write(self.output_name(number), work(self.store.read(self.input_name(number))))
+            name = self.input_name(number)
+            self.store.write(self.output_name(number), work(self.store.read(name), f"{self.store}/{name}"))
 
 
 Engine = Callable[[Job, Sequence[int]], Iterator[int]]
@@ -95,21 +100,35 @@ class JobWorker:
 # The manifest and files of a run.
 
 
+class Manifest(BaseModel):
+    """Description of a run in its store."""
+
+    about: dict[str, Any]
+    """Everything that the results depend on."""
+    ends: list[int] | None = None
+    """Ends of the ranges of lines, if the run has any."""
+
+
 def digest_key(value: Any) -> str:
     """Return 16 hexadecimal digits that depend on a JSON value."""
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_manifest(store: Store, about: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_manifest(store: Store, about: Mapping[str, Any]) -> Manifest | None:
     """Return the manifest of a run that is described by `about`, or None if the store holds no run.
 
     Raises:
         DataError: The store holds another run.
+        RnnsearchError: The manifest is damaged.
     """
     if MANIFEST not in store.names():
         return None
-    manifest: dict[str, Any] = json.loads(store.read(MANIFEST))
-    stored = manifest["about"]
+    manifest: Manifest = from_json(store.read(MANIFEST), Manifest, f"{store}/{MANIFEST}")
+    stored = manifest.about
+    if stored.get("format") != about.get("format"):
+        raise DataError(
+            f"{store}: holds a run of another version, which this one cannot read; delete it to start again"
+        )
     if stored != about:
         differing = next(key for key in {**about, **stored} if about.get(key) != stored.get(key))
         raise DataError(f"{store}: holds a run with other {differing}; finish that one, or delete it")
@@ -124,11 +143,6 @@ def write_manifest(store: Store, about: Mapping[str, Any], ends: Sequence[int] |
 def clear_run(store: Store) -> None:
     """Remove the files of a run; other files stay."""
     store.remove({MANIFEST, *(name for name in store.names() if _FILE_OF_RUN.fullmatch(name))})
-
-
-def to_json(value: object) -> bytes:
-    """Return a value as JSON."""
-    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def digest(path: Path) -> str:
@@ -176,10 +190,25 @@ class Done(NamedTuple):
         return to_json({"outputs": self.outputs, "said": self.messages, "counts": self.counts})
 
     @classmethod
-    def from_json(cls, content: bytes) -> Done:
-        """Return the stored result."""
-        fields = json.loads(content)
-        return cls(fields["outputs"], fields["said"], fields["counts"])
+    def from_json(cls, content: bytes, location: str) -> Done:
+        """Return the stored result, or raise RnnsearchError, with its location, if it is damaged."""
+        stored: _StoredDone = from_json(content, _StoredDone, location)
+        return cls(stored.outputs, stored.said, stored.counts)
+
+
+class _StoredDone(BaseModel):
+    """A `Done` in a store."""
+
+    outputs: dict[str, str]
+    said: list[str]
+    counts: Counts
+
+
+class _StoredLines(BaseModel):
+    """The input of a shard: some lines and the number of the first one."""
+
+    first: int
+    lines: list[str]
 
 
 Work = Callable[[Sequence[str], int], Done]
@@ -198,9 +227,9 @@ class _LinesHandlerFactory:
     def __call__(self) -> Handler:
         work = self.make()
 
-        def handle(content: bytes) -> bytes:
-            lines = json.loads(content)
-            return work(lines["lines"], lines["first"]).to_json()
+        def handle(content: bytes, location: str) -> bytes:
+            stored: _StoredLines = from_json(content, _StoredLines, location)
+            return work(stored.lines, stored.first).to_json()
 
         return handle
 
@@ -261,8 +290,7 @@ def _prepare_ranges(job: Job, about: Mapping[str, Any], portions: Iterable[Seque
     """Return the ends of all ranges: from the manifest of an earlier run, or after writing the inputs of all shards."""
     manifest = read_manifest(job.store, about)
     if manifest is not None:
-        stored_ends: list[int] = manifest["ends"]
-        return stored_ends
+        return manifest.ends or []
     clear_run(job.store)  # an earlier run may have been killed before it wrote the manifest
     ends: list[int] = []
     first = 0
@@ -295,7 +323,10 @@ def _join_outputs(job: Job, num_shards: int, paths: Mapping[str, Path]) -> Done:
             files[name] = stack.enter_context(temporary.open("w", encoding="utf-8", newline="\n"))
 
         def write_outputs(number: int) -> Done:
-            result = Done.from_json(job.store.read(job.output_name(number)))
+            shard = job.output_name(number)
+            result = Done.from_json(job.store.read(shard), f"{job.store}/{shard}")
+            if result.outputs.keys() != files.keys():
+                raise RnnsearchError(f"{job.store}/{shard}: must have the outputs {', '.join(files)}; got others")
             for name, file in files.items():
                 file.write(result.outputs[name])
             return result._replace(outputs={})

@@ -1,37 +1,38 @@
 """Preparation of a corpus in shards (`prepare`), with workers that store the results of every pass (`StoredWorkers`).
 
-The passes are those of `data/preprocess.py`. Their tasks and results are pickled into the store and stay there until
-the corpus is prepared, so that a killed run resumes. A store may be writable by others, so `from_bytes` only accepts
-classes that hold data.
+The passes are those of `data/preprocess.py`. Their tasks and results are in the store (`encoding.py`) until the corpus
+is prepared, so that a killed run resumes. Their types are those that the functions of the passes declare.
 
-`cli/bulk.py` calls it for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`. A new
-class in the results of a pass must be a data class in one of `_DATA_MODULES`. Tests: `tests/bulk/test_corpora.py`.
+`cli/bulk.py` calls it for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`. Increase
+`FORMAT` whenever a pass's types change. Tests: `tests/bulk/test_corpora.py`.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import pickle
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from itertools import count, islice
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import GenericAlias, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
 from rnnsearch.bulk import jobs
+from rnnsearch.bulk.encoding import from_bytes, from_json, to_bytes, to_json
 from rnnsearch.bulk.jobs import COMMON_SUFFIX, COUNT_SUFFIX, Engine, Handler, Job, digest
 from rnnsearch.bulk.stores import Store
-from rnnsearch.errors import ConfigError, DataError, RnnsearchError
+from rnnsearch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
     from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
+
+FORMAT = "safetensors-1"
+"""Format of the tasks and results in a store; earlier versions stored pickles."""
 
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
@@ -83,6 +84,7 @@ def _describe(config: RunConfig, cache: Path | None) -> dict[str, Any]:
     files = data_files(config.data)
     check_files([config.base / name for name in files])
     about: dict[str, Any] = {
+        "format": FORMAT,
         "version": metadata.version("rnnsearch"),
         "[data]": config.data.model_dump(mode="json"),
         "[text]": config.text.model_dump(mode="json"),
@@ -152,8 +154,10 @@ class StoredWorkers:
         """
         self._start()
         key = jobs.digest_key([self._about, next(self._pass_numbers), function.__name__])
-        job = Job(self._store, key, _TasksHandlerFactory(self._store, f"{key}{COMMON_SUFFIX}", function))
-        num_shards = self._write_inputs(job, tasks, common, 1 if large_tasks else self._tasks_per_shard)
+        types = _PassTypes.of(function, len(common))
+        make_handler = _TasksHandlerFactory(self._store, f"{key}{COMMON_SUFFIX}", function, len(common))
+        job = Job(self._store, key, make_handler)
+        num_shards = self._write_inputs(job, types, tasks, common, 1 if large_tasks else self._tasks_per_shard)
         names = self._store.names()
         missing = [number for number in range(num_shards) if job.output_name(number) not in names]
         num_done = num_shards - len(missing)
@@ -165,7 +169,7 @@ class StoredWorkers:
         self._store.remove({f"{job.key}{COMMON_SUFFIX}", *map(job.input_name, range(num_shards))})
         for number in range(num_shards):
             name = job.output_name(number)
-            yield from from_bytes(self._store.read(name), f"{self._store}, {name}")
+            yield from from_bytes(self._store.read(name), types.results, f"{self._store}/{name}")
 
     def _start(self) -> None:
         """Lock the store and write the manifest, at the first pass."""
@@ -178,24 +182,52 @@ class StoredWorkers:
         self._is_started = True
 
     def _write_inputs(
-        self, job: Job, tasks: Iterable[tuple[Any, ...]], common: tuple[Any, ...], tasks_per_shard: int
+        self,
+        job: Job,
+        types: _PassTypes,
+        tasks: Iterable[tuple[Any, ...]],
+        common: tuple[Any, ...],
+        tasks_per_shard: int,
     ) -> int:
         """Write the inputs of all shards of a pass, unless an earlier run has, and return the number of shards."""
         count_name = f"{job.key}{COUNT_SUFFIX}"
         if count_name in self._store.names():
-            return int(json.loads(self._store.read(count_name)))
+            return int(from_json(self._store.read(count_name), int, f"{self._store}/{count_name}"))
         remaining = iter(tasks)
         num_shards = 0
-        self._store.write(f"{job.key}{COMMON_SUFFIX}", to_bytes(common))
+        self._store.write(f"{job.key}{COMMON_SUFFIX}", to_bytes(common, types.common))
         while shard := list(islice(remaining, tasks_per_shard)):
-            self._store.write(job.input_name(num_shards), to_bytes(shard))
+            self._store.write(job.input_name(num_shards), to_bytes(shard, types.tasks))
             num_shards += 1
-        self._store.write(count_name, jobs.to_json(num_shards))  # last: its presence means that all inputs are stored
+        self._store.write(count_name, to_json(num_shards))  # last: its presence means that all inputs are stored
         return num_shards
 
     def _report(self, function: Callable[..., Any], num_done: int, num_shards: int) -> None:
         if self._progress is not None:
             self._progress(function.__name__, num_done, num_shards)
+
+
+class _PassTypes(NamedTuple):
+    """Types of the stored values of a pass."""
+
+    common: Any
+    """Type of the tuple of arguments that all tasks share."""
+    tasks: Any
+    """Type of the list of a shard's tasks."""
+    results: Any
+    """Type of the list of a shard's results."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], num_common: int) -> _PassTypes:
+        """Return the types that a function declares, the first `num_common` of whose arguments all tasks share."""
+        hints = get_type_hints(function)
+        arguments = [hints[name] for name in inspect.signature(function).parameters]
+        task = GenericAlias(tuple, tuple(arguments[num_common:]))
+        return cls(
+            common=GenericAlias(tuple, tuple(arguments[:num_common])),
+            tasks=GenericAlias(list, (task,)),
+            results=GenericAlias(list, (hints["return"],)),
+        )
 
 
 @dataclass(frozen=True)
@@ -205,76 +237,18 @@ class _TasksHandlerFactory:
     store: Store
     common_name: str
     function: Callable[..., Any]
+    num_common: int
 
     def __call__(self) -> Handler:
-        common = from_bytes(self.store.read(self.common_name), f"{self.store}, {self.common_name}")
-        return partial(_run_tasks, self.function, common)
+        types = _PassTypes.of(self.function, self.num_common)
+        location = f"{self.store}/{self.common_name}"
+        common = from_bytes(self.store.read(self.common_name), types.common, location)
+        return partial(_run_tasks, self.function, types, common)
 
 
-def _run_tasks(function: Callable[..., Any], common: tuple[Any, ...], content: bytes) -> bytes:
+def _run_tasks(
+    function: Callable[..., Any], types: _PassTypes, common: tuple[Any, ...], content: bytes, location: str
+) -> bytes:
     """Return the stored results of a shard's tasks; see `StoredWorkers.map` for the arguments."""
-    return to_bytes([function(*common, *task) for task in from_bytes(content, "a shard of a pass")])
-
-
-# Values in the store are pickles that can only contain data.
-
-_DATA_CLASSES = {
-    "builtins": {"list", "set"},
-    "collections": {"Counter", "defaultdict"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.numeric": {"_frombuffer"},
-    "pathlib": {"Path", "PosixPath", "PurePosixPath", "WindowsPath"},
-    "tokenizers": {"Tokenizer"},
-    "tokenizers.models": {"Model"},
-}
-"""Names by module that stored values may refer to, in addition to data classes of this package."""
-_DATA_MODULES = ("rnnsearch.align.", "rnnsearch.config.", "rnnsearch.data.", "rnnsearch.text.")
-
-
-def to_bytes(value: object) -> bytes:
-    """Return a value that consists of data (see `from_bytes`) as bytes."""
-    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-
-
-def from_bytes(content: bytes, location: str) -> Any:
-    """Return the value that `to_bytes` wrote.
-
-    Anyone who can write to a store must not be able to run code, so only data are accepted.
-
-    Args:
-        content: Bytes in the store.
-        location: Where they were read, for the message.
-
-    Raises:
-        RnnsearchError: The bytes are damaged or contain anything but data.
-    """
-    try:
-        return _DataUnpickler(io.BytesIO(content)).load()
-    except Exception as error:  # damaged bytes can raise anything
-        raise RnnsearchError(f"{location}: must be a shard stored by rnnsearch; got: {error}") from None
-
-
-class _DataUnpickler(pickle.Unpickler):
-    """Unpickler that only finds classes that hold data."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a class, or raise UnpicklingError for anything that is not allowed."""
-        if name in _DATA_CLASSES.get(module.replace("numpy.core", "numpy._core"), ()):
-            return super().find_class(module, name)
-        if module.startswith(_DATA_MODULES) and name.isidentifier():
-            value = super().find_class(module, name)
-            # Not a class that the module imports from elsewhere.
-            if isinstance(value, type) and value.__module__ == module and _holds_data(value):
-                return value
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def _holds_data(cls: type) -> bool:
-    """Return True if a class only holds data, so that creating an instance has no side effects."""
-    from rnnsearch.config.options import Table
-    from rnnsearch.data.cleaning import Tally
-    from rnnsearch.text.tokenizer import Tokenizer
-
-    is_named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
-    return is_named_tuple or is_dataclass(cls) or issubclass(cls, Table) or cls in (Tally, Tokenizer)
+    tasks = from_bytes(content, types.tasks, location)
+    return to_bytes([function(*common, *task) for task in tasks], types.results)

@@ -10,8 +10,9 @@ tests/data/test_cleaning.py.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations
 from typing import Any
@@ -106,27 +107,30 @@ def first_occurrences(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     return is_first
 
 
+@dataclass
 class Tally:
     """Numbers of rows that were read, and rejected for each reason, with the first examples."""
 
-    def __init__(self) -> None:
-        self.read = 0
-        self.rejected: Counter[str] = Counter()
-        self._examples: defaultdict[str, list[str]] = defaultdict(list)
+    read: int = 0
+    """Number of rows that were read."""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Number of rejected rows by reason."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """Locations and texts of the first rejected rows by reason."""
 
     def reject(self, reason: str, row: Row) -> None:
         """Count a rejected row."""
         self.rejected[reason] += 1
         if self.rejected[reason] <= MAX_EXAMPLES:
-            self._examples[reason].append(f"{row.location}: {' | '.join(map(_excerpt, row.texts))}")
+            self.examples.setdefault(reason, []).append(f"{row.location}: {' | '.join(map(_excerpt, row.texts))}")
 
     def add(self, other: Tally) -> None:
         """Add the tally of later rows."""
         self.read += other.read
         self.rejected += other.rejected
-        for reason, examples in other._examples.items():
+        for reason, examples in other.examples.items():
             # The first ones in the order of the corpus, however it was divided among processes.
-            self._examples[reason] = (self._examples[reason] + examples)[:MAX_EXAMPLES]
+            self.examples[reason] = (self.examples.get(reason, []) + examples)[:MAX_EXAMPLES]
 
     def report(self, examples: bool = True) -> dict[str, Any]:
         """Return `read`, `kept`, and `rejected`: by reason, its `count` and, on request, the first `examples`."""
@@ -134,7 +138,7 @@ class Tally:
         for reason, count in sorted(self.rejected.items(), key=lambda item: (-item[1], item[0])):
             rejected[reason] = {"count": count}
             if examples:
-                rejected[reason]["examples"] = self._examples[reason]
+                rejected[reason]["examples"] = self.examples[reason]
         return {"read": self.read, "kept": self.read - self.rejected.total(), "rejected": rejected}
 
     def warnings(self) -> list[str]:

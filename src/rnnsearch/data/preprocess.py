@@ -6,7 +6,8 @@ links. A task carries its lines, because another machine may not see these files
 
 Passes without an aligner do not import torch, which takes each process more than a second.
 
-Arguments and results are pickled, by `bulk` into a store that accepts only data classes: add no callables to them.
+`bulk` stores arguments and results by their declared types (`bulk/encoding.py`): annotate them exactly, and use no
+other types than those that are listed there.
 Tests: tests/data/test_prepare.py, tests/bulk/test_corpora.py.
 """
 
@@ -82,8 +83,8 @@ class CleanedChunk(NamedTuple):
 
     columns: list[bytes]
     """Lines of each column, with line ends."""
-    keys: KeyTable
-    """Keys of the rows; documents are counted from the start of the chunk."""
+    keys: bytes
+    """Records of `key_dtype`, one per row; documents are counted from the start of the chunk."""
     tally: Tally
     """Rejected rows by reason."""
     path: Path
@@ -131,7 +132,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
     columns = zip(*rows, strict=True) if rows else [()] * num_columns
     return CleanedChunk(
         columns=["".join(f"{line}\n" for line in column).encode() for column in columns],
-        keys=np.frombuffer(keys, dtype=key_dtype(num_languages)),
+        keys=bytes(keys),
         tally=tally,
         path=chunk.path,
         starts_file=chunk.first_line == 1,
@@ -232,16 +233,17 @@ class CleanedText:
                     document += 1
                     position = 0
                 # The chunk's first document may have started in an earlier chunk.
-                cleaned.keys["position"] += np.where(cleaned.keys["document"] == 0, np.uint32(position), np.uint32(0))
-                cleaned.keys["document"] += np.uint32(document)
+                keys = np.frombuffer(bytearray(cleaned.keys), key_dtype(len(self.rules.languages)))
+                keys["position"] += np.where(keys["document"] == 0, np.uint32(position), np.uint32(0))
+                keys["document"] += np.uint32(document)
                 document += cleaned.documents_ended
                 # Without the end of a document, the chunk continues the document of the chunks before it.
                 position = cleaned.position + (0 if cleaned.documents_ended else position)
                 sizes = tuple(len(column) for column in cleaned.columns)
-                for file, block in zip(files, (*cleaned.columns, cleaned.keys.tobytes()), strict=True):
+                for file, block in zip(files, (*cleaned.columns, keys.tobytes()), strict=True):
                     file.write(block)
-                if len(cleaned.keys):
-                    self._spans.append((ChunkSpan(cleaned.path, self._paths, tuple(starts), sizes), len(cleaned.keys)))
+                if len(keys):
+                    self._spans.append((ChunkSpan(cleaned.path, self._paths, tuple(starts), sizes), len(keys)))
                     self._span_files.append(file_index)
                 starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tally
