@@ -2,9 +2,11 @@
 
 import base64
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -223,6 +225,48 @@ def test_partial_download_is_kept_for_the_next_call(tmp_path, server):
     server.cut_after = None
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
     assert server.requests[-1] == (f"/files/{NAME}", "bytes=400-")
+
+
+def test_simultaneous_downloads_do_not_write_to_the_same_file(tmp_path, server):
+    """Start a download, and while it runs, another one that succeeds and one that fails."""
+    (tmp_path / f"{NAME}.part").write_bytes(CONTENT[:500])
+    address = settings(f"{server.address}/simple")
+    verified = []
+
+    def start_others(*_):
+        if verified:
+            return
+        verified.append(fetch(ARCHIVE, tmp_path, address))
+        assert verified[0].read_bytes() == CONTENT
+        verified[0].unlink()
+        server.cut_after = 100
+        with pytest.raises(DataError, match="is kept"):
+            fetch(ARCHIVE, tmp_path, address)
+        server.cut_after = None
+
+    assert fetch(ARCHIVE, tmp_path, address, start_others).read_bytes() == CONTENT
+    assert verified
+    ranges = [wanted for name, wanted in server.requests if name.startswith("/files")]
+    assert ranges[:3] == ["bytes=500-", None, None]
+    assert [file.name for file in tmp_path.iterdir()] == [NAME]
+
+
+def test_many_threads_download_one_file(tmp_path, server):
+    address = settings(f"{server.address}/simple")
+    with ThreadPoolExecutor(8) as threads:
+        paths = list(threads.map(lambda _: fetch(ARCHIVE, tmp_path, address), range(16)))
+    assert {path.read_bytes() for path in paths} == {CONTENT}
+    assert [file.name for file in tmp_path.iterdir()] == [NAME]
+
+
+def test_part_of_a_killed_process_is_adopted(tmp_path, server):
+    abandoned, running = tmp_path / f"{NAME}.0a.part", tmp_path / f"{NAME}.0b.part"
+    for path in (abandoned, running):
+        path.write_bytes(CONTENT[:700])
+    os.utime(abandoned, (0, 0))
+    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
+    assert server.requests[-1] == (f"/files/{NAME}", "bytes=700-")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, running.name]
 
 
 @pytest.mark.parametrize(("ranges", "part"), [(True, CONTENT + b"more"), (True, CONTENT), (False, CONTENT[:500])])

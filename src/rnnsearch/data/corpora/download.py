@@ -5,7 +5,8 @@ those that pip is configured with (its files and PIP_* variables), so that a dow
 behind a company's mirror, or from a folder.
 
 `data/prepare.py`, `bulk/prepare.py`, `cli/bulk.py` and `cli/train.py` use it, too. A file is used only if its SHA-256
-is that of `Archive`. Tests: tests/data/test_download.py.
+is that of `Archive`. `pip download` is no substitute, because it runs the build scripts of source archives
+(docs/decisions/0018). Tests: tests/data/test_download.py.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
 from html.parser import HTMLParser
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 from urllib.response import addinfourl
+from uuid import uuid4
 
 from rnnsearch.errors import DataError
 from rnnsearch.utils.files import sha256_of
@@ -43,6 +47,8 @@ PYPI = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1"
 _BLOCK_BYTES = 1 << 20
 _ATTEMPTS = 4
+_ABANDONED_SECONDS = 600
+"""Seconds without a change after which the process that downloads to a file is considered dead."""
 _MAX_PAGE_BYTES = 8 << 20
 """Limit for a page of an index; those of the listed corpora have a few thousand bytes."""
 _NETWORK_ERRORS = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
@@ -129,6 +135,7 @@ def fetch(
     """Return the path of an archive in `folder`, downloaded if it is not there yet.
 
     Its hash is checked in either case. An interrupted download leaves a `.part` file, and the next call resumes it.
+    Other processes may download the same file at the same time: each writes to a file that no other one opens.
 
     Args:
         archive: File to download.
@@ -148,17 +155,40 @@ def fetch(
     if address is None:
         reasons = "; ".join(problems) or "pip is set to use no index"
         raise DataError(f"{archive.filename} cannot be found on the package index: {reasons}")
-    part = folder / f"{archive.filename}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _download(address, part, archive, settings, progress)
-        if sha256_of(part) != archive.sha256:
-            part.unlink()
-            raise DataError(f"{_without_login(address)}: must have SHA-256 {archive.sha256}; got other content")
-        part.replace(path)
+        with _exclusive_part(path) as part:
+            _download(address, part, archive, settings, progress)
+            if sha256_of(part) != archive.sha256:
+                part.unlink()
+                raise DataError(f"{_without_login(address)}: must have SHA-256 {archive.sha256}; got other content")
+            part.replace(path)
     except OSError as error:
         raise DataError(f"{archive.filename} cannot be written to {folder}: {error.strerror or error}") from None
     return path
+
+
+@contextmanager
+def _exclusive_part(path: Path) -> Iterator[Path]:
+    """Provide a path that no other process uses, with what an earlier download of `path` has left, if there is any.
+
+    It is kept for the next call if the download fails.
+    """
+    kept = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    for candidate in (kept, *path.parent.glob(f"{escape(path.name)}.*.part")):
+        with suppress(FileNotFoundError):  # another process was faster
+            if candidate == kept or time.time() - candidate.stat().st_mtime > _ABANDONED_SECONDS:
+                os.utime(candidate)  # first, so that no other process considers it abandoned
+                candidate.rename(part)
+                break
+    try:
+        yield part
+    except BaseException:
+        with suppress(FileNotFoundError):
+            part.replace(kept)
+        raise
+    kept.unlink(missing_ok=True)  # of another download that failed
 
 
 def _download(address: str, part: Path, archive: Archive, settings: PipSettings, progress: Progress | None) -> None:
