@@ -60,7 +60,7 @@ def test_arrays_are_read_back(array):
 
 def test_aligners_and_tokenizers_are_read_back():
     lines = ["the small cat sleeps", "the big dog sees the cat", "a dog sleeps"] * 5
-    segmentation = learn_segmentation(lines, lines, 60)
+    segmentation = learn_segmentation(lines, lines, 260)
     options = LinkOptions(Aligner((segmentation,), 0.25), True, TextConfig(type="bpe"), False)
     read = from_bytes(to_bytes(options, LinkOptions), LinkOptions, "x")
     assert read.aligner.threshold == 0.25
@@ -69,7 +69,7 @@ def test_aligners_and_tokenizers_are_read_back():
     assert copy.source.json == segmentation.source.json
     np.testing.assert_array_equal(copy.lexicon.pairs, segmentation.lexicon.pairs)
     np.testing.assert_array_equal(copy.lexicon.backward.jumps, segmentation.lexicon.backward.jumps)
-    rare = without_rare(train_bpe(lines, 60), Counter({"the": 9}), 5)
+    rare = without_rare(train_bpe(lines, 260, 1), Counter({"the": 9}), 5)
     (read,) = from_bytes(to_bytes((rare,), tuple[type(rare)]), tuple[type(rare)], "x")
     assert read.json == rare.json
 

@@ -100,7 +100,7 @@ def test_run_survives_actors_killed_at_random(place):
     assert killed >= 2
     assert (place / "ray.out").read_bytes() == (place / "one").read_bytes()
     assert (place / "ray.links").read_bytes() == (place / "one.links").read_bytes()
-    assert "in.en:701: must have at most 90 symbols" in said
+    assert "in.en:701: must have at most 90 tokens" in said
     assert not (place / "ray.out.partial").exists()
 
 

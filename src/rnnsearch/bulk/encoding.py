@@ -145,7 +145,8 @@ def _codec(annotation: Any) -> _Codec:
         return _mapping_codec(dict, _codec(arguments[1]))
     if origin is np.ndarray:
         (scalar_type,) = get_args(arguments[1])
-        return _array_codec(lambda array: bool(array.dtype == np.dtype(scalar_type)))
+        if isinstance(scalar_type, type) and issubclass(scalar_type, np.number):
+            return _array_codec(lambda array: bool(array.dtype == np.dtype(scalar_type)))
     if isinstance(annotation, type):
         return _class_codec(annotation)
     raise TypeError(f"values of type {annotation} cannot be stored")
