@@ -192,3 +192,15 @@ def test_manifest_describes_the_run(tmp_path, store):
     manifest = json.loads(store.read("run.json"))
     assert manifest == {"about": {"about": "x", "rows": 20}, "ends": [20, 40, 53]}
     assert len(store.names()) == 1 + 3 + 1
+
+
+@pytest.mark.parametrize("name", ["run.json", "*.given", "*.done"])
+@pytest.mark.parametrize("content", [b"", b"\x80\x04N.", b"{}", b"[1]", b"[" * 100_000])
+def test_damaged_files_are_reported_by_name(tmp_path, name, content):
+    with pytest.raises(Killed):
+        bulk(tmp_path, FolderStore(tmp_path / "shards"), Upper(dies_at=1), rows=20)
+    for path in (tmp_path / "shards").glob(name):
+        path.write_bytes(content)
+    with pytest.raises(RnnsearchError, match=rf"^{tmp_path}/shards/\S+: must be as rnnsearch stored it .*; got: .+$"):
+        bulk(tmp_path, FolderStore(tmp_path / "shards"), Upper(), rows=20)
+    assert not (tmp_path / "upper").exists()
