@@ -1,6 +1,7 @@
 """`prepare --engine`: output identical to ordinary preparation, and resumption of a killed run."""
 
 import sys
+from functools import wraps
 
 import pytest
 
@@ -23,6 +24,7 @@ def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
     command = ["prepare", run, "--set", f'data.prepared="{tmp_path / "data"}"', *SHARDS]
     assert cli("prepare", run, *plain, "--processes", "1").code == 0
 
+    @wraps(encode)  # its name and types are those of the pass
     def interrupt(*arguments):
         calls.append(arguments)
         if len(calls) == 3:
@@ -31,7 +33,6 @@ def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("rnnsearch.data.prepare.encode", interrupt)
-        interrupt.__name__, interrupt.__module__ = "encode", "rnnsearch.data.preprocess"
         assert cli(*command).code == 130
     store = tmp_path / "data.partial"
     assert not (tmp_path / "data").exists()
