@@ -69,6 +69,12 @@ def test_pieces_are_translated_if_substitutes_are_lost():
     assert set(translation.alignment) == {(n, n) for n in range(5)}
 
 
+def test_pieces_keep_the_punctuation_around_protected_text():
+    lost = without("'Tom'", "'Maria'", *(f"'{word}'" for word in (*NAMES, *NUMBERS)))
+    translation = translate("Now '%s' has (new) messages!", lambda text: f"{lost(text)}.".upper())
+    assert translation.text == "NOW '%s' HAS (NEW) MESSAGES!"
+
+
 def test_pieces_do_not_touch_protected_text():
     lost = without(*NAMES, *NUMBERS, "5", "$5")
     assert translate("now $5", lambda text: lost(text).replace("$", ""), ["numbers"]).text == "now 5"

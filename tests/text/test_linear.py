@@ -4,20 +4,24 @@ the caches."""
 
 import gc
 import time
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from rnnsearch.text.alignments import with_copy_links, word_spans
+from rnnsearch.errors import DataError
+from rnnsearch.text.alignments import parse_pharaoh, with_copy_links, word_spans
 from rnnsearch.text.banned import BannedPhrases
-from rnnsearch.text.languages import detect, length_in_words
+from rnnsearch.text.documents import read_document
 from rnnsearch.text.markup.html_document import HtmlDocument
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, find_protected
+from rnnsearch.text.markup.substitutes import NAMES, NUMBERS, Substitutes
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Replacement, Segmented
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import count_words
+from rnnsearch.text.words import train_words
 
 HARD = {
     "dots": ".",
@@ -46,6 +50,32 @@ HARD = {
     "placeholders apart": "({a}), ",
     "braces": "{",
 }
+MARKUP = {
+    "braces and names": "{a, ",
+    "closed braces": "{}}",
+    "percent signs": "%",
+    "directives": "%1$-5.2",
+    "named directives": "%(a",
+    "percent names": "%a ",
+    "dollars": "$a",
+    "underscores": "__a",
+    "masks": "[X1",
+    "codes": '<ph id="1">',
+    "sub in codes": "<ph><sub>",
+    "pairs": '<bpt i="1">a</bpt>',
+    "attributes": '<a title="a',
+    "many attributes": ' a="b"',
+    "classes": ' class="a',
+    "scheme": "http://",
+    "hosts": "www.",
+    "URL ends": "http://a.,)",
+    "addresses": "a@a.",
+    "digits": "1",
+    "grouped numbers": "1 000 ",
+    "signs": "-1",
+    "words and dots": "a1.-",
+}
+"""Pieces that matter only to markup and protected text."""
 
 
 def copied(text):
@@ -56,22 +86,57 @@ def copied(text):
     assert with_copy_links((), side, found, "words") == tuple((n, n) for n in range(len(offsets)))
 
 
+def fill(name, text):
+    """Read a document and fill it with its own segments."""
+    with suppress(DataError):
+        document = read_document(name, text.encode(), "en", "de")
+        document.fill(document.segments)
+
+
+def restored(text):
+    """Replace the protected text of a sentence, and restore it."""
+    item = SUBSTITUTES.replace(text, PROTECTED)
+    if item is not None:
+        target = Segmented(item.text, [], [], [])
+        item.restored(target)
+        item.partly_restored(item.text[:1000])
+
+
+TOKENIZER = train_words([" ".join((*NUMBERS, *NAMES))], 100, 1)
+SUBSTITUTES = Substitutes(TOKENIZER, TOKENIZER)
+TMX = '<tmx version="1.4"><header srclang="en"/><body>{}</body></tmx>'
 READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
     "markup": HtmlDocument,
     "marks": lambda text: MarkedText(text).place(text, [(0, 0)]),
     "protected": lambda text: find_protected(text, PROTECTED),
-    "language": lambda text: detect(text, ["en", "de", "zh"]),
-    "length": lambda text: length_in_words(text, "zh"),
-    "counts": lambda text: count_words([text]),
-    "copies": copied,
+    "substitutes": restored,
 }
+COMBINATIONS = [
+    *product(READERS, HARD.items()),
+    *product(("markup", "marks", "protected", "substitutes", "sentences"), MARKUP.items()),
+]
+FILES = [
+    ("a.txt", "{}", "a\n"),
+    ("a.tsv", "{}", "a\tb\n"),
+    ("a.tsv", "{}", "a\t\n"),
+    ("a.po", "{}", 'msgid "a"\nmsgstr ""\n'),
+    ("a.po", 'msgid ""{}\nmsgstr ""\n', '"a\\n"\n'),
+    ("a.po", 'msgid "{}"\nmsgstr ""\n', "<a>%("),
+    ("a.tmx", TMX, '<tu><tuv xml:lang="en"><seg>a</seg></tuv></tu>'),
+    ("a.tmx", TMX.format('<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu>'), "<ph>a</ph>"),
+    ("a.srt", "{}", "1\n00:00:01,000 --> 00:00:02,000\n<i>a\n\n"),
+    ("a.html", "{}", '<p title="a">a<!-- b -->'),
+]
+"""Names of files, their contents, and a piece to repeat in them."""
 MOST = {"words": 8**0.5, "markup": 3.2, "marks": 3.2, "counts": 3.2, "copies": 3.2}
 """Exceptions above 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
 than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004
 """Seconds of the shorter text: less is not measured well."""
+FIRST_LEAST = 0.001
+"""Seconds of the shorter text in the first attempt, which most combinations pass."""
 
 
 def seconds(read, text):
@@ -85,21 +150,36 @@ def seconds(read, text):
     return best
 
 
-def ratio(read, piece):
+def ratio(read, piece, least=LEAST):
     """Ratio of the times of two texts, one twice as long as the other."""
     size = 1000
-    while (short := seconds(read, piece * size)) < LEAST and size < 1 << 19:
+    while (short := seconds(read, piece * size)) < least and size < 1 << 19:
         size *= 2
-    return (seconds(read, piece * 4 * size) / max(short, LEAST / 2)) ** 0.5
+    return (seconds(read, piece * 4 * size) / max(short, least / 2)) ** 0.5
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("piece", HARD)
-def test_time_is_linear_in_text_length(reader, piece):
-    found, most = [ratio(READERS[reader], HARD[piece])], MOST.get(reader, 2.3)
+def require_linear(read, piece, most=2.3):
+    """Fail if reading twice the text takes more than `most` times the time."""
+    found = [ratio(read, piece, FIRST_LEAST)]
     while found[-1] > most and len(found) < 8:
-        found.append(ratio(READERS[reader], HARD[piece]))
+        found.append(ratio(read, piece))
     assert found[-1] <= most, found
+
+
+@pytest.mark.parametrize(
+    ("reader", "piece"), [pytest.param(reader, piece, id=f"{reader}-{name}") for reader, (name, piece) in COMBINATIONS]
+)
+def test_time_is_linear_in_text_length(reader, piece):
+    require_linear(READERS[reader], piece, MOST.get(reader, 2.3))
+
+
+@pytest.mark.parametrize(("name", "content", "piece"), FILES)
+def test_time_is_linear_in_file_length(name, content, piece):
+    require_linear(lambda text: fill(name, content.format(text)), piece, 3.2)
+
+
+def test_time_is_linear_in_number_of_links():
+    require_linear(lambda text: parse_pharaoh(text, "a"), "0-0 11-1 ", 3.2)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,14 @@ def restored(item, target):
         ("{user} has %d new messages.", "Tom has 20 new messages."),
         ("Copying %dKB", "Copying 20 KB"),
         ("%d%% full", "20% full"),
-        ("Size: {w}x{h}", "Size: Tom"),
+        ("Size {w}x{h}", "Size Tom"),
         ("At %02d:%02d", "At 20"),
         ("Tom has 20 %s", "Tom has 20 Maria"),
         ("x%sの", "x Tom の"),
+        ("%s: not found", "not found"),
+        ("No file: '%s'.", "No file"),
+        ("{a} - go to %s: %s", "go to Tom"),
+        ("%s: %s", ""),
     ],
 )
 def test_first_variant(substitutes, source, text):
@@ -55,6 +59,7 @@ def test_text_without_protected_text_has_no_substitutes(substitutes):
         ("{user} is here", "Er ist hier", None),
         ("{user} is here", "Tom ist hier, Tom", None),
         ("{user} is here", "Tom ist hier, {name}", None),
+        ("%s: go to %s: '%s'.", "geh nach Tom.", "%s: geh nach %s: '%s'."),
         ("%d of %s", "Tom von 20", None),  # a program would mix up the values
         ("%1$d of %2$s", "Tom von 20", "%2$s von %1$d"),
         ("%d men", "120 oder 20.5 oder 1.20 von 20", "120 oder 20.5 oder 1.20 von %d"),

@@ -142,7 +142,7 @@ class Protection:
             texts += [piece for piece in source.substituted.pieces() if _has_letters(piece)]
         if not texts:
             return []
-        cores = [piece.strip() for piece in texts]
+        cores = [_core(piece)[1] for piece in texts]
         translated = iter([n_best[0] for n_best in search(self._segment(cores), None)])
         results = []
         for source in sources:
@@ -190,13 +190,11 @@ def _joined(item: SubstitutedText, source: Segmented, translations: Sequence[Tra
     links: set[tuple[int, int]] = set()  # character offsets of linked words
     position = 0
     for piece, slot in zip(item.pieces(), slots, strict=True):
-        core = piece.strip()
-        start = position + len(piece) - len(piece.lstrip())
+        prefix, core, suffix = _core(piece)
+        start = position + len(prefix)
         if _has_letters(piece):
             translation = next(remaining)
-            new = _like(core, one_line(translation.text))
-            prefix = piece[: len(piece) - len(piece.lstrip())]
-            suffix = piece[len(piece.rstrip()) :]
+            new = one_line(translation.text).strip().rstrip(_FINAL_PUNCTUATION).rstrip() or core
             # Words that the model has added must not touch the protected text.
             if text and not prefix and _touch(text, new):
                 prefix = " "
@@ -230,11 +228,15 @@ def _touch(left: str, right: str) -> bool:
     return left[-1:].isalnum() and right[:1].isalnum()
 
 
-def _like(source: str, target: str) -> str:
-    """Return the translation of a piece without the final punctuation that models add."""
-    if source[-1:] in _FINAL_PUNCTUATION:
-        return target
-    return target.rstrip(_FINAL_PUNCTUATION).rstrip() or target
+def _core(piece: str) -> tuple[str, str, str]:
+    """Return a piece as the text from its first to its last letter or digit, with what is before and after it."""
+    start = 0
+    end = len(piece)
+    while start < end and not piece[start].isalnum():
+        start += 1
+    while end > start and not piece[end - 1].isalnum():
+        end -= 1
+    return piece[:start], piece[start:end], piece[end:]
 
 
 def _translation(

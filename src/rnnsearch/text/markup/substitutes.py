@@ -29,6 +29,12 @@ NUM_VARIANTS = 5
 """Number of variants: one that is tried first, and others for sentences in which it fails."""
 _JOINED = re.compile(r"[^\w\s]{0,3}|x")
 """Text between two placeholders that are replaced together: `%d/%d`, `{width}x{height}`."""
+_LEADING = re.compile(r"[\"'“„‚«»‹›‘’”`)\]]{0,2}(?::\s{1,3}|\s{1,3}[-–—|>]\s{1,3})")
+"""Text between a placeholder and the sentence that it is the heading of: `%s: not found`."""
+_TRAILING = re.compile(r"(?:\s{0,2}:\s{0,3}|\s{1,3}[-–—|]\s{1,3})[\"'“„‚«»‹›‘’”`(\[]{0,2}$")
+_MAX_TRAILING = 10
+_OPENERS = re.compile(r"\s*[\"'“„‚«»‹›‘’”`(\[]{0,2}")
+_CLOSERS = re.compile(r"[\"'“„‚«»‹›‘’”`)\].]{0,3}\s*")
 _SEPARATORS = r"[ \u00a0\u2009\u202f.,:/'’\u2013-]?"
 _UNNUMBERED = re.compile(r"%(?!\d+\$)[^%\s({<]*[A-Za-z@]")
 _NUMERIC = re.compile(
@@ -50,7 +56,7 @@ class Slot(NamedTuple):
     start: int
     """Offset of the substitute in the text for the model."""
     substitute: str
-    """The substitute; the text itself if it stays."""
+    """The substitute; the text itself if it stays, empty at an end of the text, where it is no part of the sentence."""
     space_before: bool
     """True if a space was put before the substitute."""
     space_after: bool
@@ -137,6 +143,9 @@ class SubstitutedText:
     def partly_restored(self, target: str) -> str:
         """Return the start of a translation with the protected text instead of the substitutes found so far."""
         for slot in self.slots:
+            if not slot.substitute:
+                target = slot.text + target if slot.start == 0 else target
+                continue
             parts = _pattern(slot).split(target, maxsplit=1)
             target = slot.text.join(parts)
         return target
@@ -162,6 +171,12 @@ class SubstitutedText:
         for slot in self.slots:
             slots_by_substitute.setdefault(slot.substitute, []).append(slot)
         edits = []
+        for slot in slots_by_substitute.pop("", []):
+            is_heading = slot.start == 0
+            # A full stop that the model has added does not stay before a colon.
+            start = 0 if is_heading else len(target.rstrip(" .。…"))
+            end = 0 if is_heading else len(target)
+            edits.append(_Edit(start, start, end, end, slot.text))
         for slots in slots_by_substitute.values():
             matches = list(_pattern(slots[0]).finditer(target))
             if len(matches) != len(slots):
@@ -216,10 +231,10 @@ class Substitutes:
         parts: list[str] = []
         slots: list[Slot] = []
         position = length = 0
-        for start, end, item in _joined(text, protected, keeps_percent=variant == 0):
-            substitute = self._substitute(item, variant, numbers, names)
+        for start, end, item in _with_edges(text, _joined(text, protected, keeps_percent=variant == 0)):
+            substitute = "" if item is None else self._substitute(item, variant, numbers, names)
             before = text[position:start]
-            is_word = substitute != item.text and substitute[0].isalnum()
+            is_word = item is not None and substitute != item.text and substitute[0].isalnum()
             space_before = is_word and (before[-1:].isalnum() or (start > 0 and not before))
             space_after = is_word and text[end : end + 1].isalnum()
             parts += [before, " " * space_before, substitute, " " * space_after]
@@ -266,6 +281,22 @@ def _joined(text: str, protected: Sequence[ProtectedText], keeps_percent: bool) 
                 continue
         groups.append((item.start, item.end, item))
     return groups
+
+
+def _with_edges(
+    text: str, groups: Sequence[tuple[int, int, ProtectedText]]
+) -> list[tuple[int, int, ProtectedText | None]]:
+    """Return the slots; those at the ends of the text extend to the sentence and have no item."""
+    results: list[tuple[int, int, ProtectedText | None]] = list(groups)
+    start, end, item = groups[0]
+    separator = _LEADING.match(text, end)
+    if item.type in _EXACT and separator and _OPENERS.fullmatch(text, 0, start):
+        results[0] = (0, separator.end(), None)
+    start, end, item = groups[-1]
+    separator = _TRAILING.search(text[max(0, start - _MAX_TRAILING) : start])
+    if item.type in _EXACT and separator and _CLOSERS.fullmatch(text, end) and (len(groups) > 1 or results[0][2]):
+        results[-1] = (start - len(separator[0]), len(text), None)
+    return results
 
 
 def _pattern(slot: Slot) -> re.Pattern[str]:
