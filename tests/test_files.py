@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.utils.files import atomic_file, atomic_folder, locked, recover_folder, remove_temporaries, write_text
+from rnnsearch.utils.files import (
+    atomic_file,
+    atomic_folder,
+    locked,
+    read_text,
+    recover_folder,
+    remove_temporaries,
+    write_text,
+)
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FAILURES = [
@@ -23,6 +31,11 @@ each_failure = pytest.mark.parametrize(("failure", "raised", "message"), FAILURE
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_byte_order_mark_is_not_text(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\r\n")
+    assert read_text(tmp_path / "a").split() == ["one"]
 
 
 def test_write_text_replaces_the_file(tmp_path):

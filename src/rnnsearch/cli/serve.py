@@ -113,9 +113,10 @@ def _read_api_keys(path: Path | None) -> frozenset[str]:
     if path is None:
         return frozenset(os.environ.get(API_KEYS_VARIABLE, "").split())
     from rnnsearch.errors import ConfigError
+    from rnnsearch.utils.files import read_text
 
     try:
-        keys = frozenset(path.read_text(encoding="utf-8").split())
+        keys = frozenset(read_text(path).split())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: the file of API keys cannot be read: {error}"]) from None
     if not keys:

@@ -1,8 +1,8 @@
 """`rnnsearch translate`, `score` and `align`.
 
-The commands use `translate_lines.py`, `pairs.py` and, at a terminal, `prompt.py`. Numbers of input and output lines
-must be equal. Tests: `tests/commands/test_translate.py`, `tests/commands/test_align.py`,
-`tests/commands/test_searches.py`.
+The commands use `translate_lines.py`, `translate_documents.py`, `pairs.py` and, at a terminal, `prompt.py`. Numbers of
+input and output lines must be equal. Tests: `tests/commands/test_translate.py`,
+`tests/commands/test_translate_files.py`, `tests/commands/test_align.py`, `tests/commands/test_searches.py`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from rnnsearch.cli.options import (
     UnknownWordsGroup,
 )
 from rnnsearch.cli.panels import expand_groups
+from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
 from rnnsearch.text.alignment_types import Symmetrisation
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def translate(
 ) -> None:
     """Translate text, line by line.
 
-    Every input line gives exactly one output line; its sentences are translated separately. At a terminal, without
-    files, this starts a prompt that shows the probability of each word and the source words that it attends to.
+    Every input line gives exactly one output line; its sentences are translated separately. Of a file whose name ends
+    in .po, .tmx, .xliff, .html, .srt or .vtt, only the text is translated. At a terminal, without files, this starts a
+    prompt that shows the probability of each word and the source words that it attends to.
     """
     has_markup = terms.tags or bool(terms.protect)
     if lines.unit != "words" and files.alignments is None:
@@ -86,6 +88,10 @@ def translate(
         alignments=files.alignments is not None,
         banned_phrases=terms.banned_phrases(),
     )
+    if is_document(files.input):
+        require_text_options(options, bulk)
+        report_counts(options, translate_document(options, files))
+        return
     if bulk.engine is not None:
         # `require_files` has checked it.
         assert files.input is not None and files.output is not None

@@ -180,8 +180,8 @@ class LineTranslator:
         chunk_size: Number of lines that are sorted by length together.
     """
 
-    def __init__(self, options: TranslateOptions) -> None:
-        """Load the models.
+    def __init__(self, options: TranslateOptions, translator: Translator | None = None) -> None:
+        """Load the models, unless they are loaded already, as `translator`.
 
         Raises:
             BadParameter: An option is incompatible with the models.
@@ -189,7 +189,7 @@ class LineTranslator:
         """
         options.hardware.set_threads()
         self.options = options
-        self.translator = load_translator(options)
+        self.translator = translator or load_translator(options)
         self.translator.protect = options.terms.protected_types()
         self._counts: Counts = {}
         if options.alignments or options.terms.tags:

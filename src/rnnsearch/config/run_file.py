@@ -31,6 +31,7 @@ from rnnsearch.config.options import ByKind, Table, dotted, error_message, probl
 from rnnsearch.config.search import SearchConfig
 from rnnsearch.config.training import TrainingConfig
 from rnnsearch.errors import ConfigError, did_you_mean, must_be_one_of
+from rnnsearch.utils.files import read_text
 
 # The schema of a whole run file.
 
@@ -231,7 +232,7 @@ def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
         ConfigError: With the file, and the line or the dotted path of every problem.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such run file"]) from None
     except (OSError, ValueError) as error:  # ValueError: invalid UTF-8, or NUL in the path

@@ -43,6 +43,7 @@ from rnnsearch.importers.folder import (
     require_distinct,
     token_order,
 )
+from rnnsearch.utils.files import read_text
 
 CONFIG_FILE = "config.yaml"
 """Name of the config next to a checkpoint."""
@@ -176,7 +177,7 @@ def _read_text(path: Path, max_bytes: int) -> str:
         size = path.stat().st_size
         if size > max_bytes:
             raise ModelError(f"{path}: must have at most {max_bytes:,} bytes; got {size:,}")
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise ModelError(f"{path}: must exist next to the checkpoint, as JoeyNMT writes it; got no such file") from None
     except (OSError, ValueError) as error:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from rnnsearch.errors import ConfigError, DataError, must_be_one_of
 from rnnsearch.text.alignment_types import Unit
 from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.utils.files import read_text
 
 Link = tuple[int, int]
 AttentionMatrix = npt.NDArray[Any]
@@ -166,7 +167,7 @@ def read_pharaoh(path: Path) -> list[Links]:
         DataError: The file cannot be read, is not UTF-8, or has a malformed link; the message names file and line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise DataError(f"{path}: the alignment file cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

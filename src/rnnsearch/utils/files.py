@@ -3,7 +3,8 @@
 Content is written to a temporary name next to the target, synced, and renamed, so that a target is
 either the old or the new version even after a crash.
 
-All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports.
+All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports. Small
+files of users are read by `read_text`; `data.corpus.read_lines` reads large ones.
 Names of temporary and old folders are recognised after a crash (`recover_folder`), so they must stay the same. Tests:
 tests/test_files.py, and killed processes in tests/stress. This module must not import torch.
 """
@@ -150,6 +151,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes to a file atomically."""
     with atomic_file(path) as temporary:
         temporary.write_bytes(content)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file from a user, without a byte order mark, which editors on Windows write.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    return path.read_text(encoding="utf-8-sig")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,0 +1,152 @@
+"""`rnnsearch translate -i` for files with another structure than lines: PO, TMX, HTML and subtitles.
+
+The formats are those of the server (`text.documents`); the text in them is translated like lines, with all options of
+the command. `translate.py` is the caller. Tests: `tests/commands/test_translate_files.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer import BadParameter
+
+from rnnsearch.cli.io import chunked, print_message
+from rnnsearch.errors import DataError
+from rnnsearch.text.documents import Document, document_format
+from rnnsearch.text.documents.lines import PlainText, Tsv
+from rnnsearch.utils.files import write_bytes
+
+if TYPE_CHECKING:
+    from rnnsearch.bulk import Counts
+    from rnnsearch.cli.options import BulkGroup, FileGroup
+    from rnnsearch.cli.translate_lines import LineTranslator, TranslateOptions
+
+MAX_BYTES = 1 << 26
+"""Maximum size of a file that is read as a whole."""
+_START_BYTES = 1 << 12  # by which a format is recognised
+_LINE_END = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
+_TAG = re.compile(r"<[^<>]*>")
+_HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+"""Characters of a private area for the line ends inside tags."""
+_SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()}
+
+
+def is_document(path: Path | None) -> bool:
+    """Return True if the file is translated as a whole, and not line by line; its name or content says so."""
+    if path is None or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            format = document_format(path.name, file.read(_START_BYTES))
+    except OSError:  # reported by the reader of lines
+        return False
+    return format not in (None, PlainText, Tsv)
+
+
+def require_text_options(options: TranslateOptions, bulk: BulkGroup) -> None:
+    """Raise BadParameter if an option is for lines only."""
+    has_option = {
+        "--format": options.lines.format != "text",
+        "--alignments": options.alignments,
+        "--engine": bulk.engine is not None,
+    }
+    for option, is_given in has_option.items():
+        if is_given:
+            raise BadParameter(f"{option} needs lines of text as input; {options.input_name} has another format")
+
+
+def translate_document(options: TranslateOptions, files: FileGroup) -> Counts:
+    """Translate a file into a file of the same format, and return the counts of all texts in it.
+
+    Raises:
+        DataError: The file is too large, or is not of its format.
+        RnnsearchError: A model cannot be loaded, or an option is not supported.
+    """
+    from rnnsearch.cli.translate_lines import LineTranslator, load_translator
+
+    assert files.input is not None
+    content = _read(files.input)
+    read = document_format(files.input.name, content)
+    assert read is not None
+    options.hardware.set_threads()
+    models = load_translator(options)
+    document = read(str(files.input), content, *models.languages)
+    counts: Counts = {}
+    translations: list[str] = []
+    if document.marked_segments:
+        translator = LineTranslator(_options_for(document, options), models)
+        translations = _translate_segments(document, translator, counts)
+    else:
+        print_message(f"{files.input}: nothing to translate")
+    filled = document.fill_marked(translations)
+    if files.output is None:
+        sys.stdout.buffer.write(filled)
+        sys.stdout.flush()
+    else:
+        write_bytes(files.output, filled)
+    return counts
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{path}: must have at most {MAX_BYTES >> 20} MiB; it has more (divide it)")
+    return content
+
+
+def _options_for(document: Document, options: TranslateOptions) -> TranslateOptions:
+    """Return the options with those that the markup in a document needs."""
+    # Without these characters, text with and without markup is the same, and any model can translate it.
+    has_markup = any("<" in segment or "&" in segment for segment in document.marked_segments)
+    protect = options.terms.protect or [",".join(document.protect)]
+    terms = replace(options.terms, tags=document.tags and has_markup, protect=protect)
+    return replace(options, terms=terms, input_name=f"{options.input_name}, text")
+
+
+def _translate_segments(document: Document, translator: LineTranslator, counts: Counts) -> list[str]:
+    """Return the translation of each marked segment; lines are translated one by one."""
+    segments = [_split_lines(segment) for segment in document.marked_segments]
+    lines = [line for segment in segments for line in segment if line and not line.isspace()]
+    remaining = _translate_lines(lines, translator, counts)
+    translations = []
+    for segment in segments:
+        parts = []
+        for line in segment:
+            text = line.strip()
+            if not text:
+                parts.append(line)
+                continue
+            start = line.index(text)
+            parts += [line[:start], next(remaining), line[start + len(text) :]]
+        translation = "".join(parts)
+        translations.append(translation.translate(_SHOWN_LINE_ENDS) if translation.strip() else "")
+    return translations
+
+
+def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: Counts) -> Iterator[str]:
+    from rnnsearch.cli.translate_lines import OUTPUT
+
+    first = 0
+    for chunk in chunked((line.strip() for line in lines), translator.chunk_size):
+        done = translator.translate(chunk, first)
+        first += len(chunk)
+        for message in done.messages:
+            print_message(message)
+        for name, number in done.counts.items():
+            counts[name] = counts.get(name, 0) + number
+        yield from done.outputs[OUTPUT].removesuffix("\n").split("\n")
+
+
+def _split_lines(segment: str) -> Iterable[str]:
+    """Return the lines of a segment and the line ends between them; those inside tags are hidden."""
+    hidden = _TAG.sub(lambda tag: tag[0].translate(_HIDDEN_LINE_ENDS), segment)
+    return _LINE_END.split(hidden)
