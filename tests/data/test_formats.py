@@ -142,6 +142,47 @@ def test_tmx_keeps_namespace_prefixes():
     assert '<tmx xmlns="urn:tmx" xmlns:x="urn:x">' in filled
 
 
+XLIFF = """<?xml version='1.0'?>
+<xliff version="1.2"><file source-language="en-US" original="a" datatype="plaintext">
+<body><group translate="no"><trans-unit id="0"><source>zero</source></trans-unit></group>
+<trans-unit id="1">
+  <source>one <x id="1"/></source>
+  <seg-source><mrk>one</mrk></seg-source>
+  <alt-trans><source>a</source><target>b</target></alt-trans>
+</trans-unit>
+<trans-unit id="2"><source>two</source><target state="new"></target></trans-unit>
+<trans-unit id="3"><source>three</source><target>drei</target></trans-unit>
+</body></file></xliff>"""
+
+
+def test_xliff_gets_missing_targets():
+    document = read_document("a.xlf", XLIFF.encode(), "en", "de")
+    assert document.marked_segments == ['one <x id="1"/>', "two"]
+    filled = document.fill_marked(['eins <x id="1"/>', "zwei &amp;"]).decode()
+    new = '<target state="needs-review-translation" state-qualifier="mt-suggestion">eins <x id="1"/></target>'
+    expected = XLIFF.replace("</seg-source>", f"</seg-source>\n  {new}").replace("></target>", ">zwei &amp;</target>")
+    assert filled == expected.replace('datatype="plaintext"', 'datatype="plaintext" target-language="de"')
+    again = read_document("a.xlf", filled.encode(), "en", "de")
+    assert (again.segments, again.fill([])) == ([], filled.encode())
+    assert read_document("a.xlf", XLIFF.encode(), "fr", "de").segments == []
+
+
+def test_second_version_of_xliff():
+    content = (
+        '<xliff version="2.0" srcLang="en"{}><file id="f"><unit id="1"><segment><source>one</source>{}</segment>'
+        '<ignorable><source> </source></ignorable></unit><unit id="2" translate="no"><segment><source>two</source>'
+        "</segment></unit></file></xliff>"
+    )
+    document = read_document("a.xliff", content.format("", "").encode(), "en", "de")
+    assert document.segments == ["one"]
+    assert document.fill(["eins"]).decode() == content.format(' trgLang="de"', "<target>eins</target>")
+    other = content.format(' trgLang="fr"', "<target/>").encode()
+    assert read_document("a.xliff", other, "en", "de").segments == []
+    assert read_document("a.xliff", other, "en", "fr").fill(["un"]) == other.replace(
+        b"<target/>", b"<target>un</target>"
+    )
+
+
 HTML = """<!DOCTYPE html>\r
 <HTML><head><meta charset="{}"><style>p {{ x: "<b>" }}</style></head>
 <body class='a'><!-- kept <p> --><p>\xe9t\xe9 &eacute; <B>one</b></P><pre>\tx</pre></body>"""
@@ -176,10 +217,8 @@ in the garden.\r
 
 def test_subtitles_keep_times_and_lines():
     document = read_document("a.srt", SRT.encode(), "en", "de")
-    assert document.segments == ["The dog is sleeping in the garden.", "- One & two?", "- Three."]
-    filled = document.fill_marked(
-        ["Der Hund schl\xe4ft im Garten, sagt er.", "- Eins &amp; <i>zwei</i>?\n", ""]
-    ).decode()
+    assert document.segments == ["The dog is sleeping in the garden.", "One & two?", "Three."]
+    filled = document.fill_marked(["Der Hund schl\xe4ft im Garten, sagt er.", "Eins &amp; <i>zwei</i>?\n", ""]).decode()
     expected = SRT.replace("The dog is sleeping\r\nin the garden.", "Der Hund schl\xe4ft im\r\nGarten, sagt er.")
     assert filled == expected.replace("- One & <i>two</i>?", "- Eins &amp; <i>zwei</i>?")
     assert read_document("a.txt", SRT.encode(), "en", "de").segments == document.segments
@@ -201,6 +240,7 @@ SEEDS = {
     ".po": PO,
     ".html": HTML.format("utf-8").encode(),
     ".srt": SRT.encode(),
+    ".xlf": XLIFF.encode(),
 }
 LINE_ENDS = [(b"\n", b"\n"), (b"\n", b"\r\n")]
 

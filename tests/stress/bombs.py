@@ -218,6 +218,13 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "one line.po": lambda n: b"x" * n,
             "zeros.po": lambda n: b"\0" * n,
             "surrogates.po": lambda n: b"\xed\xa0\x80" * (n // 3),
+            "entries in one line.po": lambda n: numbered(b'msgid "%d" msgstr "" ', n),
+            "forms.po": lambda n: b'msgid "a" msgid_plural "b" msgstr[19] ""\n' * (n // 42),
+            "large forms.po": lambda n: b'msgid "a" msgid_plural "b" msgstr[9999] ""\n' * (n // 44),
+            "placeholders.po": lambda n: po(9) + b'msgid "a"\nmsgid_plural "' + b"%d" * (n // 2) + b'"\nmsgstr[0] ""\n',
+            "tags.po": lambda n: po(9) + b'msgid "' + b"<b>a</b>" * (n // 8) + b'"\nmsgstr ""\n',
+            "open tags.po": lambda n: po(9) + b'msgid "' + b"<b" * (n // 2) + b'"\nmsgstr ""\n',
+            "encoding.po": lambda n: b'"charset=punycode\\n"' + b"\xff" * n,
         },
     ),
     "tmx": (
@@ -248,6 +255,16 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "open attribute.tmx": lambda n: b"<tmx a='" + b"a" * n,
             "open comment.tmx": lambda n: b"<tmx><!--" + b"-a" * (n // 2),
             "utf-16.tmx": lambda n: tmx(unit(b"") * (n // 90)).decode().encode("utf-16"),
+            "comments in a segment.tmx": lambda n: tmx(unit(b"<!--a-->" * (n // 8))),
+            "spaces.tmx": lambda n: tmx(unit(b"") + b" " * n + unit(b"")),
+            "spaces in a segment.tmx": lambda n: tmx(b"<tu><tuv lang='en'><seg>a" + b" " * n + b"b</seg></tuv></tu>"),
+            "character data.tmx": lambda n: tmx(
+                b"<tu><tuv lang='en'><seg>" + b"<![CDATA[a&]]>" * (n // 14) + b"</seg></tuv></tu>"
+            ),
+            "nested segments.tmx": lambda n: tmx(
+                b"<tu><tuv lang='en'><seg>" * 15 + b"a" * n + b"</seg></tuv></tu>" * 15
+            ),
+            "units.xliff": lambda n: b"<xliff>" + b"<segment><source>a</source></segment>" * (n // 40) + b"</xliff>",
             "surrogates.tmx": lambda n: tmx(b"&#xD800;" * (n // 8)),
         },
     ),
@@ -258,6 +275,17 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "one line.txt": lambda n: b"a" * n,
             "rows.tsv": lambda n: b"a\n" * (n // 2),
             "tabs.tsv": lambda n: b"a" + b"\t" * n,
+            "one line.html": lambda n: b"a" * n,
+            "elements.html": lambda n: b"<p>a" * (n // 4),
+            "inline elements.html": lambda n: b"<b>a" * (n // 4),
+            "open tags.html": lambda n: b"<p " * (n // 3),
+            "open comments.html": lambda n: b"<!-- " * (n // 5),
+            "cues.srt": lambda n: b"1\n0:00,0 --> 0:00,0\na b\n\n" * (n // 25),
+            "lines of a cue.srt": lambda n: b"0:00,0 --> 0:00,0\n" + b"a b\n" * (n // 4),
+            "speakers.srt": lambda n: b"0:00,0 --> 0:00,0\n" + b"- a\n" * (n // 4),
+            "one line.srt": lambda n: b"0:00,0 --> 0:00,0\n" + b"a " * (n // 2),
+            "overrides.srt": lambda n: b"0:00,0 --> 0:00,0\n" + b"{\\a}" * (n // 4),
+            "spaces.srt": lambda n: b"0:00,0 --> 0:00,0\n" + b" " * n + b"a",
         },
     ),
     "corpus": (

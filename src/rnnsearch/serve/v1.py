@@ -370,7 +370,7 @@ async def add_file(
     target: OptionalField = None,
     model: OptionalField = None,
 ) -> FileStatus:
-    """Translate a file (.txt, .tsv, .tmx, .po, .html, .srt, .vtt) in the background."""
+    """Translate a file (.txt, .tsv, .tmx, .po, .xliff, .html, .srt, .vtt) in the background."""
     service.check_key(request)
     job = await _add_file(service, file, service.candidate_models(model, source, target))
     return job.status()

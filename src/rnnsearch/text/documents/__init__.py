@@ -1,4 +1,4 @@
-"""Files with text to translate: plain text, TSV, TMX, PO, HTML and subtitles.
+"""Files with text to translate: plain text, TSV, TMX, XLIFF, PO, HTML and subtitles.
 
 `read_document` finds the segments without a translation; `Document.fill` returns the file with their translations.
 Everything else in the file stays byte for byte as it is, because translations are spliced into the original.
@@ -20,6 +20,7 @@ from rnnsearch.text.documents.lines import PlainText, Tsv
 from rnnsearch.text.documents.po import Po
 from rnnsearch.text.documents.subtitles import Subtitles, is_subtitles
 from rnnsearch.text.documents.tmx import Tmx
+from rnnsearch.text.documents.xliff import Xliff
 
 __all__ = ["FORMATS", "Document", "document_format", "read_document"]
 
@@ -30,6 +31,8 @@ FORMATS: dict[str, Callable[[str, bytes, str, str], Document]] = {
     ".po": Po,
     ".html": Html,
     ".srt": Subtitles,
+    ".xliff": Xliff,
+    ".xlf": Xliff,
     ".pot": Po,
     ".htm": Html,
     ".xhtml": Html,

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from rnnsearch.errors import DataError
@@ -144,8 +145,9 @@ class FileText:
         """Return the number of the line at an offset, from 1."""
         return self.text.count("\n", 0, offset) + 1
 
+    @cached_property
     def line_end(self) -> str:
-        """Return the first line end of the file, or a line feed."""
+        """The first line end of the file, or a line feed."""
         first = self.text.find("\n")
         return "\r\n" if first > 0 and self.text[first - 1] == "\r" else "\n"
 

@@ -164,7 +164,7 @@ class Po(Document):
             assert entry.plural is not None  # other entries have only form 0
             before = max((form for form in entry.forms if form < number), default=None)
             keyword = f"msgstr[{number}] "
-            line = f"{self._file.line_end()}{keyword}{self._quoted(forms[number], len(keyword))}"
+            line = f"{self._file.line_end}{keyword}{self._quoted(forms[number], len(keyword))}"
             new[entry.plural.end if before is None else entry.forms[before].end].append(line)
         for end, lines in new.items():
             yield Replacement(end, end, "".join(lines))
@@ -181,7 +181,7 @@ class Po(Document):
                 return
             if comment.startswith("#|"):  # the previous source follows the flags
                 position = min(position, offset)
-        yield Replacement(position, position, f"#, fuzzy{self._file.line_end()}")
+        yield Replacement(position, position, f"#, fuzzy{self._file.line_end}")
 
     def _quoted(self, text: str, column: int) -> str:
         """Return a text as quoted strings, like gettext's tools: several lines if it has several or is too long."""
@@ -193,7 +193,7 @@ class Po(Document):
         for line in _LINE.findall(text):
             escaped = line.translate(_ESCAPES)
             lines += _wrapped(escaped) if self._wraps else [escaped]
-        return self._file.line_end().join(f'"{line}"' for line in ["", *lines])
+        return self._file.line_end.join(f'"{line}"' for line in ["", *lines])
 
     def _complete_header(self, encoding: str) -> Iterator[Replacement]:
         """Yield the replacements that give the header what a catalogue with translations needs."""
@@ -220,11 +220,11 @@ class Po(Document):
         lines = [f'"{name}: {fields[name]}\\n"' for name in new]
         if lines:
             is_complete = not text.value or text.value.endswith("\n")
-            yield Replacement(text.end, text.end, self._file.line_end().join(["" if is_complete else ' "\\n"', *lines]))
+            yield Replacement(text.end, text.end, self._file.line_end.join(["" if is_complete else ' "\\n"', *lines]))
 
     def _new_header(self, fields: dict[str, str]) -> Replacement:
         lines = ['msgid ""', 'msgstr ""', *(f'"{name}: {value}\\n"' for name, value in fields.items()), "", ""]
-        return Replacement(0, 0, self._file.line_end().join(lines))
+        return Replacement(0, 0, self._file.line_end.join(lines))
 
 
 def parse_po(file: FileText) -> Iterator[Entry]:

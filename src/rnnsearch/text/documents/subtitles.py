@@ -1,7 +1,7 @@
 r"""Subtitles in SRT and WebVTT: the text of each cue is a segment.
 
-Numbers, times, notes, styles and positions such as `{\an8}` stay as they are. A translation gets as many lines as its
-source.
+Numbers, times, notes, styles, positions such as `{\an8}` and the dashes of speakers stay as they are. A translation
+has as many lines as its source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _TIME = r"(?:\d{1,3}:)?\d{1,2}:\d{2}[,.]\d{1,3}"
 _TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]+-->[ \t]+{_TIME}(?:[ \t][^\r\n]*)?")
 _START = re.compile(rf"(?:\ufeff)?\s*+\d+[ \t]*\r?\n{_TIMES.pattern}\s*\r?\n")
 _START_BYTES = 1000
-_OVERRIDES = re.compile(r"\s*(?:\{\\[^{}\r\n]*\}\s*)*")
+_PREFIX = re.compile(r"\s*(?:\{\\[^{}\r\n]*\}\s*)*(?:[-\u2010-\u2015]\s*)?")
+"""Positions and styles, and the dash of a speaker."""
 _SPEAKER_DASH = re.compile(r"[-\u2010-\u2015]")
 _MARKUP = re.compile(r"</[a-z]|<(?:[ibu]|font|c|v|lang|ruby)\b[^<>]*>|&(?:amp|lt|gt|nbsp|lrm|rlm);", re.IGNORECASE)
 _SPACE_OR_TAG = re.compile(r"<[^<>]*>|( )")
@@ -59,7 +60,7 @@ class Subtitles(Document):
 
     def fill_marked(self, translations: Sequence[str]) -> bytes:
         replacements = []
-        line_end = self._file.line_end()
+        line_end = self._file.line_end
         for cue, translation in zip(self._cues, translations, strict=True):
             # An empty line would end the cue.
             text = one_line(translation).strip()
@@ -76,7 +77,7 @@ class Subtitles(Document):
         bounds = [index for index, (_, text) in enumerate(lines) if index == 0 or _SPEAKER_DASH.match(text.lstrip())]
         for first, end in pairwise([*bounds, len(lines)]):
             offset, text = lines[first]
-            skipped = _OVERRIDES.match(text)
+            skipped = _PREFIX.match(text)
             assert skipped is not None  # it matches the empty string
             texts = [text[skipped.end() :], *(text for _, text in lines[first + 1 : end])]
             segment = " ".join(texts).strip()

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
 
-from rnnsearch.text.documents.document import Document, FileText, Replacement
-from rnnsearch.text.documents.xml import Element, as_content, declared_encoding, find_elements, inline_markup
+from rnnsearch.text.documents.document import Document
+from rnnsearch.text.documents.xml import Element, Splice, XmlFile, as_content, inline_markup, with_spaces_around
 from rnnsearch.text.languages import base_language
 from rnnsearch.text.markup.marks import MarkedText
 
 _LANGUAGE_ATTRIBUTES = ("xml:lang", "lang")
-_XML_SPACES = " \t\r\n"
 
 
 @dataclass(eq=False, slots=True)
@@ -57,17 +56,16 @@ class Tmx(Document):
     is_bilingual = True
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
-        self._file = FileText.decode(name, content, declared_encoding(content))
-        self._data = self._file.text.encode()
+        self._file = XmlFile(name, "TMX", "tmx", content, ("tu", "tuv", "seg"))
         self._target = target
         self._open_units: list[tuple[_Unit, _Variant, str]] = []
         self.marked_segments = []
-        for unit in _read_units(find_elements(name, "TMX", "tmx", self._data, ("tu", "tuv", "seg"))):
+        for unit in _read_units(self._file.elements):
             if not all(variant.is_blank for variant in unit.in_language(target)):
                 continue
             for variant in unit.in_language(source):
-                text = self._content(variant)
-                segment = inline_markup(text).strip(_XML_SPACES)
+                text = self._file.content(variant.segment) if variant.segment else ""
+                segment = inline_markup(text)
                 if MarkedText(segment).text.strip():
                     self._open_units.append((unit, variant, text))
                     self.marked_segments.append(segment)
@@ -75,60 +73,31 @@ class Tmx(Document):
 
     def fill_marked(self, translations: Sequence[str]) -> bytes:
         """Return the file with the translations, in an empty variant of the target language or in a new one."""
-        splices: list[tuple[int, int, bytes]] = []
+        splices = []
         for (unit, source, text), translation in zip(self._open_units, translations, strict=True):
             if not translation.strip():
                 continue
-            content = _with_spaces_around(as_content(translation), text)
+            content = with_spaces_around(as_content(translation), text)
             variants = unit.in_language(self._target)
-            if variants:
-                splices.append(self._fill_variant(variants[0], content))
-            else:
+            if not variants:
                 position = unit.variants[-1].element.end
-                splices.append((position, position, self._new_variant(source, content)))
-        parts = []
-        position = 0
-        for start, end, replacement in sorted(splices):
-            parts += [self._data[position:start], replacement]
-            position = end
-        parts.append(self._data[position:])
-        text = b"".join(parts).decode()
-        whole = Replacement(0, len(self._file.text), text)
-        return self._file.spliced([whole], "xmlcharrefreplace")
+                splices.append(Splice(position, position, self._new_variant(source, content)))
+            elif (segment := variants[0].segment) is not None:
+                splices.append(self._file.fill(segment, content))
+            else:
+                splices.append(self._file.fill(variants[0].element, f"<seg>{content}</seg>"))
+        return self._file.spliced(splices)
 
-    def _content(self, variant: _Variant) -> str:
-        if variant.segment is None:
-            return ""
-        return self._data[variant.segment.content_start : variant.segment.content_end].decode()
-
-    def _fill_variant(self, variant: _Variant, content: str) -> tuple[int, int, bytes]:
-        """Return the replacement that gives a blank variant its content."""
-        element = variant.segment or variant.element
-        new = content if variant.segment else f"<seg>{content}</seg>"
-        if element.is_empty_tag:  # the `/>` becomes an end tag
-            return element.end - 2, element.end, f">{new}</{element.tag}>".encode()
-        old = self._data[element.content_start : element.content_end]
-        # White space is replaced; comments stay.
-        end = element.content_start if old.strip() else element.content_end
-        return element.content_start, end, new.encode()
-
-    def _new_variant(self, source: _Variant, content: str) -> bytes:
+    def _new_variant(self, source: _Variant, content: str) -> str:
         """Return a variant with its content, with the layout of the source variant."""
         element = source.element
         segment = source.segment
         assert segment is not None  # its text is translated
         attribute = next(name for name in _LANGUAGE_ATTRIBUTES if element.attributes.get(name))
-        before = self._spaces_before(element.start)
-        inside = self._spaces_before(segment.start)
-        after = self._spaces_before(element.content_end)
-        variant = f"<tuv {attribute}={quoteattr(self._target)}>{inside}<seg>{content}</seg>{after}</tuv>"
-        return (before + variant).encode()
-
-    def _spaces_before(self, offset: int) -> str:
-        start = offset
-        while start and self._data[start - 1 : start] in (b" ", b"\t", b"\r", b"\n"):
-            start -= 1
-        return self._data[start:offset].decode()
+        before = self._file.spaces_before(element.start)
+        inside = self._file.spaces_before(segment.start)
+        after = self._file.spaces_before(element.content_end)
+        return f"{before}<tuv {attribute}={quoteattr(self._target)}>{inside}<seg>{content}</seg>{after}</tuv>"
 
 
 def _read_units(elements: Sequence[Element]) -> list[_Unit]:
@@ -145,10 +114,3 @@ def _read_units(elements: Sequence[Element]) -> list[_Unit]:
         elif element.tag == "seg" and parent in variants and variants[parent].segment is None:
             variants[parent].segment = element
     return list(units.values())
-
-
-def _with_spaces_around(translation: str, source: str) -> str:
-    """Return a translation with the white space at both ends of its source."""
-    stripped = source.strip(_XML_SPACES)
-    start = source.index(stripped)
-    return source[:start] + translation.strip(_XML_SPACES) + source[start + len(stripped) :]

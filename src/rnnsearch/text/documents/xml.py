@@ -1,19 +1,21 @@
 """Elements of an XML file by their offsets, so that text can be spliced in without parsing and writing the rest.
 
-`tmx.py` uses it. Files come from strangers: declarations with which a small file could fill the memory are rejected,
-nothing external is loaded, and nesting is limited. Offsets are bytes of the file in UTF-8.
+`tmx.py` and `xliff.py` use it. Files come from strangers: declarations with which a small file could fill the memory
+are rejected, nothing external is loaded, and nesting is limited. Offsets are bytes of the file in UTF-8.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from rnnsearch.errors import DataError
+from rnnsearch.text.documents.document import FileText, Replacement
 
 MAX_DEPTH = 50
 """Maximum nesting depth of elements."""
@@ -26,6 +28,7 @@ _CONTENT = re.compile(
     r"|<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>",
     re.DOTALL,
 )
+_SPACE_CHARACTERS = " \t\r\n"
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -52,6 +55,67 @@ class Element:
 
     is_empty_tag: bool = False
     """True if the start tag is the whole element: `<seg/>`."""
+
+
+class XmlFile:
+    """An XML file with some of its elements, into which content is spliced."""
+
+    def __init__(self, name: str, format: str, root: str, content: bytes, tags: Collection[str]) -> None:
+        """Find the elements with certain names, in the order of their start tags; raise DataError as `find_elements`.
+
+        Args:
+            name: File name.
+            format: Name of the format for messages.
+            root: Name of the root element.
+            content: The file's bytes.
+            tags: Names of the elements.
+        """
+        self._file = FileText.decode(name, content, declared_encoding(content))
+        self._data = self._file.text.encode()
+        self.elements = find_elements(name, format, root, self._data, tags)
+        """The elements."""
+
+    def content(self, element: Element) -> str:
+        """Return the content of an element as it is in the file."""
+        return self._data[element.content_start : element.content_end].decode()
+
+    def spaces_before(self, offset: int) -> str:
+        """Return the white space before an offset."""
+        start = offset
+        while start and self._data[start - 1 : start] in (b" ", b"\t", b"\r", b"\n"):
+            start -= 1
+        return self._data[start:offset].decode()
+
+    def fill(self, element: Element, content: str) -> Splice:
+        """Return the splice that gives a blank element its content; comments in it stay."""
+        if element.is_empty_tag:  # the `/>` becomes an end tag
+            return Splice(element.end - 2, element.end, f">{content}</{element.tag}>")
+        old = self._data[element.content_start : element.content_end]
+        return Splice(element.content_start, element.content_start if old.strip() else element.content_end, content)
+
+    def add_attribute(self, element: Element, name: str, value: str) -> Splice:
+        """Return the splice that adds an attribute to the start tag of an element."""
+        position = element.content_start - (2 if element.is_empty_tag else 1)
+        return Splice(position, position, f" {name}={quoteattr(value)}")
+
+    def spliced(self, splices: Iterable[Splice]) -> bytes:
+        """Return the file with its changes; characters that its encoding does not have become references."""
+        parts = []
+        position = 0
+        for start, end, content in sorted(splices):
+            parts += [self._data[position:start], content.encode()]
+            position = end
+        parts.append(self._data[position:])
+        whole = Replacement(0, len(self._file.text), b"".join(parts).decode())
+        return self._file.spliced([whole], "xmlcharrefreplace")
+
+
+class Splice(NamedTuple):
+    """New content for the bytes [start, end) of a file in UTF-8."""
+
+    start: int
+    end: int
+    content: str
 
 
 def declared_encoding(content: bytes) -> bytes | None:
@@ -163,7 +227,14 @@ def inline_markup(content: str) -> str:
             return html.escape(_SPACES.sub(" ", match["cdata"]), quote=False)
         return "" if match["invisible"] else match[0]
 
-    return _CONTENT.sub(replace, content)
+    return _CONTENT.sub(replace, content).strip(_SPACE_CHARACTERS)
+
+
+def with_spaces_around(translation: str, source: str) -> str:
+    """Return a translation with the white space at both ends of its source."""
+    stripped = source.strip(_SPACE_CHARACTERS)
+    start = source.index(stripped)
+    return source[:start] + translation.strip(_SPACE_CHARACTERS) + source[start + len(stripped) :]
 
 
 def as_content(markup: str) -> str:
