@@ -19,6 +19,7 @@ from rnnsearch.cli.io import chunked, print_message
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents import Document, document_format
 from rnnsearch.text.documents.lines import PlainText, Tsv
+from rnnsearch.text.markup.tags import fixed_spans
 from rnnsearch.utils.files import write_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ MAX_BYTES = 1 << 26
 """Maximum size of a file that is read as a whole."""
 _START_BYTES = 1 << 12  # by which a format is recognised
 _LINE_END = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
-_TAG = re.compile(r"<[^<>]*>")
 _HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 """Characters of a private area for the line ends inside tags."""
 _SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()}
@@ -107,8 +107,7 @@ def _options_for(document: Document, options: TranslateOptions) -> TranslateOpti
     """Return the options with those that the markup in a document needs."""
     # Without these characters, text with and without markup is the same, and any model can translate it.
     has_markup = any("<" in segment or "&" in segment for segment in document.marked_segments)
-    protect = options.terms.protect or [",".join(document.protect)]
-    terms = replace(options.terms, tags=document.tags and has_markup, protect=protect)
+    terms = replace(options.terms, tags=document.tags and has_markup)
     return replace(options, terms=terms, input_name=f"{options.input_name}, text")
 
 
@@ -147,6 +146,10 @@ def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: C
 
 
 def _split_lines(segment: str) -> Iterable[str]:
-    """Return the lines of a segment and the line ends between them; those inside tags are hidden."""
-    hidden = _TAG.sub(lambda tag: tag[0].translate(_HIDDEN_LINE_ENDS), segment)
-    return _LINE_END.split(hidden)
+    """Return the lines of a segment and the line ends between them; those in tags and fixed content are hidden."""
+    parts = []
+    position = 0
+    for start, end in fixed_spans(segment):
+        parts += [segment[position:start], segment[start:end].translate(_HIDDEN_LINE_ENDS)]
+        position = end
+    return _LINE_END.split("".join([*parts, segment[position:]]))

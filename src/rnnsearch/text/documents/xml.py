@@ -16,6 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents.document import FileText, Replacement
+from rnnsearch.text.markup.tags import collapse_spaces
 
 MAX_DEPTH = 50
 """Maximum nesting depth of elements."""
@@ -23,13 +24,8 @@ _DECLARATION = re.compile(rb"<\?xml\s[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
 _DECLARATION_BYTES = 200
 _TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_CONTENT = re.compile(
-    r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<invisible><!--.*?-->|<\?.*?\?>)|(?P<space>[ \t\r\n]+)"
-    r"|<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>",
-    re.DOTALL,
-)
+_CONTENT = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _SPACE_CHARACTERS = " \t\r\n"
-_SPACES = re.compile(r"[ \t\r\n]+")
 
 
 @dataclass(eq=False, slots=True)
@@ -221,13 +217,9 @@ def inline_markup(content: str) -> str:
     """
 
     def replace(match: re.Match[str]) -> str:
-        if match["space"]:
-            return " "
-        if match["cdata"] is not None:
-            return html.escape(_SPACES.sub(" ", match["cdata"]), quote=False)
-        return "" if match["invisible"] else match[0]
+        return "" if match["cdata"] is None else html.escape(match["cdata"], quote=False)
 
-    return _CONTENT.sub(replace, content).strip(_SPACE_CHARACTERS)
+    return collapse_spaces(_CONTENT.sub(replace, content)).strip(_SPACE_CHARACTERS)
 
 
 def with_spaces_around(translation: str, source: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import MarkedText
-from rnnsearch.text.markup.tags import Tag, protected_element_ends, tags
+from rnnsearch.text.markup.tags import Tag, collapse_spaces, protected_element_ends, tags
 
 _SPACES = " \t\n\r\f"
 """White space of HTML; a no-break space is text."""
@@ -56,8 +56,8 @@ class HtmlDocument:
         self._marked = marked
         self.texts = [part.text for part in marked]
         """The texts to translate, without tags; those of attributes come last."""
-        self.marked_texts = [part.source for part in marked]
-        """The texts to translate, with inline tags."""
+        self.marked_texts = [collapse_spaces(part.source) if part.collapses else part.source for part in marked]
+        """The texts to translate, with inline tags; white space is one space, unless it is layout."""
         self.has_inline_tags = any(part.marks for part in marked)
         """True if there are tags inside texts, so that links between words are needed."""
 

@@ -49,6 +49,8 @@ class MarkedText:
         """
         self.source = source
         """The marked-up source text."""
+        self.collapses = collapse
+        """True if white space is a single space."""
         self._tags = tags
         self.text = source
         """The plain text; empty if there is nothing to translate but markup and fixed content."""

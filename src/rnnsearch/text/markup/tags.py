@@ -1,7 +1,7 @@
 """A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails.
 
-`marks.py` and `html_document.py` use it. Texts come from strangers: tests/text/test_linear.py,
-tests/text/test_marks.py.
+`marks.py`, `html_document.py`, `text.documents` and `cli/translate_documents.py` use it. Texts come from strangers:
+tests/text/test_linear.py, tests/text/test_marks.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 _OPENS = re.compile(r"<(?=[a-zA-Z/!?])")
 # The possessive quantifier prevents backtracking, which would take quadratic time for an open quote.
 _TAG = re.compile(r"</?([a-zA-Z][^\s/>]*+)(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
+_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
 _RAW = frozenset({"script", "style", "textarea"})
 """Elements whose content is not markup."""
 INLINE = frozenset(
@@ -98,6 +99,28 @@ def _tag(source: str, start: int) -> Tag:
     else:
         end = source.find(">", start) + 1 or len(source)
     return Tag(start, end, source[start:end])
+
+
+def fixed_spans(source: str) -> Iterator[tuple[int, int]]:
+    """Yield the characters [start, end) of each tag outside elements with fixed content, and of each such element."""
+    found_tags = list(tags(source))
+    end_tags = protected_element_ends(found_tags)
+    position = 0
+    for tag in found_tags:
+        if tag.start >= position:
+            position = end_tags[tag.start].end if tag.start in end_tags else tag.end
+            yield tag.start, position
+
+
+def collapse_spaces(source: str) -> str:
+    """Return marked-up text with one space for each white space outside tags and elements with fixed content."""
+    parts = []
+    position = 0
+    for start, end in fixed_spans(source):
+        parts += [_WHITE_SPACE.sub(" ", source[position:start]), source[start:end]]
+        position = end
+    parts.append(_WHITE_SPACE.sub(" ", source[position:]))
+    return "".join(parts)
 
 
 def protected_element_ends(found_tags: list[Tag]) -> dict[int, Tag]:
