@@ -8,11 +8,11 @@ import * as tabs from "./tabs.js";
 
 const POLL_INTERVAL = 400; // milliseconds
 const MAX_FAILED_POLLS = 20;
-const SUPPORTED = /\.(txt|tsv|tmx|po)$/i;
+const SUPPORTED = /\.(txt|tsv|tmx|xliff|xlf|pot?|x?html|htm|srt|vtt)$/i;
 
 async function add(file) {
   if (!SUPPORTED.test(file.name)) {
-    status.showBanner(`Unsupported file type: ${file.name}. Supported types are .txt, .tsv, .tmx and .po.`);
+    status.showBanner(`Unsupported file type: ${file.name}. Supported types are .txt, .tsv, .tmx, .xliff, .po, .html, .srt and .vtt.`);
     return;
   }
   if (!state.model) {

@@ -50,7 +50,7 @@ class Document(ABC):
     is_bilingual: ClassVar[bool] = False
     """True if a segment can stay untranslated, because the file contains source and translation."""
 
-    @property
+    @cached_property
     def grammars(self) -> Sequence[str | None]:
         """Grammar of the placeholders of each segment (see `text.markup.protected`)."""
         return [None] * len(self.marked_segments)

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from rnnsearch.errors import DataError
@@ -127,7 +128,7 @@ class Po(Document):
             text = segment.source.value
             self.marked_segments.append(text if segment.is_markup else html.escape(text, quote=False))
 
-    @property
+    @cached_property
     def grammars(self) -> Sequence[str | None]:
         """Grammar of the placeholders of each segment, by the flags of its entry."""
         return [_grammar(segment.entry.flags) for segment in self._segments]

@@ -38,6 +38,7 @@ class Xliff(Document):
     marked as a machine translation to be reviewed.
     """
 
+    is_bilingual = True
     tags = True
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
