@@ -9,7 +9,8 @@ from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import WORD_COUNTS_FILE, read_word_counts
+from rnnsearch.data.prepared import WORD_COUNTS_FILE, Prepared, read_word_counts
+from rnnsearch.errors import DataError
 from rnnsearch.text.vocabulary import PAD, UNK
 from rnnsearch.text.words import count_words
 from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, texts, write
@@ -43,6 +44,25 @@ def test_ids_decode_to_the_text(tmp_path, monkeypatch, text, chunk):
     targets = [target for _, target in texts(prepared)]
     assert read_word_counts(prepared.folder / WORD_COUNTS_FILE) == count_words(targets)
     assert beside(prepared.folder) == []
+
+
+@pytest.mark.parametrize("text", [{"type": "words", "vocabulary": 200}, {"type": "bpe", "vocabulary": 400}], ids=str)
+def test_normalised_text_has_the_ids_of_clean_text(tmp_path, text):
+    noisy_pairs = [(f"\ufeff{source}".replace(" ", "\u00a0"), target.replace(" ", "  ")) for source, target in PAIRS]
+    text = text | {"normalize": "standard"}
+    results = []
+    for name, pairs in (("clean", PAIRS), ("noisy", noisy_pairs)):
+        run = config(tmp_path, text, train=[write(tmp_path, name, pairs)], dev_size=0, test_size=0)
+        results.append(prepare(run, tmp_path / f"prepared-{name}"))
+    clean, noisy = results
+    assert texts(noisy) == texts(clean)
+    for language, tokenizer in clean.tokenizers.items():
+        assert tokenizer.normalization.level == "standard"
+        assert tokenizer.json == noisy.tokenizers[language].json
+        assert contents(noisy.folder)[f"train.{language}.ids"] == contents(clean.folder)[f"train.{language}.ids"]
+    unlike = run.model_copy(update={"text": run.text.model_copy(update={"normalize": "none"})})
+    with pytest.raises(DataError, match=r"was prepared with text\.normalize = standard; got none"):
+        Prepared.open(noisy.folder, unlike)
 
 
 @pytest.mark.parametrize("chunk", [7, 10_000])

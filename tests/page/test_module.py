@@ -24,10 +24,11 @@ from rnnsearch.export.web_page import write_module, write_sentence_rules
 from rnnsearch.ops.native import building
 from rnnsearch.runtime import load
 from rnnsearch.text import words
+from rnnsearch.text.normalization import Normalization
 from rnnsearch.text.prefixes import PrefixReader
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.text.subwords import train_bpe
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.translator.translation import Translation
@@ -197,6 +198,8 @@ def tokenizers() -> dict[str, Tokenizer]:
         "bpe with rare tokens split": bpe.without_tokens(range(len(bpe) - 12, len(bpe))),
         "characters": train_bpe(text, 280, 1),
         "unigram": train_unigram(text, 330, 1),
+        "normalising words": train_words(text, 30, 1).normalizing(Normalization("standard", "fr")),
+        "normalising": bpe.normalizing(Normalization("punctuation", "tr")),
     }
 
 
@@ -243,6 +246,37 @@ def test_tokenizers_equal_those_of_python(page):
             assert result["text"] == tokenizer.join_with_offsets(sequence).text, (name, sequence)
 
 
+def test_normalisation_equals_that_of_the_runtime(page, folder):
+    """Texts of all letter cases, with prefixes, translated by a model whose tokenizers normalise."""
+    model = folder / "normalising"
+    write_model(model, TIED, "bpe")
+    for language, name in (("en", "tr"), ("de", "fr")):
+        path = model / tokenizer_file(language)
+        Tokenizer.load(path).normalizing(Normalization("punctuation", name)).save(path)
+    export(model, folder / "normalising.rnn", "fp32")
+    runtime = load(folder / "normalising.rnn")
+    texts = [
+        *TEXTS,
+        *random_texts(60),
+        "THE SMALL CAT SEES {IT}.",
+        "The Small Cat Sees It",
+        "A  «CAT» – IS\u00adN'T ŞIK",
+    ]
+    texts += [text.upper() for text in texts[-20:]]
+    prefixes = [("", "Die\u00a0 kl", "DIE KAT", "\ufeffder :", "Der  Hund ")[n % 5] for n in range(len(texts))]
+    prefixes = [
+        p if runtime.source.segment_sources([text])[0].translatable.ids else ""
+        for text, p in zip(texts, prefixes, strict=True)
+    ]
+    for options in ({"nBest": 1, "beam": 1}, {"nBest": 2, "beam": 3, "prefixes": prefixes}):
+        results = call(page, TRANSLATE, {"file": "/normalising.rnn", "texts": texts, "options": options})
+        expected = runtime.n_best(texts, options["nBest"], options["beam"], options.get("prefixes"))
+        for n, (result, other) in enumerate(zip(results, expected, strict=True)):
+            assert other[0].text.startswith(prefixes[n]) or "prefixes" not in options
+            for one, translation in zip(result, other, strict=True):
+                check_equal(one, translation, TOLERANCE["fp32"])
+
+
 def utf16_spans(text: str, spans: Any) -> list[tuple[int, int]]:
     """Convert spans of characters to spans of UTF-16 units."""
     offsets = [0]
@@ -261,6 +295,7 @@ def test_invalid_tokenizers_are_rejected(page):
     )]  # fmt: skip
     pattern = {"pattern": {"Regex": "(a+)+$"}}
     damaged.append(valid | {"pre_tokenizer": valid["pre_tokenizer"] | pattern})
+    damaged += [valid | {"normalization": settings} for settings in (None, [], {"level": "x", "language": ""})]
     for contents in (*map(json.dumps, damaged), "{"):
         assert "must be one that rnnsearch saved" in call(page, body, contents)["error"]
 

@@ -14,10 +14,12 @@ from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import parse_pharaoh, with_copy_links, word_spans
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.documents import read_document
+from rnnsearch.text.letter_case import letter_case, true_cased, upper_cased, word_spans_with_symbols
 from rnnsearch.text.markup.html_document import HtmlDocument
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, find_protected
 from rnnsearch.text.markup.substitutes import NAMES, NUMBERS, Substitutes
+from rnnsearch.text.normalization import Normalization
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Replacement, Segmented
 from rnnsearch.text.vocabulary import UNK
@@ -105,6 +107,23 @@ def restored(text):
 TOKENIZER = train_words([" ".join((*NUMBERS, *NAMES))], 100, 1)
 SUBSTITUTES = Substitutes(TOKENIZER, TOKENIZER)
 TMX = '<tmx version="1.4"><header srclang="en"/><body>{}</body></tmx>'
+
+
+def cased(text):
+    """Read a text in ordinary letter case, and write it in capitals."""
+    case = letter_case(text)
+    if case is not None:
+        text = true_cased(text, case, "tr", lambda words: [[0, 0]] * len(words))
+    upper_cased(text, 0, "tr", word_spans_with_symbols(text, text))
+
+
+NOISE = {
+    "unordered marks": "\u0301\u0323",
+    "soft hyphens and joiners": "\u00ad\u200d",
+    "no-break spaces": "\u00a0",
+    "capitals": "AB ",
+    "symbols": '1"',
+}
 READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
@@ -113,8 +132,10 @@ READERS = {
     "protected": lambda text: find_protected(text, PROTECTED),
     "substitutes": restored,
 }
+NORMALISERS = {"normalization": Normalization("punctuation", "fr").text, "letter case": cased}
 COMBINATIONS = [
     *product(READERS, HARD.items()),
+    *product(("normalization", "letter case"), NOISE.items()),
     *product(("markup", "marks", "protected", "substitutes", "sentences"), MARKUP.items()),
 ]
 FILES = [
@@ -130,7 +151,15 @@ FILES = [
     ("a.html", "{}", '<p title="a">a<!-- b -->'),
 ]
 """Names of files, their contents, and a piece to repeat in them."""
-MOST = {"words": 8**0.5, "markup": 3.2, "marks": 3.2, "counts": 3.2, "copies": 3.2}
+MOST = {
+    "words": 8**0.5,
+    "markup": 3.2,
+    "marks": 3.2,
+    "counts": 3.2,
+    "copies": 3.2,
+    "normalization": 3.2,
+    "letter case": 3.2,
+}
 """Exceptions above 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
 than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004
@@ -170,7 +199,7 @@ def require_linear(read, piece, most=2.3):
     ("reader", "piece"), [pytest.param(reader, piece, id=f"{reader}-{name}") for reader, (name, piece) in COMBINATIONS]
 )
 def test_time_is_linear_in_text_length(reader, piece):
-    require_linear(READERS[reader], piece, MOST.get(reader, 2.3))
+    require_linear((READERS | NORMALISERS)[reader], piece, MOST.get(reader, 2.3))
 
 
 @pytest.mark.parametrize(("name", "content", "piece"), FILES)

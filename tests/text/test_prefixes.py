@@ -68,7 +68,7 @@ def test_only_the_end_of_a_long_word_is_open(bpe):
 
 
 def test_empty_prefix_and_invalid_unicode(tokenizer):
-    assert PrefixReader(tokenizer).read("") == ("", (), (), {})
+    assert PrefixReader(tokenizer).read("")[:4] == ("", (), (), {})
     with pytest.raises(DataError, match="must be valid Unicode"):
         PrefixReader(tokenizer).read("a \ud800")
 

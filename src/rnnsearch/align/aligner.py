@@ -39,6 +39,7 @@ from rnnsearch.align.hmm import (
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Link, Links, bare_word_spans, ignore_blas_warnings
+from rnnsearch.text.normalization import NONE, Normalization
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
@@ -239,7 +240,9 @@ class Aligner:
         return Aligner(tuple(segmentations), threshold)
 
 
-def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: TaskMap = starmap) -> Aligner:
+def learn_aligner(
+    sources: Sequence[str], targets: Sequence[str], run_tasks: TaskMap = starmap, normalize: str = NONE
+) -> Aligner:
     """Learn an aligner from at most `MAX_PAIRS` sentence pairs of raw text.
 
     Args:
@@ -247,6 +250,7 @@ def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: Tas
         targets: Their translations.
         run_tasks: Calls a function with each of several argument tuples, in order, possibly in parallel.
             Not used for short texts.
+        normalize: Level of normalisation of the text that the aligner reads (see `text.normalization`).
 
     Raises:
         RnnsearchError: No pair has text in both languages.
@@ -263,7 +267,7 @@ def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: Tas
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
     if sum(map(len, lowercase_sources)) < MIN_PARALLEL_CHARACTERS:
         run_tasks = starmap
-    tasks = ((lowercase_sources, lowercase_targets, size) for size in VOCABULARY_SIZES)
+    tasks = ((lowercase_sources, lowercase_targets, size, normalize) for size in VOCABULARY_SIZES)
     # A short text has few distinct subwords, so several sizes may give the same tokenizers.
     distinct: dict[tuple[str, str], Segmentation] = {}
     for segmentation in run_tasks(learn_segmentation, tasks):
@@ -272,10 +276,12 @@ def learn_aligner(sources: Sequence[str], targets: Sequence[str], run_tasks: Tas
     return Aligner(tuple(distinct.values()))
 
 
-def learn_segmentation(sources: Sequence[str], targets: Sequence[str], size: int) -> Segmentation:
-    """Learn a segmentation with at most `size` tokens per language, and its lexicon."""
-    source_tokenizer = bpe_from_counts(count_chunks(sources), size, 1)
-    target_tokenizer = bpe_from_counts(count_chunks(targets), size, 1)
+def learn_segmentation(
+    sources: Sequence[str], targets: Sequence[str], size: int, normalize: str = NONE
+) -> Segmentation:
+    """Learn a segmentation of normalised text with at most `size` tokens per language, and its lexicon."""
+    source_tokenizer = _learn_tokenizer(sources, size, normalize)
+    target_tokenizer = _learn_tokenizer(targets, size, normalize)
     source_ids = [np.array(row, dtype=np.int64) for row in source_tokenizer.ids(sources)]
     target_ids = [np.array(row, dtype=np.int64) for row in target_tokenizer.ids(targets)]
     source_lengths = sequence_lengths(source_ids)
@@ -290,6 +296,12 @@ def learn_segmentation(sources: Sequence[str], targets: Sequence[str], size: int
         (len(source_tokenizer), len(target_tokenizer)),
     )
     return Segmentation(source_tokenizer, target_tokenizer, lexicon)
+
+
+def _learn_tokenizer(texts: Sequence[str], size: int, normalize: str) -> Tokenizer:
+    normalization = Normalization(normalize)
+    tokenizer = bpe_from_counts(count_chunks(map(normalization.text, texts)), size, 1)
+    return tokenizer.normalizing(normalization)
 
 
 def lowercase(text: str) -> str:

@@ -29,6 +29,7 @@ from rnnsearch.systems.engine_file import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import System
+from rnnsearch.text.normalization import NONE
 from rnnsearch.utils.files import sha256_of
 
 Rows = Iterable[Sequence[str]]
@@ -156,6 +157,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "Language": config.data.target,
             "Parameters": parameters,
             "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
+            **_normalization_row(system),
             "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
             "In training": describe_training(system.model),
             **digest,
@@ -167,6 +169,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         "Languages": f"{config.data.source} → {config.data.target}",
         "Parameters": parameters,
         "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}",
+        **_normalization_row(system),
         **_architecture_rows(config.model),
         "Alignments": _alignments(system, path),
         "Search": _search(config),
@@ -175,6 +178,12 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         "On this machine": system.fast_scorer(config.search.precision).description,
         **digest,
     }
+
+
+def _normalization_row(system: System[Any]) -> dict[str, str]:
+    """Return how text is normalised, if it is."""
+    level = system.target.normalization.level
+    return {} if level == NONE else {"Normalisation": f"{level}, text in capital letters in ordinary letter case"}
 
 
 def _architecture_rows(model: ModelConfig) -> dict[str, str]:

@@ -38,13 +38,15 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
     """
     from rnnsearch.align.aligner import FOLDER, MAX_PAIRS
     from rnnsearch.systems.folder import load_translation_config
+    from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
     from rnnsearch.utils.files import locked
 
-    # Called for its check, before the pairs are read.
-    load_translation_config(model)
+    # Before the pairs are read, because it checks the model.
+    config = load_translation_config(model)
+    tokenizer = Tokenizer.load(model / tokenizer_file(config.data.target))
     sources, targets = read_parallel_lines(source, target)
     with locked(model):
-        learned = _learn_aligner(sources, targets)
+        learned = _learn_aligner(sources, targets, tokenizer.normalization.level)
         learned.save(model / FOLDER)
     print_message(
         f"{model / FOLDER}: learned from {min(len(sources), MAX_PAIRS):,} sentence pairs in "
@@ -124,12 +126,12 @@ def dictionary(
         print_message("no entries: the text is too small, or --min-count and --min-probability are too high")
 
 
-def _learn_aligner(sources: Sequence[str], targets: Sequence[str]) -> Aligner:
+def _learn_aligner(sources: Sequence[str], targets: Sequence[str], normalize: str = "none") -> Aligner:
     from rnnsearch.align.aligner import learn_aligner
     from rnnsearch.data.workers import Pool, cores
 
     with Pool(cores()) as pool:
-        return learn_aligner(sources, targets, pool.map)
+        return learn_aligner(sources, targets, pool.map, normalize)
 
 
 def _align_words(aligner: Aligner, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Collection[Link]]:

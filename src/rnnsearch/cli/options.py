@@ -210,6 +210,14 @@ class LineGroup(OptionGroup):
         ),
     ] = "sentences"
     max_source: MaxSource = 2000
+    normalize: Annotated[
+        Literal["none", "standard", "punctuation"] | None,
+        Option(
+            help="Normalisation of the input (spaces, accents, invisible characters, capital letters; see "
+            "text.normalize), for example for a model that was trained without.",
+            show_default=MODEL_DEFAULT,
+        ),
+    ] = None
     min_confidence: Annotated[
         float | None,
         Option(min=0.0, max=1.0, help="Minimum confidence of a translation (see --unsure); needs a calibrated model."),

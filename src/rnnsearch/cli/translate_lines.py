@@ -353,6 +353,7 @@ def load_translator(options: TranslateOptions) -> Translator:
         language_model=options.ensemble.lm,
         language_model_weight=options.ensemble.lm_weight,
         attended_word="read" if options.lines.by == "read" else None,
+        normalize=options.lines.normalize,
     )
 
 

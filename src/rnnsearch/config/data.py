@@ -225,6 +225,7 @@ class DataConfig(Table):
 
 
 TextType = Literal["words", "bpe", "unigram", "characters"]
+TextNormalization = Literal["none", "standard", "punctuation"]
 
 
 class InlineTermsConfig(Table):
@@ -269,6 +270,11 @@ class TextConfig(Table):
     """Minimum count of a subword of a `joint` vocabulary on one side of the training text. On that
     side, rarer ones are split again into the subwords they were merged from (Sennrich et al. 2017:
     50), or never used if `type` is `unigram`. Only for subwords."""
+    normalize: TextNormalization = "none"
+    """Normalisation of text before it is segmented, in training and in translation: `"standard"`
+    makes all white space one space, composes accents (NFC) and removes invisible characters;
+    `"punctuation"` also makes typographic quotation marks and dashes ASCII. The tokenizers store
+    it; with `tokenizers`, theirs is used. See [Data](data.md#normalisation)."""
     min_count: Size = 1
     """Minimum count of a word, character or merge in the training text; rarer ones are left out of
     the vocabulary."""

@@ -64,6 +64,7 @@ from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.annotation import annotation_tokens
 from rnnsearch.text.languages import require_identifiable
+from rnnsearch.text.normalization import NONE, Normalization
 from rnnsearch.text.subwords import (
     DEFAULT_VOCABULARY,
     bpe_from_counts,
@@ -195,7 +196,8 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         has_source = ~cleaned.rows_in_files(data.files_without_source)
         parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
         # Second pass: count words, then learn tokenizers and the aligner.
-        text_chunks, split_off, digest = _count(cleaned, parts, keys["document"], from_files, workers)
+        normalize = _normalization_level(config)
+        text_chunks, split_off, digest = _count(cleaned, parts, keys["document"], from_files, normalize, workers)
         held_out = from_files | split_off
         is_train = parts == TRAIN
         num_pairs = int(is_train.sum())
@@ -208,7 +210,8 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         write_word_counts(folder / WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
-            learned = _learn_aligner(cleaned, np.where(has_source, parts, LEFT_OUT), held_out.get("dev"), workers)
+            usable_parts = np.where(has_source, parts, LEFT_OUT)
+            learned = _learn_aligner(cleaned, usable_parts, held_out.get("dev"), workers, normalize)
             learned.save(folder / aligner.FOLDER)
         # Third pass: segment into ids.
         store_links = cleaned.aligned or data.alignments == "aligner"
@@ -317,6 +320,7 @@ def _count(
     parts: Parts,
     documents: npt.NDArray[np.uint32],
     from_files: dict[Part, HeldOut],
+    normalize: str,
     workers: Workers,
 ) -> tuple[list[Counter[str]], dict[Part, HeldOut], str]:
     """Run the second pass.
@@ -330,7 +334,7 @@ def _count(
     text_chunks = [Counter[str]() for _ in range(num_languages)]
     held_out_rows: dict[Part, list[Cells]] = {}
     sentence_sets = [held_out.sentence_sets(num_languages) for held_out in from_files.values()]
-    for result in workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages)):
+    for result in workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages, normalize)):
         # Chunks arrive in the order of the corpus, so that the digest does not depend on the number of processes.
         digest.update(result.text)
         for counts, chunk_counts in zip(text_chunks, result.text_chunks, strict=True):
@@ -381,6 +385,9 @@ def _learn_tokenizers(
         tokenizers = {source: learn(source_type, text_chunks[source], config.vocabulary) for source in sources}
         target_size = config.target_vocabulary or config.vocabulary
         tokenizers[target] = learn(target_type, text_chunks[target], target_size)
+    if config.tokenizers is None and config.normalize != NONE:
+        for language, tokenizer in tokenizers.items():
+            tokenizers[language] = tokenizer.normalizing(Normalization.of_language(config.normalize, language))
     for languages, new_tokens in zip((sources, [target]), annotation_tokens(config), strict=True):
         if new_tokens:
             for language in languages:
@@ -388,6 +395,15 @@ def _learn_tokenizers(
     for language, tokenizer in tokenizers.items():
         tokenizer.save(folder / prepared_tokenizer_file(language))
     return tokenizers
+
+
+def _normalization_level(config: RunConfig) -> str:
+    """Return the level of normalisation of a run's tokenizers."""
+    if config.text.tokenizers is None:
+        return config.text.normalize
+    types = dict.fromkeys(config.data.sources, config.text.types[0]) | {config.data.target: config.text.types[1]}
+    tokenizers = _load_tokenizers(config.base / config.text.tokenizers, types)
+    return tokenizers[config.data.target].normalization.level
 
 
 def _load_tokenizers(folder: Path, types: Mapping[str, TextType]) -> dict[str, Tokenizer]:
@@ -455,8 +471,10 @@ def _write_ids(
     return facts
 
 
-def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers) -> Aligner:
-    """Learn an aligner from at most `aligner.MAX_PAIRS` training rows, evenly spaced.
+def _learn_aligner(
+    cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers, normalize: str
+) -> Aligner:
+    """Learn an aligner from at most `aligner.MAX_PAIRS` training rows, evenly spaced, that normalises text.
 
     If the dev set has links, they determine the threshold.
     """
@@ -470,7 +488,7 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
         for index, sentences in enumerate(texts):
             column = lines.column(index)
             sentences.extend(column[row] for row in selected)
-    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True))
+    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True), normalize)
     if dev is None or not dev.aligned:
         return learned
     pairs = [Pair.from_words(source, target) for source, target, _ in dev.rows]

@@ -242,6 +242,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
     if version == UNNAMED_FORMAT:
         facts = _named_facts(facts)
+    # Older versions do not normalise text.
+    facts["settings"]["text"].setdefault("normalize", "none")
     # Older versions store neither unknown words nor the number of pairs of each file.
     return {"spelled": [], "pairs_of_files": [], **facts}
 

@@ -33,6 +33,7 @@ from rnnsearch.data.split import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields
 from rnnsearch.data.workers import Workers
 from rnnsearch.text.alignments import Link, format_pharaoh
 from rnnsearch.text.annotation import build_annotation
+from rnnsearch.text.normalization import Normalization
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.tokenizer_cache import CachedTokenizer
 from rnnsearch.text.vocabulary import UNK
@@ -302,20 +303,24 @@ class ChunkCounts(NamedTuple):
     """Number of training rows that contain a sentence of each of `sentence_sets`."""
 
 
-def count(sentence_sets: list[SentenceSets], num_languages: int, lines: CleanedLines, parts: Parts) -> ChunkCounts:
+def count(
+    sentence_sets: list[SentenceSets], num_languages: int, normalize: str, lines: CleanedLines, parts: Parts
+) -> ChunkCounts:
     """Count the text chunks between spaces of a chunk's training rows, and the rows that share sentences.
 
     Args:
         sentence_sets: The sentences of the dev and test sets that are given as files.
         num_languages: Number of columns that are text.
+        normalize: Level of normalisation of the text whose chunks are counted.
         lines: The rows.
         parts: Part of each row.
     """
     rows = lines.rows()
     train = list(compress(rows, parts == TRAIN))
     columns = [[row[index] for row in train] for index in range(num_languages)]
+    normalization = Normalization(normalize)
     return ChunkCounts(
-        text_chunks=[count_chunks(column) for column in columns],
+        text_chunks=[count_chunks(map(normalization.text, column)) for column in columns],
         text="".join("\t".join(row) + "\n" for row in train).encode(),
         held_out={part: list(compress(rows, parts == PARTS.index(part))) for part in HELD_OUT},
         shared=[_count_rows_with(sentences, columns) for sentences in sentence_sets],

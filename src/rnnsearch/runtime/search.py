@@ -26,12 +26,11 @@ from rnnsearch.search.batching import MAX_BATCH_HYPOTHESES
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.ranking import ENGINE_NORMS, BeamOptions
-from rnnsearch.text.prefixes import Prefix
+from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 MAX_ATTENTION_VALUES = 1 << 28  # attention weights of a batch, [B, K, J, T]; 1 GiB
 NAN_MESSAGE = "the scores of a sentence must be numbers; got NaN"
-NO_PREFIX = Prefix(text="", ids=(), continuations=(), unknown={})
 
 
 class EngineSearchOptions(BeamOptions):

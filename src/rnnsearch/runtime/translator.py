@@ -38,7 +38,7 @@ from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.text.markup.protected import ProtectedType
-from rnnsearch.text.prefixes import Prefix, PrefixReader
+from rnnsearch.text.prefixes import NO_PREFIX, Prefix, PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
@@ -152,11 +152,11 @@ class Translator:
             raise RnnsearchError(f"prefixes must be one per sentence ({len(texts)}); got {len(prefixes)}")
         beam = max(self.search.beam, n_best) if beam is None else beam
         options = replace(self.search, n_best=n_best, beam=beam)
-        segmented = self._protection.segment(texts, protect) if protect else self.source.segment(texts)
+        segmented = self._protection.segment(texts, protect) if protect else self.source.segment_sources(texts)
         if protect:
             for index, prefix in enumerate(prefixes or ()):
                 if prefix and segmented[index].substituted is not None:
-                    segmented[index] = self.source.segment([texts[index]])[0]
+                    segmented[index] = self.source.segment_sources([texts[index]])[0]
         n_best_lists = self._search_n_best(segmented, options, prefixes)
 
         def search(sources: Sequence[Segmented], indices: Sequence[int] | None) -> list[list[Translation]]:
@@ -178,7 +178,9 @@ class Translator:
         token_prefixes: list[Prefix] | None = None
         if prefixes is not None:
             prefixes = without(prefixes, copied, "")
-            token_prefixes = [self._prefix_reader.read(prefix) for prefix in prefixes]
+            token_prefixes = []
+            for source, text in zip(sources, prefixes, strict=True):
+                token_prefixes.append(self._prefix_reader.read(text, upper=source.case == "upper"))
             for number, (source, text) in enumerate(zip(sources, prefixes, strict=True)):
                 if not source.ids and text:
                     raise RnnsearchError(f"sentence {number} (from 0) is empty, so its prefix must be empty, too")
@@ -202,7 +204,9 @@ class Translator:
 
     @cached_property
     def _protection(self) -> Protection:
-        return Protection(self.source, self.target, self.source.segment, is_calibrated=self.calibration is not None)
+        return Protection(
+            self.source, self.target, self.source.segment_sources, is_calibrated=self.calibration is not None
+        )
 
     def fits(self, text: str) -> bool:
         """Return True if a sentence has at most `MAX_TOKENS` tokens."""
@@ -226,8 +230,9 @@ class Translator:
         return n_best_hypotheses(arrays, [len(sentence) + 1 for sentence in ids], options.ranking, SOURCE)
 
     def _make_translation(self, source: Segmented, hypothesis: Hypothesis, prefix: Prefix | None) -> Translation:
-        target = self.target.join_with_offsets(hypothesis.ids, prefix.unknown if prefix else {})
-        target = restored_target(source, target)
+        prefix = prefix or NO_PREFIX
+        target = self.target.join_with_offsets(hypothesis.ids, prefix.unknown)
+        target = restored_target(source, target, self.target.normalization, prefix)
         translation = make_translation(source, target, hypothesis, self.aligns_previous_word)
         return translation if self.calibration is None else with_confidence(translation, self.calibration)
 

@@ -311,7 +311,10 @@ def find_alternatives(
     text_before = target[:start]
     text_by_token = _word_starting_tokens(translator)
     first_tokens = translator.likeliest_tokens(source, text_before, list(text_by_token), n_best + EXTRA_ALTERNATIVES)
-    prefixes = [text_before + text_by_token[token] for token in first_tokens]
+    first_words = [text_by_token[token] for token in first_tokens]
+    if source.case == "upper":
+        first_words = [first_word.upper() for first_word in first_words]
+    prefixes = [text_before + first_word for first_word in first_words]
     n_best_lists = translator.n_best(
         [source] * len(prefixes), translator.options(), batch_sentences=len(prefixes), prefixes=prefixes
     )

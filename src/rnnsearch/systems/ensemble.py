@@ -10,7 +10,7 @@ delegated here, to the members that support it. Tests: `tests/test_ensemble.py`,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -155,15 +155,13 @@ class EnsembleSystem(System[Any]):
         # Members with equal keys share one source stream in batches.
         return [keys.index(key) for key in keys]
 
-    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
+    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
         segmented: list[Segmented] = []
-        for per_member in zip(*(member.segment_sources(texts) for member in self.members), strict=True):
+        by_member = [member.segment_sources(texts, restores_case) for member in self.members]
+        for per_member in zip(*by_member, strict=True):
             first = per_member[0]
-            segmented.append(
-                _MemberSegmented(
-                    first.text, first.ids, first.tokens, first.offsets, first.replaced, per_member=per_member
-                )
-            )
+            values = {one.name: getattr(first, one.name) for one in fields(Segmented)}
+            segmented.append(_MemberSegmented(**values, per_member=per_member))
         return segmented
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
@@ -281,8 +279,8 @@ class FusedSystem(System[Any]):
     def _combine_scorers(self, translation: Scorer, language: Scorer) -> WeightedSumScorer:
         return WeightedSumScorer([WeightedScorer(translation), WeightedScorer(language, self.weight)])
 
-    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
-        return self.translation.segment_sources(texts)
+    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
+        return self.translation.segment_sources(texts, restores_case)
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         return self.translation.make_sources(sentences, device)

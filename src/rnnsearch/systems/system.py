@@ -135,9 +135,14 @@ class System(ABC, Generic[Model]):
         if not self.can(ability):
             raise ModelError(self.unsupported[ability])
 
-    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
-        """Return source texts as tokens that the model reads; `text` does not contain inline terms."""
-        segmented = self.source.segment(texts)
+    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
+        """Return source texts as tokens that the model reads; `text` does not contain inline terms.
+
+        Args:
+            texts: The texts.
+            restores_case: True if the model should read text in capital letters in ordinary letter case.
+        """
+        segmented = self.source.segment_sources(texts) if restores_case else self.source.segment(texts)
         if self.config.text.inline_terms is not None:
             segmented = [restore_offsets(text) for text in segmented]
         if self.annotation is None:

@@ -11,8 +11,10 @@ browsers; tests/page/test_module.py compares them. Tests: tests/text/test_prefix
 """
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import NamedTuple
 
+from rnnsearch.text.normalization import Normalization, Normalized
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 
@@ -38,6 +40,27 @@ class Prefix(NamedTuple):
     """Allowed tokens for the open text after them."""
     unknown: dict[int, str]
     """Text of each UNK among `ids`, by index."""
+    normalized: Normalized = Normalized("")
+    """The text as the tokens spell it."""
+
+    def restored(self, target: Segmented, normalization: Normalization) -> Segmented:
+        """Return a translation that starts with exactly the text of the prefix.
+
+        Args:
+            target: The translation, as its tokens spell it.
+            normalization: That of its tokenizer, which has changed the text of the prefix.
+        """
+        length = len(self.normalized.text)
+        start = normalization.normalized(target.text[:length], keeps_last_space=True).text
+        if target.text.startswith(self.text) or start != self.normalized.text:
+            return target
+        positions = [self.normalized.raw_span(index, index, len(self.text))[0] for index in range(length)]
+        positions += range(len(self.text), len(self.text) + len(target.text) - length + 1)
+        offsets = [(positions[start], positions[end]) for start, end in target.offsets]
+        return replace(target, text=self.text + target.text[length:], offsets=offsets)
+
+
+NO_PREFIX = Prefix("", (), (), {})
 
 
 class PrefixReader:
@@ -68,13 +91,26 @@ class PrefixReader:
         self._ids = [id for _, id in known]
         self._max_length = max(map(len, self._token_bytes), default=0)
 
-    def read(self, text: str) -> Prefix:
+    def read(self, text: str, upper: bool = False) -> Prefix:
         """Return the prefix for a text.
+
+        Args:
+            text: The start of a translation.
+            upper: True if the translation will be in capital letters, which its tokens are not.
 
         Raises:
             DataError: The text is not valid Unicode.
         """
-        segmented = self._tokenizer.segment([text])[0]
+        normalized = self._tokenizer.normalization.normalized(text, keeps_last_space=True)
+        if upper:
+            normalized = replace(normalized, text=self._tokenizer.true_cased(normalized.text, "upper"))
+        # Spelled by the tokens: a last space counts, and offsets are those of the normalised text.
+        [segmented] = self._tokenizer.segment_normalized([normalized.text], [Normalized(normalized.text)])
+        prefix = self._read(segmented)
+        return prefix._replace(text=text, normalized=normalized)
+
+    def _read(self, segmented: Segmented) -> Prefix:
+        text = segmented.text
         if not text:
             return Prefix(text, (), (), {})
         num_forced = self._before_last_word(segmented)

@@ -1,8 +1,9 @@
 """The `Tokenizer`: reversible segmentation of raw text into tokens, with character offsets.
 
-A space is put before every text, and each token keeps the space before it. The concatenated tokens
-of a text are therefore that text, and `join` is exact. Offsets count Python characters of the raw
-text. `text.words`, `text.subwords` and `text.unigram` learn tokenizers; models store one per
+A tokenizer may normalise text first (`text.normalization`); the following is then true of the normalised text, and
+offsets still count characters of the raw text. A space is put before every text, and each token keeps the space before
+it. The concatenated tokens of a text are therefore that text, and `join` is exact. Offsets count Python characters of
+the raw text. `text.words`, `text.subwords` and `text.unigram` learn tokenizers; models store one per
 language as JSON.
 
 No token is registered with the `tokenizers` library as "added" or "special": the library searches
@@ -20,7 +21,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -29,7 +30,9 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
+from rnnsearch.text.letter_case import LetterCase, letter_case, true_cased, upper_cased, word_spans_with_symbols
 from rnnsearch.text.letters import has_letters, is_invisible
+from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization, Normalized, from_settings
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
 
@@ -46,7 +49,9 @@ UNUSED_LOG_PROB = -1e6
 
 RARE_KEY = "rare"
 """JSON key of the ids of rare tokens, in addition to what the library writes."""
-_RARE_KEY_PATTERN = re.compile(rf'"{RARE_KEY}"\s*:')
+NORMALIZATION_KEY = "normalization"
+"""JSON key of the settings of the normalisation, in addition to what the library writes."""
+_ADDED_KEY_PATTERN = re.compile(rf'"({RARE_KEY}|{NORMALIZATION_KEY})"\s*:')
 
 ReplacedBy = Literal["copy", "dictionary", "spelled"]
 """Source of a replacement: a copy of the source word, a dictionary entry, or the model's character decoder."""
@@ -100,6 +105,10 @@ class Segmented:
     """Unknown tokens for which `text` has other words."""
     substituted: "SubstitutedText | None" = None
     """Protected text of `text` for which `ids` have substitutes (see `text.markup.substitutes`)."""
+    pieces: tuple[str, ...] = ()
+    """Normalised text of each word with the space before it; empty if normalisation has not changed the text."""
+    case: LetterCase | None = None
+    """Letter case of a source text whose tokens are in ordinary letter case; None if the tokens have that of `text`."""
 
     @property
     def texts(self) -> list[str]:
@@ -111,11 +120,24 @@ class Segmented:
         """The ids with the texts of unknown words."""
         if not self.has_unknown:
             return SpelledIds(self.ids)
-        unknown = []
-        for id, (start, end) in zip(self.ids, self.offsets, strict=True):
-            if id == UNK:
-                unknown.append(self._text_with_space(start, end))
-        return SpelledIds(self.ids, unknown)
+        pieces = self.pieces or [self._text_with_space(start, end) for start, end in self.offsets]
+        return SpelledIds(self.ids, [piece for id, piece in zip(self.ids, pieces, strict=True) if id == UNK])
+
+    def in_case_of(self, source: "Segmented", language: str, start: int = 0) -> "Segmented":
+        """Return this translation in the letter case of its source: in capital letters or as it is.
+
+        Args:
+            source: The source sentence.
+            language: Language of this text.
+            start: Position before which the text stays, such as the end of a prefix.
+        """
+        if source.case != "upper":
+            return self
+        kept_spans = word_spans_with_symbols(self.text, source.text)
+        if source.substituted is not None:
+            kept_spans += source.substituted.protected_spans(self.text)
+        text, positions = upper_cased(self.text, start, language, kept_spans)
+        return replace(self, text=text, offsets=[(positions[start], positions[end]) for start, end in self.offsets])
 
     @property
     def symbols(self) -> list[str]:
@@ -156,16 +178,21 @@ def tokenizer_file(language: str) -> str:
 class Tokenizer:
     """A trained tokenizer: words (`train_words`) or subwords (`train_bpe`, `train_unigram`)."""
 
-    def __init__(self, core: tokenizers.Tokenizer, rare: Iterable[int] = ()) -> None:
+    def __init__(
+        self, core: tokenizers.Tokenizer, rare: Iterable[int] = (), normalization: Normalization = NO_NORMALIZATION
+    ) -> None:
         """Wrap a tokenizer of the library.
 
         Args:
             core: The library's tokenizer, as built by `assemble`.
             rare: Ids of tokens to split into those they were merged from (see
                 `subwords.without_rare`).
+            normalization: Changes of raw text before it is segmented.
         """
         self._core = core
         self._rare = frozenset(rare)
+        self.normalization = normalization
+        """Changes of raw text before it is segmented."""
 
     @staticmethod
     def assemble(model: Any, piece_pattern: str) -> "Tokenizer":
@@ -200,7 +227,13 @@ class Tokenizer:
         Raises:
             DataError: A text is not valid Unicode.
         """
+        if self.normalization:
+            texts = [self.normalization.text(text) for text in texts]
         return [self.split_rare(encoding.ids) for encoding in _encode(self._core.encode_batch_fast, texts)]
+
+    def normalizing(self, normalization: Normalization) -> "Tokenizer":
+        """Return this tokenizer with another normalisation."""
+        return Tokenizer(self._core, self._rare, normalization)
 
     def split_rare(self, ids: list[int]) -> list[int]:
         """Return the ids with rare tokens split into their components."""
@@ -215,20 +248,20 @@ class Tokenizer:
         """
         # BPE needs the rare tokens for further merges, so they are split after the segmentation.
         if self.type == "bpe":
-            return Tokenizer(self._core, rare)
+            return Tokenizer(self._core, rare, self.normalization)
         content = json.loads(self._core.to_str())
         unused = {self._names[id] for id in rare}
         scores = []
         for name, score in content["model"]["vocab"]:
             scores.append([name, UNUSED_LOG_PROB if name in unused else score])
         content["model"]["vocab"] = scores
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)), normalization=self.normalization)
 
     def with_annotation_tokens(self, names: Iterable[str]) -> "Tokenizer":
         """Return a word-level tokenizer with additional tokens at the end, which no text produces."""
         content = json.loads(self._core.to_str())
         content["model"]["vocab"] |= {name: id for id, name in enumerate(names, len(self))}
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)), normalization=self.normalization)
 
     @cached_property
     def has_letters(self) -> bool:
@@ -301,10 +334,44 @@ class Tokenizer:
         Raises:
             DataError: A text is not valid Unicode.
         """
-        encodings = _encode(self._core.encode_batch, texts)
-        return [self._segmented(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+        return self.segment_normalized(texts, [self.normalization.normalized(text) for text in texts])
+
+    def segment_sources(self, texts: Sequence[str]) -> list[Segmented]:
+        """Return texts to translate like `segment`, with the tokens of ordinary letter case if text is normalised.
+
+        Raises:
+            DataError: A text is not valid Unicode.
+        """
+        if not self.normalization:
+            return self.segment(texts)
+        normalized = [self.normalization.normalized(text) for text in texts]
+        cases = [letter_case(text.text) for text in normalized]
+        for index, case in enumerate(cases):
+            if case is not None:
+                text = self.true_cased(normalized[index].text, case)
+                normalized[index] = replace(normalized[index], text=text)
+        segmented = self.segment_normalized(texts, normalized)
+        return [replace(text, case=case) if case else text for text, case in zip(segmented, cases, strict=True)]
+
+    def true_cased(self, text: str, case: LetterCase) -> str:
+        """Return a normalised text in the letter case of this vocabulary (see `letter_case.true_cased`)."""
+        return true_cased(text, case, self.normalization.language, self.ids)
+
+    def segment_normalized(self, texts: Sequence[str], normalized: Sequence[Normalized]) -> list[Segmented]:
+        """Return raw texts that are normalised already, with offsets into the raw texts.
+
+        Raises:
+            DataError: A text is not valid Unicode.
+        """
+        encodings = _encode(self._core.encode_batch, [text.text for text in normalized])
+        segmented = []
+        for raw, text, encoding in zip(texts, normalized, encodings, strict=True):
+            tokens = self._segmented(text.text, encoding)
+            segmented.append(tokens if text.text == raw else _with_raw_text(tokens, raw, text))
+        return segmented
 
     def _segmented(self, text: str, encoding: Any) -> Segmented:
+        """Return a normalised text with its tokens."""
         ids = self.split_rare(encoding.ids)
         spans = encoding.offsets if self.type == "words" else self._subword_spans(ids)
         offsets = []
@@ -319,14 +386,14 @@ class Tokenizer:
         return Segmented(text, ids, [self.token(id) for id in ids], offsets)
 
     def join(self, ids: Iterable[int]) -> str:
-        """Return the raw text of ids: the exact inverse of `ids`.
+        """Return the text of ids: the exact inverse of `ids`, for normalised text.
 
         Unknown words are shown as `<unk>`; the other special ids are dropped. Bytes that are not
         UTF-8, which only a model can produce, become U+FFFD.
         """
         # Decoded as a whole, because a character may consist of several byte tokens.
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
-        return text.removeprefix(" ")
+        return self.normalization.restored(text.removeprefix(" "))
 
     def join_with_offsets(self, ids: Sequence[int], unknown: Mapping[int, str] | None = None) -> Segmented:
         """Return the text of ids with the characters that each id covers; used for the output of models.
@@ -352,7 +419,8 @@ class Tokenizer:
         text += decoder.decode(b"", final=True)
         shift = int(text.startswith(" "))
         offsets = [(max(0, start - shift), max(0, end - shift)) for start, end in spans]
-        return Segmented(text[shift:], list(ids), [self.token(id) for id in ids], offsets)
+        restored = self.normalization.restored(text[shift:])
+        return Segmented(restored, list(ids), [self.token(id) for id in ids], offsets)
 
     def token(self, id: int) -> str:
         """Return the display form of an id (see `Segmented.tokens`)."""
@@ -412,7 +480,12 @@ class Tokenizer:
     def json(self) -> str:
         """The JSON that `save` writes."""
         text = self._core.to_str()
-        return json.dumps(json.loads(text) | {RARE_KEY: sorted(self._rare)}, ensure_ascii=False) if self._rare else text
+        added: dict[str, Any] = {}
+        if self._rare:
+            added[RARE_KEY] = sorted(self._rare)
+        if self.normalization:
+            added[NORMALIZATION_KEY] = self.normalization.settings()
+        return json.dumps(json.loads(text) | added, ensure_ascii=False) if added else text
 
     @staticmethod
     def load(path: Path) -> "Tokenizer":
@@ -445,23 +518,36 @@ class Tokenizer:
             ModelError: The JSON is not that of a tokenizer.
         """
         rare: Any = []
+        settings: Any = NO_NORMALIZATION.settings()
         try:
-            if _RARE_KEY_PATTERN.search(text):  # otherwise the file is exactly what the library reads
+            if _ADDED_KEY_PATTERN.search(text):  # otherwise the file is exactly what the library reads
                 content = json.loads(text)
-                rare = content.pop(RARE_KEY, [])
-                text = json.dumps(content) if rare else text
+                size = len(content)
+                rare = content.pop(RARE_KEY, rare)
+                settings = content.pop(NORMALIZATION_KEY, settings)
+                text = json.dumps(content) if len(content) < size else text
             # The library raises a bare `Exception` for an unknown layout.
             core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
         problem = _layout_problem(core) or _rare_problem(rare, core)
-        if problem:
+        normalization = from_settings(settings)
+        if normalization is None:
+            problem = f"`{NORMALIZATION_KEY}` that this version does not know"
+        if problem or normalization is None:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {problem}")
-        return Tokenizer(core, rare)
+        return Tokenizer(core, rare, normalization)
 
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the tokenizer (of the SHA-256 of its JSON)."""
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+
+
+def _with_raw_text(tokens: Segmented, raw: str, normalized: Normalized) -> Segmented:
+    """Return the tokens of a normalised text as those of the raw text."""
+    offsets = [normalized.raw_span(start, end, len(raw)) for start, end in tokens.offsets]
+    pieces = tuple(tokens._text_with_space(start, end) for start, end in tokens.offsets)
+    return replace(tokens, text=raw, offsets=offsets, pieces=pieces)
 
 
 def _layout_problem(core: tokenizers.Tokenizer) -> str:

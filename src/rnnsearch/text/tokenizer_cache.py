@@ -42,6 +42,9 @@ class CachedTokenizer:
         Raises:
             DataError: A text is not valid Unicode.
         """
+        if self._tokenizer.normalization:
+            # No chunk is then empty, and chunks do not change when they are segmented.
+            texts = [self._tokenizer.normalization.text(text) for text in texts]
         # An empty text has no tokens, whereas "".split(" ") would give one chunk.
         rows = [text.split(" ") if text else [] for text in texts]
         chunks = list(chain.from_iterable(rows))

@@ -29,6 +29,11 @@ SPACE_MARKER = "▁"
 Inside the vocabulary it is an ordinary space, so raw text may contain this character too.
 """
 
+SUBSTITUTE_NAMES = (
+    "Tom", "Maria", "Boston", "Berlin", "Paris", "Anna", "John", "London", "Peter", "Robert", "Linda", "Madrid",
+)  # fmt: skip
+"""Names that a model reads in place of placeholders (see `text.markup.substitutes`)."""
+
 
 def is_unknown(token: str) -> bool:
     """Return True if a token represents an unknown word."""

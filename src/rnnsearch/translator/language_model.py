@@ -153,7 +153,10 @@ class TextModel:
         n_best_hypotheses = self._search(token_prefixes, options or self.options())
         completions = []
         for prefix, hypotheses in zip(token_prefixes, n_best_hypotheses, strict=True):
-            texts = [self.tokenizer.join_with_offsets(hypothesis.ids, prefix.unknown).text for hypothesis in hypotheses]
+            texts = []
+            for hypothesis in hypotheses:
+                text = self.tokenizer.join_with_offsets(hypothesis.ids, prefix.unknown)
+                texts.append(prefix.restored(text, self.tokenizer.normalization).text)
             completions.append(texts)
         return completions
 

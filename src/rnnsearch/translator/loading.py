@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import SearchConfig, override_search
 from rnnsearch.config.rules import check_unknown_words
-from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.errors import ConfigError, ModelError, must_be_one_of
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.candidates import MAX_CANDIDATES, Candidates, load_candidates
 from rnnsearch.search.ensemble import Mean
@@ -27,6 +27,7 @@ from rnnsearch.systems.engine_file import engine_file_candidates, load_model
 from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_single_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
+from rnnsearch.text.normalization import LEVELS, Normalization
 from rnnsearch.translator.confidence import load_calibration
 from rnnsearch.translator.translator import Translator
 
@@ -43,6 +44,7 @@ def load(
     language_model: str | Path | None = None,
     language_model_weight: float | None = None,
     attended_word: str | None = None,
+    normalize: str | None = None,
 ) -> Translator:
     """Load a model folder or an engine file; several of them make an ensemble.
 
@@ -60,6 +62,8 @@ def load(
         language_model: Folder of a language model with the same target tokens, whose scores count in search.
         language_model_weight: Weight of its scores; 0 disables the model's own language model, too.
         attended_word: Word that attention refers to: predicted or read.
+        normalize: Normalisation of the text to translate: none, standard or punctuation. A model that was trained
+            without may gain from it.
 
     Raises:
         ModelError: A model is missing, damaged or does not translate, or the models do not fit together.
@@ -71,7 +75,9 @@ def load(
         raise ModelError("there must be a model folder to load; got none")
     first_folder = folders[0]
     torch_device = choose_device(device, "device")
-    system = load_model(first_folder, torch_device)
+    if normalize is not None and normalize not in LEVELS:
+        raise ConfigError([f"normalize {must_be_one_of(LEVELS, normalize)}"])
+    system = _normalizing(load_model(first_folder, torch_device), normalize)
     system.require("translate")
     overrides: dict[str, Any] = {
         "candidates": candidates,
@@ -90,9 +96,9 @@ def load(
         raise ConfigError(problems)
     # From the first model: all members of an ensemble have its target vocabulary.
     candidate_lists = _load_candidates(first_folder, search.candidates, system)
-    system = _combine(replace(system, config=config), folders, weights, mean, torch_device)
+    system = _combine(replace(system, config=config), folders, weights, mean, torch_device, normalize)
     if search.language_model is not None and search.language_model_weight > 0:
-        language_system = load_system(config.base / search.language_model, torch_device)
+        language_system = _normalizing(load_system(config.base / search.language_model, torch_device), normalize)
         system = FusedSystem.combine(system, language_system, search.language_model_weight)
     # A calibration is only valid for the translations of the folder as it is, be it an ensemble.
     is_as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
@@ -102,6 +108,19 @@ def load(
     if is_as_calibrated and first_folder.is_dir():
         translator.folder = first_folder
     return translator
+
+
+AnySystem = TypeVar("AnySystem", bound=System[Any])
+
+
+def _normalizing(system: AnySystem, level: str | None) -> AnySystem:
+    """Return a system that normalises text in another way, or the same one without a level."""
+    if level is None:
+        return system
+    tokenizers = {}
+    for language, tokenizer in system.tokenizers.items():
+        tokenizers[language] = tokenizer.normalizing(Normalization.of_language(level, language))
+    return replace(system, tokenizers=tokenizers)
 
 
 def _unknown_word_overrides(replace_unknown: str | None, dictionary: str | Path | None) -> dict[str, Any]:
@@ -150,6 +169,7 @@ def _combine(
     weights: Sequence[float] | None,
     mean: Mean | None,
     device: torch.device,
+    normalize: str | None,
 ) -> System[Any]:
     """Return the ensemble of several folders, or of the one folder that is an ensemble, or a single model's system.
 
@@ -169,5 +189,5 @@ def _combine(
     # A weight for a single model makes an ensemble of one, which then checks the number of weights.
     elif weights is None:
         return first
-    systems = [first, *(load_model(other, device) for other in other_folders)]
+    systems = [first, *(_normalizing(load_model(other, device), normalize) for other in other_folders)]
     return EnsembleSystem.combine(systems, weights, mean or "geometric")

@@ -20,6 +20,8 @@ from rnnsearch.text.alignments import words as words_of
 from rnnsearch.text.attention_words import WordAttention
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.markup.substitutes import MAX_SLOTS, NUM_VARIANTS, SubstitutedText, Substitutes
+from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization
+from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.translator.translation import Translation, one_line
@@ -167,11 +169,24 @@ class Protection:
         return replace(translation, word_confidence=(0.0 if fallback else 1.0,) * len(words))
 
 
-def restored_target(source: Segmented, target: Segmented) -> Segmented:
-    """Return a translation with protected text instead of substitutes, or as it is if they are not all in it."""
-    if source.substituted is None or not source.ids:
-        return target
-    return source.substituted.restored(target) or target
+def restored_target(
+    source: Segmented,
+    target: Segmented,
+    normalization: Normalization = NO_NORMALIZATION,
+    prefix: Prefix = NO_PREFIX,
+) -> Segmented:
+    """Return a translation as users see it: with the exact prefix, protected text, and the letter case of its source.
+
+    Args:
+        source: The source.
+        target: The translation, as its tokens spell it. If not all substitutes are in it, they stay.
+        normalization: Normalisation of the target language.
+        prefix: Prefix that the translation was forced to start with.
+    """
+    target = prefix.restored(target, normalization)
+    if source.substituted is not None and source.ids:
+        target = source.substituted.restored(target) or target
+    return target.in_case_of(source, normalization.language, len(prefix.text))
 
 
 def _complete(item: SubstitutedText, translations: Sequence[Translation]) -> list[Translation]:

@@ -119,7 +119,9 @@ class ConstraintReader:
         for number, (source, text) in enumerate(zip(sources, prefixes, strict=True)):
             if text and not source.ids:
                 raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{text}"')
-        token_prefixes = [self._prefix_reader.read(text) for text in prefixes]
+        token_prefixes = []
+        for source, text in zip(sources, prefixes, strict=True):
+            token_prefixes.append(self._prefix_reader.read(text, upper=source.case == "upper"))
         if options.banned_phrases is not None:
             for prefix in token_prefixes:
                 self._require_not_banned(prefix, options.banned_phrases.banned)
@@ -145,12 +147,13 @@ class ConstraintReader:
         The search sees words that are not in the vocabulary as `<unk>`.
         """
         # Without a rest, the last word is complete, so a phrase at the end counts, too.
-        if banned.is_certain_in(prefix.text) or (not prefix.continuations and banned.occurs_in(prefix.text)):
+        text = prefix.normalized.text
+        if banned.is_certain_in(text) or (not prefix.continuations and banned.occurs_in(text)):
             raise RnnsearchError(f'a prefix must not contain a banned phrase; got "{prefix.text}"')
         if prefix.unknown:
             known_text = self._target.join_with_offsets(prefix.ids, prefix.unknown).text
-            seen_text = self._target.join(prefix.ids) + prefix.text.removeprefix(known_text)
-            state = banned.advance(START, prefix.text)
+            seen_text = self._target.join(prefix.ids) + text.removeprefix(known_text)
+            state = banned.advance(START, text)
             # The state of a banned phrase in progress would be lost, because search sees `<unk>` instead of the word.
             if state > INSIDE_WORD and state != banned.advance(START, seen_text):
                 raise RnnsearchError(

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -44,12 +44,13 @@ from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
+from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.terms import Glossary, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
 from rnnsearch.translator.confidence import with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
-from rnnsearch.translator.postprocess import KnownWords, Postprocessor, regroup
+from rnnsearch.translator.postprocess import Postprocessor, regroup
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
 from rnnsearch.translator.texts import translate_texts
@@ -131,7 +132,10 @@ class Translator:
     def protection(self) -> Protection:
         """Preserves protected text; made on first use."""
         return Protection(
-            self.source, self.target, self.system.segment_sources, is_calibrated=self.calibration is not None
+            self.source,
+            self.target,
+            partial(self.system.segment_sources, restores_case=True),
+            is_calibrated=self.calibration is not None,
         )
 
     @property
@@ -311,7 +315,7 @@ class Translator:
         if types:
             new = iter(self.protection.segment(new_texts, types, grammars))
         else:
-            new = iter(self.system.segment_sources(new_texts))
+            new = iter(self.system.segment_sources(new_texts, restores_case=True))
         segmented = []
         for text in texts:
             segmented.append(next(new) if isinstance(text, str) else text)
@@ -391,11 +395,10 @@ class Translator:
             terms = without(terms, copied, ())
             if any(terms):
                 options = replace(options, phrases=self.constraints.required_phrases(terms, options))
-        known_words: list[KnownWords] = [{} for _ in sources]
+        token_prefixes = [NO_PREFIX] * len(sources)
         if prefixes is not None:
             token_prefixes = self.constraints.read_prefixes(without(prefixes, copied, ""), sources, options)
             options = options.with_prefixes(token_prefixes, self.target)
-            known_words = [prefix.unknown for prefix in token_prefixes]
         n_best_hypotheses = decode_all(
             self.search.scorer,
             [source.spelled_ids for source in sources],
@@ -407,17 +410,19 @@ class Translator:
         )
         # One row per hypothesis.
         row_sources: list[Segmented] = []
-        row_known_words: list[KnownWords] = []
+        row_prefixes: list[Prefix] = []
         row_hypotheses: list[Hypothesis] = []
         row_ranks: list[int] = []
-        for source, known, hypotheses in zip(sources, known_words, n_best_hypotheses, strict=True):
+        for source, prefix, hypotheses in zip(sources, token_prefixes, n_best_hypotheses, strict=True):
             row_sources += [source] * len(hypotheses)
-            row_known_words += [known] * len(hypotheses)
+            row_prefixes += [prefix] * len(hypotheses)
             row_hypotheses += hypotheses
             row_ranks += range(len(hypotheses))
         row_hypotheses = self.postprocessor.add_copy_attention(row_sources, row_hypotheses, self.candidates)
-        targets = self.postprocessor.target_texts(row_sources, row_hypotheses, row_known_words, options.beam)
-        targets = list(map(restored_target, row_sources, targets))
+        known_words = [prefix.unknown for prefix in row_prefixes]
+        targets = self.postprocessor.target_texts(row_sources, row_hypotheses, known_words, options.beam)
+        for row, (source, prefix) in enumerate(zip(row_sources, row_prefixes, strict=True)):
+            targets[row] = restored_target(source, targets[row], self.target.normalization, prefix)
         translations = self._make_translations(row_sources, targets, row_hypotheses, ranks=row_ranks)
         n_best_lists = regroup(translations, n_best_hypotheses)
         for index in copied:
@@ -482,13 +487,15 @@ class Translator:
             except StopIteration as end:
                 hypotheses = self.postprocessor.add_copy_attention([source], [end.value], self.candidates)
                 targets = self.postprocessor.target_texts([source], hypotheses, [{}], options.beam)
-                target = restored_target(source, targets[0])
+                target = restored_target(source, targets[0], self.target.normalization)
                 if source.substituted is not None and not source.substituted.is_complete(target.text):
                     return self.n_best([source], options)[0][0]
                 return self._make_translations([source], [target], hypotheses)[0]
             # The last character may still be incomplete.
             text = self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
-            yield text if source.substituted is None else source.substituted.partly_restored(text)
+            if source.substituted is not None:
+                text = source.substituted.partly_restored(text)
+            yield Segmented(text, [], [], []).in_case_of(source, self.target.normalization.language).text
 
     def likeliest_tokens(self, text: str | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
         """Return the most probable tokens after a prefix of the translation, best first.
@@ -502,6 +509,8 @@ class Translator:
         [source] = self.segment([text], protect=())
         prefix_ids: Sequence[int] = []
         if prefix.strip():
+            if source.case == "upper":
+                prefix = self.target.true_cased(prefix, source.case)
             [target] = self.system.segment_targets([prefix.removesuffix(" ")], [source], self.aligner)
             prefix_ids = target.ids
         scorer = self.search.scorer

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from rnnsearch.text.markup.protected import PRINTF, ProtectedText, ProtectedType, find_protected
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.vocabulary import SUBSTITUTE_NAMES
 
 NUMBERS = ("20", "25", "2000", "42", "30", "83", "50", "15", "60", "5000", "45", "18", "95", "70", "38", "64")
-NAMES = ("Tom", "Maria", "Boston", "Berlin", "Paris", "Anna", "John", "London", "Peter", "Robert", "Linda", "Madrid")
+NAMES = SUBSTITUTE_NAMES
 MAX_SLOTS = 8
 """Maximum number of substitutes in a sentence; models confuse more of them."""
 MAX_RESTORED = 40
@@ -139,6 +140,10 @@ class SubstitutedText:
             return None
         result = _edited(target, edits)
         return result if self.is_complete(result.text) else None
+
+    def protected_spans(self, target: str) -> list[tuple[int, int]]:
+        """Return the spans of protected text in a translation."""
+        return [(item.start, item.end) for item in find_protected(target, self.types, self.grammar)]
 
     def partly_restored(self, target: str) -> str:
         """Return the start of a translation with the protected text instead of the substitutes found so far."""

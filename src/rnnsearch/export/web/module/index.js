@@ -7,7 +7,8 @@
 import { copiedTexts, copyHypothesis } from "./copies.js";
 import { damagedHeader, isObject, readEngineFile } from "./engine-file.js";
 import { RnnsearchError } from "./errors.js";
-import { Prefixes } from "./prefixes.js";
+import { inCaseOf } from "./letter-case.js";
+import { Prefixes, restorePrefix } from "./prefixes.js";
 import { Recurrent } from "./recurrent.js";
 import { RNNsearch } from "./rnnsearch.js";
 import { checkedSettings, MAX_ROWS } from "./settings.js";
@@ -119,7 +120,7 @@ export class Translator {
     const copied = copiedTexts(encoded, this.#source, prefixes);
     const sources = encoded.map((source, n) => (copied.has(n) ? { ...source, ids: [] } : source));
     const constraints =
-      prefixes && prefixes.map((prefix, n) => this.#readPrefix(copied.has(n) ? "" : prefix));
+      prefixes && prefixes.map((prefix, n) => this.#readPrefix(copied.has(n) ? "" : prefix, sources[n]));
     sources.forEach(({ ids }, n) => {
       if (!ids.length && constraints?.[n].text) {
         throw new RnnsearchError(`sentence ${n} (counting from 0) is empty but has a prefix`);
@@ -189,13 +190,13 @@ export class Translator {
     }
   }
 
-  #readPrefix(prefix) {
+  #readPrefix(prefix, source) {
     if (!this.#prefixes) {
       this.#prefixes = new Prefixes(this.#target);
       const sizes = this.#target.names.map((_, id) => this.#target.tokenBytes(id).length);
       this.#engine.setTokenBytes(sizes);
     }
-    return this.#prefixes.read(prefix);
+    return this.#prefixes.read(prefix, source.case === "upper");
   }
 
   /** Return a text without letters as its own translation. */
@@ -210,7 +211,8 @@ export class Translator {
     const { tokens: ids, finished } = hypothesis;
     const endsWithEos = finished && ids.length > 0;
     const textIds = endsWithEos ? ids.slice(0, -1) : ids;
-    const target = this.#target.decode(textIds, constraint?.unknownWords);
+    const decoded = this.#target.decode(textIds, constraint?.unknownWords);
+    const target = this.#finish(decoded, source, constraint);
     return this.#makeTranslation(source, target, hypothesis, endsWithEos);
   }
 
@@ -233,6 +235,13 @@ export class Translator {
       alignment: alignment.alignment,
       tokenWords: endsWithEos ? [...alignment.tokenWords, -1] : alignment.tokenWords,
     };
+  }
+
+  /** Return a decoded text as users see it: with the exact prefix, in the letter case of its source. */
+  #finish(target, source, constraint) {
+    const { normalization } = this.#target;
+    const restored = constraint ? restorePrefix(constraint, target, normalization) : target;
+    return inCaseOf(restored, source, normalization.language, constraint?.text.length);
   }
 
   /** Return the log-probability divided by the length norm, plus the coverage penalty (search/ranking.py). */

@@ -2,6 +2,8 @@
 // Whole words become the tokens that they are segmented into. The last word may continue in several ways, so for each
 // of its bytes the tokens that agree with it are listed.
 
+import { rawSpan } from "./normalization.js";
+import { requireText } from "./pretokenizer.js";
 import { SPECIALS, UNK } from "./vocabulary.js";
 
 const MAX_FREE_TOKENS = 8; // of a last word, that may be segmented in other ways
@@ -28,11 +30,20 @@ export class Prefixes {
 
   /**
    * Convert a prefix.
-   * @returns {{text: string, ids: number[], rest: number[][], unknownWords: Map<number, string>}}
-   *   The first tokens, the tokens allowed at each byte after them, and the text of each UNK by position.
+   * @param {boolean} isUpper True if the translation will be in capital letters, which its tokens are not.
+   * @returns {{text: string, ids: number[], rest: number[][], unknownWords: Map<number, string>, normalized: object}}
+   *   The first tokens, the tokens allowed at each byte after them, the text of each UNK by position, and the text as
+   *   the tokens spell it.
    */
-  read(text) {
-    const encoded = this.#tokenizer.encode(text);
+  read(text, isUpper = false) {
+    requireText(text);
+    const normalized = this.#tokenizer.normalization.apply(text, true);
+    if (isUpper) normalized.text = this.#tokenizer.trueCased(normalized.text, "upper");
+    return { ...this.#read(normalized.text), text, normalized };
+  }
+
+  #read(text) {
+    const encoded = this.#tokenizer.encodeExactly(text);
     if (!text) return { text, ids: [], rest: [], unknownWords: new Map() };
     const count = this.#countFixedTokens(encoded);
     const unknownWords = unknownWordsOf(encoded);
@@ -101,6 +112,19 @@ export class Prefixes {
     }
     return ids;
   }
+}
+
+/** Return a decoded translation that starts with exactly the text of a prefix, which normalisation has changed. */
+export function restorePrefix({ text, normalized }, target, normalization) {
+  const { length } = normalized.text;
+  const start = normalization.apply(target.text.slice(0, length), true).text;
+  if (target.text.startsWith(text) || start !== normalized.text) return target;
+  const position = (offset) =>
+    offset < length
+      ? rawSpan(normalized, [offset, offset], text.length)[0]
+      : text.length + offset - length;
+  const offsets = target.offsets.map((span) => span.map(position));
+  return { ...target, text: text + target.text.slice(length), offsets };
 }
 
 /** Return where token n starts in the text with the inserted space: where the token before it ends. */

@@ -2,7 +2,9 @@
 
 import { isObject } from "./engine-file.js";
 import { RnnsearchError } from "./errors.js";
+import { letterCase, trueCased } from "./letter-case.js";
 import { hasLetters, isInvisible } from "./letters.js";
+import { Normalization, rawSpan } from "./normalization.js";
 import { PRETOKEN_PATTERN, pretokenize, requireText } from "./pretokenizer.js";
 import { bpeEncoder, unigramEncoder, wordEncoder } from "./subwords.js";
 import { isMark, isUnknown, SPACE_MARKER, SPECIALS, UNK } from "./vocabulary.js";
@@ -30,13 +32,16 @@ export class Tokenizer {
   #encodePretoken;
   #splits; // ids of rare tokens -> ids of their parts
   #bytes;
+  /** Changes of raw text before it is segmented. */
+  normalization;
 
   /**
    * Read a tokenizer. Throw an RnnsearchError if it is not one of rnnsearch.
    * @param {string} json The contents of a file written by `Tokenizer.save` in Python.
    */
   constructor(json) {
-    const { model, rare } = parse(json);
+    const { model, rare, normalization } = parse(json);
+    this.normalization = normalization;
     /** Names of the tokens in the file, by id. */
     this.names = readNames(model);
     if (SPECIALS.some((name, id) => this.names[id] !== name)) {
@@ -67,8 +72,17 @@ export class Tokenizer {
 
   /** Encode a text for translation: like encode, but text that shows nothing has no tokens. */
   encodeSource(text) {
-    const encoded = this.encode(text);
+    requireText(text);
+    const normalized = this.normalization.apply(text);
+    const type = this.normalization.isActive ? letterCase(normalized.text) : null;
+    if (type) normalized.text = this.trueCased(normalized.text, type);
+    const encoded = { ...this.#encodeNormalized(text, normalized), case: type };
     return isInvisible(text) ? { text, ids: [], tokens: [], offsets: [] } : encoded;
+  }
+
+  /** Return a normalised text in the letter case of this vocabulary. */
+  trueCased(text, type) {
+    return trueCased(text, type, this.normalization.language, (word) => this.encode(word).ids);
   }
 
   /**
@@ -77,6 +91,17 @@ export class Tokenizer {
    */
   encode(text) {
     requireText(text);
+    return this.#encodeNormalized(text, this.normalization.apply(text));
+  }
+
+  #encodeNormalized(text, normalized) {
+    const encoded = this.encodeExactly(normalized.text);
+    const offsets = encoded.offsets.map((span) => rawSpan(normalized, span, text.length));
+    return { ...encoded, text, offsets };
+  }
+
+  /** Encode a text as it is, without normalisation. */
+  encodeExactly(text) {
     const pretokens = text ? pretokenize(` ${text}`) : [];
     const ids = pretokens
       .flatMap((pretoken) => this.#encodePretoken(pretoken))
@@ -133,7 +158,7 @@ export class Tokenizer {
     const shift = text.startsWith(" ") ? 1 : 0;
     const offsets = spans.map((span) => span.map((offset) => Math.max(0, offset - shift)));
     const tokens = ids.map((id) => this.tokens[id]);
-    return { text: text.slice(shift), ids, tokens, offsets };
+    return { text: this.normalization.restore(text.slice(shift)), ids, tokens, offsets };
   }
 }
 
@@ -146,7 +171,7 @@ function parse(json) {
     // Rejected below.
   }
   if (!isObject(contents) || !isObject(contents.model)) throw invalid("it has no model");
-  const { model, normalizer, pre_tokenizer: pretokenizer, rare = [] } = contents;
+  const { model, normalizer, pre_tokenizer: pretokenizer, rare = [], normalization: settings } = contents;
   if (normalizer?.type !== "Prepend" || normalizer.prepend !== " ") {
     throw invalid("it does not insert a space before the text");
   }
@@ -157,7 +182,11 @@ function parse(json) {
   if (contents.added_tokens?.length || contents.truncation || contents.padding || contents.post_processor) {
     throw invalid("it adds tokens or truncates the text");
   }
-  return { model, rare };
+  const hasSettings = settings !== undefined;
+  if (hasSettings && !(isObject(settings) && Normalization.isValid(settings))) {
+    throw invalid("it normalises text in an unknown way");
+  }
+  return { model, rare, normalization: new Normalization(settings) };
 }
 
 /** Return the names of all tokens in the order of their ids. */
