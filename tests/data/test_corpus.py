@@ -1,6 +1,9 @@
 """Reading of lines and rows: line ends, compressed files, and errors with their messages."""
 
+import bz2
 import gzip
+import lzma
+import zlib
 from pathlib import Path
 
 import pytest
@@ -100,14 +103,45 @@ def test_missing_files_and_folders_are_rejected_by_name(tmp_path):
         list(read_lines(tmp_path))
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+COMPRESS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("upper", [False, True])
+def test_compressed_files_of_several_streams_are_read(tmp_path, suffix, upper):
+    path = tmp_path / f"text{suffix.upper() if upper else suffix}"
+    path.write_bytes(COMPRESS[suffix](b"one\nt") + COMPRESS[suffix](b"wo\n"))
+    assert list(read_lines(path)) == ["one", "two"]
+
+
+def test_xz_files_need_little_memory(tmp_path):
+    path = tmp_path / "text.xz"
+    compressor = lzma.LZMACompressor(filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}])
+    small = compressor.compress(b"text\n") + compressor.flush()
+    path.write_bytes(small)
+    assert list(read_lines(path)) == ["text"]
+    # The size of the dictionary is a byte of the block header, which ends with its CRC32.
+    header = bytearray(small[12:24])
+    header[4] = 37  # 1.5 GiB
+    header[8:12] = zlib.crc32(header[:8]).to_bytes(4, "little")
+    path.write_bytes(small[:12] + bytes(header) + small[24:])
+    with pytest.raises(DataError, match=r"text\.xz:1: the compressed file is damaged .*[Mm]emory"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("damage", ["cut", "foreign"])
 def test_damaged_compressed_files_are_rejected(tmp_path, suffix, damage):
-    compress = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
+    compress = COMPRESS[suffix]
     whole = compress("".join(f"{n * 7919 % 1000003}\n" for n in range(3000)).encode())
     path = tmp_path / f"text{suffix}"
     path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"plain text, not compressed at all")
-    with pytest.raises(DataError, match=r"text\.(gz|zst):\d+: the compressed file is damaged"):
+    with pytest.raises(DataError, match=r"text\.(gz|bz2|xz|zst):\d+: the compressed file is damaged"):
         list(read_lines(path))
 
 

@@ -26,6 +26,7 @@ from rnnsearch.cli.io import (
     print_message,
     require_distinct_files,
     require_equal_lengths,
+    rereadable,
 )
 from rnnsearch.cli.options import (
     AlwaysBulkGroup,
@@ -247,15 +248,17 @@ def filter_pairs(
     if output is not None:
         outputs |= {"-o": output[0], "its second file": output[1]}
     require_distinct_files(outputs, [source, target])
-    num_pairs = count_pairs(source, target)
-    if models:
-        from rnnsearch.evaluation.filtering import PairScores
-        from rnnsearch.translator.loading import load
+    with rereadable(source, target) as (source_copy, target_copy):
+        texts = (source_copy, target_copy)
+        num_pairs = count_pairs(*texts)
+        if models:
+            from rnnsearch.evaluation.filtering import PairScores
+            from rnnsearch.translator.loading import load
 
-        loaded = {name: load(model, hardware.device, precision=precision) for name, model in models.items()}
-        _write_scores((source, target), scores, models, PairScores(**loaded), max_tokens)
-    if output is not None:
-        _write_best_pairs((source, target), num_pairs, scores, output, share, threshold)
+            loaded = {name: load(model, hardware.device, precision=precision) for name, model in models.items()}
+            _write_scores(texts, scores, models, PairScores(**loaded), max_tokens)
+        if output is not None:
+            _write_best_pairs(texts, num_pairs, scores, output, share, threshold)
 
 
 def _write_scores(

@@ -9,11 +9,13 @@ appears only when it is complete. Tests: `tests/commands/test_translate.py`, `te
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
@@ -159,6 +161,27 @@ def line_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def pair_chunks(source: Path, target: Path, size: int) -> Iterator[list[str]]:
     """Yield the line pairs of two files in chunks; the lines of a pair are joined by a line feed."""
     return chunked(map("\n".join, line_pairs(source, target)), size)
+
+
+@contextmanager
+def rereadable(*paths: Path) -> Iterator[list[Path]]:
+    """Yield paths that can be read several times, in place of pipes such as those of `<(...)`.
+
+    Pipes are copied to temporary files, one after the other. Error messages name the pipes.
+    """
+    with TemporaryDirectory(prefix="rnnsearch-") as folder:
+        copies = [Path(folder, str(n)) if path.is_fifo() else path for n, path in enumerate(paths)]
+        for path, copy in zip(paths, copies, strict=True):
+            if copy is not path:
+                with path.open("rb") as pipe, copy.open("wb") as file:
+                    shutil.copyfileobj(pipe, file)
+        try:
+            yield copies
+        except DataError as error:
+            message = str(error)
+            for path, copy in zip(paths, copies, strict=True):
+                message = message.replace(str(copy), str(path))
+            raise DataError(message) from None
 
 
 # Writing.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rnnsearch.cli.io import count_pairs, pair_chunks, print_message
+from rnnsearch.cli.io import count_pairs, pair_chunks, print_message, rereadable
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts
@@ -48,25 +48,32 @@ def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: i
     Raises:
         DataError: The files have different numbers of lines.
     """
-    count_pairs(source, target)
-    number = 0
-    for lines in pair_chunks(source, target, BATCHES_PER_CHUNK * translator.config.search.batch_sentences):
-        chunk = PairChunk([], [], [])
-        for line in lines:
-            number += 1
-            text, translation = line.split("\n")
-            fits = True
-            for path, sentence, tokenizer in (
-                (source, text, translator.source),
-                (target, translation, translator.target),
-            ):
-                if not fits_limits(sentence, max_tokens, tokenizer):
-                    fits = False
-                    print_message(too_long_message(path, number, max_tokens, "--max-symbols"))
-            chunk.sources.append(text if fits else "")
-            chunk.targets.append(translation if fits else "")
-            chunk.skipped.append(None if fits else (text, translation))
-        yield chunk
+    number = 1
+    with rereadable(source, target) as copies:
+        count_pairs(*copies)
+        for lines in pair_chunks(*copies, BATCHES_PER_CHUNK * translator.config.search.batch_sentences):
+            yield _pair_chunk(translator, lines, number, (source, target), max_tokens)
+            number += len(lines)
+
+
+def _pair_chunk(
+    translator: Translator, lines: list[str], first: int, paths: tuple[Path, Path], max_tokens: int
+) -> PairChunk:
+    """Return line pairs as a chunk, without those that are too long; `first` is the number of the first line."""
+    chunk = PairChunk([], [], [])
+    tokenizers = (translator.source, translator.target)
+    for number, line in enumerate(lines, first):
+        pair = line.split("\n")
+        fits = True
+        for path, sentence, tokenizer in zip(paths, pair, tokenizers, strict=True):
+            if not fits_limits(sentence, max_tokens, tokenizer):
+                fits = False
+                print_message(too_long_message(path, number, max_tokens, "--max-symbols"))
+        source, target = pair
+        chunk.sources.append(source if fits else "")
+        chunk.targets.append(target if fits else "")
+        chunk.skipped.append(None if fits else (source, target))
+    return chunk
 
 
 def fits_byte_limit(line: str) -> bool:

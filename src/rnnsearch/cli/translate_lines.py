@@ -409,7 +409,7 @@ class TranslationWriter:
             return json_line(row)
         lines = ""
         for translation in n_best:
-            text = self._text(source, translation)
+            text = self._text(source, translation).replace("|||", "&#124;&#124;&#124;")
             lines += f"{number} ||| {text} ||| log_prob={translation.log_prob:.6f} ||| {translation.score:.6f}\n"
         return lines
 

@@ -1,4 +1,4 @@
-r"""Readers of text files: lines, and rows of sentences with their translations, from plain, .gz and .zst files.
+r"""Readers of text files: lines, and rows of sentences with their translations, from plain and compressed files.
 
 All commands read text through this module. Only "\n" ends a line, and a "\r" before it belongs to the line end, so
 that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
@@ -11,11 +11,13 @@ tests/stress/bombs.py.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count, islice, repeat
@@ -39,8 +41,10 @@ MAX_READ_BYTES = MAX_LINE_BYTES + 8
 MAX_BUFFERED_BYTES = 1 << 24
 """Bytes after which a chunk ends early, give or take `_LINES_PER_READ` lines."""
 _LINES_PER_READ = 16
-_ZSTD_BLOCK_BYTES = 1 << 11
-"""Bytes of a .zst file that are decompressed at a time; they can expand 32,768-fold."""
+_COMPRESSED_BLOCK_BYTES = 1 << 11
+"""Bytes of a compressed file that are decompressed at a time; those of .zst can expand 32,768-fold."""
+MAX_XZ_BYTES = 1 << 28
+"""Memory limit of the dictionary of .xz files; `xz -9` needs a quarter of it."""
 
 
 class Row(NamedTuple):
@@ -181,7 +185,10 @@ def check_files(paths: Sequence[Path]) -> None:
     """Raise DataError for the first path that is not a file."""
     for path in paths:
         if not path.is_file():
-            raise DataError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
+            problem = "is a folder, not a file" if path.is_dir() else "no such file"
+            if path.is_fifo():
+                problem = "is a pipe, which can be read only once; write its text to a file first"
+            raise DataError(f"{path}: {problem}")
 
 
 class Chunk(NamedTuple):
@@ -330,32 +337,45 @@ def _raw_lines(path: Path, truncate: bool = False) -> Generator[bytes, None, Non
                 # Only \n and \r\n end a line. Other separators of Unicode are text, or parallel files could differ in
                 # lines.
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
-    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         problem = f"the compressed file is damaged here or a little before: {error}"
         raise DataError(f"{path}:{number + 1}: {problem}") from None
     except OSError as error:
+        if error.errno is None:  # raised by bz2
+            problem = f"the compressed file is damaged here or a little before: {error}"
+            raise DataError(f"{path}:{number + 1}: {problem}") from None
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _open(path: Path) -> io.BufferedIOBase:
-    if path.suffix == ".gz":
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
         return gzip.GzipFile(path, "rb")
-    if path.suffix == ".zst":
-        return io.BufferedReader(_ZstdFrames(path), 1 << 20)
+    if suffix in _DECOMPRESSORS:
+        return io.BufferedReader(_CompressedFile(path, _DECOMPRESSORS[suffix]), 1 << 20)
     return path.open("rb")
 
 
-class _ZstdFrames(io.RawIOBase):
-    """The content of a .zst file with any number of frames.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": partial(lzma.LZMADecompressor, memlimit=MAX_XZ_BYTES),
+    ".zst": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
+"""Decompressor of one stream by suffix, with the interface of `bz2.BZ2Decompressor`."""
 
-    Raises ZstdError at the end of a truncated file, which the library's own reader does not notice.
+
+class _CompressedFile(io.RawIOBase):
+    """The content of a compressed file with any number of streams.
+
+    Raises EOFError at the end of a truncated file, which the library of .zst does not notice.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, make_decompressor: Callable[[], Any]) -> None:
         super().__init__()
         self._file = path.open("rb")
-        self._frame: Any = None
-        self._unused = b""  # compressed bytes after the end of a frame
+        self._make_decompressor = make_decompressor
+        self._stream: Any = None
+        self._unused = b""  # compressed bytes after the end of a stream
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -363,17 +383,17 @@ class _ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._ready:
-            block = self._unused or self._file.read(_ZSTD_BLOCK_BYTES)
+            block = self._unused or self._file.read(_COMPRESSED_BLOCK_BYTES)
             if not block:
-                if self._frame is not None and not self._frame.eof:
-                    raise zstandard.ZstdError("its last frame is not whole")
+                if self._stream is not None and not self._stream.eof:
+                    raise EOFError("its last stream is not whole")
                 return 0
-            # Concatenated files, and those of pzstd, have several frames.
-            if self._frame is None or self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-            self._ready = memoryview(self._frame.decompress(block))
-            # The start of the next frame, if this one ends within the block.
-            self._unused = self._frame.unused_data
+            # Concatenated files, and those of parallel compressors, have several streams.
+            if self._stream is None or self._stream.eof:
+                self._stream = self._make_decompressor()
+            self._ready = memoryview(self._stream.decompress(block))
+            # The start of the next stream, if this one ends within the block.
+            self._unused = self._stream.unused_data
         size = min(len(buffer), len(self._ready))
         buffer[:size] = self._ready[:size]
         self._ready = self._ready[size:]
