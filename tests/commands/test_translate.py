@@ -373,6 +373,13 @@ def test_too_long_line_is_reported_and_gives_an_empty_line(cli, model, tmp_path)
     ]
 
 
+def test_separators_inside_translations_are_escaped(cli, model):
+    line = 'the small <b title="1 ||| 2">cat</b> sees the dog.'
+    [row] = cli("translate", model, "--tags", "--format", "nbest", stdin=f"{line}\n").lines
+    assert len(row.split(" ||| ")) == 4
+    assert '"1 &#124;&#124;&#124; 2"' in row
+
+
 def test_input_from_a_named_pipe_and_dev_null(cli, model, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

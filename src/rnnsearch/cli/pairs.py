@@ -49,9 +49,10 @@ def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: i
         DataError: The files have different numbers of lines.
     """
     number = 1
-    with rereadable(source, target) as copies:
-        count_pairs(*copies)
-        for lines in pair_chunks(*copies, BATCHES_PER_CHUNK * translator.config.search.batch_sentences):
+    size = BATCHES_PER_CHUNK * translator.config.search.batch_sentences
+    with rereadable(source, target) as (source_copy, target_copy):
+        count_pairs(source_copy, target_copy)
+        for lines in pair_chunks(source_copy, target_copy, size):
             yield _pair_chunk(translator, lines, number, (source, target), max_tokens)
             number += len(lines)
 
