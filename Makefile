@@ -64,7 +64,7 @@ constraints: .venv/.installed-dev
 
 # Reinstalled only if one of these files is newer. The second target installs everything that the first does.
 .venv/.installed: pyproject.toml constraints.txt
-	@scripts/environment.sh "."
+	@scripts/environment.sh ".[plots]"
 	@touch $@
 
 .venv/.installed-dev: pyproject.toml constraints.txt

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Create or update .venv with the exact versions of constraints.txt.
 #
-#   scripts/environment.sh "."         to run rnnsearch
+#   scripts/environment.sh ".[plots]"  to run rnnsearch
 #   scripts/environment.sh ".[dev]"    to run and test it
 #
 # PYTHON is the interpreter, by default the first one on the path that is recent enough. pip's own settings

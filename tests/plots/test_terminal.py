@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from rnnsearch.metrics.plots.heatmap import SHADE_LEGEND, text_heatmap
+from rnnsearch.metrics.plots.terminal import SHADE_LEGEND, text_heatmap
 
 
 def test_short_sentences_are_drawn_as_a_grid():

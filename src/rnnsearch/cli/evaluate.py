@@ -188,8 +188,12 @@ def plot(
     device: Device = "cpu",
 ) -> None:
     """Plot the attention for one sentence."""
-    from rnnsearch.metrics.plots.heatmap import text_heatmap
+    from rnnsearch.metrics.plots import require_matplotlib
+    from rnnsearch.metrics.plots.terminal import text_heatmap
     from rnnsearch.translator.loading import load
+
+    if output is not None:
+        require_matplotlib()  # before the model is loaded
 
     translator = load(model, device)
     # Called for its check, before the sentence is translated.

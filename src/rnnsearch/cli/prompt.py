@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rnnsearch.cli.options import MAX_BEAM
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.plots.heatmap import printable, text_heatmap
+from rnnsearch.metrics.plots.terminal import printable, text_heatmap
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translation import Translation

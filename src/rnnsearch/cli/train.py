@@ -227,6 +227,7 @@ def demo(
     from rnnsearch.data.corpora.catalog import find
     from rnnsearch.evaluation.assess import assess, record, training_counts
     from rnnsearch.evaluation.report import write_assessment
+    from rnnsearch.metrics.plots import has_matplotlib
     from rnnsearch.translator.loading import load
 
     folder = runs / f"demo-{pair}"
@@ -242,7 +243,9 @@ def demo(
     assessment = assess(translator, sources, references, folder.name, counts=training_counts(folder))
     test_set = f"{corpus.name}, test split"
     record(folder, assessment, test_set)
-    page = write_assessment(folder / "evaluation", translator, folder, assessment, test_set)
+    page = None
+    if has_matplotlib():
+        page = write_assessment(folder / "evaluation", translator, folder, assessment, test_set)
     _print_sample_translations(assessment)
     typer.echo(assessment.evaluation.to_text())
     _print_next_steps(folder, page, config)
@@ -265,7 +268,7 @@ def _write_demo_run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
 
 def _print_sample_translations(assessment: Assessment) -> None:
     """Print some translations of the test set with their attention weights."""
-    from rnnsearch.metrics.plots.heatmap import text_heatmap
+    from rnnsearch.metrics.plots.terminal import text_heatmap
 
     candidates = [
         number
@@ -291,10 +294,13 @@ def _print_sample_translations(assessment: Assessment) -> None:
     typer.echo("")
 
 
-def _print_next_steps(folder: Path, page: Path, config: RunConfig) -> None:
+def _print_next_steps(folder: Path, page: Path | None, config: RunConfig) -> None:
+    from rnnsearch.metrics.plots import MISSING
+
+    report = f"no report was written: {MISSING}" if page is None else f"the report with attention heat maps in {page}"
     typer.echo(
         f"""
-The model is in {folder}/ (card.md describes it), the report with attention heat maps in {page}.
+The model is in {folder}/ (card.md describes it), {report}.
 
 Next steps:
   rnnsearch serve {folder}                               open its page in a browser: translation as you type

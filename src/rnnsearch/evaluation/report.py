@@ -13,21 +13,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.evaluation.assess import Assessment
 from rnnsearch.evaluation.corpus_scores import Evaluation
-from rnnsearch.evaluation.page import Report, choose_examples, write_report
 from rnnsearch.evaluation.projection import MIN_SENTENCES, GroupedSentence, project, similar_sentences
-from rnnsearch.metrics.plots.figures import write_bleu_by_length
+from rnnsearch.metrics.plots import require_matplotlib
 from rnnsearch.metrics.scores import CorpusScore
 from rnnsearch.systems.card import SCORES_FILE, load_origin, load_scores, load_training_facts, statistics
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import require_writable_file, require_writable_folder, write_json, write_text
+
+if TYPE_CHECKING:
+    from rnnsearch.evaluation.page import Report
 
 MAX_REPLACEMENTS = 40
 """Number of rows of the table of replaced unknown words."""
@@ -38,9 +40,11 @@ def require_writable_outputs(report: Path | None, scores: Path | None) -> None:
 
     Raises:
         ModelError: If a model folder would lose its own `scores.json`.
-        RnnsearchError: If there is a file in place of the folder, or a folder in place of the file.
+        RnnsearchError: If there is a file in place of the folder, a folder in place of the file, or no matplotlib for
+            the report.
     """
     if report is not None:
+        require_matplotlib()
         require_writable_folder(report)
         if (report / CONFIG).is_file():
             raise ModelError(
@@ -73,6 +77,10 @@ def write_assessment(
         sentences: Source sentences whose encoder states are plotted (see `read_grouped_sentences`); None chooses
             similar sentences of the test set.
     """
+    require_matplotlib()
+    from rnnsearch.evaluation.page import choose_examples, write_report
+    from rnnsearch.metrics.plots.figures import write_bleu_by_length
+
     write_text(folder / "translations.txt", "".join(f"{one_line(t.text)}\n" for t in assessment.translations))
     write_json(folder / SCORES_FILE, assessment.scores(set_name))
     if assessment.evaluation.lengths:
@@ -100,6 +108,9 @@ def write_run_report(model: Path, page: Path) -> None:
     Raises:
         ModelError: If the folder has no run with an evaluation.
     """
+    require_matplotlib()
+    from rnnsearch.evaluation.page import write_report
+
     training = load_training_facts(model)
     if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
@@ -163,6 +174,8 @@ def _run_report(
         facts: Facts about the model in addition to those of its folder.
         evaluations: Scores to show.
     """
+    from rnnsearch.evaluation.page import Report
+
     data = training.get("data", {})
     name = model.resolve().name
     origin_facts = {key.capitalize(): text for key, text in load_origin(model).items()}

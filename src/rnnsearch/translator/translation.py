@@ -234,8 +234,11 @@ class Translation:
             The path or, without one, a plot that a notebook displays.
 
         Raises:
-            RnnsearchError: The suffix is unknown, and as in `heatmap_data`.
+            RnnsearchError: The suffix is unknown, matplotlib is not installed, and as in `heatmap_data`.
         """
+        from rnnsearch.metrics.plots import require_matplotlib
+
+        require_matplotlib()
         from rnnsearch.metrics.plots.heatmap import heatmap, save
 
         figure = heatmap(*self.heatmap_data(unit))
