@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
 from rnnsearch.text.markup.substitutes import NAMES, NUMBERS
@@ -14,7 +14,14 @@ from rnnsearch.translator.translation import make_translation
 TOKENIZER = train_words([" ".join((*NUMBERS, *NAMES)), "Tom has 20 new messages here now. % . ( ) - /"], 500, 1)
 
 
-def translate(text, model, protect=DEFAULT_PROTECTED):
+def test_blocked_translation_stays_empty():
+    protection = Protection(TOKENIZER, TOKENIZER, TOKENIZER.segment)
+    sources = protection.segment(["Tom has %s."], DEFAULT_PROTECTED)
+    blocked = make_translation(sources[0], TOKENIZER.segment([""])[0], BLOCKED, False)
+    assert protection.complete(sources, [[blocked]], lambda *_: pytest.fail("searched again")) == [[blocked]]
+
+
+def translate(text, model, protect=DEFAULT_PROTECTED, has_links=True):
     """Return the translation of a text by a function of the text that the model reads."""
     protection = Protection(TOKENIZER, TOKENIZER, TOKENIZER.segment)
 
@@ -25,8 +32,9 @@ def translate(text, model, protect=DEFAULT_PROTECTED):
             [target] = TOKENIZER.segment([model(text) if source.ids else ""])
             target = restored_target(source, target)
             scores = (-1.0,) * (len(target.ids) + 1)
+            links = Links(target.text if has_links else "")
             hypothesis = Hypothesis(tuple(target.ids), -1.0, -1.0, scores, {}, True)
-            n_best_lists.append([make_translation(source, target, hypothesis, False, Links(target.text))])
+            n_best_lists.append([make_translation(source, target, hypothesis, False, links)])
         return n_best_lists
 
     sources = protection.segment([text], protect)
@@ -61,6 +69,18 @@ def test_other_substitutes_are_tried():
     assert translation.fallback is None
 
 
+def test_linked_words_are_replaced():
+    spelled = {"Tom": "new", "20": "here", **dict.fromkeys((*NAMES[1:], *NUMBERS[1:]), "")}
+
+    def model(text):
+        return " ".join(spelled.get(word, word) for word in text.split()).strip()
+
+    translation = translate("{user} has %d messages", model)
+    assert translation.text == "{user} has %d messages"
+    assert translation.words == ("{user}", "has", "%d", "messages")
+    assert translation.fallback is None
+
+
 def test_pieces_are_translated_if_substitutes_are_lost():
     translation = translate("Now {user} has %d messages.", without(*NAMES, *NUMBERS))
     assert translation.text == "Now {user} has %d messages."
@@ -71,7 +91,7 @@ def test_pieces_are_translated_if_substitutes_are_lost():
 
 def test_pieces_keep_the_punctuation_around_protected_text():
     lost = without("'Tom'", "'Maria'", *(f"'{word}'" for word in (*NAMES, *NUMBERS)))
-    translation = translate("Now '%s' has (new) messages!", lambda text: f"{lost(text)}.".upper())
+    translation = translate("Now '%s' has (new) messages!", lambda text: f"{lost(text)}.".upper(), has_links=False)
     assert translation.text == "NOW '%s' HAS (NEW) MESSAGES!"
 
 

@@ -123,3 +123,19 @@ def test_random_texts_are_restored(substitutes):
 
 def _items(text):
     return Counter(match.text for match in find_protected(text, DEFAULT_PROTECTED))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("{user} has %d cats", "Том hat zwanzig Katzen.", [(0, 0), (2, 2), (3, 3)], "{user} hat %d Katzen."),
+        ("{user} has %d cats", "Tom hat (zwanzig) Katzen.", [(2, 2)], "{user} hat (%d) Katzen."),
+        ("{user} has %d cats", "Tom hat Katzen.", [(2, 2), (3, 2)], None),
+        ("{user} has %d cats", "Tom hat Katzen.", [], None),
+        ("{first name} has cats", "Том hat Katzen.", [(0, 0)], None),
+    ],
+)
+def test_linked_words_are_replaced(substitutes, source, target, links, expected):
+    item = substitutes.replace(source, DEFAULT_PROTECTED)
+    result = item.restored_by_links(TOKENIZER.segment([target])[0], links)
+    assert (result and result.text) == expected

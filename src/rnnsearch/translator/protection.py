@@ -1,8 +1,9 @@
 """Protection of text that must stay letter for letter while a sentence is translated.
 
 A model reads substitutes (`text.markup.substitutes`), and each of its translations is checked. A sentence whose
-placeholders did not come out is translated again: with other substitutes, then in pieces around the placeholders; if
-that fails, too, its translation is its source. `Translation.fallback` reports the last two.
+placeholders did not come out is translated again with other substitutes. If these are lost, too, words linked to the
+placeholders are replaced by them, or the text around them is translated in pieces, or its translation is its source.
+`Translation.fallback` reports the last two.
 
 Callers: `translator/translator.py` and `runtime/translator.py`, so this module must not import torch. Texts without
 protected text are not touched. Tests: `tests/test_protection.py`.
@@ -101,7 +102,7 @@ class Protection:
         incomplete: list[int] = []
         for index, source in enumerate(sources):
             item = source.substituted
-            if item is None:
+            if item is None or all(translation.blocked for translation in n_best_lists[index]):
                 continue
             results[index] = _complete(item, n_best_lists[index])
             if not item.is_translatable:
@@ -109,6 +110,10 @@ class Protection:
             elif not results[index]:
                 incomplete.append(index)
         variants = self._translate_variants({index: sources[index] for index in incomplete}, search)
+        for index in incomplete:
+            item = sources[index].substituted
+            if item is not None and not variants[index]:
+                variants[index] = _restored_by_links(item, n_best_lists[index])
         lost = [index for index in incomplete if not variants[index]]
         pieces = self._translate_pieces([sources[index] for index in lost], search)
         variants |= {index: [translation] for index, translation in zip(lost, pieces, strict=True)}
@@ -191,6 +196,18 @@ def restored_target(
 
 def _complete(item: SubstitutedText, translations: Sequence[Translation]) -> list[Translation]:
     return [translation for translation in translations if item.is_complete(translation.text)]
+
+
+def _restored_by_links(item: SubstitutedText, translations: Sequence[Translation]) -> list[Translation]:
+    """Return the translations in which the words linked to protected text can be replaced by it."""
+    results = []
+    for translation in translations:
+        target = item.restored_by_links(translation.by_attention.target, translation.alignment)
+        if target is not None:
+            by_attention = replace(translation.by_attention, target=target)
+            words = tuple(words_of(target.text))
+            results.append(replace(translation, text=target.text, words=words, by_attention=by_attention))
+    return results
 
 
 def _has_letters(text: str) -> bool:

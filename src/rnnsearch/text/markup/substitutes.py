@@ -10,18 +10,23 @@ models wrote them unchanged; numbers below 13 are often written as words. Tests:
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from rnnsearch.text.alignments import Link, bare_word_spans, word_spans
 from rnnsearch.text.markup.protected import PRINTF, ProtectedText, ProtectedType, find_protected
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import SUBSTITUTE_NAMES
 
 NUMBERS = ("20", "25", "2000", "42", "30", "83", "50", "15", "60", "5000", "45", "18", "95", "70", "38", "64")
 NAMES = SUBSTITUTE_NAMES
+MAX_NAME_TOKENS = 2
+"""Maximum number of tokens of a name; a model of another script spells longer ones in its own."""
+MAX_NUMBER_TOKENS = 5
 MAX_SLOTS = 8
 """Maximum number of substitutes in a sentence; models confuse more of them."""
 MAX_RESTORED = 40
@@ -145,6 +150,29 @@ class SubstitutedText:
         """Return the spans of protected text in a translation."""
         return [(item.start, item.end) for item in find_protected(target, self.types, self.grammar)]
 
+    def restored_by_links(self, target: Segmented, links: Collection[Link]) -> Segmented | None:
+        """Return a translation with the protected text instead of words that are linked to it and to nothing else.
+
+        A model may write a number as a word, or a name in another script. The number of words stays.
+
+        Args:
+            target: The translation, with the substitutes as the model has written them.
+            links: Links between words of the source, which has the protected text, and the translation.
+        """
+        if any(len(slot.text.split()) != 1 for slot in self.slots if slot.substitute):
+            return None
+        edits = self._edits(target.text, links)
+        result = None if edits is None else _edited(target, edits)
+        return result if result is not None and self.is_complete(result.text) else None
+
+    def _linked_span(self, slot: Slot, target: str, links: Collection[Link]) -> tuple[int, int] | None:
+        """Return the characters of the only target word that is linked to a slot's word and to no other."""
+        word = bisect_right(word_spans(self.source), slot.source_start, key=lambda span: span[1])
+        linked = [j for i, j in links if i == word]
+        if len(linked) != 1 or any(j == linked[0] and i != word for i, j in links):
+            return None
+        return bare_word_spans(target)[linked[0]]
+
     def partly_restored(self, target: str) -> str:
         """Return the start of a translation with the protected text instead of the substitutes found so far."""
         for slot in self.slots:
@@ -168,8 +196,11 @@ class SubstitutedText:
             return False
         return _unnumbered(found) == _unnumbered(self.protected)
 
-    def _edits(self, target: str) -> list[_Edit] | None:
-        """Return the replacements that restore the protected text, or None if a substitute is not there once."""
+    def _edits(self, target: str, links: Collection[Link] | None = None) -> list[_Edit] | None:
+        """Return the replacements that restore the protected text, or None if a substitute is not there once.
+
+        With links, the only word linked to a slot is a substitute, too.
+        """
         if len(self.slots) > MAX_RESTORED:
             return None
         slots_by_substitute: dict[str, list[Slot]] = {}
@@ -183,11 +214,13 @@ class SubstitutedText:
             end = 0 if is_heading else len(target)
             edits.append(_Edit(start, start, end, end, slot.text))
         for slots in slots_by_substitute.values():
-            matches = list(_pattern(slots[0]).finditer(target))
-            if len(matches) != len(slots):
+            spans = [match.span() for match in _pattern(slots[0]).finditer(target)]
+            if len(spans) != len(slots) and len(slots) == 1 and links is not None:
+                span = self._linked_span(slots[0], target, links)
+                spans = [] if span is None else [span]
+            if len(spans) != len(slots):
                 return None
-            for slot, match in zip(slots, matches, strict=True):
-                start, end = match.span()
+            for slot, (start, end) in zip(slots, spans, strict=True):
                 # Spaces that separated the substitute from letters belong to it.
                 before = start - (slot.space_before and target[start - 1 : start] == " ")
                 after = end + (slot.space_after and target[end : end + 1] == " ")
@@ -213,8 +246,8 @@ class Substitutes:
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
         """Choose the substitutes, those that are a token of both languages first."""
-        self._numbers = _known(NUMBERS, source, target)
-        self._names = _known(NAMES, source, target)
+        self._numbers = _known(NUMBERS, source, target, MAX_NUMBER_TOKENS)
+        self._names = _known(NAMES, source, target, MAX_NAME_TOKENS)
 
     def replace(
         self, text: str, types: Collection[ProtectedType], grammar: str | None = None, variant: int = 0
@@ -264,12 +297,13 @@ class Substitutes:
         return first.pop(variant % len(first)) if first else item.text
 
 
-def _known(words: Sequence[str], source: Tokenizer, target: Tokenizer) -> list[str]:
-    """Return the words without unknown tokens, single tokens first."""
+def _known(words: Sequence[str], source: Tokenizer, target: Tokenizer, max_tokens: int) -> list[str]:
+    """Return the words without unknown tokens and with at most some tokens, those of one or two tokens first."""
     known = []
     for word, source_tokens, target_tokens in zip(words, source.segment(words), target.segment(words), strict=True):
-        if not (source_tokens.has_unknown or target_tokens.has_unknown):
-            known.append((max(len(source_tokens.ids), len(target_tokens.ids)) > 2, word))
+        num_tokens = max(len(source_tokens.ids), len(target_tokens.ids))
+        if num_tokens <= max_tokens and not (source_tokens.has_unknown or target_tokens.has_unknown):
+            known.append((num_tokens > 2, word))
     return [word for _, word in sorted(known, key=lambda item: item[0])]
 
 
