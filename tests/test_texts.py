@@ -96,6 +96,11 @@ def test_ranks_and_warnings():
     assert (first.text, last.text) == ("b e", "c e")
     assert warnings(first) == ("cut",)
     assert not first.finished and not first.blocked
+    lost = type(cut)(**{**vars(cut), "fallback": "source"})
+    pieces = type(cut)(**{**vars(cut), "fallback": "pieces"})
+    joined = join_sentences("a. d e", [(0, 2), (3, 4), (5, 6)], [best, pieces, lost])
+    assert joined.fallback == "source" and best.fallback is first.fallback is None
+    assert {"pieces", "untranslated"} <= set(warnings(joined))
     blocked = type(cut)(**{**vars(cut), "tokens": ()})
     assert join_sentences("a. d", [(0, 2), (3, 4)], [best, blocked]).blocked
 

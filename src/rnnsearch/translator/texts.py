@@ -31,6 +31,8 @@ from rnnsearch.translator.translation import AlignerLinks, Matrix, Translation, 
 
 MAX_LINE_SENTENCES = 10_000
 """Maximum number of sentences of one line of a file, whose translations are in memory together."""
+FALLBACKS = ("source", "pieces")
+"""Values of `Translation.fallback`, worst first."""
 Span = tuple[int, int]
 """Characters [start, end)."""
 
@@ -266,6 +268,7 @@ def join_sentences(
         replaced=attention.target.replaced,
         word_confidence=_join_confidence(parts, len(word_spans(target_text))),
         rationale=_join_rationales(parts),
+        fallback=min((part.fallback for part in translations if part.fallback), key=FALLBACKS.index, default=None),
         sentences=tuple(translations),
     )
 
