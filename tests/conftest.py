@@ -2,11 +2,13 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import partial, wraps
 from inspect import isclass
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import jaxtyping
@@ -131,3 +133,22 @@ def problems() -> Callable[..., list[str]]:
             return error.problems
 
     return check_tables
+
+
+@pytest.fixture
+def empty_library_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Return the empty folder of native libraries of a new user.
+
+    Instead of compiling for many seconds, each build copies the library that the other tests use.
+    """
+    from rnnsearch.ops.native import building, library
+
+    chosen, compiler = library.chosen_variant(), building.find_compiler()
+    if chosen is None or compiler is None:
+        pytest.skip(library.unavailable_reason() or "no C++ compiler was found")
+    compiled = building.build_if_missing(chosen, compiler)
+    monkeypatch.setattr(building, "build", lambda _variant, _command, target, _flags: shutil.copy(compiled, target))
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+    library._library.cache_clear()
+    yield tmp_path / "cache" / "native"
+    library._library.cache_clear()

@@ -203,15 +203,13 @@ def test_failing_compiler_is_reported(monkeypatch, tmp_path, caplog):
     assert not list((tmp_path / "cache" / "native").iterdir())
 
 
-@pytest.mark.usefixtures("unloaded")
-def test_library_is_built_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
+def test_library_is_built_once(empty_library_folder):
     assert library.library() is not None
-    (built,) = (tmp_path / "native").iterdir()
+    (built,) = empty_library_folder.iterdir()
     made = built.stat().st_mtime_ns
     library._library.cache_clear()
     assert library.library() is not None
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()] == [made]
+    assert [path.stat().st_mtime_ns for path in empty_library_folder.iterdir()] == [made]
 
 
 def rnnsearch_step(x, s_0, annotations, keys, mask, W_a, v_a, C, U):

@@ -16,7 +16,7 @@ def test_fuzzed_input_causes_no_out_of_bounds_access(tmp_path):
     if compiler is None or "ziglang" in compiler:
         pytest.skip("there is no C++ compiler with AddressSanitizer")
     program = tmp_path / "fuzz"
-    flags = ("-std=gnu++17", "-O1", "-g", "-w", "-fsanitize=address")
+    flags = ("-std=gnu++17", "-O1", "-g1", "-w", "-fsanitize=address")
     command = [*compiler, *flags, *building.WEB_SOURCES, *sorted(FUZZERS.glob("*.cpp")), "-o", program]
     compilation = subprocess.run(command, check=False, capture_output=True, text=True)
     if "asan" in compilation.stderr:

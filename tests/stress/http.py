@@ -72,6 +72,13 @@ CONTENT_TYPES = [
     "",
     "\xff",
 ]
+SERVE = """
+from rnnsearch.cli import main
+from rnnsearch.serve import files
+files.FETCH_SECONDS = 1.0
+main()
+"""
+"""Serves like `rnnsearch serve`, but stops without waiting half a minute for clients that never fetch their files."""
 RESPONSE_TIMEOUT = 60.0  # seconds
 PARTIAL_REQUEST_TIMEOUT = 0.05  # seconds; the server may be waiting for the rest of the request
 
@@ -141,7 +148,7 @@ def running_server(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes],
     """Serve a small model and yield the port, the process and the log file."""
     model = write_model(folder / "en-de", BAHDANAU, "bpe")
     log = folder / "log"
-    command = [sys.executable, "-m", "rnnsearch", "serve", str(model), "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-c", SERVE, "serve", str(model), "--port", "0", "--threads", "1"]
     with log.open("wb") as file:
         process = subprocess.Popen(
             [*command, "--suggestions", str(folder / "suggested")],

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -270,17 +269,6 @@ def test_unavailable_device_raises(name, message):
     assert str(error.value).startswith(message)
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in ("cpu", "cuda")
-
-
-@pytest.fixture
-def empty_library_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The empty folder of native libraries of a new user."""
-    if library.unavailable_reason():
-        pytest.skip(library.unavailable_reason())
-    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
-    library._library.cache_clear()
-    yield tmp_path / "cache" / "native"
-    library._library.cache_clear()
 
 
 def test_reporting_the_device_builds_only_one_library(empty_library_folder, learn):
