@@ -43,6 +43,7 @@ def diagonal(text: str) -> list[tuple[int, int]]:
         ("<p>\n  one\n  <b>two\n three</b>.\n</p>", "<p>\n  ONE <b>TWO THREE</b>.\n</p>"),
         ("<pre>one\n  two</pre> three\nfour", "<pre>ONE\n  TWO</pre> THREE FOUR"),
         ("<!-- a --> one <!-- b --> two <!-- c -->", "<!-- a --> ONE <!-- b --> TWO <!-- c -->"),
+        ('<img src="a"> <br>one <br> two <br> ', '<img src="a"> <br>ONE <br> TWO <br> '),
         ("one <svg><path/></svg> two", "ONE <svg><path/></svg> TWO"),
         ("<!-- keep --><!DOCTYPE html><?php x ?>go", "<!-- keep --><!DOCTYPE html><?php x ?>GO"),
         ("<script>if (a<b) x('</p>')</script>go", "<script>if (a<b) x('</p>')</script>GO"),

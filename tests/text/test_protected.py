@@ -72,6 +72,11 @@ def test_optional_types(name, text, found):
     assert [match[0] for match in find_protected(text, [name])] == found
 
 
+def test_recognisers_are_shared():
+    types = [*DEFAULT_PROTECTED, *reversed(DEFAULT_PROTECTED)]
+    assert protected_pattern(types) is protected_pattern(DEFAULT_PROTECTED)
+
+
 def test_grammars():
     text = "% d of 100%s"
     assert [match[0] for match in find_protected(text, PROTECTED[:3], PRINTF)] == ["% d", "%s"]

@@ -283,7 +283,9 @@ class Translator:
             if name not in PROTECTED:
                 raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
         marked_texts = [MarkedText(text, tags) for text in texts]
-        sources = self.segment([marked.text for marked in marked_texts], protect)
+        # Codes of XLIFF are placeholders.
+        types = (*protect, "placeholders") if tags else protect
+        sources = self.segment([marked.text for marked in marked_texts], types)
         translations = [n_best[0] for n_best in self.n_best(sources, options)]
         results = []
         for marked, translation in zip(marked_texts, translations, strict=True):

@@ -113,7 +113,7 @@ class HtmlDocument:
         all_tags = list(tags(source))
         end_tag_by_start = protected_element_ends(all_tags)
         text_start = 0  # of the text that is being collected
-        comments: list[Tag] = []  # in this text
+        points: list[Tag] = []  # comments and empty elements in this text
         kept_end = 0  # end of the last element whose content is preserved
         layout_elements: list[str] = []
         for tag in all_tags:
@@ -121,13 +121,13 @@ class HtmlDocument:
             if tag.start < kept_end or tag.is_inline:
                 if tag.start < kept_end:
                     continue
-                if not tag.name:
-                    comments.append(tag)
+                if tag.is_empty:
+                    points.append(tag)
                 elif tag.start in end_tag_by_start and tag.keeps_content:
                     kept_end = end_tag_by_start[tag.start].end
                 continue
-            self._add_text(source, text_start, tag.start, comments, bool(layout_elements))
-            comments = []
+            self._add_text(source, text_start, tag.start, points, bool(layout_elements))
+            points = []
             if not tag.keeps_content:
                 kept_end = tag.end
             elif tag.start in end_tag_by_start:
@@ -141,20 +141,20 @@ class HtmlDocument:
                     layout_elements.append(tag.name)
                 elif layout_elements and layout_elements[-1] == tag.name:
                     layout_elements.pop()
-        self._add_text(source, text_start, len(source), comments, bool(layout_elements))
+        self._add_text(source, text_start, len(source), points, bool(layout_elements))
 
-    def _add_text(self, source: str, start: int, end: int, comments: Sequence[Tag], is_layout: bool) -> None:
+    def _add_text(self, source: str, start: int, end: int, points: Sequence[Tag], is_layout: bool) -> None:
         """Add characters [start, end), in which there are inline tags and comments."""
-        # Comments and white space at the ends are not part of the text.
+        # Comments, images and white space at the ends are not part of the text.
         first = 0
-        last = len(comments)
+        last = len(points)
         core_start = _skip_spaces(source, start, end)
-        while first < last and comments[first].start == core_start:
-            core_start = _skip_spaces(source, comments[first].end, end)
+        while first < last and points[first].start == core_start:
+            core_start = _skip_spaces(source, points[first].end, end)
             first += 1
         core_end = core_start + len(source[core_start:end].rstrip(_SPACES))
-        while first < last and comments[last - 1].end == core_end:
-            core_end = core_start + len(source[core_start : comments[last - 1].start].rstrip(_SPACES))
+        while first < last and points[last - 1].end == core_end:
+            core_end = core_start + len(source[core_start : points[last - 1].start].rstrip(_SPACES))
             last -= 1
         if is_layout:
             core_start = start

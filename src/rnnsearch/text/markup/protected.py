@@ -169,7 +169,9 @@ def find_protected(text: str, types: Collection[ProtectedType], grammar: str | N
 
 def protected_pattern(types: Iterable[ProtectedType], grammar: str | None = None) -> Recogniser:
     """Return the recogniser of these types of text; the types are compiled once."""
-    key = (tuple(types), grammar)
+    # In a fixed order, so that there are few.
+    requested = set(types)
+    key = (tuple(name for name in PROTECTED if name in requested), grammar)
     if key not in _recognisers:
         _recognisers[key] = Recogniser(*key)
     return _recognisers[key]
