@@ -16,8 +16,10 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.system import ParameterGroup
 from rnnsearch.systems.translation import build
-from rnnsearch.training.loop import Task, Trainer
+from rnnsearch.training.loop import Trainer
+from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.run import check, train
+from rnnsearch.training.tasks import Task
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.weights import read_weights
 from tests.training.toys import ALIGNED, Recorder, do_nothing, random_sentences, toy_config, write_split
@@ -138,7 +140,8 @@ def make_trainer(prepared: Prepared, tmp_path: Path) -> Callable[..., Trainer[Tr
         training = config.training
         model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
         (tmp_path / name).mkdir(exist_ok=True)
-        task = Task(model, groups(model), objective or Likelihood(), None)
+        optimiser = make_optimiser(groups(model), training.optimiser)
+        task = Task(model, optimiser, objective or Likelihood(), None)
         batches = Batches(prepared.train, training.batch, None, training.seed)
         return Trainer(training, task, batches, torch.device("cpu"), tmp_path / name, Recorder(), lambda: None)
 

@@ -9,6 +9,8 @@ Callers: `training/loop.py`; `training/run_folder.py` reads the hash of the corp
 earlier versions resume. Tests: `tests/training/test_resume.py`, `tests/training/test_interrupt.py`.
 """
 
+from __future__ import annotations
+
 import json
 import signal
 import threading
@@ -17,14 +19,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn, optim
 
 from rnnsearch.errors import TrainingError
 from rnnsearch.utils.files import atomic_folder, write_text
-from rnnsearch.utils.weights import load_weights, named_weights, read_weights, save_weights
+from rnnsearch.utils.weights import load_weights, read_weights, save_model_weights, save_weights
+
+if TYPE_CHECKING:
+    from rnnsearch.training.tasks import Task
 
 
 @contextmanager
@@ -99,17 +104,17 @@ class TrainingState:
     corpus: str | None = None
 
 
-def save_state(folder: Path, state: TrainingState, model: nn.Module, optimiser: optim.Optimizer) -> None:
+def save_state(folder: Path, state: TrainingState, task: Task[Any]) -> None:
     """Write a checkpoint folder atomically."""
     # All files or none: weights must not be combined with the optimiser's state of another update.
     with atomic_folder(folder) as temporary:
-        save_weights(temporary / MODEL_FILE, named_weights(model))
-        save_weights(temporary / OPTIMISER_FILE, _optimiser_tensors(optimiser))
+        save_model_weights(temporary / MODEL_FILE, task.model)
+        save_weights(temporary / OPTIMISER_FILE, _optimiser_tensors(task.optimiser))
         write_text(temporary / STATE_FILE, json.dumps(asdict(state), indent=1))
 
 
-def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> TrainingState:
-    """Load model and optimiser from a checkpoint folder and return the state.
+def load_state(folder: Path, task: Task[Any]) -> TrainingState:
+    """Load the model and the optimiser of a task from a checkpoint folder and return the state.
 
     Raises:
         TrainingError: If the state is damaged.
@@ -119,8 +124,9 @@ def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> Tr
         state = TrainingState(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise TrainingError(f"{folder / STATE_FILE}: is damaged ({error}); remove {folder} to start again") from None
-    load_weights(folder / MODEL_FILE, model)
-    _load_optimiser(read_weights(folder / OPTIMISER_FILE), optimiser)
+    load_weights(folder / MODEL_FILE, task.model)
+    _load_optimiser(read_weights(folder / OPTIMISER_FILE), task.optimiser)
+    task.tables.map_optimiser_state(task.optimiser)
     return state
 
 

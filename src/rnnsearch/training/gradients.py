@@ -1,20 +1,19 @@
 """The gradients of one update, accumulated over batches and summed over processes.
 
 The training loop (`loop.py`) calls `Gradients.accumulate` and `Gradients.clip` once per update. A batch that does not
-fit into GPU memory is halved and tried again. `Task` bundles the model, objective and dev set that a run trains with;
-`tasks.py` creates it.
+fit into GPU memory is halved and tried again.
 
 Before changing it: the random numbers of a batch depend on the seed, the update and the batch's number
 (`_batch_rng`), and all processes must send the same buckets in the same order. Tests:
-`tests/training/test_distributed.py`, `tests/training/test_sparsity_mask.py`, `tests/training/test_cuda.py`.
+`tests/training/test_distributed.py`, `tests/training/test_cuda.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
 
@@ -22,18 +21,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rnnsearch.accel.cuda_graphs import forget
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.batch_rng import BatchRng
-from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
-from rnnsearch.systems.dev_scores import DevEvaluator
-from rnnsearch.systems.system import ParameterGroup
 from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
-from rnnsearch.training.sparse_tables import SparseTables
+from rnnsearch.training.tasks import Task
 from rnnsearch.utils.distributed import Processes, raising_process_lost
 from rnnsearch.utils.weights import save_weights
 
@@ -161,50 +157,6 @@ def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Para
     return buckets
 
 
-class SparsityMask:
-    """Pruned weights, kept at zero while the other weights are trained (See et al. 2016, retraining).
-
-    Their gradients are zeroed before clipping, so that neither the norm nor the optimiser's moments include them, and
-    `apply` resets the weights after an update. Without masks both do nothing.
-    """
-
-    def __init__(self, model: nn.Module | None = None, masks: Mapping[str, Tensor] | None = None) -> None:
-        parameters = {} if model is None else dict(model.named_parameters())
-        self._pruned: list[tuple[nn.Parameter, Tensor]] = []
-        for name, mask in (masks or {}).items():
-            self._pruned.append((parameters[name], mask.to(parameters[name].device)))
-
-    def mask_gradients(self) -> None:
-        """Set the gradients of pruned weights to zero."""
-        for parameter, mask in self._pruned:
-            if parameter.grad is not None:
-                parameter.grad.masked_fill_(mask, 0.0)
-
-    @torch.no_grad()
-    def apply(self) -> None:
-        """Set the pruned weights to zero."""
-        for parameter, mask in self._pruned:
-            parameter.masked_fill_(mask, 0.0)
-
-
-@dataclass(frozen=True)
-class Task(Generic[Model]):
-    """A model with everything it is trained by."""
-
-    model: Model
-    """The model."""
-    groups: Sequence[ParameterGroup]
-    """Groups of parameters, each trained in the same way."""
-    objective: Objective[Model]
-    """Loss of a batch."""
-    validation: DevEvaluator[Model] | None
-    """Scores on the dev set; None without a dev set."""
-    sparsity: SparsityMask = field(default_factory=SparsityMask)
-    """Pruned weights, which stay zero."""
-    tables: SparseTables = field(default_factory=SparseTables)
-    """Tables of which an update changes some rows only."""
-
-
 @dataclass
 class Gradients(Generic[Model]):
     """Computes the gradients of an update, in the parameters' `grad`."""
@@ -225,7 +177,9 @@ class Gradients(Generic[Model]):
     """Processes that train together."""
 
     def __post_init__(self) -> None:
-        self.parameters = [parameter for group in self.task.groups for parameter in group.parameters]
+        self.parameters: list[nn.Parameter] = []
+        for group in self.task.optimiser.param_groups:
+            self.parameters += group["params"]
         self.reducer = GradientReducer(self.parameters, self.processes, ALL_REDUCE_DTYPES[self.training.all_reduce])
 
     def accumulate(self, group: list[Batch], update: int) -> dict[str, Tensor]:
@@ -244,7 +198,7 @@ class Gradients(Generic[Model]):
         return self.processes.all_reduce_dict(sums)
 
     def clip(self) -> Tensor:
-        """Apply the sparsity mask and L2, clip the gradients, and return their norm before clipping.
+        """Add L2, clip the gradients, and return their norm before clipping.
 
         The norm is a scalar on the device.
         """
@@ -252,8 +206,7 @@ class Gradients(Generic[Model]):
             if parameter.grad is not None and parameter.grad.is_sparse:
                 # Rows that occur several times must be summed before norms are computed.
                 parameter.grad = parameter.grad.coalesce()
-        self.task.sparsity.mask_gradients()
-        # After the mask: pruned weights are 0, so that L2 adds nothing to their gradients.
+        # Pruned weights are 0, so that L2 adds nothing to their gradients.
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)
         return clip(self.parameters, self.training.clip_norm, self.training.clip_value)
@@ -290,7 +243,7 @@ class Gradients(Generic[Model]):
         # work.
         weight = 1.0 if batch.shard is None or batch.shard.is_counted else 0.0
         with precision(self.device, self.training.precision):
-            loss = self.task.objective(self.task.model, batch, rng)
+            loss = self.task.loss(batch, rng)
         with self.reducer.sending(last=is_last):
             (loss.total * (weight / normaliser)).backward()  # type: ignore[no-untyped-call]
         for name, value in {NLL: loss.nll, **loss.statistics}.items():
@@ -312,9 +265,7 @@ class Gradients(Generic[Model]):
             pair = f"training pair {batch.indices[0] + 1} ({lengths} tokens)"
             advice = "lower training.max_length or the model's sizes"
             raise TrainingError(f"{pair} does not fit into the memory of {self.device} by itself; {advice}")
-        # Recorded passes hold memory that the halves need.
-        forget(self.task.model)
-        torch.cuda.empty_cache()
+        self.task.release_memory()
         message = f"{batch.sentences} sentences do not fit into memory; split and tried again"
         self.reporter.message(f"update {update}: {message}")
         return batch.split()

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from torch import Tensor
 
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
@@ -29,12 +28,13 @@ from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
 from rnnsearch.training.checkpoint import TrainingState, interruptible, load_state, save_state
-from rnnsearch.training.gradients import Gradients, Task, count_examples
-from rnnsearch.training.optimisers import AdaptiveClipping, make_optimiser
+from rnnsearch.training.gradients import Gradients, count_examples
+from rnnsearch.training.optimisers import AdaptiveClipping
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
+from rnnsearch.training.tasks import Task
 from rnnsearch.utils.distributed import Processes
-from rnnsearch.utils.weights import named_weights, save_weights
+from rnnsearch.utils.weights import save_model_weights
 
 EVALUATED_WEIGHTS_GLOB = "evaluated-*.safetensors"
 """Weights saved at evaluations for averaging; the file name holds the update."""
@@ -67,7 +67,7 @@ class Trainer(Generic[Model]):
     def __post_init__(self) -> None:
         self.state = TrainingState()
         self.model = self.task.model
-        self.optimiser = make_optimiser(self.task.groups, self.training.optimiser)
+        self.optimiser = self.task.optimiser
         # Before the schedule changes the rates for the first time.
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
@@ -84,8 +84,7 @@ class Trainer(Generic[Model]):
 
     def resume(self) -> None:
         """Load the last checkpoint."""
-        self.state = load_state(self.last_checkpoint, self.model, self.optimiser)
-        self.task.tables.map_optimiser_state(self.optimiser)
+        self.state = load_state(self.last_checkpoint, self.task)
         self.schedule.state = self.state.schedule
         # The dict of the state itself, so that checkpoints have its current values.
         self.clipping.state = self.state.norms
@@ -99,7 +98,7 @@ class Trainer(Generic[Model]):
         """Write the checkpoint to resume from."""
         self.state.schedule = self.schedule.state
         if self.processes.is_first:
-            save_state(self.last_checkpoint, self.state, self.model, self.optimiser)
+            save_state(self.last_checkpoint, self.state, self.task)
         self.last_saved = time.monotonic()
 
     def run(self) -> str:
@@ -141,19 +140,19 @@ class Trainer(Generic[Model]):
         self.state.batch += len(group)
 
         sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
-        norm_tensor = self.gradients.clip()  # after all-reduce, sparsity mask and L2
+        norm_tensor = self.gradients.clip()  # after all-reduce and L2
         # Before the step, so that the weights stay finite.
         nll, norm, statistics = self.gradients.check_finite(group, self.state.update, sums, norm_tensor)
         rate_factor = self._set_learning_rate(epoch, progress)
         if self.clipping.accepts(norm):
-            self._step(statistics)
+            self.task.update(statistics)
         else:
             self.reporter.message(f"update {self.state.update}: skipped; its gradient norm is unusual ({norm:,.3g})")
         self._record(group, nll, norm, rate_factor, time.monotonic() - start + waited, waited)
 
         checkpoint_every = self.training.checkpoint_every
         if checkpoint_every is not None and self.state.update % checkpoint_every == 0 and self.processes.is_first:
-            save_weights(self.folder / f"update-{self.state.update}.safetensors", named_weights(self.model))
+            save_model_weights(self.folder / f"update-{self.state.update}.safetensors", self.model)
 
     def _set_learning_rate(self, epoch: float, progress: float) -> float:
         """Set the scheduled learning rate of each parameter group and return the schedule's factor."""
@@ -161,13 +160,6 @@ class Trainer(Generic[Model]):
         for base, group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             group["lr"] = base * factor
         return factor
-
-    def _step(self, statistics: dict[str, Tensor]) -> None:
-        self.task.tables.step(self.optimiser)
-        with torch.no_grad():
-            self.task.objective.after_update(self.model, statistics)
-        # After `after_update`, so that nothing can change pruned weights before the next pass.
-        self.task.sparsity.apply()
 
     def _record(
         self, group: list[Batch], nll: float, norm: float, rate_factor: float, seconds: float, waited: float
@@ -319,10 +311,9 @@ class Trainer(Generic[Model]):
 
         `row["best"]` is True if the score is the best so far by the run's metric; it then becomes the score to beat.
         """
-        assert self.task.validation is not None
         state = self.state
         with precision(self.device, self.training.precision):
-            score = self.task.validation.score(self.model, stop)
+            score = self.task.dev_score(stop)
         if score is None:
             return None
         cost = score.cost(self.training.metric)
@@ -345,7 +336,7 @@ class Trainer(Generic[Model]):
 
     def _save_for_averaging(self) -> None:
         """Save the weights and remove all but those of the last `training.average` evaluations."""
-        save_weights(self.folder / f"evaluated-{self.state.update}.safetensors", named_weights(self.model))
+        save_model_weights(self.folder / f"evaluated-{self.state.update}.safetensors", self.model)
         for path in self.evaluated_weights()[: -self.training.average]:
             path.unlink()
 

@@ -90,7 +90,7 @@ def _time_pass(trainer: Trainer[Any], batch: Batch) -> float:
     start = time.monotonic()
     rng = BatchRng(trainer.training.seed, trainer.device)
     with precision(trainer.device, trainer.training.precision):
-        loss = trainer.task.objective(trainer.model, batch.to(trainer.device), rng)
+        loss = trainer.task.loss(batch.to(trainer.device), rng)
     loss.total.backward()  # type: ignore[no-untyped-call]
     float(loss.nll)  # waits for the device
     return time.monotonic() - start

@@ -1,31 +1,37 @@
-"""Training tasks: one system, or both directions together; its model folders, objective and dev set.
+"""Training tasks: one system, or both directions together, with its optimiser, objective, dev set and model folders.
 
-`make_task` is called once per run, by `training/run.py`; `training/run_folder.py` and `training/summary.py` use the
-folders.
+The training loop (`training/loop.py`, `training/gradients.py`) calls the methods of `Task`. `make_task` is called once
+per run, by `training/run.py`; `training/run_folder.py` and `training/summary.py` use the folders.
 
 The second folder of a symmetric run is `<folder>-reverse` (`reverse_folder`). Tests:
-`tests/properties/test_systems.py`, `tests/training/test_objectives.py`, `tests/training/test_sparse_tables.py`.
+`tests/properties/test_systems.py`, `tests/training/test_objectives.py`, `tests/training/test_sparse_tables.py`,
+`tests/training/test_sparsity_mask.py`.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from rnnsearch.accel.cuda_graphs import forget
 from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
+from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
-from rnnsearch.objectives.loss import Model
+from rnnsearch.objectives.loss import Loss, Model, Objective
 from rnnsearch.objectives.symmetry import SymmetricLikelihood
 from rnnsearch.ops.device import total_memory
 from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
@@ -35,7 +41,7 @@ from rnnsearch.systems.system import ParameterGroup, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.warm_start import load_teacher
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.gradients import SparsityMask, Task
+from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.sparse_tables import SparseTables, count_mappable
 from rnnsearch.utils.distributed import Processes
 
@@ -45,6 +51,75 @@ ADAM_BYTES = 16
 """Bytes per parameter of training with Adam: fp32 weights, gradients and two moments."""
 MAPPED_TABLE_SAVING_BYTES = 12
 """Bytes of a memory-mapped table that need no memory: its gradient is sparse, and its moments are on disk."""
+
+
+class SparsityMask:
+    """Pruned weights, kept at zero while the other weights are trained (See et al. 2016, retraining).
+
+    Their gradients are zeroed as soon as a backward pass has computed them, so that neither the norm nor the
+    optimiser's moments include them, and `apply` resets the weights after an update. Without masks nothing happens.
+    """
+
+    def __init__(self, model: nn.Module | None = None, masks: Mapping[str, Tensor] | None = None) -> None:
+        parameters = {} if model is None else dict(model.named_parameters())
+        self._pruned: list[tuple[nn.Parameter, Tensor]] = []
+        for name, cpu_mask in (masks or {}).items():
+            parameter = parameters[name]
+            mask = cpu_mask.to(parameter.device)
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(partial(_mask_gradient, mask=mask))
+            self._pruned.append((parameter, mask))
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Set the pruned weights to zero."""
+        for parameter, mask in self._pruned:
+            parameter.masked_fill_(mask, 0.0)
+
+
+def _mask_gradient(parameter: Tensor, mask: Tensor) -> None:
+    if parameter.grad is not None:
+        parameter.grad.masked_fill_(mask, 0.0)
+
+
+@dataclass(frozen=True)
+class Task(Generic[Model]):
+    """A model with everything it is trained by; the training loop only calls these methods."""
+
+    model: Model
+    """The model."""
+    optimiser: Optimizer
+    """Optimiser of the parameters that are trained."""
+    objective: Objective[Model]
+    """Loss of a batch."""
+    validation: DevEvaluator[Model] | None
+    """Scores on the dev set; None without a dev set."""
+    sparsity: SparsityMask = field(default_factory=SparsityMask)
+    """Pruned weights, which stay zero."""
+    tables: SparseTables = field(default_factory=SparseTables)
+    """Tables of which an update changes some rows only."""
+
+    def loss(self, batch: Batch, rng: BatchRng) -> Loss:
+        """Return the loss of a batch."""
+        return self.objective(self.model, batch, rng)
+
+    def update(self, statistics: Mapping[str, Tensor]) -> None:
+        """Update the model by the gradients and by the summed statistics of the loss."""
+        self.tables.step(self.optimiser)
+        with torch.no_grad():
+            self.objective.after_update(self.model, statistics)
+        # After `after_update`, so that nothing can change pruned weights before the next pass.
+        self.sparsity.apply()
+
+    def dev_score(self, stop: Callable[[], bool]) -> DevScore | None:
+        """Return the scores on the dev set, or None if `stop` returned True."""
+        assert self.validation is not None
+        return self.validation.score(self.model, stop)
+
+    def release_memory(self) -> None:
+        """Free GPU memory that recorded passes hold."""
+        forget(self.model)
+        torch.cuda.empty_cache()
 
 
 @dataclass(frozen=True)
@@ -100,7 +175,8 @@ def make_task(
         objective = replace(objective, teacher=teacher)
     sparsity = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
     tables = _sparse_tables(config, model, folder, device, processes)
-    task = Task(model, system.parameter_groups(), objective, validation, sparsity, tables)
+    optimiser = make_optimiser(system.parameter_groups(), config.training.optimiser)
+    task = Task(model, optimiser, objective, validation, sparsity, tables)
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _output_aligner(config, prepared)),)
 
 
@@ -168,7 +244,8 @@ def _make_symmetric_task(
             onward.validation(prepared.dev, gold, device, processes),
             back.validation(reverse_rows, reverse_gold, device, processes),
         )
-    return Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), outputs
+    optimiser = make_optimiser([ParameterGroup(list(pair.parameters()))], config.training.optimiser)
+    return Task(pair, optimiser, objective, validation), outputs
 
 
 def _output_aligner(config: RunConfig, prepared: Prepared) -> Aligner | None:

@@ -50,6 +50,11 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
             raise OSError(str(error)) from error
 
 
+def save_model_weights(path: Path, model: nn.Module) -> None:
+    """Write the parameters and buffers of a model (see `named_weights` and `save_weights`)."""
+    save_weights(path, named_weights(model))
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read tensors by name.
 
