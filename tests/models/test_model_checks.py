@@ -140,11 +140,12 @@ def tables_in(annotation):
 
 def test_rules_refer_to_existing_options():
     no_effect = (*rules.NO_EFFECT, *rules.TRANSLATION_NO_EFFECT, *rules.LANGUAGE_MODEL_NO_EFFECT)
+    invalid = (*rules.INVALID, *rules.TRANSLATION_INVALID, *rules.LANGUAGE_MODEL_INVALID)
     paths = {
         *rules.CONFLICTS,
         *(other for others in rules.CONFLICTS.values() for other in others),
         *(option for rule in no_effect for option in rule.options),
-        *(rule.option for rule in rules.REQUIRED),
+        *(rule.option for rule in (*rules.REQUIRED, *invalid)),
     }
     assert [path for path in sorted(paths) if not option_exists(path)] == []
     assert not option_exists("model.decoder.copie")

@@ -14,8 +14,9 @@ Axes: B sentences, N hypotheses, C score columns, J source positions.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -156,16 +157,19 @@ def native_dtype(device: torch.device, precision: str = "auto") -> DType | None:
 
 
 class _Memory(NamedTuple):
-    encoded: Any  # the model's memories
+    encoded: Any  # the model's memories; None for a language model
     logits: LogitsFunction  # the output layer over the batch's columns
 
 
-class ModelScorer:
-    """Scorer of a translation model in PyTorch, which reads all sources of the batch."""
+AnyModel = TypeVar("AnyModel", bound=TranslationModel | LanguageModel)
+
+
+class _TorchScorer(ABC, Generic[AnyModel]):
+    """Scorer of a model in PyTorch; a subclass starts the model and runs one step up to the output layer."""
 
     normalised = True
 
-    def __init__(self, model: TranslationModel) -> None:
+    def __init__(self, model: AnyModel) -> None:
         self._model = model
         self.vocabulary = model.output.vocabulary
 
@@ -174,14 +178,16 @@ class ModelScorer:
         """The device of the model."""
         return self._model.device
 
-    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        memory = self._model.encode(sources)
-        return _Memory(memory, self._model.output.logits_function(columns)), self._model.start(memory)
+    @abstractmethod
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]: ...
+
+    @abstractmethod
+    def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        """Return the input of the output layer, the next state and the attention by source."""
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         # Ids of V or more are copies of source tokens (see `Scorer.step`).
-        y = y.where(y < self.vocabulary, UNK)
-        readout, state, alpha = self._model.step(y, state, memory.encoded)
+        readout, state, alpha = self._readout(y.where(y < self.vocabulary, UNK), state, memory.encoded)
         # Native row operations (`ops/rows.py`) read contiguous fp32.
         logits = memory.logits(readout).float().contiguous()  # [N, C]
         return Step(logits, state, alpha, rows.log_sum_exp(logits))
@@ -190,38 +196,30 @@ class ModelScorer:
         return map_hidden(function, state)
 
 
-class _LanguageModelMemory(NamedTuple):
-    logits: LogitsFunction  # the output layer over the batch's columns
+class ModelScorer(_TorchScorer[TranslationModel]):
+    """Scorer of a translation model in PyTorch, which reads all sources of the batch."""
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        encoded = self._model.encode(sources)
+        return _Memory(encoded, self._model.output.logits_function(columns)), self._model.start(encoded)
+
+    def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        return self._model.step(y, state, encoded)
 
 
-class LanguageScorer:
+class LanguageScorer(_TorchScorer[LanguageModel]):
     """Scorer of a language model, by itself or with a translation model over the same tokens (shallow fusion).
 
     Of the sources it uses only their number.
     """
 
-    normalised = True
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
-        self.vocabulary = model.output.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model."""
-        return self._model.device
-
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         texts = len(next(iter(sources.values())).ids)
-        return _LanguageModelMemory(self._model.output.logits_function(columns)), self._model.start(texts)
+        return _Memory(None, self._model.output.logits_function(columns)), self._model.start(texts)
 
-    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
-        readout, state = self._model.step(y.where(y < self.vocabulary, UNK), state)
-        logits = memory.logits(readout).float().contiguous()  # [N, C]
-        return Step(logits, state, {}, rows.log_sum_exp(logits))
-
-    def map_hidden(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
-        return map_hidden(function, state)
+    def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        readout, state = self._model.step(y, state)
+        return readout, state, {}
 
 
 @runtime_checkable

@@ -1,0 +1,197 @@
+"""Rules for `[model]`: sizes and compatibility of the components of a model.
+
+`rules.py` has the other rules of a run file and calls `check_translation_model` and `check_language_model`. These rules
+depend on the options and on the traits of components, never on their implementations. Tests:
+tests/models/test_model_checks.py, tests/properties/test_combinations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+from rnnsearch.config.attention import NORMALISERS, SCORES, WINDOWS, AttentionConfig
+from rnnsearch.config.cells import BRIDGES, CELLS
+from rnnsearch.config.data import TextConfig
+from rnnsearch.config.decoders import DECODERS, StackOptions
+from rnnsearch.config.encoders import ENCODERS, StackedOptions
+from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentNetworkOptions
+from rnnsearch.config.model import ModelConfig
+from rnnsearch.config.outputs import AdaptiveOptions, NormalOptions, OutputConfig
+
+
+def check_translation_model(model: ModelConfig, text: TextConfig) -> list[str]:
+    """Return every problem with the sizes and the compatibility of the components of a translation model."""
+    messages = _check_alignment_scale(model)
+    if model.decoder.attends and model.attention is not None:
+        messages += _check_attention(model, model.attention)
+    if not model.decoder.attends:
+        messages += _check_sentence_vector(model)
+    return [
+        *messages,
+        *_check_bridge(model),
+        *_check_output(model.output, model.decoder.readout_size, text),
+        *_check_tied_embeddings(model, text),
+        *_check_fusion(model, text),
+    ]
+
+
+def check_language_model(model: LanguageModelConfig, text: TextConfig) -> list[str]:
+    """Return every problem with the sizes and the compatibility of the components of a language model."""
+    return [*_check_network(model), *_check_output(model.output, model.network.size, text)]
+
+
+def no_effect(options: Iterable[str], context: str, remedy: str = "remove it") -> list[str]:
+    """Return a message for each option that has no effect in a context."""
+    return [f"{option}: has no effect {context}; {remedy}" for option in options]
+
+
+def _check_attention(model: ModelConfig, attention: AttentionConfig) -> list[str]:
+    """Return why the components of attention are incompatible, or else why their sizes do not match."""
+    messages = _check_components(attention)
+    if messages:
+        return messages
+    annotation_size = model.decoder.attended_size(model.encoder.annotation_size)
+    problem = attention.score.size_problem(model.decoder.size, annotation_size)
+    return [f"model.attention.{problem}"] if problem else []
+
+
+def _check_components(attention: AttentionConfig) -> list[str]:
+    score = attention.score
+    window = attention.window
+    name = attention.normaliser
+    normaliser = NORMALISERS[name]
+    path = "model.attention"
+    messages = []
+    if normaliser.package is not None and find_spec(normaliser.package) is None:
+        needs = f"{name} needs the package {normaliser.package}, which is not installed"
+        messages.append(f"{path}.normaliser: {needs}; install it with pip install {normaliser.package}")
+    features = [feature.type for feature in attention.features]
+    if features and not score.takes_features:
+        supported = SCORES.names(lambda cls: cls.takes_features)
+        why = f"need a score with a hidden layer, which the {score.type} score does not have"
+        messages.append(f"{path}.features: {why}; use score = {supported}")
+    for feature in sorted({feature for feature in features if features.count(feature) > 1}):
+        messages.append(f'{path}.features: must be different from each other; got "{feature}" twice')
+    if not normaliser.supports(type(window)):
+        supported = WINDOWS.names(normaliser.supports)
+        messages.append(f'{path}.window: must be {supported} with the {name} normaliser; got "{window.type}"')
+    if normaliser.needs_noise and "heads" in score.option_fields():
+        why = f"with the {name} normaliser, which selects one position per target token"
+        messages.append(f'{path}.score: must have one head {why}; got "{score.type}"')
+    return messages
+
+
+def _check_alignment_scale(model: ModelConfig) -> list[str]:
+    """Return a message if `model.init.alignment_scale` is missing or has no effect."""
+    if not isinstance(model.init, NormalOptions):
+        return []
+    attention = model.attention if model.decoder.attends else None
+    has_matrices = attention is not None and attention.score.has_parameters
+    path = "model.init.alignment_scale"
+    if has_matrices and model.init.alignment_scale is None:
+        return [f"{path}: must be given for the normal init of this model"]
+    if not has_matrices and model.init.alignment_scale is not None:
+        return [f'{path}: has no effect with the normal init of this model; remove it (or set it to "unset")']
+    return []
+
+
+def _check_sentence_vector(model: ModelConfig) -> list[str]:
+    """Return a message if the only context of a decoder is a sentence vector that the encoder does not have."""
+    encoder = model.encoder
+    why = f"for the {model.decoder.type} decoder, whose context is the encoder's last state"
+    if isinstance(model.decoder, StackOptions):  # reads the encoder's last states through its bridge
+        return []
+    if not encoder.one_vector:
+        supported = ENCODERS.names(lambda cls: cls.one_vector)
+        return [f'model.encoder.type: must be {supported} {why}; got "{encoder.type}"']
+    if isinstance(encoder, StackedOptions) and encoder.direction == "both":
+        return [f'model.encoder.direction: must be forward or bottom {why}; got "both"']
+    return []
+
+
+def _check_bridge(model: ModelConfig) -> list[str]:
+    decoder = model.decoder
+    if not isinstance(decoder, StackOptions):
+        return []
+    bridge = BRIDGES[decoder.bridge]
+    if not decoder.attends and not bridge.passes_source:
+        why = f'"{decoder.bridge}" would hide the source from the {decoder.type} decoder'
+        return [f'model.decoder.bridge: {why}; use "copy" or "learned"']
+    reason = bridge.unsupported_reason(model.encoder.last_states, decoder.first_states)
+    return [f"model.decoder.bridge: {reason}"] if reason else []
+
+
+def _check_output(output: OutputConfig, readout_size: int, text: TextConfig) -> list[str]:
+    """Return every problem of an adaptive softmax with the readout size and the vocabulary."""
+    if not isinstance(output, AdaptiveOptions):
+        return []
+    messages = []
+    if output.factor ** len(output.cutoffs) > readout_size:
+        must = f"must leave at least 1 of the readout's {readout_size} units to the last group"
+        messages.append(f"model.output.factor: {must}; got {output.factor:g} and {len(output.cutoffs)} groups")
+    if text.types[1] != "words":
+        messages.append('model.output.type: "adaptive" needs a vocabulary sorted by frequency (text.type = "words")')
+    return messages
+
+
+def _check_tied_embeddings(model: ModelConfig, text: TextConfig) -> list[str]:
+    if model.tie == "none":
+        return []
+    option = model.decoder.readout_option
+    size = model.decoder.readout_size
+    tied = f'model.tie: "{model.tie}" shares the embeddings with the output layer'
+    messages = []
+    if option is None:
+        messages.append(
+            f"{tied}, which does not fit the two-part readout of the {model.decoder.type} decoder; remove it"
+        )
+    elif size != model.embedding:
+        must = f"model.decoder.{option} must equal model.embedding ({model.embedding})"
+        messages.append(f"{tied}, so {must}; got {size}")
+    if model.tie == "all" and not text.joint:
+        messages.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
+    return messages
+
+
+def _check_fusion(model: ModelConfig, text: TextConfig) -> list[str]:
+    """Return every problem with `[model.language_model]`, including those of the language model's own `[model]`."""
+    fusion = model.language_model
+    if fusion is None:
+        return []
+    messages = []
+    if not model.decoder.supports_fusion:
+        supported = DECODERS.names(lambda cls: cls.supports_fusion)
+        needs = f"needs a decoder with a layer between state and output ({supported})"
+        messages.append(f'model.language_model: {needs}; got "{model.decoder.type}"')
+    if fusion.model is not None:
+        inner = check_language_model(fusion.model, text)
+        messages += [message.replace("model.", "model.language_model.model.", 1) for message in inner]
+    return messages
+
+
+def _check_network(model: LanguageModelConfig) -> list[str]:
+    """Return every problem of a language model's network with dropout, initialisation and tied embeddings."""
+    network = model.network
+    used = [name for name, rate in model.dropout if rate > 0]
+
+    def unused_rates(names: tuple[str, ...], context: str) -> list[str]:
+        return no_effect([f"model.dropout.{name}" for name in names if name in used], f"with {context}")
+
+    messages = unused_rates(("annotations", "attention"), "a language model")
+    if not isinstance(network, RecurrentNetworkOptions):
+        messages += unused_rates(("layer_outputs", "state"), f"a {network.type} network")
+    elif not CELLS[network.cell].has_recurrent_product:
+        messages += unused_rates(("state",), f"{network.cell} cells")
+    if not isinstance(network, RecurrentNetworkOptions) or network.layers == 1:
+        messages += unused_rates(("layers",), "a network of one layer")
+    if isinstance(model.init, NormalOptions) and model.init.alignment_scale is not None:
+        messages += no_effect(["model.init.alignment_scale"], "with a language model")
+    if model.tie != "none":
+        tied = f'model.tie: "{model.tie}" shares the embedding with the output layer'
+        if isinstance(network, FeedForwardOptions) and network.direct:
+            messages.append(f"{tied}, whose input model.network.direct enlarges; remove one")
+        elif network.size != model.embedding:
+            must = f"model.network.size must equal model.embedding ({model.embedding})"
+            messages.append(f"{tied}, so {must}; got {network.size}")
+    return messages
