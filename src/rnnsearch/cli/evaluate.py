@@ -6,6 +6,8 @@ which a test compares. Tests: `tests/commands/test_evaluate.py`, `tests/evaluati
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,14 +16,35 @@ from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.io import print_message, read_parallel_lines, require_equal_lengths
 from rnnsearch.cli.options import AlignBy, Beam, Device, HardwareGroup, Model, SourceFile, TargetFile
-from rnnsearch.cli.panels import expand_groups
+from rnnsearch.cli.panels import OptionGroup, expand_groups
 from rnnsearch.text.alignment_types import AlignedBy, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.evaluation.assess import Assessment
     from rnnsearch.evaluation.tuning import Trial
+    from rnnsearch.search.options import SearchOptions
     from rnnsearch.text.alignments import Links
     from rnnsearch.translator.translator import Translator
+
+
+@dataclass(frozen=True)
+class ComparisonGroup(OptionGroup):
+    """Further files that translations are compared with."""
+
+    also: Annotated[
+        list[Path] | None, Option(help="Further references of the same sentences; can be given several times.")
+    ] = None
+    alignments: Annotated[
+        Path | None, Option(help="Gold word alignments (Pharaoh: i-j sure, ipj possible); adds AER.")
+    ] = None
+    by: AlignBy = None
+    baseline: Annotated[
+        Path | None, Option(help="Translations of another system; adds a paired bootstrap test against it.")
+    ] = None
+
+    def check(self) -> None:
+        if self.by is not None and self.alignments is None:
+            raise BadParameter("--by has no effect without --alignments")
 
 
 @expand_groups
@@ -30,16 +53,7 @@ def evaluate(
     source: Annotated[Path, Argument(help="Source text of the test set.", show_default=False)],
     reference: Annotated[Path, Argument(help="Reference translations.", show_default=False)],
     *,
-    also: Annotated[
-        list[Path] | None, Option(help="Further references of the same sentences; can be given several times.")
-    ] = None,
-    alignments: Annotated[
-        Path | None, Option(help="Gold word alignments (Pharaoh: i-j sure, ipj possible); adds AER.")
-    ] = None,
-    by: AlignBy = None,
-    baseline: Annotated[
-        Path | None, Option(help="Translations of another system; adds a paired bootstrap test against it.")
-    ] = None,
+    comparison: ComparisonGroup,
     report: Annotated[
         Path | None, Option(help="Folder for translations, scores, plots, heat maps and report.html.")
     ] = None,
@@ -63,39 +77,20 @@ def evaluate(
 
     Prints BLEU, chrF and TER with sacreBLEU signatures, BLEU without unknown words, and scores by sentence length.
     """
-    from rnnsearch.evaluation.assess import assess, training_counts
+    from rnnsearch.evaluation.assess import training_counts
     from rnnsearch.evaluation.report import read_grouped_sentences, require_writable_outputs, write_assessment
     from rnnsearch.translator.loading import load
     from rnnsearch.utils.files import write_json
 
     if sentences is not None and report is None:
         raise BadParameter("--sentences has no effect without --report")
-    if by is not None and alignments is None:
-        raise BadParameter("--by has no effect without --alignments")
     require_writable_outputs(report, output)
     hardware.set_threads()
     translator = load(model, hardware.device)
-    sources, references = read_parallel_lines(source, reference)
-    more_references = [read_parallel_lines(reference, path)[1] for path in also or ()]
-    baseline_lines = None
-    if baseline is not None:
-        baseline_lines = (baseline.name, read_parallel_lines(reference, baseline)[1])
-    gold = None
-    if alignments is not None:
-        gold = (str(alignments), _read_gold_links(translator, by, alignments, source, len(sources)))
     grouped_sentences = read_grouped_sentences(sentences) if sentences is not None else None
-    assessment = assess(
-        translator,
-        sources,
-        references,
-        model.resolve().name,
-        translator.options(beam),
-        baseline_lines,
-        gold,
-        training_counts(model, training_text),
-        more_references=more_references,
-        align_by=by,
-    )
+    counts = training_counts(model, training_text)
+    name = model.resolve().name
+    assessment = _assess(translator, name, source, reference, comparison, translator.options(beam), counts)
     typer.echo(assessment.evaluation.to_text())
     if output is not None:
         write_json(output, assessment.evaluation.as_dict())
@@ -104,6 +99,41 @@ def evaluate(
         typer.echo(f"report: {page}")
     if not no_card:
         _record_on_card(model, assessment, source.name)
+
+
+def _assess(
+    translator: Translator,
+    name: str,
+    source: Path,
+    reference: Path,
+    comparison: ComparisonGroup,
+    options: SearchOptions,
+    counts: Mapping[str, int] | None,
+) -> Assessment:
+    """Read the files of a test set, translate it, and return the scores under the name of the system."""
+    from rnnsearch.evaluation.assess import assess
+
+    sources, references = read_parallel_lines(source, reference)
+    more_references = [read_parallel_lines(reference, path)[1] for path in comparison.also or ()]
+    baseline = None
+    if comparison.baseline is not None:
+        baseline = (comparison.baseline.name, read_parallel_lines(reference, comparison.baseline)[1])
+    gold = None
+    if comparison.alignments is not None:
+        links = _read_gold_links(translator, comparison.by, comparison.alignments, source, len(sources))
+        gold = (str(comparison.alignments), links)
+    return assess(
+        translator,
+        sources,
+        references,
+        name,
+        options,
+        baseline,
+        gold,
+        counts,
+        more_references=more_references,
+        align_by=comparison.by,
+    )
 
 
 def _read_gold_links(

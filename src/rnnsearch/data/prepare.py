@@ -188,72 +188,110 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
         # First pass: clean, then find duplicates and split by the hashes of rows.
         tally = cleaned.read(data.train or [], corpus.base, data.alignment_files, workers)
-        keys = cleaned.keys()
-        is_unique = _find_unique(data, cleaned, keys, tally)
-        if not is_unique.any():
-            raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
-        # Rows without a source cannot be held out.
-        has_source = ~cleaned.rows_in_files(data.files_without_source)
-        parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
+        rows = _split_rows(corpus, cleaned, tally, sizes)
         # Second pass: count words, then learn tokenizers and the aligner.
         normalize = _normalization_level(config)
-        text_chunks, split_off, digest = _count(cleaned, parts, keys["document"], from_files, normalize, workers)
+        text_chunks, split_off, digest = _count(
+            cleaned, rows.parts, rows.keys["document"], from_files, normalize, workers
+        )
         held_out = from_files | split_off
-        is_train = parts == TRAIN
-        num_pairs = int(is_train.sum())
-        pairs_per_file = cleaned.count_rows_per_file(is_train)
-        if not num_pairs:
+        pairs_per_file = cleaned.count_rows_per_file(rows.is_train)
+        if not rows.is_train.any():
             wanted = "no training pair is left after dev and test are split off"
             raise DataError(f"{wanted} (lower data.dev_size and data.test_size)")
-        chunks_by_language = dict(zip(data.languages, text_chunks, strict=True))
-        tokenizers = _learn_tokenizers(config.text, chunks_by_language, config.base, folder)
+        tokenizers = _learn_tokenizers(
+            config.text, dict(zip(data.languages, text_chunks, strict=True)), config.base, folder
+        )
         write_word_counts(folder / WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
-            usable_parts = np.where(has_source, parts, LEFT_OUT)
+            usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
             learned = _learn_aligner(cleaned, usable_parts, held_out.get("dev"), workers, normalize)
             learned.save(folder / aligner.FOLDER)
         # Third pass: segment into ids.
-        store_links = cleaned.aligned or data.alignments == "aligner"
-        needs_aligner = not cleaned.aligned and (store_links or config.text.annotation is not None)
-        linking = LinkOptions(
-            aligner=Aligner.load(folder / aligner.FOLDER) if needs_aligner else None,
-            store_links=store_links,
-            text=config.text,
-            copy_missing_source=data.target_only == "copied",
-        )
-        facts = _write_ids(cleaned, parts, tokenizers, linking, folder, workers)
-        if data.target_only == "null":
-            facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
-        if data.documents:
-            _write_documents(keys[["document", "position"]][is_train], folder / DOCUMENTS_FILE)
+        linking = _link_options(config, data, cleaned.aligned, folder)
+        facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers)
+    if data.target_only == "null":
+        facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
+    if data.documents:
+        _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / DOCUMENTS_FILE)
     write_json(folder / REPORT_FILE, tally.report())
     for part_rows in held_out.values():
         part_rows.write(folder, (*data.languages, "align"), data.documents)
-    warnings = tally.warnings()
-    if shared:
-        problem = "training pairs share a sentence with the documents split off, so scores on those are too good"
-        warnings.append(f"{shared} {problem}")
-    for part_rows in from_files.values():
-        warnings += part_rows.warnings()
     return {
         "format": FORMAT,
         "sides": list(data.languages),
         **corpus.facts,
         "sha256": digest,
-        "aligned": store_links,
+        "aligned": linking.store_links,
         "documents": data.documents,
-        "pairs": num_pairs,
+        "pairs": int(rows.is_train.sum()),
         "pairs_of_files": pairs_per_file,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
         **facts,
         "vocabulary": {language: len(tokenizer) for language, tokenizer in tokenizers.items()},
         "cleaning": tally.report(examples=False),
-        "left_out_by_split": int((is_unique & (parts == LEFT_OUT)).sum()),
-        "warnings": warnings,
+        "left_out_by_split": int((rows.is_unique & (rows.parts == LEFT_OUT)).sum()),
+        "warnings": _warnings(tally, rows, from_files),
         "settings": data_settings(config),
         "inputs": {name: (config.base / name).stat().st_size for name in data_files(config.data)},
     }
+
+
+class _SplitRows(NamedTuple):
+    """The rows of the cleaned text; arrays have one entry per row."""
+
+    keys: KeyTable
+    """Hashes and origins."""
+    is_unique: npt.NDArray[np.bool_]
+    """True for rows that do not repeat an earlier one."""
+    has_source: npt.NDArray[np.bool_]
+    """True for rows with text in the source language."""
+    parts: Parts
+    """Part that each row belongs to."""
+    shared: int
+    """Number of training rows of documents that share a sentence with dev or test."""
+
+    @property
+    def is_train(self) -> npt.NDArray[np.bool_]:
+        """True for rows of the training text."""
+        is_train: npt.NDArray[np.bool_] = self.parts == TRAIN
+        return is_train
+
+
+def _split_rows(corpus: _CorpusFiles, cleaned: CleanedText, tally: Tally, sizes: Mapping[Part, int]) -> _SplitRows:
+    """Find duplicates in the cleaned text and split it, or raise DataError if no row is left."""
+    data = corpus.data
+    keys = cleaned.keys()
+    is_unique = _find_unique(data, cleaned, keys, tally)
+    if not is_unique.any():
+        raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
+    # Rows without a source cannot be held out.
+    has_source = ~cleaned.rows_in_files(data.files_without_source)
+    parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
+    return _SplitRows(keys, is_unique, has_source, parts, shared)
+
+
+def _link_options(config: RunConfig, data: DataConfig, has_links: bool, folder: Path) -> LinkOptions:
+    """Return where the links of the training text come from: the corpus if it `has_links`, or the learned aligner."""
+    store_links = has_links or data.alignments == "aligner"
+    needs_aligner = not has_links and (store_links or config.text.annotation is not None)
+    return LinkOptions(
+        aligner=Aligner.load(folder / aligner.FOLDER) if needs_aligner else None,
+        store_links=store_links,
+        text=config.text,
+        copy_missing_source=data.target_only == "copied",
+    )
+
+
+def _warnings(tally: Tally, rows: _SplitRows, from_files: Mapping[Part, HeldOut]) -> list[str]:
+    warnings = tally.warnings()
+    if rows.shared:
+        problem = "training pairs share a sentence with the documents split off, so scores on those are too good"
+        warnings.append(f"{rows.shared} {problem}")
+    for held_out in from_files.values():
+        warnings += held_out.warnings()
+    return warnings
 
 
 def _read_held_out(corpus: _CorpusFiles) -> dict[Part, HeldOut]:

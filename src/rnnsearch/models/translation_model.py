@@ -91,15 +91,7 @@ class TranslationModel(nn.Module):
 
         # Embeddings; parameters are initialised in the order of creation
         target_embedding = Embedding(target_vocabulary, config.embedding, zero_bos=config.decoder.first == "zero")
-        self.source_embedding: Embedding
-        if config.source_characters is not None:
-            self.source_embedding = ComposedEmbedding(
-                config.source_characters, source_vocabulary, characters.source, config.embedding
-            )
-        elif config.tie == "all":
-            self.source_embedding = target_embedding
-        else:
-            self.source_embedding = Embedding(source_vocabulary, config.embedding)
+        self.source_embedding = _source_embedding(config, source_vocabulary, characters, target_embedding)
         self.target_embedding = target_embedding
 
         # Encoder and decoder
@@ -282,6 +274,14 @@ class TranslationModel(nn.Module):
         if self.switch is None:
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)
+
+
+def _source_embedding(
+    config: ModelConfig, vocabulary: int, characters: CharacterCounts, target: Embedding
+) -> Embedding:
+    if config.source_characters is not None:
+        return ComposedEmbedding(config.source_characters, vocabulary, characters.source, config.embedding)
+    return target if config.tie == "all" else Embedding(vocabulary, config.embedding)
 
 
 def _output_layer(

@@ -121,9 +121,7 @@ def search_batch(
         candidate_ids = candidates(sources)
         output = model.rows(candidate_ids)
     columns = output.struct.outputs
-    column_ids = np.arange(columns) if candidate_ids is None else candidate_ids
-    # Native code bans columns of the output layer, not token ids.
-    banned_columns = np.flatnonzero(np.isin(column_ids, sorted(options.banned | {PAD, BOS})))
+    banned_columns = _banned_columns(options, columns, candidate_ids)
     # The structure has only addresses: the arrays are local variables until native code has returned.
     search_options = CSearchOptions(
         None if candidate_ids is None else candidate_ids.ctypes.data,
@@ -150,6 +148,12 @@ def search_batch(
     if not model.beam(memory, output, search_options, request.c_struct, hypotheses.struct):
         raise RnnsearchError(NAN_MESSAGE)
     return hypotheses
+
+
+def _banned_columns(options: EngineSearchOptions, columns: int, candidate_ids: Array | None) -> Array:
+    """Return the columns of the output layer that native code must not choose."""
+    column_ids = np.arange(columns) if candidate_ids is None else candidate_ids
+    return np.flatnonzero(np.isin(column_ids, sorted(options.banned | {PAD, BOS})))
 
 
 def _greedy(

@@ -84,11 +84,10 @@ class UnknownWordReplacer:
             gap = target.text[done:start]
             token_text = target.text[start:end]
             done = max(done, end)
-            j = copied_from.get(i)
-            if is_unknown(symbol) and attention is not None and (j is None or not has_text[j]):
-                # Columns after the source tokens belong to EOS and padding, which cannot be copied.
-                j = int(np.where(has_text, attention[i, : len(has_text)], -np.inf).argmax())
-            if is_unknown(symbol) and i not in unchanged and j is not None and has_text[j]:
+            j = None
+            if is_unknown(symbol) and i not in unchanged:
+                j = _source_position(copied_from.get(i), None if attention is None else attention[i], has_text)
+            if j is not None:
                 is_repeated = len(entry_tokens) > 1 and j in entry_tokens
                 if not is_repeated:
                     before = target.text[max(start - MARK_CONTEXT_CHARACTERS, 0) : start]
@@ -96,18 +95,16 @@ class UnknownWordReplacer:
                     entry_tokens = self._entry_tokens(source, spans, j, before, after)
                 copied = source.text[source.offsets[entry_tokens[0]][0] : source.offsets[entry_tokens[-1]][1]]
                 entry = self.entry(copied)
-                if is_repeated:
-                    gap = ""
-                    token_text = ""
-                elif entry:
-                    token_text = entry
-                elif i not in spelled:
-                    token_text = copied
                 by: ReplacedBy = "copy"
                 if entry:
                     by = "dictionary"
                 elif i in spelled:
                     by = "spelled"
+                if is_repeated:
+                    gap = ""
+                    token_text = ""
+                elif by != "spelled":
+                    token_text = entry or copied
                 replaced.append(Replacement(i, j, copied, by))
             elif end > start:
                 # Other text ends a run of `<unk>` that come from one entry.
@@ -146,6 +143,21 @@ class UnknownWordReplacer:
     def entry(self, source: str) -> str | None:
         """Return the dictionary's translation of a source word, as it is or else in lower case."""
         return self.dictionary.get(source) or self.dictionary.get(source.lower())
+
+
+def _source_position(
+    indicated: int | None, attention: NDArray[np.floating[Any]] | None, has_text: NDArray[np.bool_]
+) -> int | None:
+    """Return the source token of an unknown target token: the one that the model indicates, or the most attended one.
+
+    It has text that can be copied. None without attention, if the model indicates no such token.
+    """
+    if indicated is not None and has_text[indicated]:
+        return indicated
+    if attention is None:
+        return None
+    # Columns after the source tokens belong to EOS and padding, which cannot be copied.
+    return int(np.where(has_text, attention[: len(has_text)], -np.inf).argmax())
 
 
 def _is_split(entry: str, before: str, after: str) -> bool:

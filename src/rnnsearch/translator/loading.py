@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.config import SearchConfig, override_search
+from rnnsearch.config import RunConfig, override_search
 from rnnsearch.config.rules import check_unknown_words
 from rnnsearch.errors import ConfigError, ModelError, must_be_one_of
 from rnnsearch.ops.device import choose_device
@@ -79,7 +79,7 @@ def load(
         raise ConfigError([f"normalize {must_be_one_of(LEVELS, normalize)}"])
     system = _normalizing(load_model(first_folder, torch_device), normalize)
     system.require("translate")
-    overrides: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "candidates": candidates,
         "precision": precision,
         "language_model": None if language_model is None else str(Path(language_model).absolute()),
@@ -87,13 +87,9 @@ def load(
         "attended_word": attended_word,
     }
     # None means the model's own setting.
-    overrides = {name: value for name, value in overrides.items() if value is not None}
-    search = _override(system.config.search, overrides | _unknown_word_overrides(replace_unknown, dictionary))
-    config = system.config.model_copy(update={"search": search})
-    if search.attended_word == "read":
-        system.require("read")
-    if problems := check_unknown_words(config):
-        raise ConfigError(problems)
+    overrides = {name: value for name, value in settings.items() if value is not None}
+    config = _override_search(system, overrides | _unknown_word_overrides(replace_unknown, dictionary))
+    search = config.search
     # From the first model: all members of an ensemble have its target vocabulary.
     candidate_lists = _load_candidates(first_folder, search.candidates, system)
     system = _combine(replace(system, config=config), folders, weights, mean, torch_device, normalize)
@@ -134,18 +130,24 @@ def _unknown_word_overrides(replace_unknown: str | None, dictionary: str | Path 
     return {"replace_unknown": replace_unknown, "dictionary": None}
 
 
-def _override(search: SearchConfig, overrides: dict[str, Any]) -> SearchConfig:
-    """Return a `[search]` table with some settings replaced.
+def _override_search(system: System[Any], overrides: dict[str, Any]) -> RunConfig:
+    """Return the config of a system with some settings of `[search]` replaced.
 
     Raises:
-        ConfigError: A setting is invalid.
+        ConfigError: A setting is invalid, or the model has no unknown words, or no attention to replace them.
+        ModelError: The model has no attention at the position after a word, and a setting needs it.
     """
     if overrides.get("candidates", 0) > MAX_CANDIDATES:
         raise ConfigError([f"candidates: must be at most {MAX_CANDIDATES}; got {overrides['candidates']}"])
-    new_search = override_search(search, overrides)
-    if "language_model_weight" in overrides and new_search.language_model is None:
+    search = override_search(system.config.search, overrides)
+    if "language_model_weight" in overrides and search.language_model is None:
         raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
-    return new_search
+    if search.attended_word == "read":
+        system.require("read")
+    config: RunConfig = system.config.model_copy(update={"search": search})
+    if problems := check_unknown_words(config):
+        raise ConfigError(problems)
+    return config
 
 
 def _load_candidates(folder: Path, count: int, system: System[Any]) -> Candidates | None:
