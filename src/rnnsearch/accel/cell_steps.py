@@ -16,20 +16,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from rnnsearch.models.cells import (
-    GRU,
-    LSTM,
-    RNMTLSTM,
-    SSRU,
-    BiasOnly,
-    Cell,
-    ChoGRU,
-    GateNormLSTM,
-    LayerNorm,
-    LayerNormGRU,
-    Tanh,
-    TorchGRU,
-)
+from rnnsearch.models import cells
 from rnnsearch.models.memory import CellOnly, CellState
 from rnnsearch.ops.step import StepBuilder, Sums, Value
 
@@ -66,19 +53,19 @@ def allocate_state(step: StepBuilder, initial: CellState) -> StateValues:
     return StateValues(*values)
 
 
-def allocate_inner_state(step: StepBuilder, cell: Cell) -> StateValues:
+def allocate_inner_state(step: StepBuilder, cell: cells.Cell) -> StateValues:
     """Allocate a state that is used only within a position."""
     return StateValues(*(step.value(cell.size) for _ in cell.state._fields))
 
 
-def allocate_sums(step: StepBuilder, cell: Cell) -> GateSums:
+def allocate_sums(step: StepBuilder, cell: cells.Cell) -> GateSums:
     """Allocate the sums of a cell.
 
     PyTorch's GRU and the layer-normalised one need the candidate's recurrent part separately. Their sums are r, z (or
     z, r), the recurrent part of the candidate, and the candidate's gate inputs.
     """
     D = cell.size
-    if isinstance(cell, TorchGRU | LayerNormGRU):
+    if isinstance(cell, cells.TorchGRU | cells.LayerNormGRU):
         # Blocks: both gates (input and recurrent parts together), U h of the candidate, W x of the candidate.
         sums = step.sums(4 * D)
         return GateSums(sums, ((0, sums.slice(0, 2 * D)), (2 * D, sums.slice(3 * D, D))))
@@ -86,10 +73,10 @@ def allocate_sums(step: StepBuilder, cell: Cell) -> GateSums:
     return GateSums(sums, ((0, sums),))
 
 
-def sums_of_inputs(step: StepBuilder, cell: Cell) -> GateSums:
+def sums_of_inputs(step: StepBuilder, cell: cells.Cell) -> GateSums:
     """Allocate the sums of a cell and add the step's gate inputs x, which are known for all positions."""
     to = allocate_sums(step, cell)
-    if step.normalises_inputs and isinstance(cell, LayerNormGRU):
+    if step.normalises_inputs and isinstance(cell, cells.LayerNormGRU):
         # Elsewhere, `Cell.inputs` normalises all positions at once; in a program of the engine, the step does it.
         raw = step.sums(3 * cell.size)
         step.input(0, raw)
@@ -100,15 +87,15 @@ def sums_of_inputs(step: StepBuilder, cell: Cell) -> GateSums:
     return to
 
 
-def add_inputs(step: StepBuilder, cell: Cell, to: GateSums, *values: tuple[Value, RecurrentMask]) -> None:
+def add_inputs(step: StepBuilder, cell: cells.Cell, to: GateSums, *values: tuple[Value, RecurrentMask]) -> None:
     """Add `Cell.inputs` of the concatenation of values."""
     # A transition without inputs: its sums are the bias and the recurrent part.
-    if isinstance(cell.input, BiasOnly):
+    if isinstance(cell.input, cells.BiasOnly):
         for row, sums in to.inputs:
             step.bias(cell.input.bias[row : row + sums.size], sums)
         return
     reads = step.read(*values)
-    if isinstance(cell, LayerNormGRU):
+    if isinstance(cell, cells.LayerNormGRU):
         raw = step.sums(3 * cell.size)
         step.product(cell.input.weight, reads, raw)
         normalise_inputs(step, cell, raw, to)
@@ -119,7 +106,7 @@ def add_inputs(step: StepBuilder, cell: Cell, to: GateSums, *values: tuple[Value
             step.bias(cell.input.bias[row : row + sums.size], sums)
 
 
-def normalise_inputs(step: StepBuilder, cell: LayerNormGRU, raw: Sums, to: GateSums) -> None:
+def normalise_inputs(step: StepBuilder, cell: cells.LayerNormGRU, raw: Sums, to: GateSums) -> None:
     """Add the normalised gate inputs of the layer-normalised GRU."""
     D = cell.size
     (_, gates), (_, candidate) = to.inputs
@@ -129,12 +116,12 @@ def normalise_inputs(step: StepBuilder, cell: LayerNormGRU, raw: Sums, to: GateS
 
 def add_normalised(step: StepBuilder, norm: nn.Module, sums: Sums, to: Sums) -> None:
     """Compute to += LN(sums)."""
-    assert isinstance(norm, LayerNorm)
+    assert isinstance(norm, cells.LayerNorm)
     step.layer_norm(sums, to, norm.gain, norm.bias)
 
 
 def add_cell(
-    step: StepBuilder, cell: Cell, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+    step: StepBuilder, cell: cells.Cell, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
     """Write `Cell.step`, which reads the old state and writes the new one.
 
@@ -149,7 +136,7 @@ def add_cell(
 
 
 def tanh(
-    step: StepBuilder, cell: Tanh, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+    step: StepBuilder, cell: cells.Tanh, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
     """Write the step of `Tanh`."""
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
@@ -157,16 +144,21 @@ def tanh(
 
 
 def gru(
-    step: StepBuilder, cell: GRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+    step: StepBuilder, cell: cells.GRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
     """Write the step of `GRU` and `ChoGRU`: the reset gate is applied before the recurrent product."""
     # Cho et al. (2014) keep the old state with weight z, Bahdanau et al. (2015) with 1 - z.
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
-    step.gru_with_reset_before(*weights, to.all, old.h, new.h, recurrent_mask, carries=isinstance(cell, ChoGRU))
+    step.gru_with_reset_before(*weights, to.all, old.h, new.h, recurrent_mask, carries=isinstance(cell, cells.ChoGRU))
 
 
 def torch_gru(
-    step: StepBuilder, cell: TorchGRU, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+    step: StepBuilder,
+    cell: cells.TorchGRU,
+    to: GateSums,
+    old: StateValues,
+    new: StateValues,
+    recurrent_mask: RecurrentMask,
 ) -> None:
     """Write the step of `TorchGRU`: the reset gate is applied after the recurrent product."""
     D = cell.size
@@ -182,7 +174,7 @@ def torch_gru(
 
 def layer_norm_gru(
     step: StepBuilder,
-    cell: LayerNormGRU,
+    cell: cells.LayerNormGRU,
     to: GateSums,
     old: StateValues,
     new: StateValues,
@@ -201,7 +193,7 @@ def layer_norm_gru(
 
 
 def lstm(
-    step: StepBuilder, cell: LSTM, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
+    step: StepBuilder, cell: cells.LSTM, to: GateSums, old: StateValues, new: StateValues, recurrent_mask: RecurrentMask
 ) -> None:
     """Write the step of `LSTM`."""
     step.product(cell.recurrent.weight, step.read((old.h, recurrent_mask)), to.all)
@@ -210,7 +202,7 @@ def lstm(
 
 def gate_norm_lstm(
     step: StepBuilder,
-    cell: GateNormLSTM,
+    cell: cells.GateNormLSTM,
     to: GateSums,
     old: StateValues,
     new: StateValues,
@@ -223,7 +215,7 @@ def gate_norm_lstm(
     gates = step.sums(4 * D)
     for n, norm in enumerate(cell.norms):
         add_normalised(step, norm, to.all.slice(n * D, D), gates.slice(n * D, D))
-    _add_lstm(step, gates, old, new, plain=isinstance(cell, RNMTLSTM))
+    _add_lstm(step, gates, old, new, plain=isinstance(cell, cells.RNMTLSTM))
 
 
 def _add_lstm(step: StepBuilder, sums: Sums, old: StateValues, new: StateValues, plain: bool = False) -> None:
@@ -232,22 +224,27 @@ def _add_lstm(step: StepBuilder, sums: Sums, old: StateValues, new: StateValues,
 
 
 def ssru(
-    step: StepBuilder, _cell: SSRU, to: GateSums, old: StateValues, new: StateValues, _recurrent_mask: RecurrentMask
+    step: StepBuilder,
+    _cell: cells.SSRU,
+    to: GateSums,
+    old: StateValues,
+    new: StateValues,
+    _recurrent_mask: RecurrentMask,
 ) -> None:
     """Write the step of `SSRU`, which has no recurrent product."""
     assert old.c is not None and new.c is not None
     step.ssru(new.h, new.c, to.all, old.h, old.c)
 
 
-CELL_STEPS: dict[type[Cell], Callable[..., None]] = {
-    Tanh: tanh,
-    GRU: gru,
-    ChoGRU: gru,
-    TorchGRU: torch_gru,
-    LayerNormGRU: layer_norm_gru,
-    LSTM: lstm,
-    GateNormLSTM: gate_norm_lstm,
-    RNMTLSTM: gate_norm_lstm,
-    SSRU: ssru,
+CELL_STEPS: dict[type[cells.Cell], Callable[..., None]] = {
+    cells.Tanh: tanh,
+    cells.GRU: gru,
+    cells.ChoGRU: gru,
+    cells.TorchGRU: torch_gru,
+    cells.LayerNormGRU: layer_norm_gru,
+    cells.LSTM: lstm,
+    cells.GateNormLSTM: gate_norm_lstm,
+    cells.RNMTLSTM: gate_norm_lstm,
+    cells.SSRU: ssru,
 }
 """Step writers by exact cell class."""

@@ -20,19 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.accel.cell_steps import (
-    CELL_STEPS,
-    GateSums,
-    RecurrentMask,
-    StateValues,
-    add_cell,
-    add_inputs,
-    allocate_inner_state,
-    allocate_state,
-    allocate_sums,
-    sums_of_inputs,
-)
+from rnnsearch.accel import cell_steps
 from rnnsearch.engine.structs import round_up
+from rnnsearch.models.attention import scores
 from rnnsearch.models.attention.attention import Attention, AttentionState, Query
 from rnnsearch.models.attention.features import (
     LinguisticCoverage,
@@ -42,17 +32,6 @@ from rnnsearch.models.attention.features import (
     Position,
 )
 from rnnsearch.models.attention.normalisers import Softmax
-from rnnsearch.models.attention.scores import (
-    Additive,
-    AdditiveBias,
-    Concat,
-    ConcatIdentity,
-    Dot,
-    General,
-    Location,
-    MultiHeadAdditive,
-    ScaledDot,
-)
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
 from rnnsearch.models.batch_rng import masks_per_cell
 from rnnsearch.models.cells import Cell, LayerNorm
@@ -132,13 +111,13 @@ def add_attention(
         hidden = step.value(query.size)
         step.tanh(sums, hidden)
         centre = step.window_centre(hidden, window.vector)
-    if isinstance(score, Additive | MultiHeadAdditive | Concat | ConcatIdentity):
+    if isinstance(score, scores.Additive | scores.MultiHeadAdditive | scores.Concat | scores.ConcatIdentity):
         # `Concat` has one weight for query and key: its first columns are the query's.
-        query_weight = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
+        query_weight = score.weight[:, : score.query_size] if isinstance(score, scores.Concat) else score.query.weight
         query_sums = step.sums(score.hidden_size)
         reads = step.read((query, None))
         step.product(query_weight, reads, query_sums)
-        if isinstance(score, AdditiveBias):
+        if isinstance(score, scores.AdditiveBias):
             assert score.query.bias is not None
             step.bias(score.query.bias, query_sums)
         source = source._replace(score_vector=score.vector)
@@ -149,7 +128,7 @@ def add_attention(
             source = add_feature(step, feature, layer.weight, prepared_rows, reads, source, state, query_sums)
         context = step.attend(query_sums, source, to, centre)
     else:
-        scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
+        scale = query.size**-0.5 if isinstance(score, scores.ScaledDot) else 1.0
         # The score is a product with the keys, which contain everything else of the score.
         context = step.attend(query, source._replace(scale=scale), to, centre)
     return context.slice(0, memory.annotations.shape[2])
@@ -212,8 +191,8 @@ def window_centres(attention: Attention, state: AttentionState, memory: Memory, 
 def add_stack(
     step: StepBuilder,
     stack: Stack,
-    bottom: GateSums,
-    states: list[StateValues],
+    bottom: cell_steps.GateSums,
+    states: list[cell_steps.StateValues],
     before: StackState,
     context: Value | None = None,
 ) -> Value:
@@ -230,22 +209,22 @@ def add_stack(
         to = bottom
         # The bottom layer's inputs do not depend on the step, so the caller has added them.
         if l > 0:
-            to = allocate_sums(step, cell)
+            to = cell_steps.allocate_sums(step, cell)
             context_input = () if context is None else ((context, None),)
-            add_inputs(step, cell, to, (below, masks.inputs), *context_input)
-        add_cell(step, cell, to, state.previous, state, masks.recurrent)
+            cell_steps.add_inputs(step, cell, to, (below, masks.inputs), *context_input)
+        cell_steps.add_cell(step, cell, to, state.previous, state, masks.recurrent)
         below = step.add(state.h, below if stack.is_residual(l) else None, masks.outputs)
     return below
 
 
-def allocate_stack_states(step: StepBuilder, state: StackState) -> list[StateValues]:
+def allocate_stack_states(step: StepBuilder, state: StackState) -> list[cell_steps.StateValues]:
     """Allocate the states of all layers of a stack."""
-    return [allocate_state(step, initial) for initial in state.cells]
+    return [cell_steps.allocate_state(step, initial) for initial in state.cells]
 
 
-def sums_with_feedback(step: StepBuilder, cell: Cell, weight: Tensor, value: Value) -> GateSums:
+def sums_with_feedback(step: StepBuilder, cell: Cell, weight: Tensor, value: Value) -> cell_steps.GateSums:
     """Allocate the sums of a cell and add the step's gate inputs and the product of a weight with a value."""
-    to = sums_of_inputs(step, cell)
+    to = cell_steps.sums_of_inputs(step, cell)
     reads = step.read((value, None))
     for row, sums in to.inputs:
         step.product(weight, reads, sums, row)
@@ -255,18 +234,18 @@ def sums_with_feedback(step: StepBuilder, cell: Cell, weight: Tensor, value: Val
 def add_transitions(
     step: StepBuilder,
     cells: list[Cell],
-    old: StateValues,
-    new: StateValues,
+    old: cell_steps.StateValues,
+    new: cell_steps.StateValues,
     recurrent_masks: RecurrentMasks,
-    *inputs: tuple[Value, RecurrentMask],
+    *inputs: tuple[Value, cell_steps.RecurrentMask],
 ) -> None:
     """Write a chain of cells from an old to a new state; only the first one has inputs."""
     for n, cell in enumerate(cells):
-        to = allocate_sums(step, cell)
-        add_inputs(step, cell, to, *(inputs if n == 0 else ()))
+        to = cell_steps.allocate_sums(step, cell)
+        cell_steps.add_inputs(step, cell, to, *(inputs if n == 0 else ()))
         # Only the last cell's state is carried to the next position.
-        target = new if n == len(cells) - 1 else allocate_inner_state(step, cell)
-        add_cell(step, cell, to, old, target, next(recurrent_masks))
+        target = new if n == len(cells) - 1 else cell_steps.allocate_inner_state(step, cell)
+        cell_steps.add_cell(step, cell, to, old, target, next(recurrent_masks))
         old = target
 
 
@@ -296,13 +275,13 @@ def cohn(step: StepBuilder, decoder: Cohn, state: BahdanauState, memory: Memory)
 
 def _add_bahdanau(
     step: StepBuilder, decoder: Bahdanau, state: BahdanauState, memory: Memory
-) -> tuple[StateValues, Value]:
+) -> tuple[cell_steps.StateValues, Value]:
     """Write the recurrence and return the cell's state and the context."""
     cell = decoder.cell
-    s = allocate_state(step, state.cell)
+    s = cell_steps.allocate_state(step, state.cell)
     context = add_attention(step, decoder.attention, s.h.previous, state.attention, memory)
     to = sums_with_feedback(step, cell, decoder.context.weight, context)
-    add_cell(step, cell, to, s.previous, s, state.recurrent_mask)
+    cell_steps.add_cell(step, cell, to, s.previous, s, state.recurrent_mask)
     return s, context
 
 
@@ -323,7 +302,7 @@ def bideep(step: StepBuilder, decoder: BiDeep, state: BiDeepState, memory: Memor
         input_mask = None
         if state.layer_masks is not None:
             input_mask = state.layer_masks[:, state.position :, r - 2]
-        s = allocate_state(step, initial)
+        s = cell_steps.allocate_state(step, initial)
         cells = [layer.cell, *layer.transitions.layers]
         add_transitions(step, cells, s.previous, s, recurrent_masks, (below, input_mask), (context, None))
         below = step.add(s.h, below) if r >= decoder.first_residual else s.h
@@ -337,12 +316,14 @@ def add_conditional(
     attention_state: AttentionState,
     memory: Memory,
     recurrent_masks: RecurrentMasks,
-) -> tuple[StateValues, Value]:
+) -> tuple[cell_steps.StateValues, Value]:
     """Write `ConditionalRecurrence.step` and return the state after the last transition, and the context."""
-    s = allocate_state(step, initial)
+    s = cell_steps.allocate_state(step, initial)
     word = recurrence.word
-    after_word = allocate_inner_state(step, word)
-    add_cell(step, word, sums_of_inputs(step, word), s.previous, after_word, next(recurrent_masks))
+    after_word = cell_steps.allocate_inner_state(step, word)
+    cell_steps.add_cell(
+        step, word, cell_steps.sums_of_inputs(step, word), s.previous, after_word, next(recurrent_masks)
+    )
     context = add_attention(step, recurrence.attention, after_word.h, attention_state, memory)
     cells = [recurrence.context, *recurrence.transitions.layers]
     add_transitions(step, cells, after_word, s, recurrent_masks, (context, None))
@@ -383,7 +364,7 @@ def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: M
 def sutskever(step: StepBuilder, decoder: StackDecoder, state: LayersState, _: Memory) -> ReadoutInputs:
     """Write the step of `sutskever`: a stack without attention."""
     states = allocate_stack_states(step, state.stack)
-    to = sums_of_inputs(step, decoder.stack.bottom)
+    to = cell_steps.sums_of_inputs(step, decoder.stack.bottom)
     return ReadoutInputs(add_stack(step, decoder.stack, to, states, state.stack), None)
 
 
@@ -462,15 +443,15 @@ COMPONENTS: dict[type[nn.Module], str] = {
 SUPPORTED_FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
 """Features whose equations are written here, by exact class."""
 SUPPORTED_SCORES = (
-    Additive,
-    AdditiveBias,
-    Concat,
-    ConcatIdentity,
-    MultiHeadAdditive,
-    Dot,
-    ScaledDot,
-    General,
-    Location,
+    scores.Additive,
+    scores.AdditiveBias,
+    scores.Concat,
+    scores.ConcatIdentity,
+    scores.MultiHeadAdditive,
+    scores.Dot,
+    scores.ScaledDot,
+    scores.General,
+    scores.Location,
 )
 """Scores whose equations are written here, by exact class."""
 
@@ -483,7 +464,7 @@ def is_derived(module: nn.Module, component: type[nn.Module]) -> bool:
 def unsupported_reason(module: nn.Module) -> str | None:
     """Return why a decoder or cell cannot be written as operations, or None if it can."""
     for part in module.modules():
-        if isinstance(part, Cell) and type(part) not in CELL_STEPS:
+        if isinstance(part, Cell) and type(part) not in cell_steps.CELL_STEPS:
             return f"its cell is {type(part).__name__}"
         if isinstance(part, LinearAttentional):
             return "its attentional layer is linear"

@@ -27,15 +27,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.accel import decoder_steps, verification
+from rnnsearch.accel import decoder_steps, readout_steps, verification
 from rnnsearch.accel.decoder_steps import DECODER_STEPS, ReadoutInputs
-from rnnsearch.accel.readout_steps import (
-    add_lexical,
-    add_readout,
-    deep_output_of,
-    lexical_unsupported_reason,
-    readout_unsupported_reason,
-)
 from rnnsearch.accel.rnnsearch_search import WORD_TABLE_BYTES, GreedyBuffers, GreedyOutput, SearchConstraints
 from rnnsearch.data.batch import CharacterTable, EmbeddingInput, Stream
 from rnnsearch.engine.n_best import NBestArrays
@@ -166,7 +159,7 @@ def search_unsupported_reason(model: TranslationModel) -> str | None:
         return f"the output layer is {output.__name__}"
     if (reason := decoder_steps.unsupported_reason(model.decoder)) is not None:
         return reason
-    return readout_unsupported_reason(model.decoder) or lexical_unsupported_reason(model)
+    return readout_steps.readout_unsupported_reason(model.decoder) or readout_steps.lexical_unsupported_reason(model)
 
 
 class NativeMemory(NamedTuple):
@@ -208,7 +201,7 @@ class NativeDecoder:
         for layer in packed.modules():
             if isinstance(layer, PackedLinear):
                 self._matrices[id(layer.weight), 0, len(layer.weight)] = layer.packed
-        self._deep_output = deep_output_of(packed.decoder)
+        self._deep_output = readout_steps.deep_output_of(packed.decoder)
         embeddings = model.target_embedding(EmbeddingInput(torch.arange(model.target_embedding.weight.shape[0])))
         self.vocabulary = len(embeddings)
         first_word = self._project_words(embeddings[:1])
@@ -410,8 +403,8 @@ def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory
 
 def add_output_inputs(step: StepBuilder, model: TranslationModel, inputs: ReadoutInputs, word_offset: int) -> Reads:
     """Write readout and lexical model and return the inputs of the output layer; `word_offset`: see `add_readout`."""
-    values = add_readout(step, model.decoder, word_offset, inputs)
+    values = readout_steps.add_readout(step, model.decoder, word_offset, inputs)
     if model.lexical is not None:
         assert inputs.context is not None
-        values += (add_lexical(step, model.lexical, inputs.context),)
+        values += (readout_steps.add_lexical(step, model.lexical, inputs.context),)
     return step.read(*((value, None) for value in values))

@@ -27,24 +27,12 @@ from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
+from rnnsearch.data import prepared
 from rnnsearch.data.cleaning import DUPLICATE, MAX_EXAMPLES, Tally, first_occurrences
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.corpora.download import Progress
 from rnnsearch.data.corpus import check_files
 from rnnsearch.data.held_out import HeldOut
-from rnnsearch.data.prepared import (
-    DOCUMENTS_DTYPE,
-    DOCUMENTS_FILE,
-    FACTS_FILE,
-    FORMAT,
-    REPORT_FILE,
-    WORD_COUNTS_FILE,
-    Prepared,
-    data_settings,
-    prepared_tokenizer_file,
-    unknown_words_file,
-    write_word_counts,
-)
 from rnnsearch.data.preprocess import Cells, CleanedText, CleaningRules, KeyTable, LinkOptions, count, encode, id_dtype
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.split import (
@@ -96,7 +84,7 @@ def prepare(
     progress: Progress | None = None,
     processes: int | None = None,
     workers: Workers | None = None,
-) -> Prepared:
+) -> prepared.Prepared:
     """Prepare the config's corpus in `folder`, which replaces earlier prepared data there, and open it.
 
     `folder` does not change until everything is written.
@@ -125,7 +113,7 @@ def prepare(
         raise ConfigError([f"data.alignments: must be used with two languages; got {len(config.data.languages)}"])
     if config.data.train == []:  # imported models have no corpus
         raise ConfigError(["data.train: must name at least one file; got none"])
-    if folder.exists() and not (folder / FACTS_FILE).exists() and any(folder.iterdir()):
+    if folder.exists() and not (folder / prepared.FACTS_FILE).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
     corpus = _corpus_files(config, cache, progress)
     check_files([corpus.base / name for name in data_files(corpus.data)])
@@ -134,8 +122,8 @@ def prepare(
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
         # Last, with the sizes of all other files, by which `Prepared.open` notices truncated ones.
-        write_json(temporary / FACTS_FILE, facts | {"files": files})
-    return Prepared.open(folder)
+        write_json(temporary / prepared.FACTS_FILE, facts | {"files": files})
+    return prepared.Prepared.open(folder)
 
 
 def data_files(data: DataConfig) -> list[str]:
@@ -202,7 +190,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         tokenizers = _learn_tokenizers(
             config.text, dict(zip(data.languages, text_chunks, strict=True)), config.base, folder
         )
-        write_word_counts(folder / WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
+        prepared.write_word_counts(folder / prepared.WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
             usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
@@ -214,12 +202,12 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
     if data.target_only == "null":
         facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
     if data.documents:
-        _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / DOCUMENTS_FILE)
-    write_json(folder / REPORT_FILE, tally.report())
+        _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / prepared.DOCUMENTS_FILE)
+    write_json(folder / prepared.REPORT_FILE, tally.report())
     for part_rows in held_out.values():
         part_rows.write(folder, (*data.languages, "align"), data.documents)
     return {
-        "format": FORMAT,
+        "format": prepared.FORMAT,
         "sides": list(data.languages),
         **corpus.facts,
         "sha256": digest,
@@ -233,7 +221,7 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         "cleaning": tally.report(examples=False),
         "left_out_by_split": int((rows.is_unique & (rows.parts == LEFT_OUT)).sum()),
         "warnings": _warnings(tally, rows, from_files),
-        "settings": data_settings(config),
+        "settings": prepared.data_settings(config),
         "inputs": {name: (config.base / name).stat().st_size for name in data_files(config.data)},
     }
 
@@ -431,7 +419,7 @@ def _learn_tokenizers(
             for language in languages:
                 tokenizers[language] = tokenizers[language].with_annotation_tokens(new_tokens)
     for language, tokenizer in tokenizers.items():
-        tokenizer.save(folder / prepared_tokenizer_file(language))
+        tokenizer.save(folder / prepared.prepared_tokenizer_file(language))
     return tokenizers
 
 
@@ -478,10 +466,10 @@ def _write_ids(
     workers: Workers,
 ) -> dict[str, Any]:
     """Run the third pass: write the ids, unknown words and links of the training text, and return their facts."""
-    saved = tuple(Tokenizer.load(folder / prepared_tokenizer_file(language)) for language in tokenizers)
+    saved = tuple(Tokenizer.load(folder / prepared.prepared_tokenizer_file(language)) for language in tokenizers)
     word_level = [language for language, tokenizer in tokenizers.items() if tokenizer.type == "words"]
     names = [f"train.{language}.ids" for language in tokenizers]
-    names += map(unknown_words_file, word_level)
+    names += map(prepared.unknown_words_file, word_level)
     if linking.store_links:
         names.append("train.links")
     token_counts = np.zeros((len(tokenizers), 2), dtype=np.int64)  # unknown tokens, all tokens
@@ -537,4 +525,4 @@ def _write_documents(table: npt.NDArray[Any], path: Path) -> None:
     """Write the document number of each training row, without gaps, and the row's position in its document."""
     # Documents without training rows leave gaps, which the running sum closes.
     numbers = np.cumsum(np.diff(table["document"], prepend=table["document"][:1]) > 0)
-    np.stack([numbers, table["position"]], axis=1).astype(DOCUMENTS_DTYPE).tofile(path)
+    np.stack([numbers, table["position"]], axis=1).astype(prepared.DOCUMENTS_DTYPE).tofile(path)

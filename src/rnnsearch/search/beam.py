@@ -41,6 +41,7 @@ from torch import Tensor
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.structs import Array
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search import topk
 from rnnsearch.search.backtrace import BeamProgress, BeamStep, StepStorage, trace_hypotheses
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.constraints import (
@@ -58,13 +59,6 @@ from rnnsearch.search.phrases import PhraseScorer, select_by_banks
 from rnnsearch.search.ranking import ENGINE_NORMS, MIN_COVERAGE, Ranking, require_attention
 from rnnsearch.search.results import HypothesisArrays, make_hypotheses, require_no_nan, source_lengths
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.search.topk import (
-    ContinuationSelector,
-    HypothesisScorer,
-    ScoredContinuations,
-    ScoredRows,
-    best_continuations,
-)
 from rnnsearch.text.vocabulary import BOS, EOS
 from rnnsearch.utils.tensors import select
 
@@ -117,7 +111,7 @@ def beam_search(
     sources: Sources,
     options: SearchOptions,
     candidates: ColumnChooser | None = None,
-    selector: ContinuationSelector | HypothesisScorer = best_continuations,
+    selector: topk.ContinuationSelector | topk.HypothesisScorer = topk.best_continuations,
 ) -> list[list[Hypothesis]]:
     """Return the n best hypotheses of each sentence, all distinct.
 
@@ -134,7 +128,7 @@ def beam_search(
     Raises:
         SentenceError: A score is NaN.
     """
-    if selector is best_continuations and isinstance(scorer, NativeBeamScorer):
+    if selector is topk.best_continuations and isinstance(scorer, NativeBeamScorer):
         results = _native_beam_search(scorer, sources, options, candidates)
         if results is not None:
             return results
@@ -251,7 +245,7 @@ class BeamSearch:
         sources: Sources,
         options: SearchOptions,
         candidates: ColumnChooser | None = None,
-        selector: ContinuationSelector | HypothesisScorer = best_continuations,
+        selector: topk.ContinuationSelector | topk.HypothesisScorer = topk.best_continuations,
     ) -> None:
         """Prepare the search; the arguments are those of `beam_search`."""
         self.max_length = max_lengths(sources, options)
@@ -263,7 +257,7 @@ class BeamSearch:
         # Wrappers do not change `normalised`, which is read from the original scorer below.
         self._scorer = constrain(scorer, options, self.max_length)
         self._selector = selector
-        custom_totals = isinstance(selector, HypothesisScorer)
+        custom_totals = isinstance(selector, topk.HypothesisScorer)
         self._greedy = options.beam == 1
         self._uses_banks = isinstance(self._scorer, PhraseScorer) and not self._greedy
         self._stop_at_top = options.stop == "top" and not self._greedy and not custom_totals
@@ -312,7 +306,7 @@ class BeamSearch:
             state=state,
             tokens=torch.full((count,), BOS, device=device),
             total=torch.zeros(count, 1, device=device),
-            carry=torch.zeros(count, 1, device=device) if isinstance(self._selector, HypothesisScorer) else None,
+            carry=torch.zeros(count, 1, device=device) if isinstance(self._selector, topk.HypothesisScorer) else None,
             sentences=torch.arange(count, device=device),
             to_cover=to_cover,
             coverage=tuple(torch.zeros(mask.shape, device=mask.device) for mask in to_cover),
@@ -334,7 +328,7 @@ class BeamSearch:
             # Before the selection: hypotheses that end at this step are scored with its attention.
             live = live._replace(coverage=add_attention(live.coverage, scored.attention, self._sources))
         scores = scored.scores.float()  # [A * K, C], up to the norm
-        rows = ScoredRows(position, live.sentences, K)
+        rows = topk.ScoredRows(position, live.sentences, K)
         for constraint in self._constraints:
             constraint(scores, rows)
         scores = scores.reshape(A, K, -1)  # [A, K, C]
@@ -385,8 +379,8 @@ class BeamSearch:
         )
 
     def _select(
-        self, live: _LiveHypotheses, scores: Tensor, norm: Tensor, rows: ScoredRows
-    ) -> tuple[Tensor, ScoredContinuations | None]:
+        self, live: _LiveHypotheses, scores: Tensor, norm: Tensor, rows: topk.ScoredRows
+    ) -> tuple[Tensor, topk.ScoredContinuations | None]:
         """Return the flat indices [A, M] of the continuations to consider, and their scores by a HypothesisScorer.
 
         M is 2 * beam, so that `beam` continuations are left if as many end; a beam of 1 and `stop = "top"` need fewer.
@@ -394,11 +388,11 @@ class BeamSearch:
         count = self._options.beam  # M
         if not self._greedy and not self._stop_at_top:
             count *= 2
-        if isinstance(self._selector, HypothesisScorer):
+        if isinstance(self._selector, topk.HypothesisScorer):
             assert live.carry is not None
             custom = self._selector.select(scores, live.total, live.carry, count, rows)
             return custom.indices, custom
-        if self._greedy and self._selector is best_continuations:
+        if self._greedy and self._selector is topk.best_continuations:
             return scores.flatten(1).max(1, keepdim=True).indices, None  # the same result in a single pass
         selector = partial(select_by_banks, state=live.state) if self._uses_banks else self._selector
         return selector(scores, live.total - norm, count, rows), None

@@ -15,15 +15,7 @@ from io import BytesIO
 from tokenizers import models
 
 from rnnsearch.errors import ConfigError
-from rnnsearch.text.subwords import (
-    MIN_VOCABULARY,
-    fixed_tokens,
-    rare_tokens,
-    require_min_vocabulary,
-    scale_counts,
-    select_alphabet,
-    split_chunks,
-)
+from rnnsearch.text import subwords
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
@@ -58,10 +50,10 @@ def train_unigram(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
 def unigram_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
     """Train like `train_unigram`, from the counts of a text's chunks, which are scaled as in `bpe_from_counts`."""
     require_sentencepiece()
-    require_min_vocabulary(size)
-    chunks, min_count = scale_counts(chunks, min_count)
-    alphabet = select_alphabet(chunks, min_count, max_non_ascii=(size - MIN_VOCABULARY) // 2)
-    fixed = fixed_tokens(alphabet)
+    subwords.require_min_vocabulary(size)
+    chunks, min_count = subwords.scale_counts(chunks, min_count)
+    alphabet = subwords.select_alphabet(chunks, min_count, max_non_ascii=(size - subwords.MIN_VOCABULARY) // 2)
+    fixed = subwords.fixed_tokens(alphabet)
     counts = _count_pieces(chunks, alphabet)
     # White space and sentencepiece's space character are not in its input, but must have tokens.
     not_in_pieces = set(alphabet).difference(*counts)
@@ -71,7 +63,7 @@ def unigram_from_counts(chunks: Counter[str], size: int, min_count: int) -> Toke
     if min_count > 1:
         names = tokenizer.names()
         # Counted in the segmented text: what EM expects and what the best segmentation uses differ.
-        for id in rare_tokens(tokenizer, chunks, min_count):
+        for id in subwords.rare_tokens(tokenizer, chunks, min_count):
             del log_probs[names[id]]
         tokenizer = _assemble(fixed, log_probs)
     return tokenizer
@@ -86,7 +78,7 @@ def require_sentencepiece() -> None:
 def _count_pieces(chunks: Counter[str], alphabet: list[str]) -> Counter[str]:
     """Count the pieces, except white space and those with sentencepiece's space character."""
     counts: Counter[str] = Counter()
-    for text, n in split_chunks(chunks, alphabet):
+    for text, n in subwords.split_chunks(chunks, alphabet):
         for piece in pieces(text):
             if not piece.isspace() and _SPACE not in piece:
                 counts[piece] += n
