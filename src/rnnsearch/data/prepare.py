@@ -199,10 +199,10 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         # Third pass: segment into ids.
         linking = _link_options(config, data, cleaned.aligned, folder)
         facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers)
+        if data.documents:
+            _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / prepared.DOCUMENTS_FILE)
     if data.target_only == "null":
         facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
-    if data.documents:
-        _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / prepared.DOCUMENTS_FILE)
     write_json(folder / prepared.REPORT_FILE, tally.report())
     for part_rows in held_out.values():
         part_rows.write(folder, (*data.languages, "align"), data.documents)
