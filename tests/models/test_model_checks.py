@@ -13,6 +13,7 @@ from rnnsearch.config import (
     decoders,
     encoders,
     language_model,
+    model_rules,
     objective,
     outputs,
     registry,
@@ -366,7 +367,7 @@ def test_flat_attention_table_survives_dump():
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
 def test_missing_package_is_reported(name, monkeypatch, model_problems):
-    monkeypatch.setattr(rules, "find_spec", lambda _: None)
+    monkeypatch.setattr(model_rules, "find_spec", lambda _: None)
     assert model_problems({"attention": {"score": "general"}}) == []
     assert model_problems({"attention": {"score": "general", "normaliser": name}}) == [
         f"model.attention.normaliser: {name} needs the package entmax, which is not installed; "
