@@ -25,6 +25,7 @@ MOVED_MODULES = {
     "rnnsearch.config.optimisers": "rnnsearch.config.training",
     "rnnsearch.config.schedules": "rnnsearch.config.training",
     "rnnsearch.config.table": "rnnsearch.config.options",
+    "rnnsearch.data.formats": "rnnsearch.text.documents",
     "rnnsearch.evaluate": "rnnsearch.evaluation",
     "rnnsearch.evaluate.assess": "rnnsearch.evaluation.assess",
     "rnnsearch.evaluate.filtering": "rnnsearch.evaluation.filtering",

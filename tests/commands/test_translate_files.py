@@ -50,6 +50,7 @@ def test_texts_that_are_too_long_stay(cli, model, translations, tmp_path):
     result = cli("translate", model, "-i", tmp_path / "a.html", "--max-source", 20)
     assert (result.code, result.out) == (0, f"<p>{translations[0]}</p><p>{'the cat ' * 30}</p>")
     assert "text:2: must have at most 20" in result.err
+    assert "it is not translated" in result.err
 
 
 @pytest.mark.parametrize(

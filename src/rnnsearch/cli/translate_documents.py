@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from typer import BadParameter
 
 from rnnsearch.cli.io import chunked, print_message
+from rnnsearch.cli.translate_steps import WARNING_PREFIX
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents import Document, document_format
 from rnnsearch.text.documents.lines import PlainText, Tsv
@@ -112,37 +113,48 @@ def _options_for(document: Document, options: TranslateOptions) -> TranslateOpti
 
 
 def _translate_segments(document: Document, translator: LineTranslator, counts: Counts) -> list[str]:
-    """Return the translation of each marked segment; lines are translated one by one."""
+    """Return the translation of each marked segment; lines are translated one by one.
+
+    A line without a translation stays as it is. In bilingual files the whole segment is then empty.
+    """
     segments = [_split_lines(segment) for segment in document.marked_segments]
-    lines = [line for segment in segments for line in segment if line and not line.isspace()]
+    lines = [line.strip() for segment in segments for line in segment if line and not line.isspace()]
     remaining = _translate_lines(lines, translator, counts)
     translations = []
     for segment in segments:
         parts = []
+        is_complete = True
         for line in segment:
             text = line.strip()
             if not text:
                 parts.append(line)
                 continue
+            translation = next(remaining)
+            is_complete = is_complete and translation is not None
             start = line.index(text)
-            parts += [line[:start], next(remaining), line[start + len(text) :]]
-        translation = "".join(parts)
-        translations.append(translation.translate(_SHOWN_LINE_ENDS) if translation.strip() else "")
+            parts += [line[:start], translation or text, line[start + len(text) :]]
+        is_left = document.is_bilingual and not is_complete
+        translations.append("" if is_left else "".join(parts).translate(_SHOWN_LINE_ENDS))
     return translations
 
 
-def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: Counts) -> Iterator[str]:
+def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: Counts) -> Iterator[str | None]:
+    """Yield the translation of each line, or None if it is too long, unsure, or lost its placeholders."""
     from rnnsearch.cli.translate_lines import OUTPUT
 
     first = 0
-    for chunk in chunked((line.strip() for line in lines), translator.chunk_size):
+    for chunk in chunked(lines, translator.chunk_size):
         done = translator.translate(chunk, first)
         first += len(chunk)
         for message in done.messages:
-            print_message(message)
+            # There are no lines; such a text stays in the file.
+            print_message(message.replace("its output line is empty", "it is not translated"))
         for name, number in done.counts.items():
             counts[name] = counts.get(name, 0) + number
-        yield from done.outputs[OUTPUT].removesuffix("\n").split("\n")
+        has_lost_placeholders = done.counts.get(f"{WARNING_PREFIX}untranslated", 0) > 0
+        for line, translation in zip(chunk, done.outputs[OUTPUT].removesuffix("\n").split("\n"), strict=True):
+            is_lost = has_lost_placeholders and translation == line
+            yield None if is_lost or not translation else translation
 
 
 def _split_lines(segment: str) -> Iterable[str]:

@@ -71,6 +71,10 @@ class Document(ABC):
             marked.append(MarkedText(segment).place(translation, ()) if translation else "")
         return self.fill_marked(marked)
 
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """Return the same as `fill`, which had this name in earlier versions."""
+        return self.fill(translations)
+
     @abstractmethod
     def fill_marked(self, translations: Sequence[str]) -> bytes:
         """Return the file with the translations of its marked segments."""
