@@ -33,6 +33,10 @@ def diagonal(text: str) -> list[tuple[int, int]]:
         ("<a href='x'><b>ice</b> cream</a> now", "Eis jetzt", "0-0 1-0 2-1", "<a href='x'><b>Eis</b></a> jetzt"),
         ('One <x id="1"/> two', "Eins zwei", "0-0 1-1", 'Eins <x id="1"/> zwei'),
         ("One two<x/>", "Eins zwei", "0-0 1-1", "Eins zwei<x/>"),
+        ("One<x/> two", "Eins zwei", "0-0 1-1", "Eins<x/> zwei"),
+        ("One <x/>two", "Eins zwei", "0-0 1-1", "Eins <x/>zwei"),
+        ("One two<x/>.", "Zwei da, eins.", "0-2 1-0", "Zwei<x/> da, eins."),
+        ("One<x/>, two", "Zwei, eins", "0-1 1-0", "Zwei, eins<x/>"),
         ("one<br/>two", "eins zwei", "0-0 1-1", "eins <br/>zwei"),
         ("a &lt; b &amp; c", "a < b & c", "0-0", "a &lt; b &amp; c"),
         (
@@ -76,7 +80,7 @@ def test_marks_surround_linked_words(source, target, linked, expected):
             "0-2 1-3 2-1",
             'Da schläft der <bpt i="1">&lt;b&gt;</bpt>Hund<ept i="1">&lt;/b&gt;</ept>.',
         ),
-        ('Go<it pos="begin">[i]</it> on', "Go on", "Geh weiter", "0-0 1-1", 'Geh <it pos="begin">[i]</it>weiter'),
+        ('Go<it pos="begin">[i]</it> on', "Go on", "Geh weiter", "0-0 1-1", 'Geh<it pos="begin">[i]</it> weiter'),
         ("Go <ph>&lt;br/&gt;</ph> on", "Go on", "Geh weiter", "0-0 1-1", "Geh <ph>&lt;br/&gt;</ph> weiter"),
         (
             'Go to <ph id="1">%s</ph> now',

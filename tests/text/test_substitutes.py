@@ -37,6 +37,9 @@ def restored(item, target):
         ("No file: '%s'.", "No file"),
         ("{a} - go to %s: %s", "go to Tom"),
         ("%s: %s", ""),
+        ('<x id="1"></x>Go now<x id="2"></x>.', "Go now"),
+        ("[X1X]Go to [X2X]", "Go to Tom"),
+        ("%dKB", "20 KB"),
     ],
 )
 def test_first_variant(substitutes, source, text):
@@ -60,6 +63,7 @@ def test_text_without_protected_text_has_no_substitutes(substitutes):
         ("{user} is here", "Tom ist hier, Tom", None),
         ("{user} is here", "Tom ist hier, {name}", None),
         ("%s: go to %s: '%s'.", "geh nach Tom.", "%s: geh nach %s: '%s'."),
+        ("<1>Go now</1>.", "Jetzt geh.", "<1>Jetzt geh</1>."),
         ("%d of %s", "Tom von 20", None),  # a program would mix up the values
         ("%1$d of %2$s", "Tom von 20", "%2$s von %1$d"),
         ("%d men", "120 oder 20.5 oder 1.20 von 20", "120 oder 20.5 oder 1.20 von %d"),

@@ -189,8 +189,10 @@ class _MarkupParser:
             is_between_spaces = self._last_character.isspace() and text[0].isspace()
             if is_between_spaces:  # keep only one of the two spaces
                 text = text[1:]
+            ends_word = self._last_character.isalnum() and not text[:1].isalnum()
             for mark in self._marks_since_text:
                 mark.spaced = is_between_spaces
+                mark.ends_word = ends_word
         # `a<br/>b` are two words, which must not become one.
         is_divided = self._follows_fixed_content or any(mark.opens.endswith("/>") for mark in self._marks_since_text)
         if is_divided and self._last_character.isalnum() and text[:1].isalnum():

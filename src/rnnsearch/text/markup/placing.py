@@ -35,6 +35,8 @@ class Mark:
     """Fixed content that replaces the translation of the characters, if any."""
     spaced: bool = False
     """True for a point between two spaces, one of which was removed."""
+    ends_word: bool = False
+    """True for a point directly after a word and not directly before another one."""
     parent: int = -1
     """Index of the enclosing element; -1 for the text."""
 
@@ -232,13 +234,19 @@ class MarkPlacement:
         if index < len(self._linked_source_words):
             following = self._linked_source_words[index]
             if following < parent.source_words[1]:
-                nearest = (following - source_words[1], self._target_words[self._links[following][0]][0])
+                # A point at the end of a word belongs to that word.
+                nearest = (
+                    following - source_words[1] + mark.ends_word,
+                    self._target_words[self._links[following][0]][0],
+                )
         index = bisect_left(self._linked_source_words, source_words[0]) - 1
         if index >= 0:
             previous = self._linked_source_words[index]
             distance = source_words[0] - 1 - previous
             if previous >= parent.source_words[0] and (nearest is None or distance < nearest[0]):
-                nearest = (distance, self._target_words[self._links[previous][-1]][1])
+                is_at_end = mark.ends_word and self._bare_source_words[previous][1] == mark.start
+                words = self._bare_target_words if is_at_end else self._target_words
+                nearest = (distance, words[self._links[previous][-1]][1])
         if nearest:
             position = nearest[1]
         elif source_words[0] > parent.source_words[0]:

@@ -39,6 +39,8 @@ _LEADING = re.compile(r"[\"'“„‚«»‹›‘’”`)\]]{0,2}(?::\s{1,3}|\s
 """Text between a placeholder and the sentence that it is the heading of: `%s: not found`."""
 _TRAILING = re.compile(r"(?:\s{0,2}:\s{0,3}|\s{1,3}[-–—|]\s{1,3})[\"'“„‚«»‹›‘’”`(\[]{0,2}$")
 _MAX_TRAILING = 10
+_TAG_STARTS = "<["
+"""Characters that start a tag or a mask, which is no part of a sentence if it touches a word at its end."""
 _OPENERS = re.compile(r"\s*[\"'“„‚«»‹›‘’”`(\[]{0,2}")
 _CLOSERS = re.compile(r"[\"'“„‚«»‹›‘’”`)\].]{0,3}\s*")
 _SEPARATORS = r"[ \u00a0\u2009\u202f.,:/'’\u2013-]?"
@@ -329,12 +331,15 @@ def _with_edges(
     results: list[tuple[int, int, ProtectedText | None]] = list(groups)
     start, end, item = groups[0]
     separator = _LEADING.match(text, end)
-    if item.type in _EXACT and separator and _OPENERS.fullmatch(text, 0, start):
-        results[0] = (0, separator.end(), None)
+    is_glued = item.text[0] in _TAG_STARTS and text[end : end + 1].isalnum()
+    if item.type in _EXACT and (separator or is_glued) and _OPENERS.fullmatch(text, 0, start):
+        results[0] = (0, separator.end() if separator else end, None)
     start, end, item = groups[-1]
     separator = _TRAILING.search(text[max(0, start - _MAX_TRAILING) : start])
-    if item.type in _EXACT and separator and _CLOSERS.fullmatch(text, end) and (len(groups) > 1 or results[0][2]):
-        results[-1] = (start - len(separator[0]), len(text), None)
+    is_glued = item.text[0] in _TAG_STARTS and text[max(0, start - 1) : start].isalnum()
+    is_edge = item.type in _EXACT and (separator or is_glued) and _CLOSERS.fullmatch(text, end)
+    if is_edge and (len(groups) > 1 or results[0][2]):
+        results[-1] = (start - len(separator[0] if separator else ""), len(text), None)
     return results
 
 
