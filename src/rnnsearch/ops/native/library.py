@@ -23,7 +23,17 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.ops.native import building
+from rnnsearch.ops.native.building import (
+    SWITCH,
+    VARIANTS,
+    NativeVariant,
+    best_first,
+    build_if_missing,
+    bundled_library,
+    error_summary,
+    find_compiler,
+    processor_family,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +57,16 @@ def library() -> ctypes.CDLL | None:
 
 
 @cache
-def _library(variant: building.NativeVariant) -> ctypes.CDLL | None:
-    path = building.bundled_library(variant)
-    command = building.find_compiler()
+def _library(variant: NativeVariant) -> ctypes.CDLL | None:
+    path = bundled_library(variant)
+    command = find_compiler()
     if command is None and not path.is_file():
         log.info(unavailable_reason())
         return None
     try:
-        return load(path if path.is_file() else building.build_if_missing(variant, command or ()))
+        return load(path if path.is_file() else build_if_missing(variant, command or ()))
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
-        log.warning("native code could not be built, so PyTorch is used instead: %s", building.error_summary(error))
+        log.warning("native code could not be built, so PyTorch is used instead: %s", error_summary(error))
         return None
 
 
@@ -99,16 +109,16 @@ def _argument(value: Any) -> Any:
 
 
 @cache
-def runnable_variants() -> list[building.NativeVariant]:
+def runnable_variants() -> list[NativeVariant]:
     """Return the variants that this processor can run, the best first; bundled ones come before others."""
     get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # missing in older PyTorch versions
     available: dict[str, Any] = {} if get_capabilities is None else get_capabilities()
     variants = []
-    for variant in building.VARIANTS.get(building.processor_family(), ()):
+    for variant in VARIANTS.get(processor_family(), ()):
         has_instructions = all(available.get(capability) for capability in variant.capabilities)
         if has_instructions and (not variant.uses_amx_tiles or request_amx_tiles()):
             variants.append(variant)
-    return building.best_first(variants)
+    return best_first(variants)
 
 
 @cache
@@ -119,13 +129,13 @@ def request_amx_tiles() -> bool:
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, AMX_TILE_DATA) == 0)
 
 
-def chosen_variant() -> building.NativeVariant | None:
+def chosen_variant() -> NativeVariant | None:
     """Return the best variant, or the one that SWITCH names; None if there is none or native code is disabled.
 
     Raises:
         RnnsearchError: SWITCH names a variant that cannot run.
     """
-    wanted = os.environ.get(building.SWITCH)
+    wanted = os.environ.get(SWITCH)
     variants = runnable_variants()
     if wanted == "0" or not variants:
         return None
@@ -135,17 +145,17 @@ def chosen_variant() -> building.NativeVariant | None:
         if variant.name == wanted:
             return variant
     names = " or ".join(["0", *(variant.name for variant in variants)])
-    raise RnnsearchError(f'{building.SWITCH}: must be {names} on this processor; got "{wanted}"')
+    raise RnnsearchError(f'{SWITCH}: must be {names} on this processor; got "{wanted}"')
 
 
 def unavailable_reason() -> str:
     """Return why there can be no native code; empty if no reason is known."""
-    if os.environ.get(building.SWITCH) == "0":
-        return f"no native code ({building.SWITCH}=0)"
+    if os.environ.get(SWITCH) == "0":
+        return f"no native code ({SWITCH}=0)"
     variant = chosen_variant()
     if variant is None:
         return "no native code (none for this processor)"
-    can_load = building.bundled_library(variant).is_file() or building.find_compiler() is not None
+    can_load = bundled_library(variant).is_file() or find_compiler() is not None
     return "" if can_load else "no native code (no C++ compiler was found)"
 
 
