@@ -12,6 +12,7 @@ from rnnsearch.text.words import train_words
 TEXT = {
     "en": ["the small cat sees the dog.", "the dog sees a big bird.", "A bird sees the cat! Is it red?"],
     "de": ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "Ein Vogel sieht die Katze!"],
+    "fr": ["le petit chat voit le chien.", "le chien voit un grand oiseau.", "Un oiseau voit le chat !"],
 }
 """Training text of the tokenizers, by language."""
 BAHDANAU = {

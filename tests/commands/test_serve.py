@@ -44,3 +44,8 @@ def test_missing_device_is_an_error(user_error, one_vector, monkeypatch):
     monkeypatch.setattr("rnnsearch.serve.server.run", None)
     assert user_error("serve", one_vector, "--device", "foo") == 'device: must be auto, cpu, cuda or cuda:N; got "foo"'
     assert "device: must be a device of this machine" in user_error("serve", one_vector, "--device", "cuda:99")
+
+
+def test_invalid_origin_is_an_error(user_error, one_vector):
+    message = '--allow-origin: must be like https://example.org, or *; got "example.org/page"'
+    assert user_error("serve", one_vector, "--allow-origin", "example.org/page") == message

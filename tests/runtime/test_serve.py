@@ -25,6 +25,7 @@ from tests.untrained import BAHDANAU, write_model
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 AUTO = {"language": "en", "confidence": 100.0}
+NONE = {"language": "en", "confidence": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_texts_and_lists_are_translated_and_invalid_requests_rejected(address, b
     assert translate(q="", alternatives=0, format="text", api_key="not needed").json() == {"translatedText": ""}
     assert translate(q=[]).json() == {"translatedText": []}
     assert translate(q="the dog.", source="auto").json() == {"translatedText": dog, "detectedLanguage": AUTO}
-    assert translate(q=["", ""], source="auto").json() == {"translatedText": ["", ""], "detectedLanguage": [AUTO, AUTO]}
+    assert translate(q=["", ""], source="auto").json() == {"translatedText": ["", ""], "detectedLanguage": [NONE, NONE]}
     assert httpx.get(f"{address}/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": []},
@@ -98,6 +99,12 @@ def test_bodies_may_be_forms_or_json(address, best):
     assert post("q=the+dog.&source=en&target=de&alternatives=0").json() == {"translatedText": dog}
     assert post("q=the+dog.&q=Is+it+red?&source=en&target=de").json() == {"translatedText": [dog, red]}
     assert post("q=&source=en").json() == {"translatedText": ""}
+    assert post("q=the+dog.&source=en&format=").json() == {"translatedText": dog}
+    assert post('{"q": "the dog.", "source": "en", "format": null}').json() == {"translatedText": dog}
+    query = httpx.post(f"{address}/translate", params={"q": "the dog.", "source": "en"}, timeout=60)
+    assert query.json() == {"translatedText": dog}
+    many = httpx.post(f"{address}/translate?{'&' * 11_000}", timeout=60)
+    assert (many.status_code, many.json()) == (400, {"error": "a query must have fewer fields"})
     assert post("q=a&alternatives=3").status_code == post("q=a&format=html").status_code == 400
     assert post("q=a&source=en&source=de").json() == {"error": "source must be en; got ['en', 'de']"}
     detected = {"translatedText": dog, "detectedLanguage": AUTO}

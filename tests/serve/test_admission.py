@@ -75,6 +75,45 @@ def test_own_page_can_send_requests(http):
     assert http.post("/v1/translate", json=body, headers={"origin": "http://localhost"}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("mt.example:443", "https://mt.example", 200),
+        ("mt.example", "https://mt.example:443", 200),
+        ("MT.example:80", "http://mt.example", 200),
+        ("mt.example:5000", "http://mt.example:5000", 200),
+        ("mt.example:443", "http://mt.example", 403),
+        ("mt.example:5000", "https://mt.example", 403),
+        ("mt.example", "https://other.example", 403),
+    ],
+)
+def test_port_of_the_scheme_may_be_omitted(serve, host, origin, status):
+    http = serve(allowed_hosts=frozenset({"mt.example"}))
+    headers = {"host": host, "origin": origin}
+    assert http.post("/detect", data={"q": "the dog"}, headers=headers).status_code == status
+
+
+OBSIDIAN = "app://obsidian.md"
+
+
+def test_pages_of_allowed_origins_can_send_requests_and_read_responses(http, serve):
+    allowed = serve(allowed_origins=frozenset({OBSIDIAN}))
+    headers = {"origin": OBSIDIAN, "sec-fetch-site": "cross-site"}
+    response = allowed.post("/detect", data={"q": "the dog"}, headers=headers)
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, OBSIDIAN)
+    asks = {**headers, "access-control-request-method": "POST", "access-control-request-headers": "x-api-key"}
+    preflight = allowed.options("/v1/translate", headers=asks)
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-headers"] == "x-api-key"
+    rejected = allowed.post("/detect", data={"q": ""}, headers=headers)
+    assert (rejected.status_code, rejected.headers["access-control-allow-origin"]) == (400, OBSIDIAN)
+    other = allowed.post("/detect", data={"q": "the dog"}, headers={"origin": "https://evil.example"})
+    assert (other.status_code, other.headers.get("access-control-allow-origin")) == (403, None)
+    assert http.options("/v1/translate", headers=asks).status_code == 403
+    every = serve(allowed_origins=frozenset({"*"})).post("/detect", data={"q": "the dog"}, headers={"origin": "null"})
+    assert (every.status_code, every.headers["access-control-allow-origin"]) == (200, "*")
+
+
 def test_body_without_file_is_limited_by_max_characters(serve):
     http = serve(max_characters=1000)
     limit = 12 * 1000 + (64 << 10)
@@ -214,7 +253,7 @@ def test_body_must_arrive_in_time(monkeypatch):
         while True:
             await receive()
 
-    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")]}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"localhost")]}
     with pytest.raises(Exception, match=r"the body must arrive within 0\.05 seconds; it did not") as error:
         asyncio.run(AdmissionControl(app, Settings())(scope, receive, None))  # type: ignore[arg-type]
     assert error.value.status_code == 408

@@ -99,6 +99,22 @@ def test_translate_file_returns_address_of_result(serve):
     assert bad.json()["error"].startswith("a.txt: all of its segments have a sentence that is too long")
 
 
+@pytest.mark.parametrize(
+    ("headers", "address"),
+    [
+        ({}, "http://localhost"),
+        ({"host": "mt.example"}, "http://mt.example"),
+        ({"host": "mt.example:5000", "x-forwarded-proto": "https"}, "https://mt.example:5000"),
+        ({"x-forwarded-host": "mt.example", "x-forwarded-proto": "https, http"}, "https://mt.example"),
+        ({"x-forwarded-host": "evil.example", "x-forwarded-proto": "javascript"}, "http://localhost"),
+    ],
+)
+def test_address_of_result_is_that_of_the_proxy(serve, headers, address):
+    http = serve(allowed_hosts=frozenset({"mt.example"}))
+    response = http.post("/translate_file", data={"target": "de"}, headers=headers, **file("a.txt", "the cat"))
+    assert response.json()["translatedFileUrl"].startswith(f"{address}/v1/files/")
+
+
 FRENCH, ENGLISH, GERMAN = "le chat est dans la maison", "the cat is in the house", "die Katze ist in dem Haus"
 UNIT = '<tu><tuv xml:lang="{}"><seg>{}</seg></tuv></tu>'
 

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import rnnsearch
-from rnnsearch.serve import libretranslate, limits
+from rnnsearch.serve import libretranslate, limits, translation_service
+from rnnsearch.serve.app import create_app
+from rnnsearch.serve.limits import Settings
+from tests.untrained import RNNENCDEC, write_model
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
 FORM = "application/x-www-form-urlencoded"
@@ -50,11 +54,15 @@ def test_many_texts_are_processed_outside_the_event_loop_even_if_they_are_empty(
 
         return in_thread
 
-    monkeypatch.setattr(limits, "sentence_spans", require_thread(limits.sentence_spans))
-    for name in ("_parse_html", "_texts_at_rank", "detect_language"):
-        monkeypatch.setattr(libretranslate, name, require_thread(getattr(libretranslate, name)))
+    for module, name in (
+        (limits, "sentence_spans"),
+        (libretranslate, "_translate_response"),
+        (translation_service, "_parse_documents"),
+        (translation_service, "detect"),
+    ):
+        monkeypatch.setattr(module, name, require_thread(getattr(module, name)))
     for format in ("text", "html"):
-        body = {"q": [""] * 300, "target": "de", "format": format, "alternatives": 2}
+        body = {"q": [""] * 300, "source": "auto", "target": "de", "format": format, "alternatives": 2}
         fields = http.post("/translate", json=body).json()
         assert fields["translatedText"] == [""] * 300
         assert fields["alternatives"] == [[]] * 300
@@ -66,6 +74,87 @@ def test_auto_reports_detected_language(http):
     ranking = http.post("/detect", data={"q": "der Hund und die Katze"}).json()
     assert [row["language"] for row in ranking] == ["de", "en"]
     assert ranking[0]["confidence"] > 90
+
+
+@pytest.fixture(scope="module")
+def into_german(folders, tmp_path_factory):
+    """Return the client of an application that translates English and French into German."""
+    french = write_model(tmp_path_factory.mktemp("served") / "fr-de", RNNENCDEC, "words", ("fr", "de"))
+    with TestClient(create_app([folders[0], french], Settings()), "http://localhost") as client:
+        yield client
+
+
+ENGLISH_TEXT = "The dog is in the garden and it is asleep on the grass."
+FRENCH_TEXT = "Le chien est dans le jardin et il dort sur le gazon."
+
+
+def test_each_text_of_a_list_is_translated_by_the_model_of_its_language(into_german):
+    def translate(q: str | list[str], source: str) -> Any:
+        return into_german.post("/translate", json={"q": q, "source": source, "target": "de"}).json()
+
+    both = translate([ENGLISH_TEXT, FRENCH_TEXT], "auto")
+    assert both["translatedText"] == [
+        translate(ENGLISH_TEXT, "en")["translatedText"],
+        translate(FRENCH_TEXT, "fr")["translatedText"],
+    ]
+    assert [language["language"] for language in both["detectedLanguage"]] == ["en", "fr"]
+    body = {"text": [FRENCH_TEXT, ENGLISH_TEXT], "source": "auto", "target": "de"}
+    detailed = into_german.post("/v1/translate", json=body).json()
+    assert detailed["model"] == "fr-de"
+    assert [text["model"] for text in detailed["translations"]] == ["fr-de", "en-de"]
+    assert [text["language"] for text in detailed["translations"]] == ["fr", "en"]
+    assert min(text["language_confidence"] for text in detailed["translations"]) > 0.9
+    assert [text["text"] for text in detailed["translations"]] == both["translatedText"][::-1]
+
+
+def test_short_texts_have_the_language_of_all_texts(into_german):
+    texts = ["OK", "Non", "Le chien est dans le jardin."]
+    body = {"q": texts, "source": "auto", "target": "de"}
+    detected = into_german.post("/translate", json=body).json()["detectedLanguage"]
+    assert [language["language"] for language in detected] == ["fr"] * 3
+
+
+def test_text_in_none_of_the_languages_has_confidence_0(http):
+    none = {"language": "en", "confidence": 0.0}
+    for text in ("你好世界", "123 !?", " ", "Le chien est dans le jardin et il dort."):
+        assert http.post("/detect", data={"q": text}).json() == [none]
+    response = http.post("/translate", json={"q": "12", "source": "auto", "target": "de"})
+    assert response.json()["detectedLanguage"] == none
+    for options in ({"data": {"q": ""}}, {"params": {"q": ""}}, {"json": {}}, {}):
+        response = http.post("/detect", **options)
+        assert (response.status_code, response.json()) == (400, {"error": "q is required"})
+
+
+def test_fields_may_be_in_the_query(http):
+    expected = http.post("/translate", json={"q": "the dog", **EN_DE}).json()
+    assert http.post("/translate", params={"q": "the dog", **EN_DE}).json() == expected
+    assert http.post("/translate", params=EN_DE, json={"q": "the dog"}).json() == expected
+    assert http.post("/translate", params={"q": "a", **EN_DE}, data={"q": "the dog"}).json() == expected
+    assert http.post("/detect", params={"q": "the cat is in the house"}).json()[0]["language"] == "en"
+
+
+def test_forms_may_contain_characters_that_are_not_escaped(http):
+    for body in ("q=你好", "q=%E4%BD%A0%E5%A5%BD"):
+        response = http.post("/detect", content=body.encode(), headers={"Content-Type": FORM})
+        assert response.json() == [{"language": "en", "confidence": 0.0}]
+    expected = http.post("/translate", json={"q": "Überall", **EN_DE}).json()
+    response = http.post("/translate", content="q=Überall&target=de&source=en".encode(), headers={"Content-Type": FORM})
+    assert response.json() == expected
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_fields_without_a_value_have_their_defaults(http, empty):
+    body = {"q": "the dog", "source": empty, "target": "de", "format": empty, "alternatives": empty, "api_key": empty}
+    expected = http.post("/translate", json={"q": "the dog", **EN_DE}).json()["translatedText"]
+    assert http.post("/translate", json=body).json()["translatedText"] == expected
+
+
+def test_settings_check_of_weblate_succeeds_whatever_is_served(folders):
+    with TestClient(create_app(folders[1:], Settings(api_keys=frozenset({"one"}))), "http://localhost") as client:
+        body = {"q": ["test"], **EN_DE, "api_key": "one"}
+        assert client.post("/translate", json=body).json() == {"translatedText": ["test"]}
+        assert client.post("/translate", json={**body, "q": ["the dog"]}).status_code == 400
+        assert client.post("/translate", json={**body, "api_key": "two"}).status_code == 403
 
 
 def test_alternatives_are_different(http):
@@ -113,7 +202,7 @@ def test_suggestions_are_saved_if_the_server_has_a_file(http, serve, tmp_path):
         ({"json": {"q": "a", "target": "de", "format": "rtf"}}, "format: "),
         ({"json": {"q": "a", "target": "de", "alternatives": 100}}, "alternatives: "),
         ({"json": {"q": 3, "target": "de"}}, "q.str: "),
-        ({"json": [1]}, "the body: "),
+        ({"json": [1]}, "the body must be a JSON object or a form; got list"),
         ({"content": b"{"}, "the body must be JSON or a form"),
         ({"content": b"[" * 100_000}, "the body must be JSON or a form"),
         ({"content": b'{"q": "\xff"}'}, "the body must be JSON or a form"),

@@ -30,6 +30,6 @@ def test_generated_requests_cause_no_internal_errors(document):
             response = case.call()
             assert response.status_code < 500, f"{case.as_curl_command()}: {response.text}"
             if response.status_code >= 400:
-                assert response.json().keys() == {"error"}
+                assert response.json()["error"]
 
         check()

@@ -16,6 +16,7 @@ from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.documents import read_document
 from rnnsearch.text.letter_case import letter_case, true_cased, upper_cased, word_spans_with_symbols
 from rnnsearch.text.markup.html_document import HtmlDocument
+from rnnsearch.text.markup.inline_document import InlineDocument
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, find_protected
 from rnnsearch.text.markup.substitutes import NAMES, NUMBERS, Substitutes
@@ -131,6 +132,7 @@ READERS = {
     "marks": lambda text: MarkedText(text).place(text, [(0, 0)]),
     "protected": lambda text: find_protected(text, PROTECTED),
     "substitutes": restored,
+    "codes": lambda text: InlineDocument(text, True, frozenset({"b"}), frozenset({"code"})).filled,
 }
 NORMALISERS = {"normalization": Normalization("punctuation", "fr").text, "letter case": cased}
 COMBINATIONS = [

@@ -41,6 +41,12 @@ class AccessGroup(OptionGroup):
         list[str] | None,
         Option(help="Further host name of this server, in addition to its addresses and localhost; * for any."),
     ] = None
+    allow_origin: Annotated[
+        list[str] | None,
+        Option(
+            help="Origin of a web page or browser extension that may use the server, like app://obsidian.md; * for any."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ def serve(
     settings = Settings(
         api_keys=_read_api_keys(access.api_keys),
         allowed_hosts=frozenset(name.lower() for name in access.allowed_host or ()),
+        allowed_origins=frozenset(map(_origin, access.allow_origin or ())),
         max_body=limits.max_body << 20,
         max_characters=limits.max_characters,
         max_tokens=limits.max_symbols,
@@ -102,6 +109,27 @@ def serve(
     hardware.set_threads()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     run(models, settings, access.host, access.port, log_level, preload)
+
+
+def _origin(value: str) -> str:
+    """Return an origin as browsers send it.
+
+    Raises:
+        ConfigError: It is not an origin.
+    """
+    from urllib.parse import urlsplit
+
+    from rnnsearch.errors import ConfigError
+
+    if value in ("*", "null"):  # browsers send "null" for pages that are files
+        return value
+    try:
+        parts = urlsplit(value.lower())
+    except ValueError:
+        parts = urlsplit("")
+    if not (parts.scheme and parts.netloc) or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError([f'--allow-origin: must be like https://example.org, or *; got "{value}"'])
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _read_api_keys(path: Path | None) -> frozenset[str]:

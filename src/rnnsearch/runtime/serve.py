@@ -3,8 +3,8 @@
 It uses Python's own HTTP server, so it needs no packages in addition to the runtime's (see
 `docs/decisions/0022-server-of-the-runtime.md`); `rnnsearch serve` is the server for many users.
 
-- `POST /translate` (JSON or a form): `q`, a text or a list of texts; `source` and `target`, the model's languages.
-  Returns `translatedText`, and `detectedLanguage` if the source is `auto`.
+- `POST /translate` (JSON, a form, or the query): `q`, a text or a list of texts; `source` and `target`, the model's
+  languages. Returns `translatedText`, and `detectedLanguage` if the source is `auto`.
 - `GET /languages`, `GET /health`
 - `GET` of any other path: a file of the page, if there is one
 
@@ -31,7 +31,7 @@ from urllib.parse import parse_qs, unquote
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import MAX_TOKENS, Translator
-from rnnsearch.text.languages import language_name
+from rnnsearch.text.languages import has_script_of, language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED
 from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translation import Translation
@@ -138,7 +138,10 @@ class RuntimeServer(ThreadingHTTPServer):
         translated_texts = [result.text() for result in results]
         columns: dict[str, list[Any]] = {"translatedText": translated_texts}
         if request.get("source", AUTO) == AUTO:
-            columns["detectedLanguage"] = [{"language": self.translator.languages[0], "confidence": 100.0}] * len(texts)
+            source = self.translator.languages[0]
+            # There is only one language, so nothing is detected but text that is in none.
+            confidences = [100.0 if has_script_of(text, source) else 0.0 for text in texts]
+            columns["detectedLanguage"] = [{"language": source, "confidence": number} for number in confidences]
         if isinstance(q, list):
             return columns
         return {name: values[0] for name, values in columns.items()}
@@ -235,7 +238,10 @@ class Handler(BaseHTTPRequestHandler):
     def _post(self) -> None:
         if self._decoded_path() != TRANSLATE:
             self._reject_path()
-        self._send_json(200, self.server.translate(self._read_request()))
+        fields = {**self._read_query(), **self._read_request()}
+        # Clients send fields without a value, too.
+        given = {name: value for name, value in fields.items() if value is not None and (value != "" or name == "q")}
+        self._send_json(200, self.server.translate(given))
 
     def _reject_path(self) -> NoReturn:
         """Raise RequestError for a path that does not exist, or not with this method."""
@@ -255,24 +261,39 @@ class Handler(BaseHTTPRequestHandler):
             return ("POST",)
         return SAFE_METHODS if path in {LANGUAGES, HEALTH, *self.server.page} else ()
 
+    def _read_query(self) -> dict[str, Any]:
+        """Return the fields of the query.
+
+        Raises:
+            RequestError: There are too many.
+        """
+        try:
+            # The path has a character for each byte.
+            return _parse_form(self.path.partition("?")[2].encode("latin-1").decode(errors="replace"))
+        except ValueError:
+            raise RequestError(400, "a query must have fewer fields") from None
+
     def _read_request(self) -> dict[str, Any]:
         """Return the fields of the body.
 
         Raises:
             RequestError: The body is too large, or neither a JSON object nor a form.
         """
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
+        # A request whose fields are in the query has no body.
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
             raise RequestError(411, "a request must have a Content-Length")
         # `int` takes quadratic time for long numbers.
         if len(length) > 9 or int(length) > MAX_BODY_BYTES:
             raise RequestError(413, f"a request must have at most {MAX_BODY_BYTES:,} bytes")
         body = self.rfile.read(int(length))
+        if not body.strip():
+            return {}
         # `curl -d` declares JSON as a form.
         is_form = self.headers.get_content_type() == FORM and not body.lstrip().startswith(b"{")
         try:
             if is_form:
-                return _parse_form(body)
+                return _parse_form(body.decode())
             fields = json.loads(body)
         except (ValueError, RecursionError):
             fields = None
@@ -311,9 +332,9 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing, because texts may be confidential."""
 
 
-def _parse_form(body: bytes) -> dict[str, Any]:
+def _parse_form(body: str) -> dict[str, Any]:
     """Return the fields of a form; a field that occurs several times is a list."""
-    fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_TEXTS + 20)
+    fields = parse_qs(body, keep_blank_values=True, max_num_fields=MAX_TEXTS + 20)
     return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
 
 

@@ -19,6 +19,8 @@ from rnnsearch.utils.origin_check import RequestOrigin, rejection
 
 MAX_HEADERS = 100
 MAX_BODY_SECONDS = 60.0  # time until the whole body must have arrived
+WORKING_PATHS = frozenset({"/translate", "/MTRestService/TranslateJson"})
+"""Paths on which GET requests cause work, so that pages of other sites must not send them."""
 
 Headers = dict[bytes, bytes]
 
@@ -52,13 +54,15 @@ class AdmissionControl:
         """Return the error to reject a request with, or None to accept it."""
         if len(scope["headers"]) > MAX_HEADERS:
             return _rejected(400, f"a request must have at most {MAX_HEADERS} headers; got {len(scope['headers'])}")
+        # Routes that work for a GET request are as worth protecting as others.
+        is_working_get = scope["path"] in WORKING_PATHS
         origin = RequestOrigin(
-            scope["method"],
+            "POST" if is_working_get else scope["method"],
             host=headers.get(b"host", b"").decode("latin-1"),
             origin=headers.get(b"origin", b"").decode("latin-1"),
             fetch_site=headers.get(b"sec-fetch-site", b"").decode("latin-1"),
         )
-        if status_and_message := rejection(origin, self._settings.allowed_hosts):
+        if status_and_message := rejection(origin, self._settings.allowed_hosts, self._settings.allowed_origins):
             return _rejected(*status_and_message)
         declared_length = headers.get(b"content-length", b"")
         max_body = self._max_body(headers)

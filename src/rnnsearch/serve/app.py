@@ -10,7 +10,7 @@ security policy without inline scripts). Every error is `{"error": sentence}`. T
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
@@ -25,10 +25,11 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, StrictUndefined
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from rnnsearch import __version__
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.serve import libretranslate, v1
+from rnnsearch.serve import apertium, deepl, libretranslate, opus_cat, v1
 from rnnsearch.serve.admission import AdmissionControl
 from rnnsearch.serve.limits import ServeError, Settings, error_response
 from rnnsearch.serve.observability import METRICS_CONTENT_TYPE, Metrics, RequestObserver, log_bug
@@ -90,7 +91,16 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         redoc_url=None,
     )
     app.state.service = service
-    for router in (v1.router, libretranslate.router, v1.files_router, page_router()):
+    routers = (
+        v1.router,
+        libretranslate.router,
+        v1.files_router,
+        apertium.router,
+        opus_cat.router,
+        deepl.router,
+        page_router(),
+    )
+    for router in routers:
         app.include_router(router)
     app.add_api_route("/metrics", _get_metrics, include_in_schema=False)
     app.add_api_route("/docs", _get_reference, include_in_schema=False)
@@ -100,6 +110,16 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
     # The middleware that is added last is the outermost.
     app.add_middleware(AdmissionControl, settings=settings)
+    if settings.allowed_origins:
+        # Outside of admission control, so that pages of these origins can read its errors, too.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
+            allow_headers=["*"],
+            allow_private_network=True,  # sites on the internet that may use a server on the user's machine
+            expose_headers=["retry-after"],
+        )
     return app
 
 
@@ -200,20 +220,39 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
 # Errors.
 
 
-async def _handle_error(_: Request, error: Exception) -> Response:
-    """Return an exception as `{"error": sentence}`."""
+async def _handle_error(request: Request, error: Exception) -> Response:
+    """Return an exception as `{"error": sentence}`, with the fields that clients of other protocols read."""
+    status, message, headers = _status(error)
+    return error_response(status, message, headers, _protocol_fields(request, status, message))
+
+
+def _status(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
+    """Return the status, the message and the headers of the response to an exception."""
     match error:
         case ServeError():
-            headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
-            return error_response(error.status, str(error), headers)
+            return error.status, str(error), _retry_after(error)
         case RnnsearchError():
             # A model that cannot do something is the server's problem, everything else the request's.
-            return error_response(503 if isinstance(error, ModelError) else 400, str(error))
+            return 503 if isinstance(error, ModelError) else 400, str(error), None
         case RequestValidationError() | ValidationError():
-            return error_response(400, validation_message(error.errors()[0]))
+            return 400, validation_message(error.errors()[0]), None
         case HTTPException():
-            return error_response(error.status_code, str(error.detail), error.headers)
-    return error_response(500, log_bug(error))
+            return error.status_code, str(error.detail), error.headers
+    return 500, log_bug(error), None
+
+
+def _retry_after(error: ServeError) -> dict[str, str] | None:
+    return None if error.retry_after is None else {"retry-after": str(error.retry_after)}
+
+
+def _protocol_fields(request: Request, status: int, message: str) -> dict[str, Any]:
+    """Return further fields of an error."""
+    route = getattr(request.scope.get("route"), "path", "")
+    if route.startswith(f"{deepl.PREFIX}/"):
+        return {"message": message}
+    if route == "/translate" and request.method == "GET":
+        return apertium.error_fields(status, message)
+    return {}
 
 
 def validation_message(error: Any) -> str:

@@ -252,6 +252,7 @@ def _read_file(name: str, content: bytes, models: Sequence[ModelInfo]) -> tuple[
             break
     model_by_language = {model.source: model for model in models}
     ranked = [model_by_language[code] for code, _ in detect(" ".join(sample), list(model_by_language))]
+    ranked = ranked or list(model_by_language.values())  # a file in another language, or without letters
     best = next((model for model in ranked if read(model).marked_segments), ranked[0])
     return best, read(best)
 

@@ -59,6 +59,8 @@ class Settings:
     """Maximum number of models in memory; the one unused for the longest time is unloaded first."""
     allowed_hosts: frozenset[str] = frozenset()
     """Names of this server in addition to its addresses and localhost; "*" allows any."""
+    allowed_origins: frozenset[str] = frozenset()
+    """Origins of other pages and of browser extensions that may use this server, in lower case; "*" allows any."""
     suggestions: Path | None = None
     """File that better translations from users are appended to, one JSON object per line."""
 
@@ -84,9 +86,18 @@ class ServeError(RnnsearchError):
         """Seconds after which the client may try again."""
 
 
-def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return `{"error": message}`, in ASCII, because text of users may contain lone surrogates."""
-    return Response(json.dumps({"error": message}), status, headers, "application/json")
+def error_response(
+    status: int, message: str, headers: Mapping[str, str] | None = None, fields: Mapping[str, Any] | None = None
+) -> Response:
+    """Return `{"error": message}`, in ASCII, because text of users may contain lone surrogates.
+
+    Args:
+        status: The status.
+        message: The message.
+        headers: Headers of the response.
+        fields: Further fields.
+    """
+    return Response(json.dumps({"error": message, **(fields or {})}), status, headers, "application/json")
 
 
 async def run_in_thread(function: Callable[..., Result], *arguments: Any, size: int) -> Result:

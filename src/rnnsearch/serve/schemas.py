@@ -217,13 +217,20 @@ class TranslatedText(BaseModel):
     target_spans: list[tuple[int, int]] = Field(
         description="Characters [start, end) of each sentence's best translation in text."
     )
+    model: str | None = Field(default=None, description="Name of the model that translated the text.")
+    language: str | None = Field(default=None, description="Language code of the text: the source of its model.")
+    language_confidence: float | None = Field(
+        default=None,
+        description="Probability of the detected language; 0 if the text is in none of the served languages, null if "
+        "the request names the source.",
+    )
 
 
 class TranslateResponse(BaseModel):
-    """Response of `POST /v1/translate`."""
+    """Response of `POST /v1/translate`. With source `auto`, texts may have different models."""
 
-    model: str
-    source: str
+    model: str = Field(description="Name of the model of the first text.")
+    source: str = Field(description="Language code of the first text.")
     target: str
     translations: list[TranslatedText]
 

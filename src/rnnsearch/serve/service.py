@@ -2,7 +2,7 @@
 
 A route gets it as the parameter `service: UseService`.
 
-`app.create_app` creates it; `libretranslate` and `v1` are the callers. It runs in the event loop: anything slow
+`app.create_app` creates it; the modules of routes are the callers. It runs in the event loop: anything slow
 belongs in `limits.run_in_thread` or a `Batcher`. `_suggestions_lock` keeps the lines of the suggestions file whole.
 Tests: `tests/serve/test_http.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_v1.py`.
 """
@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack
 from hmac import compare_digest
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
 from rnnsearch.serve.files import Files
+from rnnsearch.serve.glossaries import Glossaries
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.observability import Metrics
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
-from rnnsearch.text.languages import base_language, detect
+from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationService, TranslationTask
+from rnnsearch.utils.origin_check import DEFAULT_PORTS, is_own_host
 
-AUTO = "auto"
+AUTHORIZATION_SCHEMES = ("bearer", "deepl-auth-key")
 CLIENT_CLOSED_REQUEST = 499  # status after the client has disconnected; only the log and the metrics show it
 
 Result = TypeVar("Result")
@@ -38,6 +41,10 @@ class Service:
         self.settings = settings
         self.metrics = metrics
         self.files = Files(registry, settings)
+        self.translations = TranslationService(registry)
+        self.glossaries = Glossaries()
+        self.num_characters = 0
+        """Number of characters of all texts that were translated, apart from files."""
         # Lines of several requests must not be mixed.
         self._suggestions_lock = asyncio.Lock()
 
@@ -46,7 +53,7 @@ class Service:
         await self.files.close()
         await self.registry.close()
 
-    def check_request(self, request: Request, texts: list[str], api_key: str | None = None) -> None:
+    def check_request(self, request: Request, texts: Sequence[str], api_key: str | None = None) -> None:
         """Check a request before it causes any work.
 
         Raises:
@@ -71,17 +78,30 @@ class Service:
         Raises:
             ServeError: With status 403 if no key is valid.
         """
+        self.owner(request, api_key)
+
+    def owner(self, request: Request, api_key: str | None = None) -> str:
+        """Return the valid API key of a request, or an empty string if the server requires none.
+
+        Args:
+            request: The request, whose headers may contain a key.
+            api_key: The key in the body, if there is one.
+
+        Raises:
+            ServeError: With status 403 if no key is valid.
+        """
         if not self.settings.api_keys:
-            return
+            return ""
         header_keys = (request.headers.get("x-api-key"), _bearer_key(request.headers.get("authorization", "")))
         # JSON may contain lone surrogates, which UTF-8 itself rejects with an exception.
         keys = [key.encode("utf-8", "surrogatepass") for key in (api_key, *header_keys) if key]
         if not keys:
             raise ServeError(403, "an API key is required (header X-API-Key, or api_key in the body)")
         # All pairs are compared in constant time, so that response times reveal nothing about the keys.
-        matches = [compare_digest(key, valid.encode()) for key in keys for valid in self.settings.api_keys]
-        if not any(matches):
+        matches = [valid for key in keys for valid in self.settings.api_keys if compare_digest(key, valid.encode())]
+        if not matches:
             raise ServeError(403, "the API key must be one of this server's; got another one")
+        return matches[0]
 
     async def run(self, request: Request, work: Awaitable[Result], patient: bool = False) -> Result:
         """Return the result of work for a request; cancel it if the client disconnects or after the timeout.
@@ -110,16 +130,40 @@ class Service:
             task.cancel()
             disconnected.cancel()
 
-    def find_model(self, texts: list[str], model: str | None, source: str | None, target: str | None) -> ModelInfo:
-        """Return the model for texts; with source `auto`, the served source language that fits them best.
+    async def translate(
+        self, request: Request, task: TranslationTask, directions: Sequence[Direction] | None = None
+    ) -> list[TextResult]:
+        """Return the translation of each text of a request that has passed `check_request`.
+
+        Args:
+            request: The request, whose body has been read.
+            task: The texts, and how to translate them.
+            directions: The model for each text, if the caller has chosen them already.
+
+        Raises:
+            ServeError: As in `TranslationService.choose_models`, `TranslationService.translate` and `run`.
+        """
+        if self.translations.answers_unchanged(task):
+            return self.translations.unchanged(task)
+        if directions is None:
+            directions = await self.translations.choose_models(task)
+        async with AsyncExitStack() as leases:
+            models = {}
+            # Loading a model is not part of the time limit.
+            for info in dict.fromkeys(direction.model for direction in directions):
+                models[info.name] = await leases.enter_async_context(self.registry.lease(info))
+            results = await self.run(request, self.translations.translate(task, directions, models))
+        self.num_characters += sum(map(len, task.texts))
+        return results
+
+    async def find_model(self, text: str, model: str | None, source: str | None, target: str | None) -> ModelInfo:
+        """Return the model for a text; with source `auto`, for its language.
 
         Raises:
             ServeError: As in `Registry.find`.
         """
-        if source != AUTO:
-            return self.registry.find(model, source, target)
-        ranked = detect(" ".join(texts), self.source_languages(target, model))
-        return self.registry.find(model, ranked[0][0] if ranked else None, target)
+        [direction] = await self.translations.choose_models(TranslationTask([text], source, target, model))
+        return direction.model
 
     def candidate_models(self, model: str | None, source: str | None, target: str | None) -> list[ModelInfo]:
         """Return the possible models for a file, one per source language; several only with source `auto`.
@@ -129,22 +173,10 @@ class Service:
         """
         if source != AUTO:
             return [self.registry.find(model, source, target)]
-        languages = self.source_languages(target, model)
+        languages = self.translations.source_languages(target, model)
         if not languages:
             return [self.registry.find(model, None, target)]  # raises an error, because there is no such model
         return [self.registry.find(model, language, target) for language in languages]
-
-    def source_languages(self, target: str | None = None, model: str | None = None) -> list[str]:
-        """Return the served source languages.
-
-        Args:
-            target: Restrict them to those of models into this language, if there are any.
-            model: Restrict them to that of this model.
-        """
-        models = [info for info in self.registry.models.values() if model in (None, info.name)]
-        if target is not None:
-            models = [info for info in models if base_language(target) == base_language(info.target)] or models
-        return list(dict.fromkeys(info.source for info in models))
 
     async def save_suggestion(self, row: Mapping[str, str]) -> None:
         """Append a better translation from a user to the suggestions file, as one line of JSON.
@@ -171,10 +203,24 @@ async def _wait_for_disconnect(request: Request) -> None:
         pass
 
 
+def public_address(request: Request, allowed_hosts: Set[str]) -> str:
+    """Return scheme, host and port by which a client reaches this server, also behind a proxy on any host.
+
+    The headers of a proxy need no trust here: a client that forges them only gets a wrong link itself.
+    """
+    scheme = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    if scheme not in DEFAULT_PORTS:
+        scheme = request.url.scheme
+    host = request.headers.get("x-forwarded-host", "").partition(",")[0].strip()
+    if not host or not is_own_host(host, allowed_hosts):
+        host = request.url.netloc
+    return f"{scheme}://{host}"
+
+
 def _bearer_key(header: str) -> str:
     """Return the key in an Authorization header, whose scheme may be in any case or absent."""
     scheme, _, key = header.strip().partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else header.strip()
+    return key.strip() if scheme.lower() in AUTHORIZATION_SCHEMES else header.strip()
 
 
 # A coroutine, because FastAPI calls ordinary functions in a thread.

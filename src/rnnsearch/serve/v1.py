@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -46,8 +47,9 @@ from rnnsearch.serve.schemas import (
     Word,
     WordAlternative,
 )
-from rnnsearch.serve.service import AUTO, Service, UseService
-from rnnsearch.serve.texts import require_line, require_one_sentence, translate_texts
+from rnnsearch.serve.service import Service, UseService, public_address
+from rnnsearch.serve.texts import require_line, require_one_sentence
+from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
 from rnnsearch.text.terms import Glossary
 from rnnsearch.text.tokenizer import Segmented
@@ -82,31 +84,41 @@ async def models(service: UseService) -> ModelsResponse:
 async def translate(request: Request, body: TranslateRequest, service: UseService) -> Response:
     """Translate texts, with alignments and scores."""
     service.check_request(request, body.texts)
-    info = service.find_model(body.texts, body.model, body.source, body.target)
-    if body.min_confidence is not None and not info.calibrated:
-        raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
-    # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
-    async with service.registry.lease(info) as model:
-        if body.stream:
-            headers = {"cache-control": "no-store"}
-            return StreamingResponse(_stream_events(service, info, body), 200, headers, "text/event-stream")
-        options = BatchOptions(body.beam, body.n_best, align=body.alignment)
-        glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
-        work = translate_texts(
-            model, body.texts, options, body.prefixes, glossary=glossary, protect=body.protected_types
-        )
-        results = await service.run(request, work)
-    if body.min_confidence is not None:
-        results = [replace(result, min_confidence=body.min_confidence) for result in results]
+    glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
+    task = TranslationTask(
+        body.texts,
+        body.source,
+        body.target,
+        body.model,
+        beam=body.beam,
+        n_best=body.n_best,
+        align=body.alignment,
+        prefixes=body.prefixes,
+        glossary=glossary,
+        protect=body.protected_types,
+    )
+    directions = await service.translations.choose_models(task)
+    for info in dict.fromkeys(direction.model for direction in directions):
+        if body.min_confidence is not None and not info.calibrated:
+            raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
+    if body.stream:
+        # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
+        async with service.registry.lease(directions[0].model):
+            events = _stream_events(service, directions[0], body)
+            return StreamingResponse(events, 200, {"cache-control": "no-store"}, "text/event-stream")
+    results = await service.translate(request, task, directions)
     size = _response_size(results, body.attention)
+    # A request without texts gets an answer, too.
+    info = directions[0].model if directions else await service.find_model("", body.model, body.source, body.target)
     content = await run_in_thread(lambda: _translate_response(info, body, results).model_dump_json(), size=size)
     return Response(content, media_type="application/json")
 
 
-async def _stream_events(service: Service, info: ModelInfo, body: TranslateRequest) -> AsyncIterator[bytes]:
+async def _stream_events(service: Service, direction: Direction, body: TranslateRequest) -> AsyncIterator[bytes]:
     """Yield server-sent events: each sentence's greedy translation after every token, then the whole response."""
     timeout = service.settings.timeout
     text = body.texts[0]
+    info = direction.model
     n_best: list[Translations] = []
     try:
         async with service.registry.lease(info) as model, asyncio.timeout(timeout):
@@ -118,7 +130,8 @@ async def _stream_events(service: Service, info: ModelInfo, body: TranslateReque
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
                         n_best.append([part])
-        result = TextTranslation(text, spans, n_best, info.target)
+        parts = [TextTranslation(text, spans, n_best, info.target)]
+        result = TextResult(text, info, direction.detected, parts)
         yield _event("done", _translate_response(info, body, [result]).model_dump())
     except TimeoutError:
         yield _event("error", {"error": f"the result must be ready within {timeout:g} seconds; it was not"})
@@ -171,20 +184,28 @@ async def stream_sentence(model: ServedModel, source: Segmented, align: bool) ->
         task.cancel()
 
 
-def _response_size(results: Sequence[TextTranslation], attention: bool) -> int:
+def _response_size(results: Sequence[TextResult], attention: bool) -> int:
     """Return the amount of work of a response, in characters; a weight of attention counts as one."""
     size = TEXT_OVERHEAD_CHARACTERS * len(results)
-    for result in results:
-        for translations in result.n_best:
-            for translation in translations:
-                size += len(translation.source) + len(translation.text)
-                if attention and translation.word_attention is not None:
-                    size += translation.word_attention.size
+    sentences = (n_best for result in results for part in result.parts for n_best in part.n_best)
+    for translation in chain.from_iterable(sentences):
+        size += len(translation.source) + len(translation.text)
+        if attention and translation.word_attention is not None:
+            size += translation.word_attention.size
     return size
 
 
-def _translate_response(info: ModelInfo, body: TranslateRequest, results: list[TextTranslation]) -> TranslateResponse:
-    translations = [translated_text(result, body.attention, body.alignment) for result in results]
+def _translate_response(info: ModelInfo, body: TranslateRequest, results: Sequence[TextResult]) -> TranslateResponse:
+    translations = []
+    for result in results:
+        [part] = result.parts
+        if body.min_confidence is not None:
+            part = replace(part, min_confidence=body.min_confidence)
+        text = translated_text(part, body.attention, body.alignment)
+        text.model = result.model.name
+        text.language = result.model.source
+        text.language_confidence = None if result.detected is None else round(result.detected.confidence, 4)
+        translations.append(text)
     return TranslateResponse(model=info.name, source=info.source, target=info.target, translations=translations)
 
 
@@ -252,7 +273,7 @@ def _word_positions(text: str) -> list[dict[str, Any]]:
 async def complete(request: Request, body: CompleteRequest, service: UseService) -> CompleteResponse:
     """Continue a translation exactly from its prefix."""
     service.check_request(request, [body.text, body.prefix])
-    info = service.find_model([body.text], body.model, body.source, body.target)
+    info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("prefix", body.prefix)
     async with service.registry.lease(info) as model:
         sentence = await require_one_sentence(model, body.text)
@@ -272,7 +293,7 @@ async def complete(request: Request, body: CompleteRequest, service: UseService)
 async def word_alternatives(request: Request, body: AlternativesRequest, service: UseService) -> AlternativesResponse:
     """List other choices for a word of a translation, each with a new translation of what follows it."""
     service.check_request(request, [body.text, body.translation])
-    info = service.find_model([body.text], body.model, body.source, body.target)
+    info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("translation", body.translation)
     async with service.registry.lease(info) as model:
         [source] = await model.segment([await require_one_sentence(model, body.text)])
@@ -421,7 +442,8 @@ async def translate_file(
     await service.run(request, job.task, patient=True)
     if job.error is not None:
         raise ServeError(400, job.error)
-    return {"translatedFileUrl": str(request.url_for("file_result", id=job.id))}
+    path = request.url_for("file_result", id=job.id).path
+    return {"translatedFileUrl": f"{public_address(request, service.settings.allowed_hosts)}{path}"}
 
 
 async def _add_file(service: Service, file: UploadFile, candidate_models: Sequence[ModelInfo]) -> FileJob:

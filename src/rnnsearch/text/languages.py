@@ -1,11 +1,12 @@
 """Languages: English names, lengths and BLEU tokenisers of languages without spaces, and language detection.
 
-`detect` ranks a few candidate languages for the translation page; `is_other_language` uses
-py3langid to find sentence pairs in wrong languages when a corpus is cleaned.
+`detect` ranks the languages that a server translates; `is_other_language` finds sentence pairs in
+wrong languages when a corpus is cleaned. Both use py3langid.
 
 Callers: `banned.py`, `documents.py` and `sentences.py` in this package, `data`, `metrics/scores.py`,
 `evaluation/corpus_scores.py`, `runtime/serve.py` and `serve`. `export/web_page.py` writes the names for the page.
-py3langid is imported only where a corpus is cleaned. Tests: tests/text/test_languages.py.
+py3langid is imported and its model loaded (half a second) at the first detection, because the runtime imports this
+module without it. Tests: tests/text/test_languages.py.
 """
 
 import re
@@ -13,7 +14,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from math import ceil
+from threading import Lock
 from typing import Any, NamedTuple
 
 from rnnsearch.errors import ConfigError
@@ -46,35 +49,35 @@ _SCRIPTS = {
 """Languages by script, which is the first word of a character's Unicode name; all other languages are in LATIN."""
 _NON_LATIN_LANGUAGES = {code for codes in _SCRIPTS.values() for code in codes}
 
-_WORDS = {
-    "cs": "a se je na že to v s z do i o jsem ale jako který",
-    "da": "og i at er en det til af som på med der ikke den jeg et har",
-    "de": "der die und das ist ein eine nicht ich zu den mit sich auf des im dem er sie wir auch von einen für",
-    "en": "the of and to a in is that it was for on with he as you be at by this have are not i they his an",
-    "es": "de la que el en y a los se del las un por con una no es su para lo al está como",
-    "et": "ja on ei et see ma ta oli mis kui ka aga",
-    "fi": "ja on ei se että hän oli minä mutta ovat joka tämä",
-    "fr": "de la le et les des est un une du en que dans qui il elle pas pour sur ce au ne je avec son",
-    "hu": "a az és hogy nem is egy van ez volt meg de",
-    "it": "di e il la che in un è per una non del con sono si le i della lo da ha",
-    "la": "et in est non ad ut cum qui quod sed ex",
-    "nb": "og i det er på en til som av at for med ikke jeg han de var",
-    "nl": "de van het een en in is dat op te zijn met voor niet aan er die ik hij",
-    "pl": "w i na z nie się do to jest że jak o po co tak",
-    "pt": "de a o que e do da em um para com não uma os no se na por é está",
-    "ro": "de și în a la cu nu pe o un este să care din pentru",
-    "ru": "и в не на я что он с это как по но она мы",
-    "sv": "och i att det som en på är av för med den till inte jag han ett har",
-    "tr": "ve bir bu da de için ne çok ben o var mi ile",
-    "uk": "і в не на я що він з це як у та до ми є",
-}
-_FREQUENT = {code: frozenset(words.split()) for code, words in _WORDS.items()}
-_WORD = re.compile(r"[^\W\d_]+")
+_CODES_OF_THREE_LETTERS = {
+    "afr": "af", "amh": "am", "ara": "ar", "aze": "az", "bel": "be", "bul": "bg", "ben": "bn", "cat": "ca", "ces": "cs",
+    "cym": "cy", "dan": "da", "deu": "de", "ell": "el", "eng": "en", "epo": "eo", "spa": "es", "est": "et", "eus": "eu",
+    "fas": "fa", "pes": "fa", "fin": "fi", "fra": "fr", "gle": "ga", "glg": "gl", "guj": "gu", "hau": "ha", "heb": "he",
+    "hin": "hi", "hrv": "hr", "hun": "hu", "hye": "hy", "ind": "id", "ibo": "ig", "isl": "is", "ita": "it", "jpn": "ja",
+    "kat": "ka", "kaz": "kk", "khm": "km", "kan": "kn", "kor": "ko", "kir": "ky", "lat": "la", "lao": "lo", "lit": "lt",
+    "lav": "lv", "lvs": "lv", "mkd": "mk", "mal": "ml", "mon": "mn", "mar": "mr", "msa": "ms", "mlt": "mt", "mya": "my",
+    "nob": "nb", "nep": "ne", "nld": "nl", "nno": "nn", "nor": "no", "pan": "pa", "pol": "pl", "por": "pt", "ron": "ro",
+    "rus": "ru", "sin": "si", "slk": "sk", "slv": "sl", "sqi": "sq", "srp": "sr", "hbs": "sr", "swe": "sv", "swa": "sw",
+    "tam": "ta", "tel": "te", "tgk": "tg", "tha": "th", "tuk": "tk", "tgl": "tl", "tur": "tr", "ukr": "uk", "urd": "ur",
+    "uzb": "uz", "vie": "vi", "xho": "xh", "yid": "yi", "yor": "yo", "zho": "zh", "cmn": "zh", "zul": "zu",
+}  # fmt: skip
+"""ISO 639-3 codes of the languages in `NAMES`, with some codes of their main varieties, as Apertium uses them."""
 
 
 def base_language(code: str) -> str:
     """Return a language code without its region or script: `en` for `en-GB`."""
     return re.split("[-_]", code.lower(), maxsplit=1)[0]
+
+
+def three_letter_code(code: str) -> str | None:
+    """Return the ISO 639-3 code for a code of two letters, or None if there is none here."""
+    three_letter_codes = (three for three, two in _CODES_OF_THREE_LETTERS.items() if two == code.lower())
+    return next(three_letter_codes, None)
+
+
+def two_letter_code(code: str) -> str:
+    """Return the code of two letters for an ISO 639-3 code, and any other code as it is."""
+    return _CODES_OF_THREE_LETTERS.get(code.lower(), code)
 
 
 class UnspacedLanguage(NamedTuple):
@@ -128,23 +131,6 @@ def language_name(code: str) -> str:
     return f"{name} ({variant})" if variant else name
 
 
-def detect(text: str, candidates: Sequence[str]) -> list[tuple[str, float]]:
-    """Return the candidate languages with probabilities that sum to 1, most probable first.
-
-    The score of a language is the fraction of letters in its script, weighted by the fraction of
-    words that are among its most frequent ones, if those are known. Ties keep the order of the
-    candidates.
-    """
-    # The first characters are enough, and long texts must not take long.
-    scripts = map(_script, text[:5000])
-    letters = Counter(script for script in scripts if script)
-    words = Counter(word.lower() for word in _WORD.findall(text[:5000]))
-    scores = [_language_score(base_language(code), letters, words) for code in candidates]
-    total = sum(scores)
-    probabilities = [score / total if total else 1 / len(scores) for score in scores]
-    return sorted(zip(candidates, probabilities, strict=True), key=lambda pair: -pair[1])
-
-
 def _script(character: str) -> str:
     """Return the script of a letter, or an empty string for other characters."""
     return unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
@@ -155,17 +141,25 @@ def is_unspaced_letter(character: str) -> bool:
     return any(code in UNSPACED_LANGUAGES for code in _SCRIPTS.get(_script(character), ()))
 
 
-def _language_score(code: str, letters: Counter[str], words: Counter[str]) -> float:
-    """Return how well a text fits a language, at least 0."""
-    total = max(letters.total(), 1)
+def has_script_of(text: str, language: str) -> bool:
+    """Return True if a text has a letter of a language's script."""
+    return _script_fraction(_count_scripts(text), language) > 0
+
+
+def _count_scripts(text: str) -> Counter[str]:
+    """Return the number of letters of each script in the first characters of a text."""
+    scripts = map(_script, text[:MAX_IDENTIFIED_CHARACTERS])
+    return Counter(script for script in scripts if script)
+
+
+def _script_fraction(letters: Counter[str], language: str) -> float:
+    """Return the fraction of letters in a language's script; 0 without letters."""
+    code = base_language(language)
     if code in _NON_LATIN_LANGUAGES:
         in_script = sum(n for script, n in letters.items() if code in _SCRIPTS.get(script, ()))
     else:
         in_script = letters["LATIN"]
-    frequent = _FREQUENT.get(code, frozenset())
-    hits = sum(n for word, n in words.items() if word in frequent)
-    # The script alone gives a low score; frequent words are much stronger evidence.
-    return in_script / total * (0.05 + hits / max(words.total(), 1))
+    return in_script / max(letters.total(), 1)
 
 
 # Language identification by py3langid: naive Bayes over byte n-grams (Lui & Baldwin 2012) for 139 languages. The
@@ -176,11 +170,22 @@ MIN_PROBABILITY_RATIO = 10.0
 """Minimum ratio to the expected language's probability; close relatives (Danish, Norwegian) seldom reach it."""
 NO_LANGUAGE = "zxx"
 """py3langid's code for numbers, markup and the like, which occur in texts of any language."""
+MAX_IDENTIFIED_CHARACTERS = 5000
+"""Length of a text's beginning by which its language is detected; more text adds time, but no evidence."""
 _PY3LANGID_CODES = {"nb": "no"}  # codes that py3langid names differently
+_VARIETIES = {"ar": ("ary", "arz"), "ku": ("sdh",), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
+"""Varieties that py3langid distinguishes from a language and that its model is expected to translate."""
+_identifier_lock = Lock()
+
+
+def _identifier() -> Any:
+    # The lock, because `cache` would let several threads load the model at the same time.
+    with _identifier_lock:
+        return _load_identifier()
 
 
 @cache
-def _identifier() -> Any:
+def _load_identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
@@ -188,6 +193,35 @@ def _identifier() -> Any:
 
 def _py3langid_code(language: str) -> str:
     return _PY3LANGID_CODES.get(base_language(language), base_language(language))
+
+
+def detect(text: str, candidates: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the candidate languages with probabilities, most probable first; none if the text is in none of them.
+
+    The probabilities sum to at most 1; the rest is that of the likeliest other language. A text
+    without letters is in no language. Ties keep the order of the candidates.
+    """
+    letters = _count_scripts(text)
+    fractions = {code: _script_fraction(letters, code) for code in candidates}
+    if not any(fractions.values()):
+        return []
+    probabilities: dict[str, float] = dict(_identifier().rank(text[:MAX_IDENTIFIED_CHARACTERS]))
+    probabilities.pop(NO_LANGUAGE, None)
+    labels_by_candidate: dict[str, tuple[str, ...]] = {}
+    for code in candidates:
+        label = _py3langid_code(code)
+        labels_by_candidate[code] = (label, *_VARIETIES.get(label, ()))
+    served = set(chain.from_iterable(labels_by_candidate.values()))
+    other = max(probability for label, probability in probabilities.items() if label not in served)
+    scores = {}
+    for code, labels in labels_by_candidate.items():
+        # A language that py3langid does not know looks like another one to it.
+        unknown = other if labels[0] not in probabilities else 0.0
+        scores[code] = fractions[code] * sum((probabilities.get(label, 0.0) for label in labels), unknown)
+    if _is_clear(other, max(scores.values())):
+        return []
+    total = sum(scores.values()) + other
+    return sorted(((code, score / total) for code, score in scores.items()), key=lambda pair: -pair[1])
 
 
 def require_identifiable(languages: Sequence[str]) -> None:
@@ -207,7 +241,9 @@ def is_other_language(text: str, language: str) -> bool:
     """
     probabilities: dict[str, float] = dict(_identifier().rank(text))
     best = max(probabilities, key=probabilities.__getitem__)
-    expected = probabilities[_py3langid_code(language)]
-    if best == NO_LANGUAGE:
-        return False
-    return probabilities[best] >= MIN_PROBABILITY and probabilities[best] > MIN_PROBABILITY_RATIO * expected
+    return best != NO_LANGUAGE and _is_clear(probabilities[best], probabilities[_py3langid_code(language)])
+
+
+def _is_clear(other: float, expected: float) -> bool:
+    """Return True if the probability of another language is clearly above that of the expected one."""
+    return other >= MIN_PROBABILITY and other > MIN_PROBABILITY_RATIO * expected

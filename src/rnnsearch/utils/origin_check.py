@@ -1,7 +1,8 @@
 """Protection against cross-site requests and DNS rebinding, for both servers (`serve` and `runtime`).
 
 A page of another site can make a browser send requests to a server on the reader's machine. It cannot read the
-responses, but it could start work. Such requests are rejected by their `Origin` and `Sec-Fetch-Site` headers. A page
+responses, but it could start work. Such requests are rejected by their `Origin` and `Sec-Fetch-Site` headers, unless
+the owner of the server has allowed the origin. A page
 that reaches this machine under its own domain name (DNS rebinding) is rejected by its `Host` header.
 
 `serve/admission.py` and `runtime/serve.py` call `rejection` for every request; see docs/threats.md. This module must
@@ -17,6 +18,8 @@ from urllib.parse import urlsplit
 
 LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
 """Host names of this machine."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
+"""Ports of URLs without one, by scheme."""
 SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
 
@@ -34,23 +37,27 @@ class RequestOrigin(NamedTuple):
     """Header `Sec-Fetch-Site`."""
 
 
-def rejection(request: RequestOrigin, allowed_hosts: Set[str]) -> tuple[int, str] | None:
+def rejection(
+    request: RequestOrigin, allowed_hosts: Set[str], allowed_origins: Set[str] = frozenset()
+) -> tuple[int, str] | None:
     """Return the status and message to reject a request with, or None to accept it.
 
     Args:
         request: Method and origin headers of the request.
         allowed_hosts: Host names of this server in addition to its addresses and localhost; "*" allows any.
+        allowed_origins: Origins of other pages and of browser extensions that may use this server; "*" allows any.
     """
-    if not _is_own_host(request.host, allowed_hosts):
+    if not is_own_host(request.host, allowed_hosts):
         return 400, "the host must be a name of this server (see --allowed-host); got another one"
-    is_other_origin = request.origin != "" and _netloc(request.origin) != request.host
+    is_other_origin = request.origin != "" and not _is_same_host(request.origin, request.host)
     is_cross_site = request.fetch_site == "cross-site" or is_other_origin
-    if is_cross_site and request.method not in SAFE_METHODS:
+    is_allowed = "*" in allowed_origins or request.origin.lower() in allowed_origins
+    if is_cross_site and not is_allowed and request.method not in SAFE_METHODS:
         return 403, "requests from pages of other sites are not accepted"
     return None
 
 
-def _is_own_host(host: str, allowed_hosts: Set[str]) -> bool:
+def is_own_host(host: str, allowed_hosts: Set[str]) -> bool:
     """Return True if the name is an address, a loopback name, or allowed."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -66,9 +73,13 @@ def _is_own_host(host: str, allowed_hosts: Set[str]) -> bool:
     return True
 
 
-def _netloc(origin: str) -> str | None:
-    """Return host and port of an origin, or None if it cannot be parsed."""
+def _is_same_host(origin: str, host: str) -> bool:
+    """Return True if an origin has the name and the port of a `Host` header; the port of its scheme may be omitted."""
     try:
-        return urlsplit(origin).netloc
+        page = urlsplit(origin.lower())
+        server = urlsplit(f"//{host.lower()}")
+        default_port = DEFAULT_PORTS.get(page.scheme)
+        is_same_port = (page.port or default_port) == (server.port or default_port)
     except ValueError:
-        return None
+        return False
+    return bool(page.hostname) and page.hostname == server.hostname and is_same_port

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.placing import Mark, MarkPlacement
@@ -39,13 +39,16 @@ _SUB_TEXT = re.compile(r"([^<]*<sub(?:\s[^<>]*)?>)([^<]*)(</sub>[^<]*)")
 class MarkedText:
     """A source text without its marks."""
 
-    def __init__(self, source: str, tags: bool = True, collapse: bool = False) -> None:
+    def __init__(
+        self, source: str, tags: bool = True, collapse: bool = False, untranslated: Set[str] = frozenset()
+    ) -> None:
         """Separate the text from its marks.
 
         Args:
             source: The marked-up source text.
             tags: True if it contains inline tags, and `&lt;` for `<`; a tag without a partner is a point.
             collapse: True if white space is a single space, as in HTML.
+            untranslated: Names of elements, in lower case, whose content must stay unchanged.
         """
         self.source = source
         """The marked-up source text."""
@@ -57,7 +60,7 @@ class MarkedText:
         self.marks: list[Mark] = []
         """Outer marks before inner ones."""
         if tags:
-            parser = _MarkupParser(source, collapse)
+            parser = _MarkupParser(source, collapse, untranslated)
             self.text = parser.text
             self.marks = parser.marks
         self._is_untranslatable = bool(self.marks) and not self._has_translatable_text()
@@ -91,7 +94,7 @@ class MarkedText:
 class _MarkupParser:
     """Parser of a text with inline tags into plain `text` and `marks`."""
 
-    def __init__(self, source: str, collapse: bool = False) -> None:
+    def __init__(self, source: str, collapse: bool = False, untranslated: Set[str] = frozenset()) -> None:
         self.marks: list[Mark] = []
         self._source = source
         self._collapses = collapse
@@ -101,11 +104,11 @@ class _MarkupParser:
         self._open_elements: list[tuple[str, int]] = []  # name and mark index
         self._marks_since_text: list[Mark] = []
         self._follows_fixed_content = False  # the last text must not be joined to the next word
-        self._parse(list(tags(source)))
+        self._parse(list(tags(source)), untranslated)
         self.text = "".join(self._parts)
 
-    def _parse(self, found_tags: list[Tag]) -> None:
-        end_tags = protected_element_ends(found_tags)
+    def _parse(self, found_tags: list[Tag], untranslated: Set[str]) -> None:
+        end_tags = protected_element_ends(found_tags, untranslated)
         position = 0
         for index, tag in enumerate(found_tags):
             if tag.start < position:  # inside an element with fixed content

@@ -7,7 +7,7 @@ tests/text/test_linear.py, tests/text/test_marks.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 _OPENS = re.compile(r"<(?=[a-zA-Z/!?])")
@@ -123,8 +123,13 @@ def collapse_spaces(source: str) -> str:
     return "".join(parts)
 
 
-def protected_element_ends(found_tags: list[Tag]) -> dict[int, Tag]:
-    """Return the end tag of each outermost element whose content is protected, by the position of its start tag."""
+def protected_element_ends(found_tags: list[Tag], names: Set[str] = frozenset()) -> dict[int, Tag]:
+    """Return the end tag of each outermost element whose content is protected, by the position of its start tag.
+
+    Args:
+        found_tags: All tags of a text.
+        names: Names of further elements, in lower case, whose content is protected.
+    """
     # Match start tags and end tags by name; an element that never ends protects nothing.
     open_tags: dict[str, list[Tag]] = {}
     end_tags: dict[int, Tag] = {}
@@ -139,7 +144,7 @@ def protected_element_ends(found_tags: list[Tag]) -> dict[int, Tag]:
     protected: dict[int, Tag] = {}
     position = 0
     for tag in found_tags:
-        if tag.start >= position and tag.keeps_content and tag.start in end_tags:
+        if tag.start >= position and (tag.keeps_content or tag.name in names) and tag.start in end_tags:
             protected[tag.start] = end_tags[tag.start]
             position = end_tags[tag.start].end
     return protected
