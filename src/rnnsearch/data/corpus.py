@@ -16,9 +16,9 @@ import gzip
 import io
 import lzma
 import zlib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import count, islice, repeat
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from rnnsearch.data.pair_formats import Reader, pair_reader
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
@@ -117,6 +118,7 @@ def read_rows(
     num_texts: int = 2,
     alignments: Sequence[str] | None = None,
     documents: bool = False,
+    languages: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Yield the rows of several files, one after the other.
 
@@ -130,13 +132,14 @@ def read_rows(
         num_texts: Number of languages.
         alignments: Files of links in the Pharaoh format, one for each spec.
         documents: Skip lines that are empty in all languages: they end a document, like the end of a file.
+        languages: Codes of the languages, for files that contain several: TMX, XLIFF, PO, CSV and XLSX.
 
     Raises:
         DataError: A file is missing, damaged or not TSV, files differ in their number of lines, or a link is invalid
             or points outside its sentences.
     """
     document = 0
-    for chunk in read_chunks(specs, base, num_texts, alignments):
+    for chunk in read_chunks(specs, base, num_texts, alignments, languages=languages):
         # The start of a file starts a document.
         document += chunk.first_line == 1
         for row in chunk.rows():
@@ -152,6 +155,7 @@ def read_chunks(
     num_texts: int = 2,
     alignments: Sequence[str] | None = None,
     chunk_rows: int = 1000,
+    languages: Sequence[str] = (),
 ) -> Iterator[Chunk]:
     """Yield the lines of `read_rows` in chunks that are not parsed yet.
 
@@ -161,12 +165,18 @@ def read_chunks(
         num_texts: See `read_rows`.
         alignments: See `read_rows`.
         chunk_rows: Maximum number of lines per chunk.
+        languages: See `read_rows`.
 
     Raises:
         DataError: A file is missing or damaged, or files differ in their number of lines.
     """
     for index, spec in enumerate(specs):
         names = [name.strip() for name in spec.split("|")]
+        if len(names) == 1 and languages and (reader := pair_reader(names[0])) is not None:
+            if alignments is not None:
+                raise DataError(f"{names[0]}: word alignments need text files, whose lines they belong to")
+            yield from _read_unit_chunks(base / names[0], reader, languages, chunk_rows)
+            continue
         is_target_missing = num_texts == 2 and not names[-1]
         if len(names) not in (1, num_texts) or not any(names) or is_target_missing:
             what = "a pair of text files" if num_texts == 2 else f"text files in {num_texts} languages"
@@ -272,6 +282,35 @@ def _decode_row(cells: Sequence[bytes], path: Path, line: int) -> Row:
         return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID_UTF8)
 
 
+def _read_unit_chunks(path: Path, reader: Reader, languages: Sequence[str], chunk_rows: int) -> Iterator[Chunk]:
+    """Yield the chunks of a file that contains all languages."""
+    check_files([path])
+    with opened_for_reading(path) as file:
+        rows = reader(path, file, languages)
+        for first in count(1, chunk_rows):
+            columns = list(zip(*islice(rows, chunk_rows), strict=True))
+            if not columns:
+                return
+            texts = tuple("\n".join(column).encode("utf-8", "replace") for column in columns)
+            yield Chunk(texts, len(languages), None, path, None, first)
+
+
+@contextmanager
+def opened_for_reading(path: Path) -> Iterator[io.BufferedIOBase]:
+    """Open a file that may be compressed, and name it if it is damaged.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        with _open(path) as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise DataError(f"{path}: the compressed file is damaged: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
 def _read_chunks(
     text_paths: list[Path | None], num_texts: int, links_path: Path | None, chunk_rows: int
 ) -> Iterator[Chunk]:
@@ -333,6 +372,8 @@ def _raw_lines(path: Path, truncate: bool = False) -> Generator[bytes, None, Non
                     block = line
                     while block and not block.endswith(b"\n"):  # skip the rest of the line
                         block = file.readline(MAX_READ_BYTES)
+                if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                    raise DataError(f"{path}: must be UTF-8; got UTF-16 (convert it: iconv -f UTF-16 -t UTF-8)")
                 text = line.removeprefix(BOM_UTF8) if number == 1 else line
                 # Only \n and \r\n end a line. Other separators of Unicode are text, or parallel files could differ in
                 # lines.

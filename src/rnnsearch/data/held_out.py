@@ -56,7 +56,7 @@ class HeldOut:
             DataError: A row is invalid, or no row is complete.
         """
         link_files = None if links is None else [links]
-        rows = list(read_rows([spec], base, len(data.languages), link_files, data.documents))
+        rows = list(read_rows([spec], base, len(data.languages), link_files, data.documents, data.languages))
         for row in rows:
             if row.problem:
                 raise DataError(f"{row.location}: every {part} pair must be usable; got {row.problem}")

@@ -33,6 +33,7 @@ from rnnsearch.data.corpora import catalog
 from rnnsearch.data.corpora.download import Progress
 from rnnsearch.data.corpus import check_files
 from rnnsearch.data.held_out import HeldOut
+from rnnsearch.data.language_check import language_warnings
 from rnnsearch.data.preprocess import Cells, CleanedText, CleaningRules, KeyTable, LinkOptions, count, encode, id_dtype
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.split import (
@@ -119,6 +120,7 @@ def prepare(
     check_files([corpus.base / name for name in data_files(corpus.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
         facts = _write(config, corpus, temporary, workers or pool)
+        facts["warnings"] += language_warnings(corpus.data, corpus.base)
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
         # Last, with the sizes of all other files, by which `Prepared.open` notices truncated ones.

@@ -223,7 +223,7 @@ class CleanedText:
         self._num_files = len(specs)
         file_index = -1
         first_paths = [base / next((name.strip() for name in spec.split("|") if name.strip()), "") for spec in specs]
-        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK_ROWS)
+        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK_ROWS, self.rules.languages)
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys_path)]
             for cleaned in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):

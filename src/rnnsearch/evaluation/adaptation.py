@@ -145,7 +145,7 @@ def adapt(
     if output.resolve() == model.resolve():
         raise ModelError(f"{output}: must be another folder than the model's")
     system = load_system(model)
-    new = split_pairs(read_pairs(pairs), ", ".join(pairs))
+    new = split_pairs(read_pairs(pairs, system.config.data.languages), ", ".join(pairs))
     old = _old_text(model, system, options.old, len(new.train))
     if not old.train:
         reporter.message(
@@ -164,10 +164,10 @@ def adapt(
     return Adaptation(end_reason, tuple(compared))
 
 
-def read_pairs(specs: Sequence[str]) -> list[Pair]:
+def read_pairs(specs: Sequence[str], languages: Sequence[str]) -> list[Pair]:
     """Return the distinct complete pairs of files, or raise DataError."""
     pairs: dict[Pair, None] = {}
-    for row in read_rows(specs, Path(), 2):
+    for row in read_rows(specs, Path(), 2, languages=languages):
         source, target = (text.strip() for text in row.texts)
         if row.problem is None and source and target:
             pairs[source, target] = None
@@ -206,7 +206,7 @@ def _old_text(model: Path, system: System[Any], specs: Sequence[str], new_pairs:
     """Return old text to mix in: of files, of the prepared data of the model, or none."""
     limit = max(MIN_OLD_PAIRS, OLD_PAIRS_PER_NEW * new_pairs)
     if specs:
-        old = split_pairs(read_pairs(specs), ", ".join(specs))
+        old = split_pairs(read_pairs(specs, system.config.data.languages), ", ".join(specs))
         return old._replace(train=sorted(old.train, key=_hash)[:limit])
     data = model / "data"
     if not (data / FACTS_FILE).is_file():
