@@ -19,11 +19,8 @@ from collections.abc import Collection, Iterator, Set
 
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.placing import Mark, MarkPlacement
-from rnnsearch.text.markup.protected import PROTECTED, find_protected
-from rnnsearch.text.markup.protected import ProtectedType as Protected
+from rnnsearch.text.markup.protected import ProtectedType, find_protected
 from rnnsearch.text.markup.tags import CODES, Tag, protected_element_ends, tags
-
-__all__ = ["PROTECTED", "MarkedText", "Protected"]
 
 MAX_DEPTH = 100
 """Maximum nesting depth; tags of deeper elements become points. The time to place marks grows with it."""
@@ -32,7 +29,7 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
 _ID = re.compile(r"\sid\s*=")
 _PAIR = re.compile(r"\s(?:i|rid|id)\s*=\s*[\"']?([^\s\"'>]*)")
 _SUB = "sub of a code"
-_PLACEHOLDERS: tuple[Protected, ...] = ("placeholders",)
+_PLACEHOLDERS: tuple[ProtectedType, ...] = ("placeholders",)
 _SUB_TEXT = re.compile(r"([^<]*<sub(?:\s[^<>]*)?>)([^<]*)(</sub>[^<]*)")
 
 
