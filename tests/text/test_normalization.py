@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import unicodedata
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 from rnnsearch.config.data import TextNormalization
 from rnnsearch.errors import ModelError
 from rnnsearch.text.letter_case import letter_case
-from rnnsearch.text.normalization import LEVELS, Normalization
+from rnnsearch.text.normalization import LEVELS, SPACES, Normalization
 from rnnsearch.text.prefixes import PrefixReader
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.tokenizer_cache import CachedTokenizer
@@ -47,6 +48,11 @@ def random_texts():
 
 def test_levels_are_those_of_run_files():
     assert get_args(TextNormalization) == LEVELS
+
+
+def test_white_space_is_that_of_python():
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    assert "".join(re.findall(f"[{SPACES}]", "".join(characters))) == "".join(filter(str.isspace, characters))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

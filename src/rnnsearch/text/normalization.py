@@ -30,7 +30,8 @@ LEVELS = (NONE, "standard", PUNCTUATION)
 
 HIDDEN = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
 """Invisible characters that are removed, as a character class."""
-SPACES = "\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_UNUSUAL_SPACES = "\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+SPACES = f" {_UNUSUAL_SPACES}"
 """Characters for which `str.isspace` is true, as a character class."""
 JOINED = (
     "\u0590-\u10ff\u1200-\u1cff\u2190-\u2328\u232b-\u2bff\ua800-\ua95f\ua980-\uabff\ufb1d-\ufdff\ufe70-\ufefc"
@@ -44,7 +45,8 @@ SPECIAL_LANGUAGES = frozenset({"fr", "tr", "az"})
 MAX_CLUSTER = 32
 """Maximum number of characters of a letter with its marks that is composed; longer ones take quadratic time."""
 
-_NEEDS_CHANGE = re.compile(f"[{HIDDEN}\u200c\u200d]|(?! )[{SPACES}]|  |^ ")
+_UNUSUAL_ASCII = re.compile("[\t-\r\x1c-\x1f]")
+_UNUSUAL = re.compile(f"[{HIDDEN}\u200c\u200d{_UNUSUAL_SPACES}]")
 _HIDDEN = re.compile(f"[{HIDDEN}]+")
 _JOINER = re.compile("[\u200c\u200d]")
 _JOINED = re.compile(f"[{JOINED}]")
@@ -136,12 +138,14 @@ class Normalization:
         return _FRENCH_SPACE.sub(_french_space, text)
 
     def _needs_change(self, text: str) -> bool:
+        """Return False if a text is certainly normalised, as most are; this is fast."""
+        if text[:1] == " " or text[-1:] == " " or "  " in text:
+            return True
         if text.isascii():
-            return text.endswith(" ") or _NEEDS_CHANGE.search(text) is not None
-        has_typographic = self.level == PUNCTUATION and _TYPOGRAPHIC.search(text)
-        return bool(has_typographic or text.endswith(" ") or _NEEDS_CHANGE.search(text)) or not is_normalized(
-            "NFC", text
-        )
+            return _UNUSUAL_ASCII.search(text) is not None
+        if _UNUSUAL.search(text) or not is_normalized("NFC", text):
+            return True
+        return self.level == PUNCTUATION and _TYPOGRAPHIC.search(text) is not None
 
     def settings(self) -> dict[str, str]:
         """Return what a tokenizer file contains about it."""
