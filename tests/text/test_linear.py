@@ -157,6 +157,7 @@ MOST = {
     "words": 8**0.5,
     "markup": 3.2,
     "marks": 3.2,
+    "codes": 3.2,
     "counts": 3.2,
     "copies": 3.2,
     "normalization": 3.2,
