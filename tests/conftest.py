@@ -17,6 +17,11 @@ from beartype.roar import BeartypeCallHintViolation
 
 shape_context = jaxtyping.jaxtyped
 
+CHECKED_CALLS = 1000
+"""Calls of a function in which its types and shapes are always checked."""
+CHECK_EVERY = 17
+"""After that, one call in this many is checked; a prime, so that loops over a few cases check all of them."""
+
 
 def check(decorated: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
     """Decorate a function or dataclass with type and shape checks.
@@ -44,14 +49,19 @@ def check_lazily(function: Any, annotated: Any, typechecker: Callable[[Any], Any
     """Return a function that resolves its annotations on the first call and checks them from then on.
 
     By then all types have been imported, except those that are imported only for type checkers; functions whose
-    annotations use such types are not checked.
+    annotations use such types are not checked. Functions that are called often are checked in part of the calls only,
+    because the checks would take half of the time of the whole suite.
     """
     checked = None
     has_shapes = False
+    num_calls = 0
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checked, has_shapes
+        nonlocal checked, has_shapes, num_calls
+        num_calls += 1
+        if num_calls > CHECKED_CALLS and num_calls % CHECK_EVERY:
+            return function(*args, **kwargs)
         if checked is None:
             checked = function
             with suppress(NameError):

@@ -14,7 +14,7 @@ from rnnsearch.config import SearchConfig
 from rnnsearch.config.options import MAX_INTEGER
 
 COMMANDS = [
-    *("demo", "presets", "prepare", "train", "lm", "report", "inspect"),
+    *("demo", "presets", "prepare", "train", "adapt", "lm", "report", "inspect"),
     *("translate", "score", "align", "plot", "dictionary"),
     *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner"),
     *("ensemble", "prune", "import", "export"),

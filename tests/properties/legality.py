@@ -1,4 +1,4 @@
-"""Which combinations of components are valid, independently of the rules of the package.
+"""Validity of combinations of components, independent of the rules of the package.
 
 The covering sets are selected with it, because the rules take half a millisecond per combination and the selection asks
 about thousands of combinations; a test compares both for each of them.

@@ -38,7 +38,6 @@ from rnnsearch.cli.options import (
     UnknownWordsGroup,
 )
 from rnnsearch.cli.panels import expand_groups
-from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
 from rnnsearch.text.alignment_types import Symmetrisation
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def translate(
     require_distinct_files({"--output": files.output, "--alignments": files.alignments}, [files.input])
     require_files(bulk, files)
 
+    from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
     from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, TranslateOptions, report_counts
 
     options = TranslateOptions(

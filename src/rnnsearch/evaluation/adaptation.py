@@ -105,7 +105,7 @@ class Adaptation:
     """Result of an adaptation."""
 
     end_reason: str
-    """Why training ended."""
+    """Reason for the end of training."""
     comparisons: tuple[Comparison, ...]
     """Scores on new text and, if there is any, on old text."""
 
