@@ -1,5 +1,6 @@
 """`rnnsearch translate`: input, output, options and errors."""
 
+import json
 import os
 import re
 import subprocess
@@ -204,17 +205,28 @@ def test_glossary_terms_are_in_the_translations(cli, model, tmp_path):
     assert "Hund" in translations[1]
     assert "Hund" not in free[1]
     assert translations[2:] == free[2:]
-    error = cli("translate", model, "--glossary", terms, "--beam", "1", stdin=text)
-    assert error.code == 2
-    assert "--glossary needs a beam of at least 2" in error.err
+    greedy = cli("translate", model, "--glossary", terms, "--beam", "1", stdin=text)
+    assert "Vogel" in greedy.lines[0]
+    assert "could not be placed" not in greedy.err
 
 
-def test_terms_outside_the_vocabulary_are_skipped(cli, few_words, tmp_path):
+def test_terms_may_be_outside_the_vocabulary(cli, few_words, tmp_path):
     terms = tmp_path / "terms.tsv"
-    terms.write_text("cat\tZebra\nthe\tder\n", encoding="utf-8")
+    terms.write_text("cat\tZebra|Zebras\n", encoding="utf-8")
     result = cli("translate", few_words, "--glossary", terms, "--beam", "4", stdin=f"{CAT}\n")
     assert result.code == 0
-    assert f"{terms}: 1 of 2 terms skipped: the model's vocabulary does not contain all their words" in result.err
+    assert ("Zebra" in result.out) != ("1 glossary terms, 1 could not be placed" in result.err)
+
+
+def test_json_reports_terms_that_could_not_be_placed(cli, model, tmp_path):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("https://a.org\tVogel\n", encoding="utf-8")
+    result = cli("translate", model, "--glossary", terms, "--format", "json", stdin="https://a.org\n")
+    row = json.loads(result.out)
+    assert row["text"] == "https://a.org"
+    assert row["missing_terms"] == ["https://a.org"]
+    assert row["warnings"] == ["missing terms"]
+    assert "1 glossary terms, 1 could not be placed" in result.err
 
 
 def test_dictionary_is_learned_from_text_links_or_model(cli, model, corpus, tmp_path):

@@ -65,17 +65,32 @@ def test_response_has_the_attributes_of_translations(http, folders):
                 assert word["probability"] == pytest.approx(math.exp(sum(scores) / len(scores)), abs=1e-5)
 
 
-def test_translations_contain_the_terms_of_a_glossary(http):
-    glossary = {"dog": "Baum", "big bird": "Katze"}
-    body = {"text": [TEXT, "the bird"], "beam": 6}
+@pytest.mark.parametrize("beam", [1, 6])
+def test_translations_contain_the_terms_of_a_glossary_or_report_them(http, beam):
+    glossary = {"dog": "Baum|Bäume", "big bird": "Katze"}
+    body = {"text": [TEXT, "the bird"], "beam": beam}
     with_terms = http.post("/v1/translate", json={**body, "glossary": glossary}).json()["translations"]
     without = http.post("/v1/translate", json=body).json()["translations"]
-    first, second, third = [row["best"][0]["text"] for row in with_terms[0]["sentences"]]
-    assert "Baum" in first
-    assert "Katze" in first
-    assert "Baum" in second
-    assert third == without[0]["sentences"][2]["best"][0]["text"]
+    first, second, third = [row["best"][0] for row in with_terms[0]["sentences"]]
+    for best, terms in ((first, glossary), (second, {"dog": glossary["dog"]})):
+        for term, forms in terms.items():
+            assert (term in best["missing_terms"]) != any(form in best["text"] for form in forms.split("|"))
+        assert ("missing terms" in best["warnings"]) == bool(best["missing_terms"])
+    assert not second["missing_terms"]
+    assert third["text"] == without[0]["sentences"][2]["best"][0]["text"]
     assert with_terms[1]["text"] == without[1]["text"]
+
+
+def test_glossary_of_the_server_applies_unless_the_request_overrides_it(serve):
+    http = serve(glossaries={"en-de": Glossary({"dog": "Baum"})})
+    plain = {"q": "the dog", "source": "en", "target": "de"}
+    assert "Baum" in http.post("/translate", json=plain).json()["translatedText"]
+    for stream in (False, True):
+        for glossary, term in (({}, "Baum"), ({"dog": "Katze"}, "Katze"), ({"cat": "Katze"}, "Baum")):
+            response = http.post("/v1/translate", json={"text": "the dog", "stream": stream, "glossary": glossary})
+            text = response.text.splitlines()[-2] if stream else response.text
+            assert term in json.loads(text.removeprefix("data: "))["translations"][0]["text"]
+    assert "Baum" not in http.post("/v1/translate", json={"text": "the cat"}).json()["translations"][0]["text"]
 
 
 def test_model_with_inline_terms_reads_the_glossary(folders, tmp_path):
@@ -97,15 +112,15 @@ def test_model_with_inline_terms_reads_the_glossary(folders, tmp_path):
 
 def test_terms_are_looked_up_in_a_thread_and_not_in_too_long_sentences(serve, monkeypatch):
     searched_texts = []
-    terms = Glossary.terms
+    matches = Glossary.matches
 
-    def terms_in_thread(glossary: Glossary, text: str) -> tuple[str, ...]:
+    def matches_in_thread(glossary, text):
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
         searched_texts.append(text)
-        return terms(glossary, text)
+        return matches(glossary, text)
 
-    monkeypatch.setattr(Glossary, "terms", terms_in_thread)
+    monkeypatch.setattr(Glossary, "matches", matches_in_thread)
     http = serve(max_tokens=30)
     glossary = {"dog": "Baum"}
     assert http.post("/v1/translate", json={"text": "the dog\nthe cat", "glossary": glossary}).status_code == 200
@@ -199,8 +214,13 @@ def test_order_of_texts_is_kept_and_texts_may_be_empty(http):
         ({"text": "a", "beam": 0}, 400, "beam: "),
         ({"text": "a", "beam": 10_000}, 400, "beam: "),
         ({"text": "a", "prefix": ["b", "c"]}, 400, "prefix must be one for each text (1); got 2"),
-        ({"text": "a", "stream": True, "glossary": {"a": "b"}}, 400, "glossary must be omitted if stream is true"),
-        ({"text": "a", "beam": 1, "glossary": {"a": "der"}}, 400, "a glossary needs a beam of at least 2; got 1"),
+        ({"text": "a", "glossary": {"a": "|"}}, 400, "the forms of a target term must be separated by one "),
+        (
+            {"text": "a", "glossary": {"a": "|".join("bcdefghijkl")}},
+            400,
+            "a target term must have at most 10 forms; got 11",
+        ),
+        ({"text": "a", "glossary": {"a": "b" * 2011}}, 400, "glossary.a: "),
         ({"text": "a", "glossary": {"a": ""}}, 400, "glossary"),
         ({"text": "a b", "glossary": {"b": "\ud800"}}, 400, "glossary.b: "),
         ({"text": "a b", "glossary": {"b \ud800": "c"}}, 400, "glossary.b "),

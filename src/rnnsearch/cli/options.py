@@ -503,10 +503,11 @@ class TermsGroup(OptionGroup):
     panel = "Terms and tags"
 
     glossary: Annotated[
-        Path | None, Option(help="Terms that translations must contain: source term, tab, target term.")
+        Path | None,
+        Option(help="Terms that translations must contain: source term, tab, target term (or several forms: a|b)."),
     ] = None
     force_terms: Annotated[
-        bool, Option("--force-terms", help="Force the exact terms, even if the model can inflect terms.")
+        bool, Option("--force-terms", help="Place the exact terms, even if the model can inflect terms.")
     ] = False
     ban: Annotated[
         Path | None,

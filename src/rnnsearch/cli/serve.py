@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.options import HardwareGroup
 from rnnsearch.cli.panels import OptionGroup, expand_groups
+
+if TYPE_CHECKING:
+    from rnnsearch.text.terms import Glossary
 
 API_KEYS_VARIABLE = "RNNSEARCH_API_KEYS"
 SWITCH_INTERVAL_SECONDS = 0.0002
@@ -72,6 +76,13 @@ def serve(
     preload: Annotated[bool, Option("--preload", help="Load all models before the first request.")] = False,
     batch: Annotated[int, Option(min=1, help="Sentences per batch.")] = 64,
     suggestions: Annotated[Path | None, Option(help="File to which users' suggestions are appended.")] = None,
+    glossary: Annotated[
+        list[str] | None,
+        Option(
+            metavar="[MODEL=]FILE",
+            help="Terms that translations must contain: source term, tab, target term or several forms separated by |.",
+        ),
+    ] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(help="Minimum level of log lines.")] = (
         "info"
     ),
@@ -105,6 +116,7 @@ def serve(
         device=hardware.device,
         max_loaded=limits.max_loaded,
         suggestions=suggestions,
+        glossaries=_read_glossaries(glossary or [], models),
     )
     hardware.set_threads()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -130,6 +142,42 @@ def _origin(value: str) -> str:
     if not (parts.scheme and parts.netloc) or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ConfigError([f'--allow-origin: must be like https://example.org, or *; got "{value}"'])
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _read_glossaries(arguments: Sequence[str], models: Sequence[Path]) -> dict[str, Glossary]:
+    """Return the glossary of each model by the model's name.
+
+    Args:
+        arguments: For each glossary, a file and perhaps the name of its model before an equals sign.
+        models: The models.
+
+    Raises:
+        BadParameter: A model is unknown or has several glossaries, or there are several models and none is named.
+        DataError: A file is not valid.
+        ModelError: A folder is not a translation model.
+    """
+    from rnnsearch.serve.registry import read_model_info
+    from rnnsearch.translator.glossaries import read_glossary
+
+    if not arguments:
+        return {}
+    infos = [read_model_info(folder) for folder in models]
+    names = [info.name for info in infos]
+    directions = {(info.source, info.target) for info in infos}
+    glossaries: dict[str, Glossary] = {}
+    for argument in arguments:
+        name, separator, path = argument.partition("=")
+        is_named = bool(separator) and not Path(argument).exists()
+        if is_named and name not in names:
+            raise BadParameter(f'--glossary must name one of the models {", ".join(names)}; got "{name}"')
+        if not is_named and len(directions) > 1:
+            raise BadParameter(f"--glossary needs a model if several directions are served: {names[0]}={argument}")
+        glossary = read_glossary(Path(path if is_named else argument))
+        for model in [name] if is_named else names:
+            if model in glossaries:
+                raise BadParameter(f"--glossary must be given once per model; got several for {model}")
+            glossaries[model] = glossary
+    return glossaries
 
 
 def _read_api_keys(path: Path | None) -> frozenset[str]:

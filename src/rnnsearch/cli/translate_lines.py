@@ -450,6 +450,8 @@ def translation_row(translation: Translation, by_attention: bool = False) -> dic
     row |= translation.json_values("attention", "confidence", "word_confidence")
     row["replaced"] = [asdict(word) for word in translation.replaced]
     row["warnings"] = warnings(translation)
+    if translation.missing_terms:
+        row["missing_terms"] = translation.missing_terms
     if translation.rationale is not None:
         row["rationale"] = translation.rationale
     return row

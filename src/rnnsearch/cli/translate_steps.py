@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BELOW_CONFIDENCE = "below confidence"
 WARNING_PREFIX = "warning: "
 REPLACED_PREFIX = "replaced: "
+TERMS = "terms"
+MISSING_TERMS = "missing terms"
 INLINE_TERMS = "inline terms"
 TERMS_USED = "terms used"
 
@@ -93,54 +95,36 @@ def build_search(
 
 
 class GlossaryTranslator:
-    """Translates under the terms of a glossary: put into the source, if the model reads inline terms, else forced."""
+    """Translates with the terms of a glossary: in the source, if the model reads inline terms, else put in place."""
 
     def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts) -> None:
-        """Read the glossary; report and skip the terms that the model cannot write.
+        """Read the glossary.
 
         Args:
-            force: Force terms also on a model that reads inline terms.
+            force: Write the exact terms also with a model that reads inline terms.
 
         Raises:
-            BadParameter: A beam of one cannot force terms.
-            DataError: The file cannot be read.
-            RnnsearchError: The search method cannot force terms, or a term contains a banned phrase.
+            DataError: The file cannot be read, or an entry is not valid.
+            RnnsearchError: A term contains a banned phrase.
         """
-        from rnnsearch.search.unknown_words import read_dictionary
-        from rnnsearch.text.terms import Glossary
+        from rnnsearch.translator.glossaries import read_glossary
 
         self._translator = translator
         self._counts = counts
         self._inline = translator.reads_terms and not force
-        terms = read_dictionary(path)
+        self._glossary = read_glossary(path)
         if not self._inline:
-            if options.beam == 1 and options.variant is None:
-                raise typer.BadParameter("--glossary needs a beam of at least 2")
-            terms = self._writable_terms(path, terms)
-            # Called for its check, so that errors come before the first line is translated.
-            translator.constraints.required_phrases([list(terms.values())], options)
-        self._glossary = Glossary(terms)
-
-    def _writable_terms(self, path: Path, terms: dict[str, str]) -> dict[str, str]:
-        writable: dict[str, str] = {}
-        unwritable: list[str] = []
-        for source, target in terms.items():
-            if self._translator.constraints.can_write(target):
-                writable[source] = target
-            else:
-                unwritable.append(target)
-        if unwritable:
-            print_message(
-                f"{path}: {len(unwritable):,} of {len(terms):,} terms skipped: the model's vocabulary does not contain "
-                f'all their words (for example "{unwritable[0]}")'
-            )
-        return writable
+            # Errors come before the first line is translated.
+            translator.constraints.require_allowed(self._glossary.all_forms(), options)
 
     def n_best(self, texts: Sequence[str], options: SearchOptions, batch: int) -> list[list[Translation]]:
         """Return the n best translations of each text, like `Translator.n_best`."""
         if not self._inline:
-            terms = [self._glossary.terms(text) for text in texts]
-            return self._translator.n_best(texts, options, batch, terms=terms)
+            matches = [list(self._glossary.matches(text)) for text in texts]
+            translations = self._translator.n_best(texts, options, batch, terms=matches)
+            self._count(TERMS, sum(map(len, matches)))
+            self._count(MISSING_TERMS, sum(len(n_best[0].missing_terms) for n_best in translations))
+            return translations
         texts_with_terms = [self._translator.with_terms(text, self._glossary) for text in texts]
         translations = self._translator.n_best(texts_with_terms, options, batch)
         self._count_terms(texts, translations)
@@ -154,12 +138,20 @@ class GlossaryTranslator:
             words = term_words(n_best[0].text)
             for term in self._glossary.terms(text):
                 is_used = contains_term(term_words(term), words, exact=True)
-                self._counts[INLINE_TERMS] = self._counts.get(INLINE_TERMS, 0) + 1
-                self._counts[TERMS_USED] = self._counts.get(TERMS_USED, 0) + is_used
+                self._count(INLINE_TERMS, 1)
+                self._count(TERMS_USED, is_used)
+
+    def _count(self, name: str, number: int) -> None:
+        self._counts[name] = self._counts.get(name, 0) + number
 
 
 def report_terms(counts: Counts) -> None:
-    """Print how many inline terms occur unchanged in the translations. Forced terms always do."""
+    """Print how many inline terms occur unchanged in the translations, and how many terms could not be placed."""
+    if counts.get(MISSING_TERMS):
+        print_message(
+            f"{counts[TERMS]:,.0f} glossary terms, {counts[MISSING_TERMS]:,.0f} could not be placed "
+            "(`missing_terms` of --format json)"
+        )
     if INLINE_TERMS in counts:
         print_message(
             f"{counts[INLINE_TERMS]:,.0f} glossary terms, {counts[TERMS_USED]:,.0f} unchanged in the translations"

@@ -35,6 +35,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.text.terms import Forms, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 
 SENTENCE_OVERHEAD_TOKENS = 15  # measured: sentences of 1, 10 and 49 tokens take 3.5, 4.5 and 13 ms
@@ -57,8 +58,8 @@ class TranslationJob(NamedTuple):
     """Text that the translation must begin with."""
     beam: int = 1
     """Beam size."""
-    terms: tuple[str, ...] = ()
-    """Terms that the translation must contain."""
+    terms: tuple[TermMatch[Forms], ...] = ()
+    """Terms of a glossary, to be placed in the translation."""
 
     @property
     def cost(self) -> int:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.text.terms import Glossary
+from rnnsearch.text.terms import MAX_TERM_CHARACTERS, Glossary
 
 QUOTA_EXCEEDED = 456  # DeepL's status
 MAX_GLOSSARIES = 200  # of all keys
 MAX_ENTRIES = 5000
-MAX_TERM_CHARACTERS = 200
 MAX_ENTRIES_CHARACTERS = 5_000_000  # of all glossaries
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from fastapi import Response
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.text.terms import Glossary
 
 Result = TypeVar("Result")
 
@@ -61,6 +62,8 @@ class Settings:
     """Names of this server in addition to its addresses and localhost; "*" allows any."""
     allowed_origins: frozenset[str] = frozenset()
     """Origins of other pages and of browser extensions that may use this server, in lower case; "*" allows any."""
+    glossaries: Mapping[str, Glossary] = field(default_factory=dict)
+    """Glossary of each model by name; entries of a request take precedence."""
     suggestions: Path | None = None
     """File that better translations from users are appended to, one JSON object per line."""
 

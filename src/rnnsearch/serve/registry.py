@@ -36,10 +36,11 @@ from rnnsearch.systems.engine_file import engine_file_config
 from rnnsearch.systems.folder import load_translation_config
 from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
-from rnnsearch.text.terms import Glossary
+from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
+from rnnsearch.translator.placement import MAX_PLACED_TERMS
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
@@ -47,7 +48,6 @@ from rnnsearch.translator.translator import Translator
 # contains long and short sentences of different clients.
 COMPACT_AT = 0.03
 LOW_PRIORITY_NICE = 10  # a tenth of a busy processor, all of an idle one
-MAX_TERMS_PER_SENTENCE = 20
 SHOWN_CHARACTERS = 40  # of a sentence in an error message
 
 Result = TypeVar("Result")
@@ -107,7 +107,8 @@ class ServedModel:
             options: How to search.
             prefixes: Text that the translations begin with, one per sentence.
             patient: True if the sentences are accepted even if the queue is full.
-            glossary: Terms; a model trained with inline terms reads them, for others they constrain the search.
+            glossary: Terms of the request, in addition to those of the server. A model trained with inline terms reads
+                them; in the translations of others, they replace the words aligned to their source terms.
             protect: Types of text that translations contain unchanged.
             grammars: Grammar of the placeholders of each sentence (see `text.markup.protected`).
 
@@ -115,24 +116,47 @@ class ServedModel:
             ServeError: With status 400 for terms that are not possible, and as in `segment` and `Batcher.submit`.
         """
         beam = options.beam or max(options.n_best, self.translator.config.search.beam)
-        terms: list[tuple[str, ...]] = [()] * len(sentences)
-        # Terms are always looked up in another thread: if they are long, a short text causes much work.
-        if glossary and self.translator.reads_terms:
-            sentences = await asyncio.to_thread(self._insert_terms, sentences, glossary)
-        sources = await self.segment(sentences, protect, grammars)
-        if glossary and not self.translator.reads_terms:
-            terms = await asyncio.to_thread(self._find_terms, sentences, beam, glossary)
+        if self.translator.reads_terms:
+            model_texts, terms = await self.find_terms(sentences, glossary)
+            sources = await self.segment(model_texts, protect, grammars)
+        else:
+            # Terms are not looked up in sentences that are too long.
+            sources = await self.segment(sentences, protect, grammars)
+            _, terms = await self.find_terms(sentences, glossary)
         if prefixes is not None:
             # A prefix makes the search as long as itself, so it has the same limit as a sentence.
             await self.count_target_tokens(prefixes)
         jobs = []
         for index, source in enumerate(sources):
-            term_tokens = sum(map(len, terms[index]))  # an upper bound, because a token has at least one character
+            # An upper bound, because a token has at least one character; each form is scored.
+            term_tokens = sum(len(form) for match in terms[index][:MAX_PLACED_TERMS] for form in match.entry)
             prefix = prefixes[index] if prefixes is not None else ""
-            jobs.append(TranslationJob(source, len(source.ids) + term_tokens, prefix, beam, terms[index]))
+            jobs.append(TranslationJob(source, len(source.ids) + term_tokens, prefix, beam, tuple(terms[index])))
         # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
+
+    async def find_terms(
+        self, sentences: Sequence[str], glossary: Glossary | None
+    ) -> tuple[list[str], list[Sequence[TermMatch[Forms]]]]:
+        """Return the sentences and the terms to be placed in the translation of each.
+
+        For a model trained with inline terms, the sentences contain the terms, and none have to be placed.
+
+        Args:
+            sentences: The sentences.
+            glossary: Terms of the request, in addition to those of the server.
+        """
+        server_glossary = self._settings.glossaries.get(self.info.name)
+        if server_glossary is not None:
+            glossary = server_glossary if glossary is None else glossary.with_defaults(server_glossary)
+        no_terms: list[Sequence[TermMatch[Forms]]] = [()] * len(sentences)
+        if not glossary:
+            return list(sentences), no_terms
+        # Always in another thread: if terms are long, a short text causes much work.
+        if self.translator.reads_terms:
+            return await asyncio.to_thread(_insert_terms, self.translator, sentences, glossary), no_terms
+        return list(sentences), await asyncio.to_thread(_matches, sentences, glossary)
 
     async def segment(
         self,
@@ -182,31 +206,6 @@ class ServedModel:
         """
         return await self.batcher.call(partial(function, self.translator), num_tokens)
 
-    def _insert_terms(self, sentences: Sequence[str], glossary: Glossary) -> list[str]:
-        return [self.translator.with_terms(sentence, glossary) for sentence in sentences]
-
-    def _find_terms(self, sentences: Sequence[str], beam: int, glossary: Glossary) -> list[tuple[str, ...]]:
-        """Return the target terms of each sentence.
-
-        Raises:
-            ServeError: With status 400 if the search cannot contain them.
-        """
-        terms_by_sentence = [glossary.terms(sentence) for sentence in sentences]
-        unique_terms: dict[str, None] = {}
-        for sentence, terms in zip(sentences, terms_by_sentence, strict=True):
-            if len(terms) > MAX_TERMS_PER_SENTENCE:
-                start = sentence[:SHOWN_CHARACTERS]
-                raise ServeError(
-                    400, f"a sentence must have at most {MAX_TERMS_PER_SENTENCE} terms; got {len(terms)}: {start}"
-                )
-            unique_terms.update(dict.fromkeys(terms))
-        for term in unique_terms:
-            if not self.translator.constraints.can_write(term):
-                raise ServeError(400, f'the vocabulary has no token for a word of the term "{term}"')
-        if unique_terms and beam == 1:
-            raise ServeError(400, "a glossary needs a beam of at least 2; got 1")
-        return terms_by_sentence
-
     def _check_length(self, text: str, num_tokens: int) -> None:
         max_tokens = self._settings.max_tokens
         if num_tokens > max_tokens:
@@ -229,6 +228,14 @@ class ServedModel:
                 for translation in translations:
                     _ = translation.alignment
         return n_best_lists
+
+
+def _insert_terms(translator: Translator, sentences: Sequence[str], glossary: Glossary) -> list[str]:
+    return [translator.with_terms(sentence, glossary) for sentence in sentences]
+
+
+def _matches(sentences: Sequence[str], glossary: Glossary) -> list[Sequence[TermMatch[Forms]]]:
+    return [tuple(glossary.matches(sentence)) for sentence in sentences]
 
 
 class Registry:

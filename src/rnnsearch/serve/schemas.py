@@ -12,12 +12,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
+from rnnsearch.text.terms import MAX_FORMS, MAX_TERM_CHARACTERS
 from rnnsearch.text.tokenizer import ReplacedBy
 
 MAX_BEAM = 20  # also the longest n-best list
 
 Text = Annotated[str, Field(description="Plain text of any number of sentences and lines.")]
-Term = Annotated[str, Field(min_length=1, max_length=200)]
+Term = Annotated[str, Field(min_length=1, max_length=MAX_TERM_CHARACTERS)]
+TargetForms = Annotated[str, Field(min_length=1, max_length=(MAX_TERM_CHARACTERS + 1) * MAX_FORMS)]
 Count = Annotated[int, Field(ge=1, le=MAX_BEAM)]
 
 
@@ -41,8 +43,11 @@ class TranslateRequest(StrictRequest):
     prefix: str | list[str] | None = Field(
         None, description="Text that the translation must begin with, one per text; each text must be one sentence."
     )
-    glossary: dict[Term, Term] = Field(
-        default_factory=dict, max_length=500, description="Source terms and their required translations."
+    glossary: dict[Term, TargetForms] = Field(
+        default_factory=dict,
+        max_length=500,
+        description="Source terms and their translations; several inflected forms are separated by |. They take "
+        "precedence over the glossary of the server.",
     )
     alignment: bool = Field(True, description="Return word alignments; otherwise the list of links is empty.")
     attention: bool = Field(False, description="Return the attention weights between words.")
@@ -79,8 +84,6 @@ class TranslateRequest(StrictRequest):
             raise ValueError("prefix must be omitted if stream is true")
         if self.min_confidence is not None:
             raise ValueError("min_confidence must be omitted if stream is true")
-        if self.glossary:
-            raise ValueError("glossary must be omitted if stream is true, because its search is greedy")
 
     @property
     def protected_types(self) -> tuple[ProtectedType, ...]:
@@ -185,7 +188,11 @@ class SentenceTranslation(BaseModel):
     warnings: list[str] = Field(
         description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached; "
         "blocked if no token was allowed, so that the text is empty; pieces if placeholders were lost, so that the "
-        "text around them was translated piece by piece; untranslated if they were lost even so."
+        "text around them was translated piece by piece; untranslated if they were lost even so; missing terms if "
+        "terms of a glossary could not be placed."
+    )
+    missing_terms: list[str] = Field(
+        default=[], description="Source terms of the glossary whose translations could not be placed."
     )
     score: float = Field(description="Log-probability, normalised by length; translations are ranked by it.")
     log_prob: float

@@ -51,7 +51,7 @@ from rnnsearch.serve.service import Service, UseService, public_address
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
-from rnnsearch.text.terms import Glossary
+from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import warnings
 from rnnsearch.translator.texts import TextTranslation
@@ -104,7 +104,7 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     if body.stream:
         # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
         async with service.registry.lease(directions[0].model):
-            events = _stream_events(service, directions[0], body)
+            events = _stream_events(service, directions[0], body, glossary)
             return StreamingResponse(events, 200, {"cache-control": "no-store"}, "text/event-stream")
     results = await service.translate(request, task, directions)
     size = _response_size(results, body.attention)
@@ -114,8 +114,13 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     return Response(content, media_type="application/json")
 
 
-async def _stream_events(service: Service, direction: Direction, body: TranslateRequest) -> AsyncIterator[bytes]:
-    """Yield server-sent events: each sentence's greedy translation after every token, then the whole response."""
+async def _stream_events(
+    service: Service, direction: Direction, body: TranslateRequest, glossary: Glossary
+) -> AsyncIterator[bytes]:
+    """Yield server-sent events: each sentence's greedy translation after every token, then the whole response.
+
+    Only the response contains the terms of the glossary, if the model does not read them.
+    """
     timeout = service.settings.timeout
     text = body.texts[0]
     info = direction.model
@@ -123,9 +128,11 @@ async def _stream_events(service: Service, direction: Direction, body: Translate
     try:
         async with service.registry.lease(info) as model, asyncio.timeout(timeout):
             [spans] = await split_sentences([text], info.source)
-            sources = await model.segment([text[start:end] for start, end in spans], body.protected_types)
+            sentences = [text[start:end] for start, end in spans]
+            model_texts, terms = await model.find_terms(sentences, glossary)
+            sources = await model.segment(model_texts, body.protected_types)
             for index, source in enumerate(sources):
-                async for part in stream_sentence(model, source, body.alignment):
+                async for part in stream_sentence(model, source, body.alignment, terms[index]):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
@@ -143,13 +150,16 @@ def _event(type: str, fields: dict[str, Any]) -> bytes:
     return f"data: {json.dumps({'type': type, **fields})}\n\n".encode()
 
 
-async def stream_sentence(model: ServedModel, source: Segmented, align: bool) -> AsyncIterator[str | Translation]:
+async def stream_sentence(
+    model: ServedModel, source: Segmented, align: bool, terms: Sequence[TermMatch[Forms]] = ()
+) -> AsyncIterator[str | Translation]:
     """Yield the greedy translation of a sentence so far after every token, then the whole translation.
 
     Args:
         model: The model, in one of whose threads the translation is made.
         source: The sentence.
         align: True if alignments will be needed.
+        terms: Terms to be placed in the translation.
     """
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[str | None] = asyncio.Queue()
@@ -162,6 +172,8 @@ async def stream_sentence(model: ServedModel, source: Segmented, align: bool) ->
                 part = next(steps)
             except StopIteration as end:
                 translation: Translation = end.value
+                if terms:
+                    [[translation]] = translator.place_terms([source], [terms], [[translation]], translator.options(1))
                 if align:
                     # Computed in this thread; the event loop then reads the cached links.
                     _ = translation.alignment
@@ -232,6 +244,7 @@ def _sentence_translation(translation: Translation, attention: bool, alignment: 
         words=_target_words(translation),
         confidence=translation.confidence,
         warnings=list(warnings(translation)),
+        missing_terms=list(translation.missing_terms),
         attention=translation.json_values("word_attention")["word_attention"] if attention else None,
         alignment=list(translation.alignment) if alignment else [],
         **translation.json_values("score", "log_prob", "finished", "tokens", "token_scores"),

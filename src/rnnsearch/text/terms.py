@@ -14,10 +14,10 @@ model trained on 29,000 pairs went on reading only the source words.
 The marks are the control characters U+0001 to U+0003. Text does not contain them, yet every
 vocabulary of subwords or characters has them, as the tokens of single bytes.
 
-`translator/translator.py`, `serve` and `cli/translate_steps.py` load glossaries, `training/run.py` inserts terms into
-training sentences, and `systems/system.py` restores the offsets of tokens. Models with inline terms were trained with
-these marks, so their characters must stay the same. Tests: tests/text/test_glossary.py,
-tests/text/test_inline_terms.py.
+`translator/glossaries.py` reads glossaries, `translator/placement.py` puts their terms into translations,
+`training/run.py` inserts terms into training sentences, and `systems/system.py` restores the offsets of tokens. Models
+with inline terms were trained with these marks, so their characters must stay the same. Tests:
+tests/text/test_glossary.py, tests/text/test_inline_terms.py.
 """
 
 from __future__ import annotations
@@ -29,11 +29,22 @@ from operator import eq
 from random import Random
 from typing import Generic, TypeVar
 
+from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import pieces
 
 Words = tuple[str, ...]
+Forms = tuple[str, ...]
+"""Inflected forms of a target term, the preferred one first."""
 Entry = TypeVar("Entry")
+
+FORM_SEPARATOR = "|"
+"""Character between the forms of a target term in glossaries."""
+MAX_FORMS = 10
+"""Maximum number of forms of a target term."""
+MAX_TERM_CHARACTERS = 200
+"""Maximum length of a source term and of each form of a target term."""
+SHOWN_CHARACTERS = 40  # of a term in an error message
 
 
 @dataclass(frozen=True)
@@ -70,15 +81,7 @@ class TermMatcher(Generic[Entry]):
 
         Terms are whole words: `dog` does not match in `dogs`.
         """
-        words = []
-        spans = []
-        end = -1  # the first piece includes the space put before the text
-        for piece in pieces(f" {text}"):
-            word = piece.strip()
-            end += len(piece)
-            if word:
-                words.append(word)
-                spans.append((end - len(word), end))
+        words, spans = words_and_spans(text)
         lowercase_words = [word.lower() for word in words]
         position = 0
         while position < len(words):
@@ -107,12 +110,109 @@ class TermMatcher(Generic[Entry]):
         return longest, match
 
 
-class Glossary(TermMatcher[str]):
-    """Source terms with their target terms."""
+class Glossary(TermMatcher[Forms]):
+    """Source terms with the forms of their target terms."""
+
+    def __init__(self, entries: Mapping[str, str], defaults: Glossary | None = None) -> None:
+        """Read the entries.
+
+        Args:
+            entries: Target term of each source term, or several forms of it, separated by `|`.
+            defaults: Glossary for terms that are not in `entries`.
+
+        Raises:
+            RnnsearchError: A term is empty or too long, or has too many forms.
+        """
+        super().__init__({term: read_forms(term, target) for term, target in entries.items()})
+        self._defaults = defaults
+
+    def __len__(self) -> int:
+        """Return the number of entries, those of the defaults included."""
+        return super().__len__() + (0 if self._defaults is None else len(self._defaults))
+
+    def with_defaults(self, defaults: Glossary | None) -> Glossary:
+        """Return a glossary with these entries, and with those of another one for all other terms."""
+        combined = Glossary({}, defaults)
+        combined._edges = self._edges
+        combined._entries = self._entries
+        return combined
+
+    def all_forms(self) -> Iterator[str]:
+        """Yield the forms of all target terms of these entries, without the defaults."""
+        for forms in self._entries.values():
+            yield from forms
 
     def terms(self, text: str) -> tuple[str, ...]:
-        """Return the distinct target terms that a text requires."""
-        return tuple(dict.fromkeys(match.entry for match in self.matches(text)))
+        """Return the preferred forms of the distinct target terms that a text requires."""
+        return tuple(dict.fromkeys(match.entry for match in self.preferred(text)))
+
+    def preferred(self, text: str) -> Iterator[TermMatch[str]]:
+        """Yield the matches in a text with the preferred form of each target term."""
+        for match in self.matches(text):
+            yield TermMatch(match.start, match.end, match.entry[0])
+
+    def _longest_match(
+        self, words: Sequence[str], lowercase_words: Sequence[str], start: int
+    ) -> tuple[int, Forms | None]:
+        size, forms = super()._longest_match(words, lowercase_words, start)
+        if self._defaults is None:
+            return size, forms
+        default_size, default = self._defaults._longest_match(words, lowercase_words, start)
+        if default is not None and (forms is None or default_size > size):
+            return default_size, default
+        return size, forms
+
+
+def read_forms(term: str, target: str) -> Forms:
+    """Return the distinct forms of a target term, in their order.
+
+    Args:
+        term: The source term.
+        target: The forms, separated by `|`.
+
+    Raises:
+        RnnsearchError: A term is empty or too long, or has too many forms.
+    """
+    if len(term) > MAX_TERM_CHARACTERS:
+        raise RnnsearchError(f'a source term must have at most {MAX_TERM_CHARACTERS} characters; got "{_start(term)}"')
+    max_characters = (MAX_TERM_CHARACTERS + 1) * MAX_FORMS
+    # Before the text is split.
+    if len(target) > max_characters:
+        raise RnnsearchError(
+            f'the forms of a term must have at most {max_characters} characters together; got more for "{_start(term)}"'
+        )
+    forms = tuple(dict.fromkeys(form.strip() for form in target.split(FORM_SEPARATOR)))
+    if not all(forms):
+        raise RnnsearchError(
+            f'the forms of a target term must be separated by one "|" each; got "{_start(target)}" for "{_start(term)}"'
+        )
+    if len(forms) > MAX_FORMS:
+        raise RnnsearchError(
+            f'a target term must have at most {MAX_FORMS} forms; got {len(forms)} for "{_start(term)}"'
+        )
+    if max(map(len, forms)) > MAX_TERM_CHARACTERS:
+        raise RnnsearchError(
+            f'a form must have at most {MAX_TERM_CHARACTERS} characters; got a longer one for "{_start(term)}"'
+        )
+    return forms
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def words_and_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the words of a text, with each punctuation mark as a word, and their characters [start, end)."""
+    words = []
+    spans = []
+    end = -1  # the first piece includes the space put before the text
+    for piece in pieces(f" {text}"):
+        word = piece.strip()
+        end += len(piece)
+        if word:
+            words.append(word)
+            spans.append((end - len(word), end))
+    return words, spans
 
 
 def term_words(text: str) -> Words:

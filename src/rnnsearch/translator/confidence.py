@@ -37,6 +37,8 @@ FEATURES = (
 MAX_SOURCE_USE = 3.0
 PUNCTUATION = ".,;:!?\"'()[]«»„“”‚‘’–—-…¿¡"
 
+MISSING_TERMS = "missing terms"
+"""Warning about terms of a glossary that could not be placed."""
 MAX_PHRASE_WORDS = 4  # longest phrase whose repetitions are counted
 MIN_WORD_ATTENTION = 0.2  # a source word with less attention in total was not read
 MIN_READ_FRACTION = 0.5  # of the source words, without a warning
@@ -181,16 +183,17 @@ def with_confidence(translation: Translation, calibration: Calibration) -> Trans
 
 
 def warnings(translation: Translation) -> tuple[str, ...]:
-    """Return what looks wrong: blocked, untranslated, cut, pieces, long, repeated, detached, dropped.
+    """Return what looks wrong: blocked, untranslated, cut, pieces, long, repeated, detached, dropped, missing terms.
 
     A text of several sentences has the warnings of all of them.
     """
     if translation.sentences:
         return tuple(dict.fromkeys(chain.from_iterable(map(warnings, translation.sentences))))
+    missing_terms = (MISSING_TERMS,) if translation.missing_terms else ()
     if translation.blocked:
-        return ("blocked",)
+        return ("blocked", *missing_terms)
     if translation.fallback == "source":
-        return ("untranslated",)
+        return ("untranslated", *missing_terms)
     source_words = translation.source_words
     target_words = translation.words
     found = []
@@ -208,7 +211,7 @@ def warnings(translation: Translation) -> tuple[str, ...]:
         is_read = attention.sum(0) >= MIN_WORD_ATTENTION
         if is_read.mean() < MIN_READ_FRACTION:
             found.append("detached" if len(target_words) >= len(source_words) // 2 else "dropped")
-    return tuple(found)
+    return (*found, *missing_terms)
 
 
 def max_repetitions(text: Sequence[str]) -> int:

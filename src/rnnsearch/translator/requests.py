@@ -11,7 +11,7 @@ Axes: V tokens of the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -88,8 +88,7 @@ class ConstraintReader:
             [ids] = self._target.ids([term])
             if not ids or UNK in ids:
                 raise RnnsearchError(f'the vocabulary has no token for a word of the term "{term}"; got {tuple(ids)}')
-            if options.banned_phrases is not None and options.banned_phrases.banned.occurs_in(term):
-                raise RnnsearchError(f'a term must not contain a banned phrase; got "{term}"')
+            self.require_allowed([term], options)
             # A term that ends with a letter must not be continued to a longer word.
             ends_in_word = continues_word(term[-1:].encode())
             phrase_by_term[term] = WordPhrase(ids, self._continues_word) if ends_in_word else tuple(ids)
@@ -99,6 +98,14 @@ class ConstraintReader:
     def _continues_word(self) -> NDArray[np.bool_]:
         """[V], True for each token that continues the word before it."""
         return np.array([continues_word(spelling) for spelling in self._target.token_bytes()])
+
+    def require_allowed(self, terms: Iterable[str], options: SearchOptions) -> None:
+        """Raise RnnsearchError if a term contains a banned phrase."""
+        if options.banned_phrases is None:
+            return
+        for term in terms:
+            if options.banned_phrases.banned.occurs_in(term):
+                raise RnnsearchError(f'a term must not contain a banned phrase; got "{term}"')
 
     def can_write(self, term: str) -> bool:
         """Return True if a term is not empty and all its words are in the vocabulary."""

@@ -269,6 +269,7 @@ def join_sentences(
         word_confidence=_join_confidence(parts, len(word_spans(target_text))),
         rationale=_join_rationales(parts),
         fallback=min((part.fallback for part in translations if part.fallback), key=FALLBACKS.index, default=None),
+        missing_terms=tuple(chain.from_iterable(translation.missing_terms for translation in translations)),
         sentences=tuple(translations),
     )
 

@@ -96,6 +96,8 @@ class Translation:
     """Method that preserved protected text which searches had lost: "pieces" if the text around it was translated piece
     by piece, "source" if the text is not translated.
     """
+    missing_terms: tuple[str, ...] = ()
+    """Source terms of a glossary whose target terms could not be placed (see `placement`)."""
     sentences: tuple[Translation, ...] = field(default=(), repr=False)
     """Translations of the sentences of a text (see `texts.join_sentences`); empty for one sentence."""
 

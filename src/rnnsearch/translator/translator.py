@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -45,11 +46,12 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix
-from rnnsearch.text.terms import Glossary, insert_terms
+from rnnsearch.text.terms import Forms, Glossary, TermMatch, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
 from rnnsearch.translator.confidence import with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
+from rnnsearch.translator.placement import TermPlacer
 from rnnsearch.translator.postprocess import Postprocessor, regroup
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
@@ -330,7 +332,7 @@ class Translator:
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
         prefixes: Sequence[str] | None = None,
-        terms: Sequence[Sequence[str]] | None = None,
+        terms: Sequence[Sequence[str | TermMatch[Forms]]] | None = None,
     ) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
@@ -340,13 +342,15 @@ class Translator:
             batch_sentences: Maximum number of sentences per batch.
             progress: Called with the number of finished sentences after each batch.
             prefixes: For each sentence, text that its translations begin with exactly; it may end inside a word.
-            terms: For each sentence, words and phrases that its translations contain, in any position.
+            terms: For each sentence, words and phrases that its translations contain: texts in any position, or matches
+                of a glossary (`Glossary.matches`) in place of their source terms. A match that cannot be placed is
+                left out and reported in `Translation.missing_terms`.
 
         A text without letters is its own only translation (see `copies`).
 
         Raises:
             RnnsearchError: The number of prefixes or terms differs from that of the sentences, an empty sentence has a
-                prefix, or a term contains a word that is not in the vocabulary.
+                prefix, terms are of both types, or a term in any position has a word that is not in the vocabulary.
         """
         options = options or self.options()
         segmented = self.segment(texts)
@@ -354,6 +358,77 @@ class Translator:
             raise RnnsearchError(f"prefixes must be one per sentence ({len(segmented)}); got {len(prefixes)}")
         if terms is not None and len(terms) != len(segmented):
             raise RnnsearchError(f"terms must be one list per sentence ({len(segmented)}); got {len(terms)}")
+        if terms is None:
+            return self._protected_n_best(segmented, options, batch_sentences, progress, prefixes)
+        phrases = [[term for term in sentence_terms if isinstance(term, str)] for sentence_terms in terms]
+        matches = [[term for term in sentence_terms if not isinstance(term, str)] for sentence_terms in terms]
+        if not any(matches):
+            return self._protected_n_best(segmented, options, batch_sentences, progress, prefixes, phrases)
+        if any(phrases):
+            raise RnnsearchError("terms must be either texts or matches of a glossary; got both")
+        self.constraints.require_allowed(set(chain.from_iterable(match.entry for match in chain(*matches))), options)
+        n_best_lists = self._protected_n_best(segmented, options, batch_sentences, progress, prefixes)
+        return self.place_terms(segmented, matches, n_best_lists, options, prefixes)
+
+    def place_terms(
+        self,
+        sources: Sequence[Segmented],
+        terms: Sequence[Sequence[TermMatch[Forms]]],
+        n_best_lists: Sequence[list[Translation]],
+        options: SearchOptions,
+        prefixes: Sequence[str] | None = None,
+    ) -> list[list[Translation]]:
+        """Return translations with terms of a glossary in place of their source terms (see `placement`).
+
+        Args:
+            sources: The source sentences.
+            terms: The terms of each sentence.
+            n_best_lists: The n best translations of each sentence without terms.
+            options: How they were found.
+            prefixes: Text that the translations begin with.
+        """
+
+        def search(
+            indices: Sequence[int], options: SearchOptions, phrases: Sequence[Sequence[str]]
+        ) -> list[list[Translation]]:
+            their_sources = [sources[index] for index in indices]
+            their_prefixes = None if prefixes is None else [prefixes[index] for index in indices]
+            whole_beam = replace(options, n_best=options.beam)
+            return self._protected_n_best(their_sources, whole_beam, None, None, their_prefixes, phrases)
+
+        placer = TermPlacer(search, self._scored, self.constraints.can_write)
+        return placer.place(sources, terms, prefixes or [""] * len(sources), options, n_best_lists)
+
+    def _scored(self, sources: Sequence[Segmented], texts: Sequence[str]) -> list[Translation]:
+        """Return translations of segmented sentences that are in the letter case of their sources, with scores."""
+        rows = self.segment([source.text for source in sources], protect=())
+        targets = [
+            self.target.true_cased(text, "upper") if source.case == "upper" else text
+            for source, text in zip(rows, texts, strict=True)
+        ]
+        target_rows = self.system.segment_targets(targets, rows, self.aligner)
+        hypotheses = force_decode_all(
+            self.search.scorer,
+            [source.spelled_ids for source in rows],
+            [target.ids for target in target_rows],
+            self.options().ranking,
+            self.config.search.batch_sentences,
+            make_batch=self.system.make_sources,
+        )
+        language = self.target.normalization.language
+        target_rows = [target.in_case_of(source, language) for source, target in zip(rows, target_rows, strict=True)]
+        return self._make_translations(rows, target_rows, hypotheses)
+
+    def _protected_n_best(
+        self,
+        segmented: Sequence[Segmented],
+        options: SearchOptions,
+        batch_sentences: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        prefixes: Sequence[str] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Translation]]:
+        """Return the n best translations of each sentence, with protected text."""
         if prefixes is not None:
             segmented = self._without_substitutes(segmented, prefixes)
         n_best_lists = self._search_n_best(segmented, options, batch_sentences, progress, prefixes, terms)
@@ -527,7 +602,7 @@ class Translator:
         """
         if not self.reads_terms:
             raise ModelError("inline terms need a model trained with text.inline_terms; this one was not")
-        return insert_terms(text, glossary.matches(text))
+        return insert_terms(text, glossary.preferred(text))
 
     # Existing translations.
 
