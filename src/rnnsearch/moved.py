@@ -38,6 +38,7 @@ MOVED_MODULES = {
     "rnnsearch.reporting": "rnnsearch.evaluation.report",
     "rnnsearch.rerank": "rnnsearch.translator.rerank",
     "rnnsearch.search.variants": "rnnsearch.search.sampling",
+    "rnnsearch.text.protected": "rnnsearch.text.markup.protected",
     "rnnsearch.translate": "rnnsearch.translator.translator",
     "rnnsearch.translation": "rnnsearch.translator.translation",
 }

@@ -177,6 +177,8 @@ def protected_pattern(types: Iterable[ProtectedType], grammar: str | None = None
     return _recognisers[key]
 
 
+protected = protected_pattern  # earlier name
+
 _recognisers: dict[tuple[tuple[ProtectedType, ...], str | None], Recogniser] = {}
 
 
