@@ -16,7 +16,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from rnnsearch.serve.limits import ServeError, run_in_thread
+from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.request_fields import to_model
 from rnnsearch.serve.schemas import ERROR_RESPONSES
 from rnnsearch.serve.service import Service, UseService
@@ -69,7 +69,7 @@ async def translate(request: Request, service: Service, fields: Mapping[str, Any
     formats: dict[str | None, MarkupFormat] = {None: "codes", "txt": "text", "html": "html"}
     task = TranslationTask([body.q], two_letter_code(source), two_letter_code(target), format=formats[body.format])
     [result] = await service.translate(request, task)
-    return await run_in_thread(_translate_response, result, size=task.size)
+    return await service.build_response(request, lambda: _translate_response(result), task.size)
 
 
 def _translate_response(result: TextResult) -> Response:

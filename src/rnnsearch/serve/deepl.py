@@ -96,7 +96,7 @@ async def translate(request: Request, service: UseService) -> Response:
         glossary=None if body.glossary_id is None else _find_glossary(request, service, body).terms,
     )
     results = await service.translate(request, task)
-    translations = await run_in_thread(_translations, results, size=task.size)
+    translations = await service.build_response(request, lambda: _translations(results), task.size)
     return JSONResponse({"translations": translations})
 
 

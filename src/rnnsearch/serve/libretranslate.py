@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, model_validator
 
 from rnnsearch.serve import apertium
-from rnnsearch.serve.limits import ServeError, run_in_thread
+from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.request_fields import document_body, read_body, read_fields, to_model
 from rnnsearch.serve.schemas import ERROR_RESPONSES, MAX_BEAM
 from rnnsearch.serve.service import UseService
@@ -84,7 +84,7 @@ async def translate(request: Request, service: UseService) -> Response:
     n_best = body.alternatives + 1
     task = TranslationTask(texts, body.source, body.target, format=body.format, n_best=n_best)
     results = await service.translate(request, task)
-    return await run_in_thread(_translate_response, body, results, size=task.size)
+    return await service.build_response(request, lambda: _translate_response(body, results), task.size)
 
 
 def _translate_response(body: TranslateBody, results: Sequence[TextResult]) -> JSONResponse:

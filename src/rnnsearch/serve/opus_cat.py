@@ -12,7 +12,6 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from rnnsearch.serve.limits import run_in_thread
 from rnnsearch.serve.schemas import ERROR_RESPONSES
 from rnnsearch.serve.service import UseService
 from rnnsearch.serve.translation_service import TextResult, TranslationTask
@@ -37,7 +36,7 @@ async def translate(
     source, target = two_letter_code(srcLangCode), two_letter_code(trgLangCode)
     task = TranslationTask([input], source, target, modelTag or None, format="codes", align=True)
     [result] = await service.translate(request, task)
-    return await run_in_thread(_response, result, size=task.size)
+    return await service.build_response(request, lambda: _response(result), task.size)
 
 
 def _response(result: TextResult) -> Response:

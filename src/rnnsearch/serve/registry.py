@@ -30,6 +30,7 @@ from rnnsearch.search.workers import single_threaded_pool
 from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
 from rnnsearch.serve.observability import log_failure
+from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields, check_output
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.systems.engine_file import engine_file_config
@@ -99,6 +100,7 @@ class ServedModel:
         glossary: Glossary | None = None,
         protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
         grammars: Sequence[str | None] | None = None,
+        fields: OutputFields = TEXT_ONLY,
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
@@ -111,9 +113,11 @@ class ServedModel:
                 them; in the translations of others, they replace the words aligned to their source terms.
             protect: Types of text that translations contain unchanged.
             grammars: Grammar of the placeholders of each sentence (see `text.markup.protected`).
+            fields: Fields of the response, whose size is checked before the search; by default only text.
 
         Raises:
-            ServeError: With status 400 for terms that are not possible, and as in `segment` and `Batcher.submit`.
+            ServeError: With status 400 for terms that are not possible, and as in `segment`, `check_output` and
+                `Batcher.submit`.
         """
         beam = options.beam or max(options.n_best, self.translator.config.search.beam)
         if self.translator.reads_terms:
@@ -123,15 +127,22 @@ class ServedModel:
             # Terms are not looked up in sentences that are too long.
             sources = await self.segment(sentences, protect, grammars)
             _, terms = await self.find_terms(sentences, glossary)
+        prefix_lengths = [0] * len(sentences)
         if prefixes is not None:
             # A prefix makes the search as long as itself, so it has the same limit as a sentence.
-            await self.count_target_tokens(prefixes)
+            prefix_lengths = await self.count_target_tokens(prefixes)
+        # Files are translated a few segments at a time, so their output needs no limit.
+        if not patient:
+            lengths = [len(source.ids) for source in sources]
+            search = self.translator.options(options.beam, options.n_best)
+            check_output(lengths, prefix_lengths, search, fields)
         jobs = []
         for index, source in enumerate(sources):
             # An upper bound, because a token has at least one character; each form is scored.
             term_tokens = sum(len(form) for match in terms[index][:MAX_PLACED_TERMS] for form in match.entry)
             prefix = prefixes[index] if prefixes is not None else ""
-            jobs.append(TranslationJob(source, len(source.ids) + term_tokens, prefix, beam, tuple(terms[index])))
+            num_tokens = max(len(source.ids), prefix_lengths[index]) + term_tokens
+            jobs.append(TranslationJob(source, num_tokens, prefix, beam, tuple(terms[index])))
         # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping, Sequence, Set
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from hmac import compare_digest
 from typing import Annotated, TypeVar
@@ -20,7 +21,7 @@ from fastapi import Depends, Request
 
 from rnnsearch.serve.files import Files
 from rnnsearch.serve.glossaries import Glossaries
-from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.serve.limits import MAX_INLINE_CHARACTERS, ServeError, Settings
 from rnnsearch.serve.observability import Metrics
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
@@ -29,6 +30,8 @@ from rnnsearch.utils.origin_check import DEFAULT_PORTS, is_own_host
 
 AUTHORIZATION_SCHEMES = ("bearer", "deepl-auth-key")
 CLIENT_CLOSED_REQUEST = 499  # status after the client has disconnected; only the log and the metrics show it
+
+MAX_LARGE_RESPONSES = 2  # responses that are built at a time in threads; each may take much memory
 
 Result = TypeVar("Result")
 
@@ -47,20 +50,29 @@ class Service:
         """Number of characters of all texts that were translated, apart from files."""
         # Lines of several requests must not be mixed.
         self._suggestions_lock = asyncio.Lock()
+        self._large_responses = asyncio.Semaphore(MAX_LARGE_RESPONSES)
 
     async def close(self) -> None:
         """Stop all file jobs and unload all models."""
         await self.files.close()
         await self.registry.close()
 
-    def check_request(self, request: Request, texts: Sequence[str], api_key: str | None = None) -> None:
+    def check_request(
+        self, request: Request, texts: Sequence[str], api_key: str | None = None, prefixes: Sequence[str] = ()
+    ) -> None:
         """Check a request before it causes any work.
+
+        Args:
+            request: The request, whose headers may contain a key.
+            texts: Its texts.
+            api_key: The key in the body, if there is one.
+            prefixes: Prefixes of translations, whose characters count like those of the texts.
 
         Raises:
             ServeError: With status 413 for too many texts or characters, and as in `check_key`.
         """
         self.check_key(request, api_key)
-        count = sum(map(len, texts))
+        count = sum(map(len, texts)) + sum(map(len, prefixes))
         max_characters = self.settings.max_characters
         if count > max_characters:
             raise ServeError(413, f"the text must have at most {max_characters:,} characters; got {count:,}")
@@ -106,6 +118,8 @@ class Service:
     async def run(self, request: Request, work: Awaitable[Result], patient: bool = False) -> Result:
         """Return the result of work for a request; cancel it if the client disconnects or after the timeout.
 
+        All work of a request has one timeout together.
+
         Args:
             request: The request, whose body has been read.
             work: The work.
@@ -115,12 +129,18 @@ class Service:
             ServeError: With status 504 after the timeout, CLIENT_CLOSED_REQUEST if the client has disconnected.
             Exception: An exception of the work.
         """
-        timeout = None if patient else self.settings.timeout
+        timeout = self.settings.timeout
+        seconds_left: float = getattr(request.state, "seconds_left", timeout)
+        start_time = time.monotonic()
         task = asyncio.ensure_future(work)
         disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
             # `wait` does not cancel the tasks; `finally` does, so that no work goes on without a client.
-            done, _ = await asyncio.wait((task, disconnected), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                (task, disconnected),
+                timeout=None if patient else max(0.0, seconds_left),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if task in done:
                 return task.result()
             if disconnected in done:
@@ -129,6 +149,37 @@ class Service:
         finally:
             task.cancel()
             disconnected.cancel()
+            request.state.seconds_left = seconds_left - (time.monotonic() - start_time)
+
+    async def build_response(self, request: Request, build: Callable[[], Result], size: int) -> Result:
+        """Return a response, built in another thread if it is large.
+
+        Args:
+            request: The request.
+            build: Builds the response.
+            size: The amount of work in characters.
+
+        Raises:
+            ServeError: As in `run`.
+            Exception: An exception of `build`.
+        """
+        # A thread costs more than the work on a short response.
+        if size <= MAX_INLINE_CHARACTERS:
+            return build()
+
+        async def build_in_thread() -> Result:
+            async with self._large_responses:
+                return await asyncio.to_thread(build)
+
+        return await self.run(request, build_in_thread())
+
+    async def choose_models(self, request: Request, task: TranslationTask) -> list[Direction]:
+        """Return the model for each text of a request.
+
+        Raises:
+            ServeError: As in `TranslationService.choose_models` and `run`.
+        """
+        return await self.run(request, self.translations.choose_models(task))
 
     async def translate(
         self, request: Request, task: TranslationTask, directions: Sequence[Direction] | None = None
@@ -146,7 +197,7 @@ class Service:
         if self.translations.answers_unchanged(task):
             return self.translations.unchanged(task)
         if directions is None:
-            directions = await self.translations.choose_models(task)
+            directions = await self.choose_models(request, task)
         async with AsyncExitStack() as leases:
             models = {}
             # Loading a model is not part of the time limit.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rnnsearch.serve.limits import ServeError, split_sentences
+from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
@@ -25,6 +26,7 @@ async def translate_texts(
     glossary: Glossary | None = None,
     protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
     grammars: Sequence[str | None] | None = None,
+    fields: OutputFields = TEXT_ONLY,
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -37,6 +39,7 @@ async def translate_texts(
         glossary: Terms that translations must contain.
         protect: Types of text that translations contain unchanged.
         grammars: Grammar of the placeholders of each text (see `text.markup.protected`).
+        fields: Fields of the response (see `ServedModel.translate`).
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
@@ -58,7 +61,7 @@ async def translate_texts(
     n_best: list[Translations] = []
     if sentences:
         n_best = await model.translate(
-            sentences, options, sentence_prefixes, patient, glossary, protect, sentence_grammars
+            sentences, options, sentence_prefixes, patient, glossary, protect, sentence_grammars, fields
         )
     return assign_sentences(texts, spans, n_best, model.info.target)
 

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
+from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.serve.texts import translate_texts
@@ -69,6 +70,8 @@ class TranslationTask:
     """Terms that the translations must contain."""
     protect: Collection[ProtectedType] = DEFAULT_PROTECTED
     """Types of text that the translations contain unchanged."""
+    fields: OutputFields = TEXT_ONLY
+    """Fields of the response that make it large."""
 
     @property
     def size(self) -> int:
@@ -225,6 +228,7 @@ class TranslationService:
             prefixes,
             glossary=task.glossary,
             protect=task.protect,
+            fields=task.fields,
         )
         remaining = iter(translations)
         return [[next(remaining) for _ in text_parts] for text_parts in parts]

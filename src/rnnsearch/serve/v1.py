@@ -13,7 +13,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any
@@ -24,7 +24,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import FileJob
-from rnnsearch.serve.limits import TEXT_OVERHEAD_CHARACTERS, ServeError, run_in_thread, split_sentences
+from rnnsearch.serve.limits import ServeError, run_in_thread, split_sentences
+from rnnsearch.serve.output_size import OutputFields, check_output, check_response
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.serve.schemas import (
     ERROR_RESPONSES,
@@ -83,7 +84,7 @@ async def models(service: UseService) -> ModelsResponse:
 @router.post("/translate", response_model=TranslateResponse, responses=ERROR_RESPONSES)
 async def translate(request: Request, body: TranslateRequest, service: UseService) -> Response:
     """Translate texts, with alignments and scores."""
-    service.check_request(request, body.texts)
+    service.check_request(request, body.texts, prefixes=body.prefixes or ())
     glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
     task = TranslationTask(
         body.texts,
@@ -96,8 +97,9 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
         prefixes=body.prefixes,
         glossary=glossary,
         protect=body.protected_types,
+        fields=_output_fields(body),
     )
-    directions = await service.translations.choose_models(task)
+    directions = await service.choose_models(request, task)
     for info in dict.fromkeys(direction.model for direction in directions):
         if body.min_confidence is not None and not info.calibrated:
             raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
@@ -107,10 +109,12 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
             events = _stream_events(service, directions[0], body, glossary)
             return StreamingResponse(events, 200, {"cache-control": "no-store"}, "text/event-stream")
     results = await service.translate(request, task, directions)
-    size = _response_size(results, body.attention)
+    size = check_response(_all_translations(results), task.fields)
     # A request without texts gets an answer, too.
     info = directions[0].model if directions else await service.find_model("", body.model, body.source, body.target)
-    content = await run_in_thread(lambda: _translate_response(info, body, results).model_dump_json(), size=size)
+    content = await service.build_response(
+        request, lambda: _translate_response(info, body, results).model_dump_json(), size
+    )
     return Response(content, media_type="application/json")
 
 
@@ -131,15 +135,21 @@ async def _stream_events(
             sentences = [text[start:end] for start, end in spans]
             model_texts, terms = await model.find_terms(sentences, glossary)
             sources = await model.segment(model_texts, body.protected_types)
+            lengths = [len(source.ids) for source in sources]
+            check_output(lengths, [0] * len(lengths), model.translator.options(beam=1), _output_fields(body))
             for index, source in enumerate(sources):
                 async for part in stream_sentence(model, source, body.alignment, terms[index]):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
                         n_best.append([part])
-        parts = [TextTranslation(text, spans, n_best, info.target)]
-        result = TextResult(text, info, direction.detected, parts)
-        yield _event("done", _translate_response(info, body, [result]).model_dump())
+            parts = [TextTranslation(text, spans, n_best, info.target)]
+            result = TextResult(text, info, direction.detected, parts)
+            size = check_response(_all_translations([result]), _output_fields(body))
+            done = await run_in_thread(
+                lambda: _event("done", _translate_response(info, body, [result]).model_dump()), size=size
+            )
+        yield done
     except TimeoutError:
         yield _event("error", {"error": f"the result must be ready within {timeout:g} seconds; it was not"})
     except RnnsearchError as error:
@@ -196,15 +206,13 @@ async def stream_sentence(
         task.cancel()
 
 
-def _response_size(results: Sequence[TextResult], attention: bool) -> int:
-    """Return the amount of work of a response, in characters; a weight of attention counts as one."""
-    size = TEXT_OVERHEAD_CHARACTERS * len(results)
-    sentences = (n_best for result in results for part in result.parts for n_best in part.n_best)
-    for translation in chain.from_iterable(sentences):
-        size += len(translation.source) + len(translation.text)
-        if attention and translation.word_attention is not None:
-            size += translation.word_attention.size
-    return size
+def _output_fields(body: TranslateRequest) -> OutputFields:
+    return OutputFields(words=True, attention=body.attention)
+
+
+def _all_translations(results: Sequence[TextResult]) -> Iterator[Translation]:
+    for part in chain.from_iterable(result.parts for result in results):
+        yield from chain.from_iterable(part.n_best)
 
 
 def _translate_response(info: ModelInfo, body: TranslateRequest, results: Sequence[TextResult]) -> TranslateResponse:
