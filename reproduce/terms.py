@@ -1,13 +1,15 @@
-"""Compare two ways to enforce terminology: constrained search, and inline terms (Dinu et al. 2019).
+"""Compare ways to enforce terminology: constrained search, terms put in place, and inline terms (Dinu et al. 2019).
 
     python reproduce/terms.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
+    python reproduce/terms.py --model runs/en-de --sentences 500 --max-terms 3
 
-Two models of the preset `small` are trained until convergence, one of them with `text.inline_terms`. The terms of a
-test sentence, at most two, are sampled from a dictionary learned from the training text: terms whose translation is in
-the reference (`exact`), or whose translation is in the reference in another form (`inflected`), where a good
-translation has the form of the reference and not that of the dictionary.
+Two models of the preset `small` are trained until convergence, one of them with `text.inline_terms`. With `--model`, a
+trained model is used instead, with the test set and the aligner of its `data` folder, and inline terms are left out.
+The terms of a test sentence (two, or `--max-terms`) are sampled from a dictionary learned from the training text: terms
+whose translation is in the reference (`exact`), or whose translation is in the reference in another form (`inflected`),
+where a good translation has the form of the reference and not that of the dictionary.
 
-Output: table.md, terms.json, and the two model folders. An interrupted run resumes where it stopped.
+Output: table.md, terms.json, learned.tsv, and the two model folders. An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -32,6 +35,7 @@ from common import (
     train_or_resume,
 )
 
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.text.alignments import words
@@ -93,7 +97,11 @@ def candidate_terms(source: str, reference: str, dictionary: TermMatcher[list[st
 
 
 def sample_terms(
-    sources: Sequence[str], references: Sequence[str], dictionary: TermMatcher[list[str]], term_set: str
+    sources: Sequence[str],
+    references: Sequence[str],
+    dictionary: TermMatcher[list[str]],
+    term_set: str,
+    max_terms: int = MAX_TERMS_PER_SENTENCE,
 ) -> list[list[Term]]:
     """Return the sampled terms of each sentence, from left to right."""
     sampled = []
@@ -101,22 +109,34 @@ def sample_terms(
         candidates = candidate_terms(*pair, dictionary, term_set == "inflected")
         # The seed includes the former name of the set `exact`, so that the terms are those of published results.
         random = Random(f"{SEED} {index} {'inflected' if term_set == 'inflected' else 'as they are'}")
-        terms = random.sample(candidates, min(MAX_TERMS_PER_SENTENCE, len(candidates)))
+        terms = random.sample(candidates, min(max_terms, len(candidates)))
         sampled.append(sorted(terms, key=lambda term: term.place.start))
     return sampled
 
 
 def translation_methods(
-    baseline: Translator, inline: Translator, sources: list[str], terms: list[list[Term]]
+    baseline: Translator, inline: Translator | None, sources: list[str], terms: list[list[Term]]
 ) -> dict[str, Callable[[], Any]]:
     """Return functions that translate the sources with their terms, by name of the method."""
+    in_place = []
+    with_reference_form = []
+    for sentence in terms:
+        in_place.append([replace(term.place, entry=(term.place.entry,)) for term in sentence])
+        with_reference_form.append([replace(term.place, entry=(term.place.entry, term.reference)) for term in sentence])
+    methods: dict[str, Callable[[], Any]] = {
+        "no terms": lambda: baseline.n_best(sources),
+        "constrained": lambda: baseline.n_best(sources, baseline.options(beam=CONSTRAINED_BEAM), terms=constraints),
+        "in place": lambda: baseline.n_best(sources, terms=in_place),
+        "in place, greedy": lambda: baseline.n_best(sources, baseline.options(beam=1), terms=in_place),
+        "in place, both forms": lambda: baseline.n_best(sources, terms=with_reference_form),
+    }
     constraints = [tuple(dict.fromkeys(term.place.entry for term in sentence)) for sentence in terms]
+    if inline is None:
+        return methods
     inline_sources = []
     for source, sentence in zip(sources, terms, strict=True):
         inline_sources.append(insert_terms(source, [term.place for term in sentence]))
-    return {
-        "no terms": lambda: baseline.n_best(sources),
-        "constrained": lambda: baseline.n_best(sources, baseline.options(beam=CONSTRAINED_BEAM), terms=constraints),
+    return methods | {
         "inline model, no terms": lambda: inline.n_best(sources),
         "inline model": lambda: inline.n_best(inline_sources),
         "inline model, greedy": lambda: inline.n_best(inline_sources, inline.options(beam=1)),
@@ -160,28 +180,53 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
     return rows
 
 
-def main() -> None:
-    """Train both models, translate by all methods and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_data_options(parser, corpus="tatoeba-en-de")
-    add_run_options(parser, output="runs/reproduce-terms")
-    args = parser.parse_args()
-    dictionary_file = args.output / "learned.tsv"
+def trained_models(args: argparse.Namespace, dictionary_file: Path) -> tuple[Prepared, Translator, Translator]:
+    """Return the corpus, and the two models after training."""
     baseline = {"data": data_table(args), "preset": "small"}
     inline = baseline | {"text": {"inline_terms": {"dictionary": str(dictionary_file.absolute())}}}
     prepared = prepare_once(resolve_config("baseline", baseline, args.set), args.output / "data")
     learn_dictionary(prepared, dictionary_file, max_words=3)
     for name, tables in {"inline": inline, "baseline": baseline}.items():
         train_or_resume(resolve_config(name, tables, args.set), prepared, args.output / name, name)
-    translators = load(args.output / "baseline"), load(args.output / "inline")
-    sources, references = sources_and_references(prepared.test)
+    return prepared, load(args.output / "baseline"), load(args.output / "inline")
+
+
+def main() -> None:
+    """Train both models, translate by all methods and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_options(parser, corpus="tatoeba-en-de")
+    add_run_options(parser, output="runs/reproduce-terms")
+    parser.add_argument("--model", type=Path, help="trained model folder, instead of training two models")
+    parser.add_argument("--sentences", type=int, help="use the first test sentences that have a term")
+    parser.add_argument("--max-terms", type=int, default=MAX_TERMS_PER_SENTENCE, help="terms per sentence")
+    args = parser.parse_args()
+    dictionary_file = args.output / "learned.tsv"
+    args.output.mkdir(parents=True, exist_ok=True)
+    if args.model is None:
+        prepared, *translators = trained_models(args, dictionary_file)
+    else:
+        prepared = Prepared.open(args.model / "data")
+        learn_dictionary(prepared, dictionary_file, max_words=3)
+        translators = [load(args.model), None]
+    all_sources, all_references = sources_and_references(prepared.test)
     dictionary = TermMatcher(read_entries(dictionary_file))
     results = list[Result]()
+    table_rows: list[list[str]] = []
     for term_set in TERM_SETS:
-        terms = sample_terms(sources, references, dictionary, term_set)
+        all_terms = sample_terms(all_sources, all_references, dictionary, term_set, args.max_terms)
+        rows = list(zip(all_sources, all_references, all_terms, strict=True))
+        if args.sentences is not None:
+            rows = [row for row in rows if row[2]][: args.sentences]
+        sources = [source for source, _, _ in rows]
+        references = [reference for _, reference, _ in rows]
+        terms = [sentence_terms for _, _, sentence_terms in rows]
+        set_results = list[Result]()
         for method, translate in translation_methods(*translators, sources, terms).items():
-            results.append(measure(term_set, method, translate, sources, terms))
-    text = as_markdown(table(results, references, prepared.direction.target))
+            set_results.append(measure(term_set, method, translate, sources, terms))
+        header, *lines = table(set_results, references, prepared.direction.target)
+        table_rows += lines if table_rows else [header, *lines]
+        results += set_results
+    text = as_markdown(table_rows)
     write_text(args.output / "table.md", text)
     write_json(args.output / "terms.json", [asdict(r) for r in results])
     sys.stdout.write(f"{text}\n")

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer import BadParameter
 
 import rnnsearch
+from rnnsearch.cli.serve import read_glossaries
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
@@ -14,7 +16,7 @@ from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator import glossaries
 from rnnsearch.translator.confidence import warnings
 from rnnsearch.translator.glossaries import read_glossary
-from rnnsearch.translator.placement import MAX_PLACED_TERMS, TermPlacer
+from rnnsearch.translator.placement import MAX_PLACED_TERMS, MAX_SCORED_FORMS, TermPlacer
 from rnnsearch.translator.texts import translate_texts
 from rnnsearch.translator.translator import Translator
 from tests.translations import translation
@@ -140,6 +142,15 @@ def test_of_several_groups_of_aligned_words_the_one_with_most_attention_is_repla
     assert place({"banc": "settee"}, free)[0].text == "the a settee,"
 
 
+def test_only_so_many_forms_per_sentence_are_compared():
+    words = [f"a{n}" for n in range(6)]
+    free = translation(words, [f"b{n}" for n in range(6)], links=tuple((n, n) for n in range(6)))
+    forms = "|".join(["longer", *(f"x{n}" for n in range(9))])
+    best, model = place(dict.fromkeys(words, forms), free)
+    assert len(model.scored_texts) == MAX_SCORED_FORMS + 1
+    assert best.text == "x0 x0 x0 x0 longer longer"
+
+
 def test_only_so_many_terms_per_sentence_are_placed():
     count = MAX_PLACED_TERMS + 2
     free = translation(
@@ -236,6 +247,33 @@ def test_invalid_entries_are_named_with_their_line(tmp_path, line, message):
     assert str(error.value).startswith(f"{path}:2: ")
     assert message in str(error.value)
     assert len(str(error.value)) < 400
+
+
+def test_server_glossary_names_its_model_if_several_directions_are_served(tmp_path):
+    models = [write_model(tmp_path / "en-de", BAHDANAU), write_model(tmp_path / "other", BAHDANAU)]
+    first = tmp_path / "first.tsv"
+    first.write_text("dog\tHund\n", encoding="utf-8")
+    second = tmp_path / "a=b.tsv"
+    second.write_text("dog\tKöter\n", encoding="utf-8")
+    assert read_glossaries([], models) == {}
+    for arguments, terms in (
+        ([str(first)], {"en-de": "Hund", "other": "Hund"}),
+        ([f"other={first}"], {"other": "Hund"}),
+        ([f"en-de={first}", f"other={second}"], {"en-de": "Hund", "other": "Köter"}),
+        ([str(second)], {"en-de": "Köter", "other": "Köter"}),
+    ):
+        found = read_glossaries(arguments, models)
+        assert {name: glossary.terms("dog") for name, glossary in found.items()} == {
+            name: (term,) for name, term in terms.items()
+        }
+    with pytest.raises(BadParameter, match='must name one of the models en-de, other; got "fr"'):
+        read_glossaries([f"fr={first}"], models)
+    with pytest.raises(BadParameter, match="must be given once per model; got several for en-de"):
+        read_glossaries([str(first), f"en-de={second}"], models)
+    config = (models[1] / "config.toml").read_text(encoding="utf-8")
+    (models[1] / "config.toml").write_text(config.replace('target = "de"', 'target = "fr"'), encoding="utf-8")
+    with pytest.raises(BadParameter, match="needs a model if several directions are served: en-de="):
+        read_glossaries([str(first)], models)
 
 
 def test_long_glossaries_are_read_up_to_a_limit(tmp_path, monkeypatch):

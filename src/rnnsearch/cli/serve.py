@@ -116,7 +116,7 @@ def serve(
         device=hardware.device,
         max_loaded=limits.max_loaded,
         suggestions=suggestions,
-        glossaries=_read_glossaries(glossary or [], models),
+        glossaries=read_glossaries(glossary or [], models),
     )
     hardware.set_threads()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -144,7 +144,7 @@ def _origin(value: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _read_glossaries(arguments: Sequence[str], models: Sequence[Path]) -> dict[str, Glossary]:
+def read_glossaries(arguments: Sequence[str], models: Sequence[Path]) -> dict[str, Glossary]:
     """Return the glossary of each model by the model's name.
 
     Args:

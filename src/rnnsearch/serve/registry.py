@@ -138,8 +138,8 @@ class ServedModel:
             check_output(lengths, prefix_lengths, search, fields)
         jobs = []
         for index, source in enumerate(sources):
-            # An upper bound, because a token has at least one character; each form is scored.
-            term_tokens = sum(len(form) for match in terms[index][:MAX_PLACED_TERMS] for form in match.entry)
+            # An upper bound, because a token has at least one character.
+            term_tokens = sum(max(map(len, match.entry)) for match in terms[index][:MAX_PLACED_TERMS])
             prefix = prefixes[index] if prefixes is not None else ""
             num_tokens = max(len(source.ids), prefix_lengths[index]) + term_tokens
             jobs.append(TranslationJob(source, num_tokens, prefix, beam, tuple(terms[index])))

@@ -41,6 +41,8 @@ Score = Callable[[Sequence[Segmented], Sequence[str]], list[Translation]]
 
 MAX_PLACED_TERMS = 20
 """Maximum number of terms per sentence that are put in place; the others are only looked for."""
+MAX_SCORED_FORMS = 40
+"""Maximum number of forms per sentence that are compared; further terms have their first form."""
 MIN_RELATIVE_WEIGHT = 0.3  # of an aligned word's attention, relative to the word with most attention
 
 
@@ -119,28 +121,29 @@ class TermPlacer:
 
     def _choose_forms(
         self, sources: Sequence[Segmented], terms: Sequence[Sequence[Match]], drafts: dict[int, list[_Draft]]
-    ) -> dict[int, list[list[str]]]:
-        """Return the likeliest form of each term in each draft; each is chosen next to the first form of the others."""
-        chosen = {index: [[match.entry[0] for match in terms[index]] for _ in drafts[index]] for index in drafts}
-        rows: list[tuple[int, int, int, str]] = []
+    ) -> dict[int, list[str]]:
+        """Return the likeliest form of each term in the best translation, next to the first form of the other terms."""
+        chosen = {index: [match.entry[0] for match in terms[index]] for index in drafts}
+        rows: list[tuple[int, int, str]] = []
         texts: list[str] = []
-        for index, sentence_drafts in drafts.items():
-            for rank, draft in enumerate(sentence_drafts):
-                for number, match in enumerate(terms[index]):
-                    if draft.replaceable[number] is None or len(match.entry) == 1:
-                        continue
-                    for form in match.entry:
-                        forms = [*chosen[index][rank]]
-                        forms[number] = form
-                        rows.append((index, rank, number, form))
-                        texts.append(draft.text(forms, sources[index].case == "upper"))
+        for index, (draft, *_) in drafts.items():
+            num_scored = 0
+            for number, match in enumerate(terms[index]):
+                num_scored += len(match.entry)
+                if draft.replaceable[number] is None or len(match.entry) == 1 or num_scored > MAX_SCORED_FORMS:
+                    continue
+                for form in match.entry:
+                    forms = [*chosen[index]]
+                    forms[number] = form
+                    rows.append((index, number, form))
+                    texts.append(draft.text(forms, sources[index].case == "upper"))
         scored = self._score([sources[index] for index, *_ in rows], texts) if rows else []
-        best: dict[tuple[int, int, int], float] = {}
-        for (index, rank, number, form), translation in zip(rows, scored, strict=True):
-            key = (index, rank, number)
-            if key not in best or translation.score > best[key]:
-                best[key] = translation.score
-                chosen[index][rank][number] = form
+        best: dict[tuple[int, int], tuple[float, str]] = {}
+        for (index, number, form), translation in zip(rows, scored, strict=True):
+            if (index, number) not in best or translation.score > best[index, number][0]:
+                best[index, number] = (translation.score, form)
+        for (index, number), (_, form) in best.items():
+            chosen[index][number] = form
         return chosen
 
     def _replaced(
@@ -148,7 +151,7 @@ class TermPlacer:
         sources: Sequence[Segmented],
         terms: Sequence[Sequence[Match]],
         drafts: dict[int, list[_Draft]],
-        forms: dict[int, list[list[str]]],
+        forms: dict[int, list[str]],
         options: SearchOptions,
     ) -> dict[int, list[Translation]]:
         """Return the translations of each sentence with aligned words replaced by terms, as far as there are any."""
@@ -156,8 +159,8 @@ class TermPlacer:
         rows: list[tuple[int, _Draft]] = []
         texts: list[str] = []
         for index, sentence_drafts in drafts.items():
-            for rank, draft in enumerate(sentence_drafts):
-                text = draft.text(forms[index][rank], sources[index].case == "upper")
+            for draft in sentence_drafts:
+                text = draft.text(forms[index], sources[index].case == "upper")
                 substituted = sources[index].substituted
                 is_complete = substituted is None or substituted.is_complete(text)
                 if text == draft.translation.text or not is_complete or _is_banned(text, options):
@@ -182,7 +185,7 @@ class TermPlacer:
         sources: Sequence[Segmented],
         terms: Sequence[Sequence[Match]],
         drafts: dict[int, list[_Draft]],
-        forms: dict[int, list[list[str]]],
+        forms: dict[int, list[str]],
         options: SearchOptions,
     ) -> dict[int, list[Translation]]:
         """Return the translations of each sentence that a search with constraints has found, the terms in place."""
@@ -191,7 +194,7 @@ class TermPlacer:
         indices: list[int] = []
         phrases: list[list[str]] = []
         for index in drafts:
-            required = list(dict.fromkeys(forms[index][0]))
+            required = list(dict.fromkeys(forms[index]))
             if len(terms[index]) <= MAX_PLACED_TERMS and all(map(self._can_write, required)):
                 indices.append(index)
                 phrases.append(required)
