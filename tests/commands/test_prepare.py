@@ -1,11 +1,15 @@
-"""`prepare --engine`: output identical to ordinary preparation, and resumption of a killed run."""
+"""`prepare`: progress; with `--engine`, output identical to ordinary preparation, and resumption of a killed run."""
 
+import io
 import sys
 from functools import wraps
 
 import pytest
+from rich.console import Console
 
+from rnnsearch.cli.io import preparation_progress
 from rnnsearch.data import preprocess
+from rnnsearch.data.progress import amount
 from tests.data.toys import contents
 
 SHARDS = ["--engine", "local", "--processes", "1"]
@@ -14,6 +18,54 @@ SHARDS = ["--engine", "local", "--processes", "1"]
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", 60)
+
+
+@pytest.mark.parametrize("engine", [[], SHARDS])
+def test_each_stage_has_one_line(cli, corpus, tmp_path, engine):
+    result = cli(
+        "prepare", corpus / "run.toml", "--set", f'data.prepared="{tmp_path / "data"}"', "data.aligner=true", *engine
+    )
+    assert result.code == 0, result.err
+    lines = result.err.splitlines()
+    assert lines[0] == "reading and cleaning"
+    assert [line.partition(":")[0] for line in lines[1:5]] == [
+        "counting words",
+        "learning the tokenizers",
+        "learning the word aligner",
+        "writing ids",
+    ]
+    assert lines[1].endswith(" pairs")
+    assert lines[5].startswith("prepared ")
+
+
+def test_terminal_shows_live_lines(monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr("rnnsearch.cli.io.error_console", lambda: console)
+    with preparation_progress() as show:
+        show("reading and cleaning", 0, None, "pairs")
+        show("reading and cleaning", 120_000, None, "pairs")
+        show("learning the word aligner", 0, None, "")
+        show("writing ids", 45_000, 100_000, "pairs")
+    final = screen.getvalue().rpartition("reading and cleaning")[2].splitlines()
+    assert "120,000 pairs" in final[0]
+    assert "learning the word aligner" in final[1]
+    assert "45% of 100,000 pairs" in final[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((0, None, "pairs"), ""),
+        ((20_000, None, "pairs"), "20,000 pairs"),
+        ((0, 0, "pairs"), "0% of 0 pairs"),
+        ((3, 7, "shards"), "3 of 7 shards"),
+        ((1_500_000, None, "bytes"), "1.5 MB"),
+        ((1_500_000, 3_000_000, "bytes"), "1.5 of 3.0 MB"),
+    ],
+)
+def test_amounts(arguments, text):
+    assert amount(*arguments) == text
 
 
 def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
@@ -40,7 +92,8 @@ def test_killed_run_is_resumed(cli, corpus, tmp_path, monkeypatch):
     shards = (done - 2) // 2
     other = cli(*command, "--set", "text.vocabulary=20")
     assert other.code == 1
-    assert other.err == f"rnnsearch: {store}: holds a run with other [text]; finish that one, or delete it\n"
+    problem = f"{store}: holds a run with other [text]; finish that one, or delete it"
+    assert other.err == f"reading and cleaning\nrnnsearch: {problem}\n"
     result = cli(*command)
     assert result.code == 0, result.err
     assert f"resuming after {shards} of {shards} shards of cleaning" in result.err

@@ -28,8 +28,8 @@ from rnnsearch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
-    from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
+    from rnnsearch.data.progress import Progress as StageProgress
 
 FORMAT = "safetensors-1"
 """Format of the tasks and results in a store; earlier versions stored pickles."""
@@ -46,7 +46,7 @@ def prepare(
     engine: Engine,
     rows: int = 1,
     cache: Path | None = None,
-    downloading: download.Progress | None = None,
+    stages: StageProgress | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
     """Prepare a corpus like `data.prepare.prepare`, with the same result, its passes run in shards by an engine.
@@ -58,7 +58,7 @@ def prepare(
         engine: Processes the shards.
         rows: Minimum number of pairs per shard; chunks of `preprocess.CHUNK_ROWS` are never split.
         cache: Folder of downloaded corpora.
-        downloading: Called during downloads, see `data.corpora.download.Progress`.
+        stages: Called at the start of each stage, after each chunk of text, and during downloads.
         progress: Called after each shard.
 
     Raises:
@@ -67,10 +67,11 @@ def prepare(
     """
     from rnnsearch.data.prepare import prepare as prepare_with_workers
     from rnnsearch.data.preprocess import CHUNK_ROWS
+    from rnnsearch.data.progress import ignore
 
     tasks_per_shard = max(1, -(-rows // CHUNK_ROWS))
     with StoredWorkers(store, _describe(config, cache), engine, tasks_per_shard, progress) as workers:
-        return prepare_with_workers(config, folder, cache, downloading, workers=workers)
+        return prepare_with_workers(config, folder, cache, stages or ignore, workers=workers)
 
 
 def _describe(config: RunConfig, cache: Path | None) -> dict[str, Any]:

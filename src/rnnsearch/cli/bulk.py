@@ -7,7 +7,7 @@ Callers: `translate.py`, `corpora.py` and `train.py`; the work is done by the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rnnsearch.cli.options import BulkGroup, FileGroup
     from rnnsearch.cli.translate_lines import TranslateOptions
     from rnnsearch.config import RunConfig
-    from rnnsearch.data.corpora import download
     from rnnsearch.data.prepared import Prepared
+    from rnnsearch.data.progress import Progress
 
 PASS_NAMES = {"clean": "cleaning", "count": "counting", "learn_segmentation": "aligning", "encode": "segmenting"}
-"""Verb of the progress bar by the function of the pass."""
+"""Verb of the message about resumption by the function of the pass."""
 
 
 def require_files(bulk: BulkGroup, files: FileGroup) -> None:
@@ -114,7 +114,7 @@ def shard_progress(path: Path, description: str, units: str) -> Iterator[Callabl
 def prepare_in_shards(
     config: RunConfig,
     folder: Path,
-    show_download: download.Progress,
+    show_stage: Progress,
     bulk: BulkGroup,
     processes: int | None,
 ) -> Prepared:
@@ -127,21 +127,30 @@ def prepare_in_shards(
 
     store = store_at(bulk.store or f"{folder}.partial")
     engine_context = OnRay(bulk.actors) if bulk.engine == "ray" else OnCores(processes)
-    with engine_context as engine, _pass_progress(folder) as show_pass:
-        return prepare(config, folder, store, engine, bulk.rows or 1, None, show_download, show_pass)
+    show_pass = _pass_progress(folder, show_stage)
+    with engine_context as engine:
+        return prepare(config, folder, store, engine, bulk.rows or 1, None, show_stage, show_pass)
 
 
-@contextmanager
-def _pass_progress(folder: Path) -> Iterator[Callable[[str, int, int], None]]:
-    """Provide a progress function for `bulk.prepare`: one bar after the other, for each pass over the corpus."""
-    with ExitStack() as current_bar:
-        bars: dict[str, Callable[[int, int], None]] = {}
+def _pass_progress(folder: Path, show_stage: Progress) -> Callable[[str, int, int], None]:
+    """Return a progress function for `bulk.prepare`, which shows the shards of a pass as progress of its stage.
 
-        def show(name: str, done: int, total: int) -> None:
-            if name not in bars:
-                current_bar.close()
-                description = PASS_NAMES[name]
-                bars[name] = current_bar.enter_context(shard_progress(folder, description, f"shards of {description}"))
-            bars[name](done, total)
+    If an earlier run has finished shards of a pass, it prints a message.
+    """
+    from rnnsearch.data import prepare
 
-        yield show
+    stages = {
+        "clean": prepare.READING,
+        "count": prepare.COUNTING,
+        "learn_segmentation": prepare.ALIGNING,
+        "encode": prepare.WRITING,
+    }
+    started: set[str] = set()
+
+    def show(name: str, done: int, total: int) -> None:
+        if name not in started and done:
+            print_message(f"{folder}: resuming after {done:,} of {total:,} shards of {PASS_NAMES[name]}")
+        started.add(name)
+        show_stage(stages[name], done, total, "shards")
+
+    return show

@@ -24,12 +24,17 @@ from rnnsearch.utils.stdio import read_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import TaskID
+
+    from rnnsearch.data.progress import Progress as StageProgress
 
 MAX_CHUNK_SQUARED_CHARACTERS = 1 << 31
 """Limit of the sum of squared line lengths of a chunk, because stored attention weights grow with the squared length.
 
 1,000 lines of 1,400 characters reach it. The line that exceeds it is the last of its chunk.
 """
+LIVE_LINES_PER_SECOND = 4
+"""Refreshes of live lines on a terminal."""
 
 
 # Messages and progress.
@@ -66,6 +71,32 @@ def download_progress() -> Iterator[Callable[[int, int | None], None]]:
     finally:
         if bar.tasks:
             bar.stop()
+
+
+@contextmanager
+def preparation_progress() -> Iterator[StageProgress]:
+    """Provide a function that shows the stages of a preparation: live lines on a terminal, otherwise one line each."""
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    from rnnsearch.data.progress import amount, stage_lines
+
+    console = error_console()
+    if not console.is_terminal:
+        yield stage_lines(print_message)
+        return
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[amount]}"), TimeElapsedColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, refresh_per_second=LIVE_LINES_PER_SECOND) as lines:
+
+        def show(stage: str, done: int, total: int | None, unit: str) -> None:
+            if stage not in tasks:
+                for task in tasks.values():
+                    lines.stop_task(task)  # stops its clock
+                tasks[stage] = lines.add_task(stage, total=None, amount="")
+            if text := amount(done, total, unit):
+                lines.update(tasks[stage], amount=text)
+
+        yield show
 
 
 # Reading.

@@ -16,14 +16,14 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.bulk import prepare_in_shards
-from rnnsearch.cli.io import download_progress, error_console, print_message
+from rnnsearch.cli.io import error_console, preparation_progress, print_message
 from rnnsearch.cli.options import PrepareBulkGroup
 from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
-    from rnnsearch.data.corpora.download import Progress
     from rnnsearch.data.prepared import Prepared
+    from rnnsearch.data.progress import Progress
     from rnnsearch.evaluation.assess import Assessment
     from rnnsearch.utils.distributed import Processes
 
@@ -53,12 +53,12 @@ def prepare(
         raise BadParameter("--processes has no effect with --engine ray; use --actors")
     config = load_run_config(run_file, settings)
 
-    def make(folder: Path, show_download: Progress) -> Prepared:
+    def make(folder: Path, show_stage: Progress) -> Prepared:
         if bulk.engine is not None:
-            return prepare_in_shards(config, folder, show_download, bulk, processes)
+            return prepare_in_shards(config, folder, show_stage, bulk, processes)
         from rnnsearch.data.prepare import prepare as prepare_at_once
 
-        return prepare_at_once(config, folder, progress=show_download, processes=processes)
+        return prepare_at_once(config, folder, progress=show_stage, processes=processes)
 
     print_preparation_report(_prepare(data_folder(config, run_folder(config, run_file)), make))
 
@@ -137,12 +137,12 @@ def prepared_data(config: RunConfig, folder: Path) -> Prepared:
     data = data_folder(config, folder)
     if (data / FACTS_FILE).is_file():
         return Prepared.open(data, config)
-    return _prepare(data, lambda folder, show_download: prepare_at_once(config, folder, progress=show_download))
+    return _prepare(data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage))
 
 
 def _prepare(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
-    with download_progress() as show_download:
-        prepared = make(folder, show_download)
+    with preparation_progress() as show_stage:
+        prepared = make(folder, show_stage)
     print_message(f"prepared {prepared.facts['pairs']:,} training pairs in {folder}")
     return prepared
 

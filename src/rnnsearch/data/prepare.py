@@ -30,11 +30,11 @@ from rnnsearch.config.data import TextType
 from rnnsearch.data import prepared
 from rnnsearch.data.cleaning import DUPLICATE, MAX_EXAMPLES, Tally, first_occurrences
 from rnnsearch.data.corpora import catalog
-from rnnsearch.data.corpora.download import Progress
 from rnnsearch.data.corpus import check_files
 from rnnsearch.data.held_out import HeldOut
 from rnnsearch.data.language_check import language_warnings
 from rnnsearch.data.preprocess import Cells, CleanedText, CleaningRules, KeyTable, LinkOptions, count, encode, id_dtype
+from rnnsearch.data.progress import Progress, ignore, with_progress
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.split import (
     HELD_OUT,
@@ -69,6 +69,14 @@ from rnnsearch.utils.files import atomic_folder, write_json
 SMALL_CORPUS_PAIRS_PER_HELD_OUT_PAIR = 20
 """Pairs per dev pair, and per test pair, in a corpus too small for the default sizes."""
 
+READING = "reading and cleaning"
+COUNTING = "counting words"
+TOKENIZING = "learning the tokenizers"
+ALIGNING = "learning the word aligner"
+WRITING = "writing ids"
+STAGES = (READING, COUNTING, TOKENIZING, ALIGNING, WRITING)
+"""Names of the stages, in order, as shown to the user."""
+
 TOKENIZERS_FROM_COUNTS = {
     "words": words_from_counts,
     "bpe": bpe_from_counts,
@@ -82,7 +90,7 @@ def prepare(
     config: RunConfig,
     folder: Path,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = ignore,
     processes: int | None = None,
     workers: Workers | None = None,
 ) -> prepared.Prepared:
@@ -94,7 +102,7 @@ def prepare(
         config: Run file.
         folder: New folder, or one of prepared data.
         cache: Folder of downloaded corpora. A listed corpus that it does not have is downloaded.
-        progress: Called with the bytes that were downloaded.
+        progress: Called at the start of each stage, after each chunk of text, and during downloads.
         processes: Number of processes; by default one per core. A small corpus takes one.
         workers: Run the tasks instead of new processes.
 
@@ -119,7 +127,7 @@ def prepare(
     corpus = _corpus_files(config, cache, progress)
     check_files([corpus.base / name for name in data_files(corpus.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
-        facts = _write(config, corpus, temporary, workers or pool)
+        facts = _write(config, corpus, temporary, workers or pool, progress)
         facts["warnings"] += language_warnings(corpus.data, corpus.base)
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
@@ -146,7 +154,7 @@ class _CorpusFiles(NamedTuple):
     """Name, licence and attribution, for prepared.json."""
 
 
-def _corpus_files(config: RunConfig, cache: Path | None, progress: Progress | None) -> _CorpusFiles:
+def _corpus_files(config: RunConfig, cache: Path | None, progress: Progress) -> _CorpusFiles:
     """Return the files of the config's corpus; download a listed corpus if it is not in the cache."""
     data = config.data
     if data.corpus is None:
@@ -164,12 +172,18 @@ def _corpus_files(config: RunConfig, cache: Path | None, progress: Progress | No
         files |= {f"{part}_alignments": f"{part}.align" for part in HELD_OUT}
         files["alignments"] = data.alignments or ["train.align"]
     facts = {"corpus": corpus.name, "licence": corpus.licence, "attribution": corpus.attribution}
-    return _CorpusFiles(data.model_copy(update=files), catalog.get(corpus.name, cache, progress), facts)
+    stage = f"fetching {corpus.name}"
+    progress(stage, 0, None, "")
+    folder = catalog.get(corpus.name, cache, lambda done, total: progress(stage, done, total, "bytes"))
+    return _CorpusFiles(data.model_copy(update=files), folder, facts)
 
 
-def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Workers) -> dict[str, Any]:
+def _write(
+    config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Workers, progress: Progress
+) -> dict[str, Any]:
     """Write all files except prepared.json and return the content of that."""
     data = corpus.data
+    progress(READING, 0, None, "pairs")
     from_files = _read_held_out(corpus)
     sizes = {"dev": data.dev_size, "test": data.test_size}
     for part in from_files:
@@ -177,18 +191,25 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
     rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
         # First pass: clean, then find duplicates and split by the hashes of rows.
-        tally = cleaned.read(data.train or [], corpus.base, data.alignment_files, workers)
+        tally = cleaned.read(
+            data.train or [],
+            corpus.base,
+            data.alignment_files,
+            workers,
+            lambda num_read: progress(READING, num_read, None, "pairs"),
+        )
         rows = _split_rows(corpus, cleaned, tally, sizes)
         # Second pass: count words, then learn tokenizers and the aligner.
         normalize = _normalization_level(config)
         text_chunks, split_off, digest = _count(
-            cleaned, rows.parts, rows.keys["document"], from_files, normalize, workers
+            cleaned, rows.parts, rows.keys["document"], from_files, normalize, workers, progress
         )
         held_out = from_files | split_off
         pairs_per_file = cleaned.count_rows_per_file(rows.is_train)
         if not rows.is_train.any():
             wanted = "no training pair is left after dev and test are split off"
             raise DataError(f"{wanted} (lower data.dev_size and data.test_size)")
+        progress(TOKENIZING, 0, None, "")
         tokenizers = _learn_tokenizers(
             config.text, dict(zip(data.languages, text_chunks, strict=True)), config.base, folder
         )
@@ -196,11 +217,12 @@ def _write(config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Worke
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
             usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
+            progress(ALIGNING, 0, None, "")
             learned = _learn_aligner(cleaned, usable_parts, held_out.get("dev"), workers, normalize)
             learned.save(folder / aligner.FOLDER)
         # Third pass: segment into ids.
         linking = _link_options(config, data, cleaned.aligned, folder)
-        facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers)
+        facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers, progress)
         if data.documents:
             _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / prepared.DOCUMENTS_FILE)
     if data.target_only == "null":
@@ -350,6 +372,7 @@ def _count(
     from_files: dict[Part, HeldOut],
     normalize: str,
     workers: Workers,
+    progress: Progress,
 ) -> tuple[list[Counter[str]], dict[Part, HeldOut], str]:
     """Run the second pass.
 
@@ -362,7 +385,8 @@ def _count(
     text_chunks = [Counter[str]() for _ in range(num_languages)]
     held_out_rows: dict[Part, list[Cells]] = {}
     sentence_sets = [held_out.sentence_sets(num_languages) for held_out in from_files.values()]
-    for result in workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages, normalize)):
+    results = workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages, normalize))
+    for result in with_progress(results, cleaned.chunk_sizes, COUNTING, progress):
         # Chunks arrive in the order of the corpus, so that the digest does not depend on the number of processes.
         digest.update(result.text)
         for counts, chunk_counts in zip(text_chunks, result.text_chunks, strict=True):
@@ -466,6 +490,7 @@ def _write_ids(
     linking: LinkOptions,
     folder: Path,
     workers: Workers,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Run the third pass: write the ids, unknown words and links of the training text, and return their facts."""
     saved = tuple(Tokenizer.load(folder / prepared.prepared_tokenizer_file(language)) for language in tokenizers)
@@ -478,7 +503,8 @@ def _write_ids(
     missing = np.zeros(len(tokenizers), dtype=np.int64)  # rows without text
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        for columns, chunk_token_counts in workers.map(encode, cleaned.chunks(parts), (saved, linking)):
+        results = workers.map(encode, cleaned.chunks(parts), (saved, linking))
+        for columns, chunk_token_counts in with_progress(results, cleaned.chunk_sizes, WRITING, progress):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
             token_counts += chunk_token_counts

@@ -13,7 +13,7 @@ other types than those that are listed there. Tests: tests/data/test_prepare.py,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import compress
@@ -214,8 +214,18 @@ class CleanedText:
         for path in (*self._paths, self._keys_path):
             path.unlink(missing_ok=True)
 
-    def read(self, specs: Sequence[str], base: Path, alignments: Sequence[str] | None, workers: Workers) -> Tally:
-        """Clean a corpus into the files and return the counts of rows that were read and rejected."""
+    def read(
+        self,
+        specs: Sequence[str],
+        base: Path,
+        alignments: Sequence[str] | None,
+        workers: Workers,
+        progress: Callable[[int], None],
+    ) -> Tally:
+        """Clean a corpus into the files and return the counts of rows that were read and rejected.
+
+        `progress` is called after each chunk, with the number of rows read so far.
+        """
         tally = Tally()
         document = 0
         position = 0
@@ -228,6 +238,7 @@ class CleanedText:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys_path)]
             for cleaned in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):
                 tally.add(cleaned.tally)
+                progress(tally.read)
                 if cleaned.starts_file:
                     file_index = first_paths.index(cleaned.path, file_index + 1)  # an empty file has no chunk
                     document += 1
@@ -247,6 +258,11 @@ class CleanedText:
                     self._span_files.append(file_index)
                 starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tally
+
+    @property
+    def chunk_sizes(self) -> list[int]:
+        """Number of rows of each chunk."""
+        return [num_rows for _, num_rows in self._spans]
 
     def keys(self) -> KeyTable:
         """Return the keys of all rows, memory-mapped."""

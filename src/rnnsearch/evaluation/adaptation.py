@@ -27,6 +27,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_rows
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS_FILE, Prepared
+from rnnsearch.data.progress import stage_lines
 from rnnsearch.data.split import sentence_key
 from rnnsearch.errors import ConfigError, DataError, ModelError
 from rnnsearch.evaluation.assess import assess, record
@@ -154,7 +155,10 @@ def adapt(
     config = _write_run(model, system, output, new, old, options)
     _copy_extra_files(model, output)  # before training: search.candidates needs its lists
     data = output / "data"
-    prepared = Prepared.open(data, config) if (data / FACTS_FILE).is_file() else prepare(config, data)
+    if (data / FACTS_FILE).is_file():
+        prepared = Prepared.open(data, config)
+    else:
+        prepared = prepare(config, data, progress=stage_lines(reporter.message))
     end_reason = train(config, prepared, output, reporter, resume=True)
     _copy_extra_files(model, output)  # a new run has removed the aligner
     if (model / CALIBRATION_FILE).is_file():
