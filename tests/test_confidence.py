@@ -13,6 +13,7 @@ from rnnsearch.translator.confidence import (
     correct_words,
     max_repetitions,
     reliability_bins,
+    unknown_rate,
     warnings,
     word_features,
 )
@@ -94,6 +95,21 @@ def test_max_repetitions(text, times):
 
 def test_repetitions_of_a_long_line_take_linear_time():
     assert max_repetitions(["a"] * 100_000) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rate"),
+    [
+        ("▁the ▁house </s>", 0),
+        ("▁the <unk> <unk> </s>", 2 / 3),
+        ("▁I ▁love ▁it ▁ <0xF0> <0x9F> <0x98> <0x80> . </s>", 1 / 5),
+        ("▁ <0xD0> <0x9F> <0xD1> <0x80> ▁ <0xD0> <0xB8> </s>", 1),
+        ("▁ <0x02> ▁a </s>", 0),
+        ("</s>", 0),
+    ],
+)
+def test_unknown_rate_counts_unknown_characters_once(translation, tokens, rate):
+    assert unknown_rate(replace(translation, source_tokens=tuple(tokens.split()))) == pytest.approx(rate)
 
 
 def test_warnings_of_each_kind(translation):

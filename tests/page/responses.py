@@ -15,12 +15,19 @@ def word_spans(words: Sequence[str], separator: str) -> list[dict[str, Any]]:
 
 
 def hypothesis(
-    source: Sequence[str], target: Sequence[str], separator: str, attention: list[list[float]]
+    source: Sequence[str],
+    target: Sequence[str],
+    separator: str,
+    attention: list[list[float]],
+    confidences: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Return a hypothesis of /v1/translate in which word n is aligned with word n."""
     words = [{**word, "score": -0.1, "probability": 0.8} for word in word_spans(target, separator)]
+    for word, confidence in zip(words, confidences, strict=False):
+        word["confidence"] = confidence
     return {
         "text": separator.join(target),
+        "confidence": sum(confidences) / len(confidences) if confidences else None,
         "score": -0.2,
         "log_prob": -1.0,
         "finished": True,
@@ -33,10 +40,12 @@ def hypothesis(
     }
 
 
-def translate_response(source: Sequence[str], target: Sequence[str], separator: str = " ") -> dict[str, Any]:
+def translate_response(
+    source: Sequence[str], target: Sequence[str], separator: str = " ", confidences: Sequence[float] = ()
+) -> dict[str, Any]:
     """Return a response of /v1/translate in which target word n attends to source word n."""
     attention = [[0.9 if i == j else 0.01 for j in range(len(source))] for i in range(len(target))]
-    best = hypothesis(source, target, separator, attention)
+    best = hypothesis(source, target, separator, attention, confidences)
     text = separator.join(source)
     sentence = {"source": text, "start": 0, "end": len(text), "best": [best]}
     translation = {"text": best["text"], "sentences": [sentence], "target_spans": [[0, len(best["text"])]]}

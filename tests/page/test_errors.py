@@ -78,7 +78,13 @@ def test_page_asks_for_api_key_and_does_not_store_it(open_with_handler):
             route.fulfill(status=403, json={"error": "an API key must be given"})
 
     app = open_with_handler(require_key)
-    assert app.banner() == "An API key must be given."
+    assert app.banner() == "This server requires a key."
+    form = app.page.inner_text("#key-form")
+    for explained in ("from the person who runs the server", "not stored", "Without a key nothing is translated"):
+        assert explained in form
+    app.page.fill("#key", "wrong")
+    app.page.keyboard.press("Enter")
+    app.page.wait_for_function("() => document.getElementById('banner').textContent.includes('does not accept')")
     app.page.fill("#key", "sesame")
     app.page.keyboard.press("Enter")
     app.wait_for_translation(app.translation)
@@ -151,6 +157,6 @@ def test_file_upload_before_models_are_loaded_is_reported(open_with_handler):
     app.page.reload()
     app.page.click("#tab-files")
     app.page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"x"})
-    app.page.wait_for_selector("#toast", state="visible")
-    assert app.page.inner_text("#toast").startswith("a.txt was not uploaded: ")
+    app.page.wait_for_selector(".job .is-error")
+    assert app.page.inner_text(".job .is-error").startswith("Not uploaded, because the languages are still loading.")
     assert app.unavailable_reason("#swap") == "Languages are still loading"

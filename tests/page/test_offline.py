@@ -107,6 +107,15 @@ def test_translations_equal_those_of_the_runtime(visit, folder):
         assert app.translate(text).split() == " ".join(expected).split()
 
 
+def test_text_that_the_model_cannot_read_is_noted(visit):
+    app = visit()
+    for text, note in {"Привет": "not in the script of English", "The qxqx vrmpf.": "does not know many words"}.items():
+        app.page.fill("#source", text)
+        app.page.wait_for_function("note => document.getElementById('notes').innerText.includes(note)", arg=note)
+    app.translate(app.sentence)
+    assert app.page.inner_text("#notes") == ""
+
+
 def test_aligned_words_are_highlighted(visit):
     app = visit()
     app.translate(app.sentence)

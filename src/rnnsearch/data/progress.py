@@ -34,7 +34,7 @@ def stage_lines(write: Callable[[str], None]) -> Progress:
     """Return a progress that writes a line at the start of each stage, with the total if it is known."""
     stages: set[str] = set()
 
-    def show(stage: str, done: int, total: int | None, unit: str) -> None:
+    def show(stage: str, _done: int, total: int | None, unit: str) -> None:
         if stage not in stages:
             stages.add(stage)
             write(stage if total is None or unit == "bytes" else f"{stage}: {total:,} {unit}")

@@ -194,6 +194,10 @@ class SentenceTranslation(BaseModel):
     missing_terms: list[str] = Field(
         default=[], description="Source terms of the glossary whose translations could not be placed."
     )
+    unknown: float = Field(
+        description="Fraction of the source tokens that are not in the vocabulary; adjacent unknown characters count "
+        "as one."
+    )
     score: float = Field(description="Log-probability, normalised by length; translations are ranked by it.")
     log_prob: float
     finished: bool = Field(description="False if the translation was cut at its maximum length, or blocked.")

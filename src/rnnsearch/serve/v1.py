@@ -54,7 +54,7 @@ from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, Tra
 from rnnsearch.text.alignments import word_spans
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translator.confidence import warnings
+from rnnsearch.translator.confidence import unknown_rate, warnings
 from rnnsearch.translator.texts import TextTranslation
 from rnnsearch.translator.translation import Translation, one_line
 from rnnsearch.translator.translator import Translator
@@ -253,6 +253,7 @@ def _sentence_translation(translation: Translation, attention: bool, alignment: 
         confidence=translation.confidence,
         warnings=list(warnings(translation)),
         missing_terms=list(translation.missing_terms),
+        unknown=round(unknown_rate(translation), 4),
         attention=translation.json_values("word_attention")["word_attention"] if attention else None,
         alignment=list(translation.alignment) if alignment else [],
         **translation.json_values("score", "log_prob", "finished", "tokens", "token_scores"),

@@ -2,7 +2,7 @@
 
 `rnnsearch calibrate` learns, from features of the search, how probable it is that a reference contains a word
 (`learn_calibration`). A translator with a calibration adds the confidence to its translations (`with_confidence`).
-`warnings` needs no calibration.
+`warnings` and `unknown_rate` need no calibration.
 
 Callers: `translator.py`, `loading.py`, `evaluation/assess.py`, `export/engine_file.py`, `runtime/translator.py`,
 `serve` and `cli`. The runtime imports this module, so it must not import torch. `confidence.json` in a model folder,
@@ -13,6 +13,7 @@ need a new calibration. The names of warnings are part of the output of `--forma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -26,6 +27,7 @@ from rnnsearch.engine import file
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.calibration import Bin, Calibration, calibrate, calibration_bins
 from rnnsearch.text.alignments import words
+from rnnsearch.text.vocabulary import SPACE_MARKER, SPECIALS, UNK
 from rnnsearch.translator.translation import Translation
 
 CALIBRATION_FILE = "confidence.json"
@@ -39,6 +41,8 @@ PUNCTUATION = ".,;:!?\"'()[]«»„“”‚‘’–—-…¿¡"
 
 MISSING_TERMS = "missing terms"
 """Warning about terms of a glossary that could not be placed."""
+_NON_ASCII_BYTE = re.compile("<0x[89A-F][0-9A-F]>")  # in the tokens of unknown characters
+
 MAX_PHRASE_WORDS = 4  # longest phrase whose repetitions are counted
 MIN_WORD_ATTENTION = 0.2  # a source word with less attention in total was not read
 MIN_READ_FRACTION = 0.5  # of the source words, without a warning
@@ -180,6 +184,24 @@ def calibration_from_header(header: dict[str, Any], path: Path) -> Calibration |
 def with_confidence(translation: Translation, calibration: Calibration) -> Translation:
     """Return a translation with the confidence of its words."""
     return replace(translation, word_confidence=tuple(map(float, calibration(word_features(translation)))))
+
+
+def unknown_rate(translation: Translation) -> float:
+    """Return the fraction of the source tokens that are not in the vocabulary.
+
+    These are unknown words and characters; adjacent unknown characters count as one token.
+    """
+    num_known = 0
+    num_unknown = 0
+    follows_byte = False
+    for token in translation.source_tokens[:-1]:  # without EOS
+        is_byte = _NON_ASCII_BYTE.fullmatch(token) is not None
+        if is_byte or token == SPECIALS[UNK]:
+            num_unknown += not (is_byte and follows_byte)
+        else:
+            num_known += token != SPACE_MARKER
+        follows_byte = is_byte
+    return num_unknown / max(num_known + num_unknown, 1)
 
 
 def warnings(translation: Translation) -> tuple[str, ...]:

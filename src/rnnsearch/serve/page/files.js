@@ -5,28 +5,41 @@ import * as server from "./server-api.js";
 import * as status from "./status.js";
 import { state } from "./store.js";
 import * as tabs from "./tabs.js";
+import { asSentence } from "./text.js";
 
 const POLL_INTERVAL = 400; // milliseconds
 const MAX_FAILED_POLLS = 20;
 const SUPPORTED = /\.(txt|tsv|tmx|xliff|xlf|pot?|x?html|htm|srt|vtt)$/i;
 
-async function add(file) {
+/** Return why a file cannot be uploaded, or "". */
+function rejection(file) {
   if (!SUPPORTED.test(file.name)) {
-    status.showBanner(`Unsupported file type: ${file.name}. Supported types are .txt, .tsv, .tmx, .xliff, .po, .html, .srt and .vtt.`);
-    return;
+    return "Unsupported file type. Supported types are .txt, .tsv, .tmx, .xliff, .po, .html, .srt and .vtt.";
   }
-  if (!state.model) {
-    status.toast(`${file.name} was not uploaded: languages are still loading`);
-    return;
-  }
-  status.clearError();
+  return state.model ? "" : "Not uploaded, because the languages are still loading. Choose the file again.";
+}
+
+/** Add a file to the list, where its messages stay until the user removes it. */
+async function add(file) {
   const job = createJob(file.name);
   $("jobs").prepend(job.item);
+  const reason = rejection(file);
+  if (reason) end(job, reason, true);
+  else await translate(job, file);
+}
+
+async function translate(job, file) {
+  job.message.textContent = "Uploading…";
   try {
     job.id = (await server.uploadFile(file, state.model)).id;
     await watch(job);
   } catch (error) {
-    end(job, error.message, true);
+    if (!status.needsKey(error)) {
+      end(job, withoutName(error.message, file.name), true);
+      return;
+    }
+    job.message.textContent = "Waiting for the API key…";
+    status.showError(error, () => !job.removed && translate(job, file));
   }
 }
 
@@ -37,7 +50,7 @@ function createJob(name) {
     name,
     removed: false,
     bar: element("progress", { max: 1, value: 0, "aria-label": `Progress of ${name}` }),
-    message: element("p", { className: "note", role: "status", textContent: "Uploading…" }),
+    message: element("p", { className: "note", role: "status" }),
     actions: element("div", { className: "actions" }),
   };
   const properties = { type: "button", className: "icon-button", title: "Cancel" };
@@ -65,7 +78,7 @@ async function watch(job) {
       job.message.textContent = "The server is not responding. Retrying…";
     }
     if (current?.state === "failed") {
-      end(job, current.error ?? "The file could not be translated.", true);
+      end(job, withoutName(current.error ?? "The file could not be translated.", job.name), true);
       return;
     }
     if (current?.state === "done") {
@@ -75,6 +88,13 @@ async function watch(job) {
     if (current) showProgress(job, current);
     await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL));
   }
+}
+
+/** Return an error message without the name of the file, which is shown above it. */
+function withoutName(message, name) {
+  const start = `${name}: `;
+  const startsWithName = message.toLowerCase().startsWith(start.toLowerCase());
+  return asSentence(startsWithName ? message.slice(start.length) : message);
 }
 
 function showProgress(job, { state: jobState, done, segments }) {

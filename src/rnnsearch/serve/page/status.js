@@ -6,8 +6,11 @@ import { $ } from "./dom.js";
 const FIRST_HEALTH_CHECK = 1500; // milliseconds
 const HEALTH_CHECK_INTERVAL = 3000;
 const TOAST_DURATION = 2500;
+const KEY_REQUIRED = "This server requires a key.";
+const WRONG_KEY = "The server does not accept this key. Check that it is complete, or ask for another one.";
 
-let pendingRetry = null; // called when the server is back or has its key
+const pendingRetries = new Set(); // called when the server is back or has its key
+let hasEnteredKey = false;
 let retryTimer = 0;
 let toastTimer = 0;
 
@@ -18,28 +21,33 @@ let toastTimer = 0;
  */
 export function showError(error, retry = null) {
   if (error.name === "AbortError") return;
-  pendingRetry = retry ?? pendingRetry;
+  if (retry) pendingRetries.add(retry);
   const isDown = error.status === 0;
   const delay = Math.max(1, Math.ceil(error.retryAfter)); // seconds
+  let message = error.message;
   let hint = "";
   if (isDown) hint = " Retrying…";
   else if (error.retryAfter > 0) hint = ` Retrying in ${delay} s.`;
-  showBanner(error.message + hint);
-  $("key-form").hidden = error.status !== 401 && error.status !== 403;
+  if (needsKey(error)) message = hasEnteredKey ? WRONG_KEY : KEY_REQUIRED;
+  showBanner(message + hint);
+  $("key-form").hidden = !needsKey(error);
   clearTimeout(retryTimer);
   if (isDown) retryTimer = setTimeout(checkHealth, FIRST_HEALTH_CHECK);
   else if (error.retryAfter > 0) retryTimer = setTimeout(retryNow, 1000 * delay);
 }
+
+/** Return true if a request was rejected because of its API key. */
+export const needsKey = ({ status }) => status === 401 || status === 403;
 
 export function showBanner(message) {
   $("banner").textContent = message;
   $("banner").hidden = false;
 }
 
-/** Hide the banner and forget the pending retry. */
+/** Hide the banner and forget the pending retries. */
 export function clearError() {
   clearTimeout(retryTimer);
-  pendingRetry = null;
+  pendingRetries.clear();
   $("banner").hidden = true;
   $("key-form").hidden = true;
 }
@@ -50,9 +58,9 @@ async function checkHealth() {
 }
 
 function retryNow() {
-  const retry = pendingRetry;
+  const retries = [...pendingRetries];
   clearError();
-  retry?.();
+  for (const retry of retries) retry();
 }
 
 /** Show or hide the progress bar of the translation. */
@@ -87,10 +95,11 @@ function explainUnavailable(event) {
 
 export function start() {
   document.addEventListener("click", explainUnavailable, true);
-  window.addEventListener("online", () => pendingRetry && retryNow());
+  window.addEventListener("online", () => pendingRetries.size && retryNow());
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     setApiKey($("key").value.trim());
+    hasEnteredKey = true;
     retryNow();
   });
 }

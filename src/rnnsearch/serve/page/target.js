@@ -2,6 +2,7 @@
 
 import { $, element, focusItem, rovingFocus, setUnavailable } from "./dom.js";
 import { clearHighlight, describeWord, highlight, revealSentence } from "./highlight.js";
+import { isDoubtfulSentence, isDoubtfulWord } from "./notes.js";
 import { toast } from "./status.js";
 import {
   hypothesis,
@@ -30,8 +31,9 @@ function uncertainty(probability) {
 
 function wordSpan({ text, words }, sentenceIndex, wordIndex) {
   const { start, end, confidence, probability } = words[wordIndex];
+  const isDoubtful = isDoubtfulWord(words[wordIndex]) && !isPreferred(sentenceIndex);
   return element("span", {
-    className: "word",
+    className: isDoubtful ? "word is-doubtful" : "word",
     textContent: text.slice(start, end),
     tabIndex: -1,
     role: "button",
@@ -60,7 +62,8 @@ function sentenceNodes(index) {
 
 function segmentNode({ text, sentence: index }) {
   if (index === null) return text;
-  const properties = { className: "sentence", dataset: { index } };
+  const className = isDoubtfulSentence(index) ? "sentence is-doubtful" : "sentence";
+  const properties = { className, dataset: { index } };
   return element("span", properties, ...sentenceNodes(index));
 }
 

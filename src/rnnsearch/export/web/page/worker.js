@@ -1,6 +1,7 @@
 // Runs the engine in a worker, one request after another. Cancelled requests that have not started are skipped.
 
 import { load } from "../module/index.js";
+import { SPACE_MARKER, SPECIALS, UNK } from "../module/vocabulary.js";
 import { ENGINE_FAILED } from "../module/wasm-engine.js";
 import { wordSpans } from "../module/words.js";
 import { rejoin, sentenceSpans } from "./sentences.js";
@@ -41,6 +42,7 @@ function toHypothesis(translation) {
     // The probability of each word given the words before it; only used in this file.
     conditional: wordScores.map((scores) => Math.exp(sum(scores))),
     alignment: translation.alignment,
+    unknown: unknownRate(translation.sourceTokens.slice(0, -1)),
     attention: translation.wordAttention,
     score: translation.score,
     log_prob: translation.logProb,
@@ -56,6 +58,21 @@ function scoresOfWords({ words, tokenWords, tokenScores }) {
     if (!own.length) scores[n] = scores[n - 1] ?? [];
   });
   return scores;
+}
+
+/** Return the fraction of the source tokens that the model does not know (translator/confidence.py). */
+function unknownRate(tokens) {
+  let known = 0;
+  let unknown = 0;
+  let followsByte = false;
+  for (const token of tokens) {
+    const isByte = /^<0x[89A-F][0-9A-F]>$/.test(token);
+    if (isByte) unknown += followsByte ? 0 : 1;
+    else if (token === SPECIALS[UNK]) unknown += 1;
+    else known += token === SPACE_MARKER ? 0 : 1;
+    followsByte = isByte;
+  }
+  return unknown / Math.max(known + unknown, 1);
 }
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
