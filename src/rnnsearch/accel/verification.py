@@ -1,7 +1,7 @@
 """Checks of fast implementations against the definitions in `models`, on tiny random cases.
 
 A fast implementation is written for one exact class. If someone edits that class, the equations that run would no
-longer be those in the file. Therefore `registry.choose` (for training and encoding) and `search.model_scorer.fastest`
+longer be those in the file. Therefore `registry.choose` (for training and encoding) and `model_scorer.fastest_scorer`
 (for search) ask this module before they use a fast implementation, and run the definition if the two differ. This also
 catches native code that was miscompiled on the user's machine.
 

@@ -106,7 +106,7 @@ def input_chunks(path: Path | None, size: int) -> Iterator[list[str]]:
     """Yield the lines of a file, or of standard input, in chunks of at most `size` lines.
 
     From standard input a chunk also ends where no more input is available, so that lines are answered as they come.
-    Only a line feed ends a line. A line of more than `corpus.LONGEST` bytes is cut, but stays longer than that.
+    Only a line feed ends a line. A line of more than `corpus.MAX_LINE_BYTES` bytes is cut, but stays longer than that.
 
     Raises:
         DataError: The file does not exist, or a line is not UTF-8.

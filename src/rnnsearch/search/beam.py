@@ -23,7 +23,7 @@ if the options allow it.
 Callers: `decode.py` and, for greedy translations token by token, `Translator.stream` (`translator/translator.py`).
 Before changing it: native searches must give the same hypotheses (`ops/native/beam_search.h`,
 `ops/native/greedy_search.h`). Tests: `tests/search/test_beam.py`, `tests/search/test_plain_beam.py` (against a simple
-search), `tests/properties/test_native_search.py`.
+search), `tests/properties/test_native_search.py`. Set `RNNSEARCH_FAST=0` to debug `BeamSearch._step`.
 
 Axes: A sentences still in the batch, B sentences of the call, K live hypotheses per sentence, N = A * K, M
 continuations considered, T steps, J source positions.

@@ -116,7 +116,8 @@ class PartialStep(NamedTuple):
 class PartialScorer(Protocol):
     """A scorer that is too expensive for all columns (a large language model, a reranker).
 
-    It scores only tokens with high scores of full scorers (`ensemble.Combined`). Memory and state are like a Scorer's.
+    It scores only tokens with high scores of full scorers (`ensemble.WeightedSumScorer`). Memory and state are like a
+    Scorer's.
     """
 
     def start(self, sources: Sources) -> tuple[Any, Any]:

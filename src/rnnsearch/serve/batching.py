@@ -184,7 +184,7 @@ class Batcher(Generic[Result]):
         self._low_priority_runs = False
 
         self._seconds_per_sentence = 0.05  # moving average, for Retry-After
-        self._cost_per_second = 10_000.0  # moving average of a batch, in units of `Job.cost`
+        self._cost_per_second = 10_000.0  # moving average of a batch, in units of `TranslationJob.cost`
         self._expected = 1  # sentences that the next batch waits for ...
         self._max_wait = 0.0  # ... for at most this many seconds
         loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ Fields may be in the query, as JSON or as a form. A field that asks for somethin
 (formality, styles, translation memories, documents). Hints without an effect on the layout are accepted and have none:
 `context`, `model_type`, `preserve_formatting`, `split_sentences` (texts are always split into sentences),
 `non_splitting_tags` and `outline_detection`. The key is that of the server, in `Authorization: DeepL-Auth-Key` or
-`auth_key`. Errors have a `message` in addition to `error` (`app.error_fields`).
+`auth_key`. Errors have a `message` in addition to `error` (`app._protocol_fields`).
 
 Tests: `tests/serve/test_deepl.py`, with DeepL's own client.
 """

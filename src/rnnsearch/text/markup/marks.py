@@ -7,7 +7,7 @@ that are linked to its words and to no others. Whatever the links, each mark is 
 and nested as in the source.
 
 `translator/translator.py`, `serve/files.py`, `html_document.py` and `cli/translate_lines.py` use it;
-`documents.py` and `cli/options.py` use the types of protected text. Tests: tests/text/test_marks.py, and
+`text/documents` and `cli/options.py` use the types of protected text. Tests: tests/text/test_marks.py, and
 tests/text/test_linear.py for linear time.
 """
 
