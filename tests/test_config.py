@@ -216,6 +216,13 @@ def test_load_errors_name_the_file(tmp_path):
     assert (loaded.base, loaded.training.seed) == (tmp_path, 9)
 
 
+def test_unknown_component_may_have_any_characters():
+    with pytest.raises(ConfigError) as error:
+        resolve({"preset": "small", "data": DATA}, ["training.optimiser.type=\udcff"])
+    assert error.value.missing == ['optimiser "\\udcff"']
+    assert error.value.problems[0].startswith("training.optimiser.type: must be one of ")
+
+
 def test_summary_has_only_the_options_that_differ_from_the_preset():
     settings = [
         "text.vocabulary=500",

@@ -43,9 +43,14 @@ def problem(location: tuple[int | str, ...], message: str, component: str | None
         message: The whole sentence.
         component: Type and name of a component that is not available, if that is the problem.
     """
-    printable = message.encode("utf-8", "backslashreplace").decode()  # a command line may hold invalid UTF-8
-    error = PydanticCustomError(_CUSTOM_TYPE, "{message}", {"message": printable, "component": component})
+    # A command line may hold invalid UTF-8.
+    context = {"message": _printable(message), "component": component and _printable(component)}
+    error = PydanticCustomError(_CUSTOM_TYPE, "{message}", context)
     return InitErrorDetails(type=error, loc=location, input=None)
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_message(error: Any) -> str:
