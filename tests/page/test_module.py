@@ -23,8 +23,8 @@ from rnnsearch.export.engine_file import export
 from rnnsearch.export.web_page import write_module, write_sentence_rules
 from rnnsearch.ops.native import building
 from rnnsearch.runtime import load
-from rnnsearch.text import words
 from rnnsearch.text.normalization import Normalization
+from rnnsearch.text.piece_patterns import PIECE_PATTERN
 from rnnsearch.text.prefixes import PrefixReader
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.text.subwords import train_bpe
@@ -231,7 +231,7 @@ def test_tokenizers_equal_those_of_python(page):
         ids = [[rng.randrange(len(tokenizer)) for _ in range(rng.randrange(12))] for _ in range(200)]
         arg = {"tokenizer": tokenizer.json, "texts": texts, "ids": ids}
         pattern, encoded, decoded, constraints = call(page, body, arg)
-        assert pattern == words.PIECE_PATTERN
+        assert pattern == PIECE_PATTERN
         prefixes = PrefixReader(tokenizer)
         for text, result, expected in zip(texts, encoded, tokenizer.segment(texts), strict=True):
             assert (result["ids"], result["tokens"]) == (expected.ids, expected.tokens), (name, text)

@@ -111,6 +111,26 @@ def test_batches_have_at_most_batch_sentences():
     assert [len(batch) for batch in model.batches] == [4, 4, 2]
 
 
+class PanicException(BaseException):
+    """An exception like those of libraries in Rust, which is no `Exception`."""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_panic_only_fails_its_own_request(threads):
+    def translate(_: Any, jobs: list[TranslationJob]) -> list[str]:
+        if jobs[0].source.text == "bad":
+            raise PanicException("panicked")
+        return [job.source.text for job in jobs]
+
+    async def scenario(batcher: Batcher[str]) -> None:
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="panicked"):
+                await batcher.submit(jobs("bad"), "")
+        assert await asyncio.wait_for(batcher.submit(jobs("good"), ""), 5) == ["good"]
+
+    run(translate, scenario, threads=threads)
+
+
 def test_a_bad_sentence_only_fails_its_own_request():
     model = UppercaseModel(threading.Event())
     good, bad, well = crowd(model, send("good"), send("fine", "bad"), send("well"))

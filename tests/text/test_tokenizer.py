@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import tokenizers
-from tokenizers import models
+from tokenizers import models, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -206,6 +206,10 @@ def test_other_tokenizers_raise_model_error(bpe, tmp_path):
     scores = [[symbol, 0.0] for symbol in ("<pad>", "<unk>", "<s>", "</s>", "a")]
     unigram_without_unk = {"type": "Unigram", "unk_id": None, "vocab": scores, "byte_fallback": True}
     gap = {**ours["model"]["vocab"], "zzz": 1 << 31}
+
+    def splitting(**options: object) -> dict[str, object]:
+        return {**ours, "pre_tokenizer": {**ours["pre_tokenizer"], **options}}
+
     faults: dict[str, object] = {
         "got expected": {"hello": "world"},
         "got one of model WordPiece": json.loads(tokenizers.Tokenizer(models.WordPiece({"a": 0})).to_str()),
@@ -214,6 +218,12 @@ def test_other_tokenizers_raise_model_error(bpe, tmp_path):
         "got one that does not put a space before the text": {**ours, "normalizer": None},
         "got one that does not put a space before": {**ours, "normalizer": {"type": "Prepend", "prepend": "aa"}},
         "got one that does not split the text by one pattern": {**ours, "pre_tokenizer": None},
+        "got one that splits the text by another pattern": splitting(pattern={"Regex": "(a+)+$"}),
+        "got one that splits the text by another": splitting(pattern={"String": " "}),
+        "got one that splits the text by": splitting(behavior="Removed"),
+        "got one that splits the text": splitting(invert=True),
+        "got a BPE model whose dropout is not None": {**ours, "model": {**ours["model"], "dropout": 0.5}},
+        "got a BPE model whose byte_fallback is not True": {**ours, "model": {**ours["model"], "byte_fallback": False}},
         "got one that changes the length of the text": {**ours, "padding": PADDING},
         "got one whose ids do not number the tokens from 0": {**ours, "model": {**ours["model"], "vocab": gap}},
         "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
@@ -225,6 +235,15 @@ def test_other_tokenizers_raise_model_error(bpe, tmp_path):
         path.write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(ModelError, match=f"must be a tokenizer that rnnsearch saved; {message}"):
             Tokenizer.load(path)
+
+
+def test_panics_of_the_library_are_errors(bpe):
+    core = tokenizers.Tokenizer.from_str(bpe.json)
+    core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
+    panicking = Tokenizer(core)
+    for segment in (panicking.ids, panicking.segment):
+        with pytest.raises(ModelError, match=r"the tokenizers library cannot segment a text: .*retry-limit"):
+            segment(["a" * 40 + "b"])
 
 
 def test_deeply_nested_json_raises_model_error(tmp_path):

@@ -12,12 +12,13 @@ import pytest
 from tokenizers import models
 
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.piece_patterns import PIECE_PATTERN
 from rnnsearch.text.resegmentation import MAX_PIECE_LENGTH, UnigramSampling
 from rnnsearch.text.subwords import MIN_VOCABULARY, without_rare
 from rnnsearch.text.tokenizer import BYTE_TOKENS, UNUSED_LOG_PROB, Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.vocabulary import SPECIALS, UNK
-from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
+from rnnsearch.text.words import count_chunks, pieces
 
 
 def splits(piece, scores):

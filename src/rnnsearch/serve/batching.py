@@ -409,10 +409,11 @@ class Batcher(Generic[Result]):
             if request.function is not None:
                 return [request.function()]
             return list(self._translate(request.key, [started.job for started in batch]))
-        # Of any type: a bug in the model must fail this request only, not the worker.
-        except Exception as error:
+        # Of any type: a bug in the model must fail this request only, not the worker. Panics of libraries in Rust are
+        # not of the type `Exception`; no signal is handled in this thread.
+        except BaseException as error:
             if len(batch) == 1:
-                return [error]
+                return [error if isinstance(error, Exception) else RuntimeError(repr(error))]
         outcomes: list[Result | Exception] = []
         for started in batch:
             # One by one, so that only the job that caused the exception fails.
@@ -428,11 +429,12 @@ class Batcher(Generic[Result]):
     ) -> None:
         """Give the outcomes of a batch to its requests."""
         seconds = time.monotonic() - start_time
-        outcomes = done.result()
         requests = len({started.request for started in batch})
-        # Before the responses, whose clients may send their next requests at once.
+        # Before the responses, whose clients may send their next requests at once, and before anything that may raise
+        # an exception: a batch that was counted as running forever would block all later ones.
         on_finished(batch, requests, seconds)
         self._changed.set()
+        outcomes = done.result()
         for started, outcome in zip(batch, outcomes, strict=True):
             started.request.finish(started.position, outcome)
         if self._on_batch is not None and batch[0].request.function is None:

@@ -19,9 +19,10 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.piece_patterns import PIECE_PATTERN
 from rnnsearch.text.tokenizer import BYTE_TOKENS, Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
-from rnnsearch.text.words import PIECE_PATTERN, count_chunks
+from rnnsearch.text.words import count_chunks
 
 _NON_ASCII_BYTES = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
 """The bytes that occur in the UTF-8 of non-ASCII characters."""

@@ -8,7 +8,7 @@ language as JSON.
 
 No token is registered with the `tokenizers` library as "added" or "special": the library searches
 raw text for those, so a user's `</s>` would end the sentence. The special ids are ordinary rows of
-the vocabulary that no word or merge can produce (see `words.PIECE_PATTERN`).
+the vocabulary that no word or merge can produce (see `piece_patterns`).
 
 Nearly all packages use it. The JSON is the file format of model folders, prepared data and engine files, and its hash
 (`fingerprint`) decides whether models can be combined; ids are rows of embeddings. `export/web/module/tokenizer.js`
@@ -33,8 +33,10 @@ from rnnsearch.errors import DataError, ModelError
 from rnnsearch.text.letter_case import LetterCase, letter_case, true_cased, upper_cased, word_spans_with_symbols
 from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization, Normalized, from_settings
+from rnnsearch.text.piece_patterns import KNOWN_PATTERNS
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
+from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
 if TYPE_CHECKING:
     from rnnsearch.text.markup.substitutes import SubstitutedText
@@ -42,6 +44,17 @@ if TYPE_CHECKING:
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
 """Type of a tokenizer by the name of its model in the JSON; the names are stored in tokenizer files."""
+_BPE_OPTIONS = {
+    "dropout": None,
+    "unk_token": SPECIALS[UNK],
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": True,
+    "ignore_merges": False,
+}
+_MODEL_OPTIONS: dict[str, dict[str, Any]] = {"WordLevel": {"unk_token": SPECIALS[UNK]}, "BPE": _BPE_OPTIONS}
+"""Options of the library's models that tokenizer files may contain; those of `Unigram` are in `_layout_problem`."""
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 """The library's name of each byte token in a subword vocabulary, with its byte."""
 UNUSED_LOG_PROB = -1e6
@@ -527,7 +540,8 @@ class Tokenizer:
                 settings = content.pop(NORMALIZATION_KEY, settings)
                 text = json.dumps(content) if len(content) < size else text
             # The library raises a bare `Exception` for an unknown layout.
-            core = tokenizers.Tokenizer.from_str(text)
+            with panics_as_errors():
+                core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
         problem = _layout_problem(core) or _rare_problem(rare, core)
@@ -563,6 +577,15 @@ def _layout_problem(core: tokenizers.Tokenizer) -> str:
         return "one that does not put a space before the text"
     if not isinstance(core.pre_tokenizer, pre_tokenizers.Split):
         return "one that does not split the text by one pattern"
+    split = json.loads(core.pre_tokenizer.__getstate__())
+    pattern = split["pattern"].get("Regex")
+    # Other patterns may take exponential time.
+    expected = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    if pattern not in KNOWN_PATTERNS or split != expected:
+        return "one that splits the text by another pattern"
+    for option, value in _MODEL_OPTIONS.get(model, {}).items():
+        if getattr(core.model, option) != value:
+            return f"a {model} model whose {option} is not {value}"
     if model == "Unigram":
         stored = json.loads(core.to_str())["model"]
         if stored != {"type": model, "vocab": stored["vocab"], "unk_id": UNK, "byte_fallback": True}:
@@ -584,7 +607,10 @@ def _rare_problem(rare: Any, core: tokenizers.Tokenizer) -> str:
 
 def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) -> list[Encoded]:
     try:
-        return encode(list(texts))
+        with panics_as_errors():
+            return encode(list(texts))
+    except LibraryPanicError as error:
+        raise ModelError(f"the tokenizers library cannot segment a text: {error}") from None
     # The library's exception does not say which text is wrong.
     except (TypeError, UnicodeEncodeError):
         for text in filter(_has_lone_surrogate, texts):

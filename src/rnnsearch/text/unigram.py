@@ -16,9 +16,10 @@ from tokenizers import models
 
 from rnnsearch.errors import ConfigError
 from rnnsearch.text import subwords
+from rnnsearch.text.piece_patterns import PIECE_PATTERN
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import PIECE_PATTERN, count_chunks, pieces
+from rnnsearch.text.words import count_chunks, pieces
 
 _NUM_THREADS = 8
 """Fixed on every machine, because the sums of the threads' counts depend on it."""

@@ -5,8 +5,7 @@ punctuation, and `count_chunks` counts the stretches between spaces ("chunks"), 
 vocabulary is learned.
 
 `data`, `align`, `importers/folder.py`, `metrics/scores.py`, `evaluation` and other modules of `text` call it.
-`PIECE_PATTERN` is stored in each tokenizer; a new pattern only affects tokenizers that are learned later.
-`export/web/module/words.js` and `pretokenizer.js` are the same in JavaScript. Tests: tests/text/test_words.py,
+`export/web/module/words.js` is the same in JavaScript. Tests: tests/text/test_words.py,
 tests/page/test_module.py.
 """
 
@@ -19,28 +18,9 @@ from typing import TypeVar
 from tokenizers import Regex, models, pre_tokenizers
 
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.piece_patterns import PIECE_PATTERN, SPACE_PATTERN
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
-
-_INSIDE = "\\p{L}\\p{M}\\p{N}_\u200c\u200d"
-"""Word characters: letters, marks, digits, and the joiners that Indic and Arabic scripts need."""
-_CONTRACTION_ENDING = f"(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])(?![{_INSIDE}])"
-PIECE_PATTERN = "|".join(
-    (
-        f"(?<=[\\p{{L}}\\p{{M}}])['’]{_CONTRACTION_ENDING}",  # Tom|'s, don|'t, geht|'s
-        f" ?[{_INSIDE}]+(?:['’](?=\\p{{L}})(?!{_CONTRACTION_ENDING}))?",  # a word, or an elided one: l'|homme
-        f"\\s?([^\\s{_INSIDE}])\\1*\\p{{M}}*",  # one punctuation mark or symbol, possibly repeated: ... !!
-        "\\s",  # any other white space character
-    )
-)
-"""Pattern of pieces: words and punctuation, each with the one space before it; its matches cover any text.
-
-A piece with `<` contains nothing else, so no piece equals a special token or a byte token.
-"""
-
-
-SPACE_PATTERN = " [^ ]*"
-"""Pattern of the tokens of a text that is already tokenized: separated by spaces, each with the space before it."""
 
 _LINES_PER_UPDATE = 1000  # counting many lines at once is faster
 MAX_COUNTED_TEXTS = 2_000_000

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import atomic_file
+from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
 FORMAT = "rnnsearch-1"
 """Format name in the metadata of files that rnnsearch writes."""
@@ -69,13 +70,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def _open(path: Path) -> Iterator[Any]:
     """Open a file of tensors that rnnsearch wrote; raises ModelError as `read_weights`."""
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with panics_as_errors(), safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             if (file.metadata() or {}).get("format") != FORMAT:
                 raise ModelError(f"{path}: was not written by rnnsearch (its format is not {FORMAT})")
             yield file
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, LibraryPanicError, OSError) as error:
         raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
 
 
