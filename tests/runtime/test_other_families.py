@@ -9,6 +9,7 @@ import pytest
 
 import rnnsearch
 from rnnsearch.engine import file
+from rnnsearch.engine.program import parse_program
 from rnnsearch.errors import ModelError
 from rnnsearch.export.engine_file import export
 from rnnsearch.ops.native.library import library
@@ -90,6 +91,20 @@ def test_corrupt_programs_are_rejected_or_do_no_harm(model, tmp_path):
         except rnnsearch.RnnsearchError:
             pass
     assert rejected > 75
+
+
+def test_operations_cannot_name_missing_arrays(model, tmp_path):
+    export(model, tmp_path / "original.rnn")
+    content = (tmp_path / "original.rnn").read_bytes()
+    program = parse_program(file.read_header(tmp_path / "original.rnn")["program"])
+    for index, operation in enumerate(program.step.operations):
+        operations = list(program.step.operations)
+        operations[index] = operation._replace(parameters="missing")
+        changed = program._replace(step=program.step._replace(operations=tuple(operations)))
+        content = with_changed_header(content, lambda h, changed=changed: h.update(program=changed))
+        (tmp_path / "m.rnn").write_bytes(content)
+        with pytest.raises(ModelError, match=r"m\.rnn: its header is damaged"):
+            load(tmp_path / "m.rnn")
 
 
 def test_arrays_of_other_shapes_are_rejected(model, tmp_path):

@@ -383,6 +383,11 @@ class ProgramChecker:
         offsets = operation.offsets
         _require(type in RANGES and len(offsets) == NUM_OFFSETS[type])
         _require(1 <= size <= MAX_SIZE and 0 <= operation.previous < 256)
+        # `PackedLayout` reads them whatever the type.
+        if operation.weight is not None:
+            self._check_slice(operation.weight)
+        if operation.parameters is not None:
+            self._shape(operation.parameters, 1)
         # Every range must lie within its row: native code reads and writes it unchecked.
         for n, row, multiple in RANGES[type]:
             is_absent = offsets[n] == -1 and n in OPTIONAL.get(type, ())
