@@ -1,7 +1,7 @@
 """Take screenshots of the web page for the documentation.
 
-`scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png from a server of the model that `make demo`
-trains. It needs the extra `dev` (Playwright) and Chromium.
+`scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png from a server of the model that `rnnsearch demo`
+trains, after `rnnsearch calibrate` has calibrated it. It needs the extra `dev` (Playwright) and Chromium.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
-TEXT = "The old man was sitting on a bench in the park. The children are playing in the garden."
+TEXT = "The children are playing in the garden. Our neighbour grows tomatoes behind the house."
 MAX_BYTES = 200_000  # of a picture
 
 
@@ -78,7 +78,7 @@ def save(page: Page, name: str) -> None:
 
 
 def take_screenshots(browser: Browser, address: str, text: str, word: int) -> None:
-    page = open_page(browser, address, text, 1180, 560, color_scheme="light")
+    page = open_page(browser, address, text, 1180, 600, color_scheme="light")
     page.locator("#target .word").nth(word).hover()
     save(page, "light")
 
