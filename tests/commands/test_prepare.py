@@ -28,29 +28,34 @@ def test_each_stage_has_one_line(cli, corpus, tmp_path, engine):
     assert result.code == 0, result.err
     lines = result.err.splitlines()
     assert lines[0] == "reading and cleaning"
-    assert [line.partition(":")[0] for line in lines[1:5]] == [
+    assert [line.partition(":")[0] for line in lines[1:6]] == [
         "counting words",
         "learning the tokenizers",
         "learning the word aligner",
         "writing ids",
+        "checking the languages",
     ]
     assert lines[1].endswith(" pairs")
-    assert lines[5].startswith("prepared ")
+    assert lines[6].startswith("prepared ")
 
 
 def test_terminal_shows_live_lines(monkeypatch):
+    """The clock of a stage stops when the next one starts."""
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    now = 0.0
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None, get_time=lambda: now)
     monkeypatch.setattr("rnnsearch.cli.io.error_console", lambda: console)
     with preparation_progress() as show:
         show("reading and cleaning", 0, None, "pairs")
         show("reading and cleaning", 120_000, None, "pairs")
+        now = 10.0
         show("learning the word aligner", 0, None, "")
+        now = 15.0
         show("writing ids", 45_000, 100_000, "pairs")
     final = screen.getvalue().rpartition("reading and cleaning")[2].splitlines()
-    assert "120,000 pairs" in final[0]
-    assert "learning the word aligner" in final[1]
-    assert "45% of 100,000 pairs" in final[2]
+    assert final[0].split() == ["120,000", "pairs", "0:00:10"]
+    assert final[1].split() == ["learning", "the", "word", "aligner", "0:00:05"]
+    assert final[2].split() == ["writing", "ids", "45%", "of", "100,000", "pairs", "0:00:00"]
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def preparation_progress() -> Iterator[StageProgress]:
 
         def show(stage: str, done: int, total: int | None, unit: str) -> None:
             if stage not in tasks:
-                for task in tasks.values():
-                    lines.stop_task(task)  # stops its clock
+                if tasks:
+                    lines.stop_task(next(reversed(tasks.values())))  # stops the clock of the stage before
                 tasks[stage] = lines.add_task(stage, total=None, amount="")
             if text := amount(done, total, unit):
                 lines.update(tasks[stage], amount=text)

@@ -74,7 +74,8 @@ COUNTING = "counting words"
 TOKENIZING = "learning the tokenizers"
 ALIGNING = "learning the word aligner"
 WRITING = "writing ids"
-STAGES = (READING, COUNTING, TOKENIZING, ALIGNING, WRITING)
+CHECKING = "checking the languages"
+STAGES = (READING, COUNTING, TOKENIZING, ALIGNING, WRITING, CHECKING)
 """Names of the stages, in order, as shown to the user."""
 
 TOKENIZERS_FROM_COUNTS = {
@@ -128,6 +129,7 @@ def prepare(
     check_files([corpus.base / name for name in data_files(corpus.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
         facts = _write(config, corpus, temporary, workers or pool, progress)
+        progress(CHECKING, 0, None, "")
         facts["warnings"] += language_warnings(corpus.data, corpus.base)
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
