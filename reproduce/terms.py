@@ -15,9 +15,11 @@ Output: table.md, terms.json, learned.tsv, and the two model folders. An interru
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -33,6 +35,7 @@ from common import (
     scores_with_intervals,
     sources_and_references,
     train_or_resume,
+    training_text,
 )
 
 from rnnsearch.data.prepared import Prepared
@@ -40,6 +43,7 @@ from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.text.alignments import words
 from rnnsearch.text.terms import TermMatch, TermMatcher, contains_term, insert_terms, term_words
+from rnnsearch.text.vocabulary import BOS, EOS
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import write_json, write_text
@@ -50,6 +54,47 @@ MAX_TERMS_PER_SENTENCE = 2
 MIN_TERM_LENGTH = 4  # characters of the source term
 CONSTRAINED_BEAM = 10
 SEED = 1
+DISCOUNT = 0.75  # of the n-gram counts of the language model
+
+
+class TrigramModel:
+    """Interpolated trigram language model with absolute discounting, over the tokens of a tokenizer."""
+
+    def __init__(self, sentences: Iterable[Sequence[int]], vocabulary: int) -> None:
+        """Count the n-grams of sentences."""
+        self._vocabulary = vocabulary
+        self._counts = Counter[tuple[int, ...]]()  # of n-grams
+        self._totals = Counter[tuple[int, ...]]()  # of n-grams by context
+        self._distinct = Counter[tuple[int, ...]]()  # different continuations of a context
+        for ids in sentences:
+            tokens = (BOS, BOS, *ids, EOS)
+            for end in range(3, len(tokens) + 1):
+                for start in range(end - 3, end):
+                    ngram = tokens[start:end]
+                    self._distinct[ngram[:-1]] += ngram not in self._counts
+                    self._counts[ngram] += 1
+                    self._totals[ngram[:-1]] += 1
+
+    def perplexity(self, sentences: Iterable[Sequence[int]]) -> float:
+        """Return the perplexity per token, EOS included."""
+        log_p = 0.0
+        count = 0
+        for ids in sentences:
+            tokens = (BOS, BOS, *ids, EOS)
+            for end in range(3, len(tokens) + 1):
+                log_p += math.log(self._probability(tokens[end - 3 : end]))
+                count += 1
+        return math.exp(-log_p / max(count, 1))
+
+    def _probability(self, ngram: tuple[int, ...]) -> float:
+        if not ngram:
+            return 1 / self._vocabulary
+        shorter = self._probability(ngram[1:])
+        total = self._totals[ngram[:-1]]
+        if not total:
+            return shorter
+        discounted = max(self._counts[ngram] - DISCOUNT, 0.0) / total
+        return discounted + DISCOUNT * self._distinct[ngram[:-1]] / total * shorter
 
 
 class Term(NamedTuple):
@@ -71,6 +116,8 @@ class Result:
     """Fraction of the terms translated as in the dictionary."""
     reference: float
     """Fraction of the terms translated as in the reference."""
+    perplexity: float
+    """Perplexity of the translations under a trigram model of the training text."""
     words_per_second: float
     """Source words translated per second."""
     translations: tuple[str, ...]
@@ -144,7 +191,12 @@ def translation_methods(
 
 
 def measure(
-    term_set: str, method: str, translate: Callable[[], Any], sources: list[str], terms: list[list[Term]]
+    term_set: str,
+    method: str,
+    translate: Callable[[], Any],
+    sources: list[str],
+    terms: list[list[Term]],
+    perplexity: Callable[[list[str]], float],
 ) -> Result:
     """Translate by one method and count the terms in the translations."""
     start = time.perf_counter()
@@ -163,6 +215,7 @@ def measure(
         count=count,
         glossary=in_glossary_form / max(count, 1),
         reference=in_reference_form / max(count, 1),
+        perplexity=perplexity(translations),
         words_per_second=sum(len(words(source)) for source in sources) / seconds,
         translations=tuple(translations),
     )
@@ -170,13 +223,13 @@ def measure(
 
 def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
     """Return a header and one row per set of terms and method."""
-    rows = [["Terms", "Method", "Count", "Glossary form", "Reference form", "Words/s", "BLEU", "chrF"]]
+    rows = [["Terms", "Method", "Count", "Glossary form", "Reference form", "Perplexity", "Words/s", "BLEU", "chrF"]]
     for r in results:
         baseline = next(other for other in results if other.terms == r.terms)
         scores = paired_bootstrap(r.translations, baseline.translations, references, language=language)
         fractions = [f"{r.glossary:.1%}", f"{r.reference:.1%}"]
-        speed = f"{r.words_per_second:,.0f}"
-        rows.append([r.terms, r.method, f"{r.count:,}", *fractions, speed, *scores_with_intervals(scores)])
+        values = [f"{r.perplexity:.0f}", f"{r.words_per_second:,.0f}"]
+        rows.append([r.terms, r.method, f"{r.count:,}", *fractions, *values, *scores_with_intervals(scores)])
     return rows
 
 
@@ -210,6 +263,12 @@ def main() -> None:
         translators = [load(args.model), None]
     all_sources, all_references = sources_and_references(prepared.test)
     dictionary = TermMatcher(read_entries(dictionary_file))
+    train_targets = prepared.target.ids([pair[-1] for pair in training_text(prepared)])
+    model = TrigramModel(train_targets, len(prepared.target))
+
+    def perplexity(texts: list[str]) -> float:
+        return model.perplexity(prepared.target.ids(texts))
+
     results = list[Result]()
     table_rows: list[list[str]] = []
     for term_set in TERM_SETS:
@@ -222,7 +281,7 @@ def main() -> None:
         terms = [sentence_terms for _, _, sentence_terms in rows]
         set_results = list[Result]()
         for method, translate in translation_methods(*translators, sources, terms).items():
-            set_results.append(measure(term_set, method, translate, sources, terms))
+            set_results.append(measure(term_set, method, translate, sources, terms, perplexity))
         header, *lines = table(set_results, references, prepared.direction.target)
         table_rows += lines if table_rows else [header, *lines]
         results += set_results

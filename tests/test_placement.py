@@ -42,7 +42,8 @@ class WordCountModel:
         self.scored_texts += texts
         rows = zip(sources, texts, strict=True)
         return [
-            replace(translation(source.text.split(), text.split()), score=-float(len(text))) for source, text in rows
+            replace(translation(source.text.split(), text.split()), score=-float(len(text)), log_prob=-float(len(text)))
+            for source, text in rows
         ]
 
 
@@ -184,6 +185,14 @@ def test_real_translations_contain_the_terms_or_report_them(translator, beam):
         ENGLISH[:1], translator.options(beam), terms=[list(Glossary({"x": "y"}).matches(ENGLISH[0]))]
     )
     assert unchanged.text == translator.n_best(ENGLISH[:1], translator.options(beam))[0][0].text
+
+
+def test_terms_in_protected_text_are_not_replaced(translator):
+    text = "the dog sees https://a.org/dog"
+    source = translator.segment([text], protect=["urls"])
+    [[best]] = translator.n_best(source, terms=[list(Glossary({"dog": "Quagga"}).matches(text))])
+    assert "https://a.org/dog" in best.text
+    assert ("Quagga" in best.text) != (best.missing_terms == ("dog",))
 
 
 def test_models_without_attention_report_what_they_cannot_place(tmp_path):

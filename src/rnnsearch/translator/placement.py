@@ -102,6 +102,7 @@ class TermPlacer:
             n_best_lists: The n best translations of each sentence without terms.
         """
         results = list(n_best_lists)
+        terms = list(map(_unprotected, sources, terms))
         drafts: dict[int, list[_Draft]] = {}
         for index, matches in enumerate(terms):
             if matches:
@@ -140,8 +141,9 @@ class TermPlacer:
         scored = self._score([sources[index] for index, *_ in rows], texts) if rows else []
         best: dict[tuple[int, int], tuple[float, str]] = {}
         for (index, number, form), translation in zip(rows, scored, strict=True):
-            if (index, number) not in best or translation.score > best[index, number][0]:
-                best[index, number] = (translation.score, form)
+            # Not by score: the mean over tokens would favour forms with predictable endings.
+            if (index, number) not in best or translation.log_prob > best[index, number][0]:
+                best[index, number] = (translation.log_prob, form)
         for (index, number), (_, form) in best.items():
             chosen[index][number] = form
         return chosen
@@ -238,6 +240,14 @@ def _in_case(form: str, replaced: str, is_first: bool, upper: bool) -> str:
 
 
 # Positions of terms.
+
+
+def _unprotected(source: Segmented, matches: Sequence[Match]) -> list[Match]:
+    """Return the terms that are not in protected text, such as a URL, which translations contain unchanged."""
+    if source.substituted is None:
+        return list(matches)
+    protected = [(item.start, item.end) for item in source.substituted.protected]
+    return [match for match in matches if not _overlaps((match.start, match.end), protected)]
 
 
 def _draft(source: Segmented, translation: Translation, matches: Sequence[Match], min_start: int) -> _Draft:
