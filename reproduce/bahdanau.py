@@ -11,9 +11,8 @@ whatever the sentence length. Output: table.md (BLEU on all sentences and on tho
 statistics.md (table 2), bleu-by-length.png (figure 2), an attention heat map (figure 3) and scores.json. An
 interrupted run resumes where it stopped.
 
-Corpora of short sentences have too few long ones for figure 2. With --join N, each part of the corpus contains its
-text N times: line by line, and as paragraphs of 2, 3, ..., N lines. The text to translate is then the same at every
-length.
+Corpora of short sentences have too few long ones for figure 2. With --join N, each part of the corpus contains its text
+N times: line by line, and as paragraphs of 2, 3, ..., N lines. The text to translate is then the same at every length.
 """
 
 from __future__ import annotations

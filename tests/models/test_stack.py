@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.accel.registry import layer_by_layer
+from rnnsearch.accel.fast_forwards import layer_by_layer
 from rnnsearch.config import DropoutConfig
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import CELLS

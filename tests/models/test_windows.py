@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.accel.registry import PRODUCTS_PER_GATHER, attend_gathered, gathering_is_faster
+from rnnsearch.accel.windowed_attention import PRODUCTS_PER_GATHER, attend_gathered, gathering_is_faster
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState, Query

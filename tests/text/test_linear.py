@@ -1,6 +1,5 @@
-"""Functions that read external text take linear time: on hard texts, twice the text takes at most 2.3
-times the time. Measured on four times the text, of processor time alone, and again where another process may have had
-the caches."""
+"""Functions that read external text take linear time: on hard texts, twice the text takes at most 2.3 times the time.
+Measured on four times the text, of processor time alone, and again where another process may have had the caches."""
 
 import gc
 import time

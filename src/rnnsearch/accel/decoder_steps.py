@@ -3,11 +3,13 @@
 Each function in `DECODER_STEPS` writes the `step` of one decoder in `models`. Property tests compare both, with
 gradients, and so does `verification.py`.
 
-Callers: `recurrences.py` for training, `search.py` for search and `program_writer.py` for engine files, which store
-the operations; `readout_steps.py` and `registry.py` use some of its functions. So a changed sequence of operations
-changes only new files, but a new type of operation needs native code, too (`ops/step.py`, `ops/native/recurrence.h`).
-A new decoder needs an entry in `DECODER_STEPS`, a new score or feature one in `SUPPORTED_SCORES` or
-`SUPPORTED_FEATURES`. Tests: `tests/properties/test_recurrences.py`, `tests/properties/test_native_search.py`.
+The operations run in training (`recurrences.py`) and search (`search.py`), and engine files store them
+(`program_writer.py`). So a changed sequence of operations changes only new files, but a new type of operation needs
+native code, too (`ops/step.py`, `ops/native/recurrence.h`). A new decoder needs an entry in `DECODER_STEPS`, and its
+word layer and initial states in `program_writer.py` (`_word_layer`, `_initial_states`). A new score, window or feature
+needs an entry in `SUPPORTED_SCORES`, `SUPPORTED_WINDOWS` or `SUPPORTED_FEATURES`.
+
+Tests: tests/properties/test_recurrences.py, tests/properties/test_native_search.py.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions, J source positions, D decoder state.
 """
@@ -76,6 +78,9 @@ class ReadoutInputs(NamedTuple):
 
 # Attention.
 
+AdditiveScore = scores.Additive | scores.MultiHeadAdditive | scores.Concat | scores.ConcatIdentity
+"""Scores v^T tanh(projected query + key)."""
+
 
 def add_attention(
     step: StepBuilder,
@@ -93,16 +98,35 @@ def add_attention(
         to: Where the context is written to; None: it is allocated.
     """
     score = attention.score
-    window = attention.window
     N = step.x.shape[0]
     assert memory.keys is not None
     # [N, J, .]: one row per hypothesis, although hypotheses of a sentence share the memory.
     keys, annotations, mask = (repeat_rows(tensor, N) for tensor in (memory.keys, memory.context_values, memory.mask))
     source = AttentionSource(keys, annotations, mask, heads=score.heads)
-    centre = None
+    source, centre = _local_window(step, attention, query, source, state, memory)
+    if isinstance(score, AdditiveScore):
+        query_sums, source = _additive_query(step, attention, query, source, state, memory)
+        context = step.attend(query_sums, source, to, centre)
+    else:
+        scale = query.size**-0.5 if isinstance(score, scores.ScaledDot) else 1.0
+        # The score is a product with the keys, which contain everything else of the score.
+        context = step.attend(query, source._replace(scale=scale), to, centre)
+    return context.slice(0, memory.annotations.shape[2])
+
+
+def _local_window(
+    step: StepBuilder,
+    attention: Attention,
+    query: Value,
+    source: AttentionSource,
+    state: AttentionState,
+    memory: Memory,
+) -> tuple[AttentionSource, Value | None]:
+    """Write a local window; return the source with it, and its centre if that depends on the query."""
+    window = attention.window
     if isinstance(window, LocalMonotonic):
         centres = window_centres(attention, state, memory, step.x)
-        source = source._replace(window_radius=window.reach, window_centres=centres)
+        return source._replace(window_radius=window.reach, window_centres=centres), None
     if isinstance(window, LocalPredictive):
         # sigma = D / 2 (Luong et al. 2015, section 3.2).
         source = source._replace(window_radius=window.reach, window_sigma=window.reach / 2)
@@ -110,28 +134,36 @@ def add_attention(
         step.product(window.query.weight, step.read((query, None)), sums)
         hidden = step.value(query.size)
         step.tanh(sums, hidden)
-        centre = step.window_centre(hidden, window.vector)
-    if isinstance(score, scores.Additive | scores.MultiHeadAdditive | scores.Concat | scores.ConcatIdentity):
-        # `Concat` has one weight for query and key: its first columns are the query's.
-        query_weight = score.weight[:, : score.query_size] if isinstance(score, scores.Concat) else score.query.weight
-        query_sums = step.sums(score.hidden_size)
-        reads = step.read((query, None))
-        step.product(query_weight, reads, query_sums)
-        if isinstance(score, scores.AdditiveBias):
-            assert score.query.bias is not None
-            step.bias(score.query.bias, query_sums)
-        source = source._replace(score_vector=score.vector)
-        features = zip(attention.features, attention.feature_weights, memory.features, strict=True)
-        for feature, layer, prepared in features:
-            assert isinstance(layer, nn.Linear)
-            prepared_rows = None if prepared is None else repeat_rows(prepared, N)
-            source = add_feature(step, feature, layer.weight, prepared_rows, reads, source, state, query_sums)
-        context = step.attend(query_sums, source, to, centre)
-    else:
-        scale = query.size**-0.5 if isinstance(score, scores.ScaledDot) else 1.0
-        # The score is a product with the keys, which contain everything else of the score.
-        context = step.attend(query, source._replace(scale=scale), to, centre)
-    return context.slice(0, memory.annotations.shape[2])
+        return source, step.window_centre(hidden, window.vector)
+    return source, None
+
+
+def _additive_query(
+    step: StepBuilder,
+    attention: Attention,
+    query: Value,
+    source: AttentionSource,
+    state: AttentionState,
+    memory: Memory,
+) -> tuple[Sums, AttentionSource]:
+    """Write the projected query of an additive score and return it, and the source with score vector and features."""
+    score = attention.score
+    assert isinstance(score, AdditiveScore)
+    # `Concat` has one weight for query and key: its first columns are the query's.
+    query_weight = score.weight[:, : score.query_size] if isinstance(score, scores.Concat) else score.query.weight
+    query_sums = step.sums(score.hidden_size)
+    reads = step.read((query, None))
+    step.product(query_weight, reads, query_sums)
+    if isinstance(score, scores.AdditiveBias):
+        assert score.query.bias is not None
+        step.bias(score.query.bias, query_sums)
+    source = source._replace(score_vector=score.vector)
+    features = zip(attention.features, attention.feature_weights, memory.features, strict=True)
+    for feature, layer, prepared in features:
+        assert isinstance(layer, nn.Linear)
+        prepared_rows = None if prepared is None else repeat_rows(prepared, step.x.shape[0])
+        source = add_feature(step, feature, layer.weight, prepared_rows, reads, source, state, query_sums)
+    return query_sums, source
 
 
 def add_feature(
@@ -356,9 +388,15 @@ def bi_scale(step: StepBuilder, decoder: BiScale, state: BiScaleState, memory: M
     step.product(decoder.context.weight, context_reads, slow, 2 * D)
     g2 = step.sigmoid(slow.slice(0, D))
     step.gru(h2, slow.slice(D, D), g1, h2.previous)
-    for gate, h, to in ((g1, h1, retained.slice(0, D)), (g2, h2, retained.slice(D, D))):
-        step.gru(to, step.sums(D), gate, h)  # empty sums: (1 - g) h
+    _add_retained(step, g1, h1, retained.slice(0, D))
+    _add_retained(step, g2, h2, retained.slice(D, D))
     return ReadoutInputs(hidden, context)
+
+
+def _add_retained(step: StepBuilder, gate: Value, h: Value, to: Value) -> None:
+    """Write (1 - g) h, the part of a state that `bi-scale` retains."""
+    # A GRU's (1 - g) h + g h~ with a candidate of empty sums: h~ = tanh(0) = 0.
+    step.gru(to, step.sums(to.size), gate, h)
 
 
 def sutskever(step: StepBuilder, decoder: StackDecoder, state: LayersState, _: Memory) -> ReadoutInputs:
@@ -442,6 +480,8 @@ COMPONENTS: dict[type[nn.Module], str] = {
 """Components whose equations are written above, by exact class, with their names in messages."""
 SUPPORTED_FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
 """Features whose equations are written here, by exact class."""
+SUPPORTED_WINDOWS = (Global, LocalMonotonic, LocalPredictive)
+"""Windows whose equations are written here, by exact class."""
 SUPPORTED_SCORES = (
     scores.Additive,
     scores.AdditiveBias,
@@ -479,7 +519,7 @@ def unsupported_reason(module: nn.Module) -> str | None:
 def _unsupported_attention(attention: Attention) -> str | None:
     if type(attention.score) not in SUPPORTED_SCORES:
         return f"its score is {type(attention.score).__name__}"
-    if type(attention.window) not in (Global, LocalMonotonic, LocalPredictive):
+    if type(attention.window) not in SUPPORTED_WINDOWS:
         return f"its window is {type(attention.window).__name__}"
     if type(attention.normaliser) is not Softmax:
         return f"its normaliser is {type(attention.normaliser).__name__}"

@@ -37,7 +37,7 @@ from rnnsearch.engine.program import (
     ValueRange,
 )
 from rnnsearch.engine.recurrent import RecurrentModel
-from rnnsearch.engine.rnnsearch import TABLES, Weight
+from rnnsearch.engine.rnnsearch import TABLES, TARGET_TABLE, Weight
 from rnnsearch.engine.structs import Array, OpType
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LinguisticCoverage, NeuralCoverage, Position
@@ -103,7 +103,7 @@ def write_program(model: TranslationModel) -> RecurrentModel:
     weights = {name: Weight(to_array(weight)) for name, weight in arrays.weights.items()}
     if model.target_embedding.zero_bos:
         # The engine looks up BOS like any other token.
-        weights[TABLES[1]].values[BOS] = 0
+        weights[TARGET_TABLE].values[BOS] = 0
     return RecurrentModel(program, weights, {name: to_array(vector) for name, vector in arrays.vectors.items()})
 
 
@@ -183,10 +183,11 @@ class _ArrayTable:
         self.vectors[name] = tensor.detach().flatten().float().clone()
         return name
 
-    def affine(self, layer: nn.Linear | None) -> Affine | None:
-        """Return a layer."""
+    def affine(self, layer: nn.Module | None) -> Affine | None:
+        """Return a linear layer as named arrays, or None if there is none."""
         if layer is None:
             return None
+        assert isinstance(layer, nn.Linear)
         return Affine(self.slice(layer.weight), None if layer.bias is None else self.vector(layer.bias))
 
     def _new_name(self) -> str:
@@ -325,23 +326,31 @@ def _initial_states(arrays: _ArrayTable, decoder: Decoder, encoder: Encoder) -> 
             yield _zeros(decoder.fed_size)
         yield from _bridge_states(arrays, decoder.bridge, encoder.shapes)
     elif isinstance(decoder, BiScale):
-        hidden = InitialState(2 * decoder.size, "mean", (), arrays.affine(decoder.initial), "tanh", 0)
+        hidden = _projected_mean(arrays, decoder.initial, 2 * decoder.size)
         yield from (hidden, _zeros(decoder.size), hidden)
     elif isinstance(decoder, BiDeep | ConditionalGRU):
         cell = decoder.recurrence.word
         for layer in range(len(decoder.initial.weight) // cell.size):
-            h = InitialState(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
+            h = _projected_mean(arrays, decoder.initial, cell.size, layer * cell.size)
             yield from _cell_states(cell, h)
     else:
         assert isinstance(decoder, Bahdanau)
         size = decoder.cell.size
         initial = arrays.affine(decoder.initial)
-        h = _zeros(size) if initial is None else InitialState(size, "summary", (), initial, "tanh", 0)
+        h = _zeros(size)
+        if initial is not None:
+            h = InitialState(size, "summary", finals=(), layer=initial, activation="tanh", offset=0)
         yield from _cell_states(decoder.cell, h)
 
 
 def _zeros(size: int) -> InitialState:
-    return InitialState(size, "zeros", (), None, "", 0)
+    return InitialState(size, "zeros", finals=(), layer=None, activation="", offset=0)
+
+
+def _projected_mean(arrays: _ArrayTable, layer: nn.Module, size: int, offset: int = 0) -> InitialState:
+    """Return a state tanh(W mean of the annotations), from the rows of W at `offset`."""
+    affine = arrays.affine(layer)
+    return InitialState(size, "mean", finals=(), layer=affine, activation="tanh", offset=offset)
 
 
 def _cell_states(cell: Cell, h: InitialState) -> Iterator[InitialState]:
@@ -349,6 +358,13 @@ def _cell_states(cell: Cell, h: InitialState) -> Iterator[InitialState]:
     # Started from ones, the parts that stay 0 are those that do not depend on h.
     for part in cell.start(torch.ones(1, cell.size)):
         yield h if part.any() else _zeros(cell.size)
+
+
+def _projected_finals(
+    size: int, finals: tuple[tuple[int, int], ...], layer: Affine | None = None, activation: str = "", offset: int = 0
+) -> InitialState:
+    """Return a state that is a function of the encoder's last states."""
+    return InitialState(size, "finals", finals=finals, layer=layer, activation=activation, offset=offset)
 
 
 def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateShape]) -> Iterator[InitialState]:
@@ -359,19 +375,14 @@ def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateS
             if isinstance(bridge, Zero):
                 yield _zeros(size)
             elif isinstance(bridge, Copy):
-                yield InitialState(size, "finals", ((l, part),), None, "", 0)
+                yield _projected_finals(size, ((l, part),))
             elif isinstance(bridge, Learned):
                 e = bridge.encoder_layers[l]
                 finals = tuple((e, encoder_part) for encoder_part in range(len(encoder[e].state_type._fields)))
-                yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[l]), "tanh", part * size)
+                yield _projected_finals(size, finals, arrays.affine(bridge.layers[l]), "tanh", part * size)
             else:
                 assert isinstance(bridge, Rectified)
                 # An encoder layer without a memory passes its h instead.
                 finals = tuple((e, min(part, len(shape.state_type._fields) - 1)) for e, shape in enumerate(encoder))
-                yield InitialState(size, "finals", finals, _linear(arrays, bridge.layers[part]), "relu", offset)
+                yield _projected_finals(size, finals, arrays.affine(bridge.layers[part]), "relu", offset)
         offset += size
-
-
-def _linear(arrays: _ArrayTable, layer: nn.Module) -> Affine | None:
-    assert isinstance(layer, nn.Linear)
-    return arrays.affine(layer)

@@ -1,9 +1,10 @@
 """Native recurrences for `Cell.run` and `Decoder.unroll`, from the steps in `cell_steps.py` and `decoder_steps.py`.
 
-`registry.py` prefers them where `runs_natively` is true, which depends on measurements on this machine
-(`ops/autotune.py`). The native code that runs the operations, forwards and backwards, is in `ops/recurrence.py`.
-Tests: `tests/properties/test_recurrences.py` (results and gradients equal the definition),
-`tests/models/test_choice.py`.
+A `StepBuilder` records the operations of one position; `ops/recurrence.run` executes them at all positions, forwards
+and backwards, in native code. `fast_forwards.py` prefers these functions where `runs_natively` is true, which depends
+on measurements on this machine (`ops/autotune.py`).
+
+Tests: tests/properties/test_recurrences.py (results and gradients equal the definition).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rnnsearch.ops.step import StepBuilder
 from rnnsearch.utils.tensors import matmul_dtype
 
 
-def sequence(
+def run(
     cell: Cell,
     x: Tensor,
     mask: Tensor | None,
@@ -60,7 +61,9 @@ def runs_natively(module: nn.Module, x: Tensor) -> bool:
     All decoders follow the timing of RNNsearch, and cells that of the GRU, except for the LSTM, which PyTorch has as a
     fused kernel.
     """
-    # Products of attention features are in fp32, or of the query's size.
+    # `recurrence.can_run` needs the sizes that products sum over. Weights of attention features are left out: their
+    # products are in fp32, or sum over the query's size only, which other weights of the decoder have, too. Their
+    # shapes, such as 1 + H + D columns, would exclude bf16 for nothing.
     feature_modules: set[nn.Module] = set()
     for attention in module.modules():
         if isinstance(attention, Attention):

@@ -23,7 +23,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.accel.registry import is_rnnsearch
+from rnnsearch.accel.fast_forwards import is_rnnsearch
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import (

@@ -133,7 +133,8 @@ def learn_lexicon(
     occurring = [no_pairs]
     for batch in _batches(no_pairs, vocabulary_sizes, sources, targets):
         pairs_in_batch = batch.sources[:, None, :] * num_target + batch.targets[:, :, None]  # [B, I, J]
-        occurring.append(np.unique(pairs_in_batch[batch.pairs == 0]))  # 0: not padding
+        # The batches are made with a lexicon of 0 pairs: the index 0 then means an unseen pair, and 1 padding.
+        occurring.append(np.unique(pairs_in_batch[batch.pairs == 0]))
     pairs = np.unique(np.concatenate(occurring))
 
     # Start from uniform tables; only their proportions matter in the first round.

@@ -1,10 +1,12 @@
 """Preparation of a corpus in shards (`prepare`), with workers that store the results of every pass (`StoredWorkers`).
 
-The passes are those of `data/preprocess.py`. Their tasks and results are in the store (`encoding.py`) until the corpus
-is prepared, so that a killed run resumes. Their types are those that the functions of the passes declare.
+The passes are those of `data/preprocess.py`. The tasks and results of a pass are in the store (`encoding.py`) until the
+corpus is prepared, so that a killed run resumes. The types of the stored values are those that the pass's function
+declares.
 
-`cli/bulk.py` calls it for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`. Increase
-`FORMAT` whenever a pass's types change. Tests: `tests/bulk/test_corpora.py`.
+`cli/bulk.py` calls `prepare` for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`.
+Stored passes are identified by their order and by the name of their function: renaming or reordering them makes a
+killed run start again. Increase `FORMAT` whenever a pass's types change. Tests: tests/bulk/test_corpora.py.
 """
 
 from __future__ import annotations
@@ -123,6 +125,7 @@ class StoredWorkers:
         self._store = store
         self._engine = engine
         self._tasks_per_shard = tasks_per_shard
+        # "rows", although these are tasks: the name in manifests, like that of `jobs.run`.
         self._about = {**about, "rows": tasks_per_shard}
         self._progress = progress
         self._pass_numbers = count()

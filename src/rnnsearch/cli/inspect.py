@@ -1,8 +1,7 @@
 """Output of `rnnsearch inspect`: a model's components, training and scores; the speed of kernels on this machine.
 
-`evaluate.py` calls `print_model` and `print_machine`. The output is for people and may change; values come from
-`systems/card.py`, `engine/file.py` and `ops/autotune.py`. A damaged folder must give an error of one sentence. Tests:
-`tests/commands/test_machine.py`, `tests/commands/test_export.py`.
+The command is in `evaluate.py`. The output is for people and may change. A damaged folder must give an error of one
+sentence. Tests: tests/commands/test_machine.py, tests/commands/test_export.py.
 """
 
 from __future__ import annotations
@@ -236,9 +235,9 @@ def _component(name: str, options: dict[str, Any]) -> str:
     return f"{name} ({', '.join(shown)})"
 
 
-def _alignments(system: System[Any], folder: Path) -> str:
+def _alignments(system: System[Any], path: Path) -> str:
     """Return the source of word alignments."""
-    aligner = Aligner.find(folder)
+    aligner = Aligner.find(path)
     if aligner is None:
         return "by attention" if system.can("attend") else "none"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.segmentations)
@@ -288,7 +287,7 @@ def _component_rows(system: System[Any]) -> Rows:
 
 def _training_rows(facts: dict[str, Any], origin: dict[str, str]) -> dict[str, str]:
     data = facts["data"]
-    learned = statistics(facts, "")
+    learned = statistics(facts, name="")  # the name is not shown
     losses = []
     for name, loss in {"train": learned.train_nll, "dev": learned.dev_nll}.items():
         if loss is not None:

@@ -1,10 +1,8 @@
 """Sentence pairs as `score` and `align` read them, and word alignments as lines of text.
 
-`LinkWriter` is also used by `translate --alignments`. `align` and `translate --alignments` count how much attention
-says about the alignment (`Translation.attention_information`), to warn of a model whose attention is nearly uniform.
+Every input line must give exactly one output line, also if it is too long.
 
-Callers: `translate.py`, `corpora.py` (limits) and `translate_lines.py`. Every input line must give exactly one output
-line, also if it is too long. Tests: `tests/commands/test_align.py`, `tests/commands/test_filter.py`.
+Tests: tests/commands/test_align.py, tests/commands/test_filter.py.
 """
 
 from __future__ import annotations
@@ -26,6 +24,9 @@ if TYPE_CHECKING:
 # Lines are sorted by length within a chunk, so larger chunks have less padding.
 BATCHES_PER_CHUNK = 16
 
+EMPTY_OUTPUT = "its output line is empty"
+"""End of messages about lines without a translation; `translate_documents.py` replaces it."""
+
 # Names of counts: the sum of `attention_information`, and the number of translations that have it.
 INFORMATION = "information of attention"
 TRANSLATIONS = "translations with attention"
@@ -43,7 +44,9 @@ class PairChunk(NamedTuple):
 
 
 def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: int) -> Iterator[PairChunk]:
-    """Yield the line pairs of two files; report and skip those with a sentence of more than `max_tokens` tokens.
+    """Yield the line pairs of two files; report and skip those with a sentence beyond the limits.
+
+    The limits are `max_tokens` tokens, and MAX_LINE_BYTES, above which a line is not even tokenized.
 
     Raises:
         DataError: The files have different numbers of lines.
@@ -60,7 +63,13 @@ def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: i
 def _pair_chunk(
     translator: Translator, lines: list[str], first: int, paths: tuple[Path, Path], max_tokens: int
 ) -> PairChunk:
-    """Return line pairs as a chunk, without those that are too long; `first` is the number of the first line."""
+    """Return pairs as a chunk, without those that are too long.
+
+    Args:
+        lines: Pairs as `cli.io.pair_chunks` yields them: source and target in one string, with a newline between.
+        first: Number of the first line.
+        paths: Source and target file, for messages.
+    """
     chunk = PairChunk([], [], [])
     tokenizers = (translator.source, translator.target)
     for number, line in enumerate(lines, first):
@@ -85,13 +94,13 @@ def fits_byte_limit(line: str) -> bool:
 
 
 def fits_limits(line: str, max_tokens: int, tokenizer: Tokenizer) -> bool:
-    """Return True if the line has at most `max_tokens` tokens."""
+    """Return True if the line has at most MAX_LINE_BYTES bytes and `max_tokens` tokens."""
     return fits_byte_limit(line) and tokenizer.fits(line, max_tokens)
 
 
 def too_long_message(path: object, number: int, max_tokens: int, option: str) -> str:
     """Return the message about a line that is too long."""
-    return f"{path}:{number}: must have at most {max_tokens:,} tokens ({option}); its output line is empty"
+    return f"{path}:{number}: must have at most {max_tokens:,} tokens ({option}); {EMPTY_OUTPUT}"
 
 
 # Alignments.
@@ -105,7 +114,11 @@ def pharaoh_line(links: Collection[Link]) -> str:
 
 
 class LinkWriter:
-    """Writes the links of translations as Pharaoh lines, and adds their attention information to `counts`."""
+    """Writes the links of translations as Pharaoh lines, for `align` and `translate --alignments`.
+
+    Adds to `counts` how much attention says about the alignment (`Translation.attention_information`), so that
+    `warn_of_uniform_attention` can warn of a model whose attention is nearly uniform.
+    """
 
     def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts) -> None:
         self._unit = unit

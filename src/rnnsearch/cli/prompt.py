@@ -41,7 +41,7 @@ MIN_SHOWN_WEIGHT = 0.1
 
 @dataclass
 class View:
-    """Settings of the user."""
+    """Settings that commands change; their names are those of the commands, which `setattr` uses."""
 
     beam: int
     """Size of the beam."""

@@ -1,8 +1,9 @@
 """`rnnsearch prepare`, `train`, `demo` and `presets`.
 
-The commands call `data/prepare.py` and `training/run.py`; `demo` also calls `evaluation`. The folder of a run is
-`folder` in the run file or `runs/<name>`, with the prepared data in `data/`. Tests: `tests/commands/test_train.py`,
-`tests/commands/test_prepare.py`, `tests/commands/test_presets.py`, `tests/commands/test_torchrun.py`.
+`cli/app.py` registers the commands. Modules that import torch are imported inside functions, which keeps `--help` fast.
+The folder of a run is `folder` in the run file or `runs/<name>`, with the prepared data in `data/`.
+
+Tests: tests/commands/test_train.py, tests/commands/test_prepare.py, tests/commands/test_torchrun.py.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def prepare(
     """
     if processes is not None and bulk.engine == "ray":
         raise BadParameter("--processes has no effect with --engine ray; use --actors")
-    config = load_run_config(run_file, settings)
+    config = _load_run_config(run_file, settings)
 
     def make(folder: Path, show_stage: Progress) -> Prepared:
         if bulk.engine is not None:
@@ -60,7 +61,7 @@ def prepare(
 
         return prepare_at_once(config, folder, progress=show_stage, processes=processes)
 
-    print_preparation_report(_prepare(data_folder(config, run_folder(config, run_file)), make))
+    _print_preparation_report(_prepare_with_progress(_data_folder(config, _run_folder(config, run_file)), make))
 
 
 def train(
@@ -78,9 +79,9 @@ def train(
 
     with joined_processes() as processes:
         try:
-            config = load_run_config(run_file, settings)
-            folder = run_folder(config, run_file)
-            run(config, folder, resume, processes, run_config.preset_of(run_file, settings or ()))
+            config = _load_run_config(run_file, settings)
+            folder = _run_folder(config, run_file)
+            _run(config, folder, resume, processes, run_config.preset_of(run_file, settings or ()))
         except RnnsearchError as error:
             if processes.should_report(error):
                 raise
@@ -90,7 +91,7 @@ def train(
             print_message(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
 
 
-def load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
+def _load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
     """Load a run file and check it.
 
     Raises:
@@ -115,39 +116,41 @@ def load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
     return config
 
 
-def run_folder(config: RunConfig, run_file: Path) -> Path:
+def _run_folder(config: RunConfig, run_file: Path) -> Path:
     """Return the folder of a run: `folder`, relative to the run file, or `runs/<name>` in the working directory."""
     if config.folder is not None:
         return config.base / config.folder
     return Path("runs") / (config.name or run_file.stem)
 
 
-def data_folder(config: RunConfig, folder: Path) -> Path:
+def _data_folder(config: RunConfig, folder: Path) -> Path:
     """Return the folder of the prepared data of a run in `folder`."""
     if config.data.prepared is not None:
         return config.base / config.data.prepared
     return folder / "data"
 
 
-def prepared_data(config: RunConfig, folder: Path) -> Prepared:
+def _prepared_data(config: RunConfig, folder: Path) -> Prepared:
     """Return the prepared data of a run; prepare the corpus if that has not been done."""
     from rnnsearch.data.prepare import prepare as prepare_at_once
     from rnnsearch.data.prepared import FACTS_FILE, Prepared
 
-    data = data_folder(config, folder)
+    data = _data_folder(config, folder)
     if (data / FACTS_FILE).is_file():
         return Prepared.open(data, config)
-    return _prepare(data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage))
+    return _prepare_with_progress(
+        data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage)
+    )
 
 
-def _prepare(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
+def _prepare_with_progress(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
     with preparation_progress() as show_stage:
         prepared = make(folder, show_stage)
     print_message(f"prepared {prepared.facts['pairs']:,} training pairs in {folder}")
     return prepared
 
 
-def print_preparation_report(prepared: Prepared) -> None:
+def _print_preparation_report(prepared: Prepared) -> None:
     """Print what was left out of the corpus and why, with examples, and what the vocabulary covers."""
     facts = prepared.facts
     cleaning = prepared.report
@@ -173,7 +176,7 @@ def print_preparation_report(prepared: Prepared) -> None:
         )
 
 
-def run(
+def _run(
     config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None, preset: str | None = None
 ) -> str:
     """Prepare the corpus if necessary, print the options that differ from the preset, and train.
@@ -190,14 +193,14 @@ def run(
     from rnnsearch.utils.distributed import Processes, was_restarted
 
     def prepare_first() -> None:
-        if not (data_folder(config, folder) / FACTS_FILE).is_file():
+        if not (_data_folder(config, folder) / FACTS_FILE).is_file():
             check_run_folder(config, folder, resume)  # before anything is written to a folder that is not a run's
-        prepared_data(config, folder)
+        _prepared_data(config, folder)
 
     processes = processes or Processes()
     resume = resume or processes.any(was_restarted())
     processes.run_on_first(prepare_first)
-    prepared = prepared_data(config, folder)
+    prepared = _prepared_data(config, folder)
     if not processes.is_first:
         return train_run(config, prepared, folder, ReporterGroup(), resume, processes)
     for warning in prepared.warnings:
@@ -234,10 +237,10 @@ def demo(
     corpus = find(f"tatoeba-{pair}")
     config = _write_demo_run_file(folder, pair, minutes)
     print_message(f"{corpus.attribution}. Licence: {corpus.licence}.")
-    end_reason = run(config, folder, resume=True, preset="demo")
+    end_reason = _run(config, folder, resume=True, preset="demo")
     print_message(f"Trained: {end_reason}. Now evaluating on the test set, which was not used in training.")
     translator = load(folder)
-    test = prepared_data(config, folder).test
+    test = _prepared_data(config, folder).test
     sources = [sentences.source for sentences in test]
     references = [sentences.target for sentences in test]
     assessment = assess(translator, sources, references, folder.name, counts=training_counts(folder))

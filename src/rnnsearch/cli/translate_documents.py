@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from typer import BadParameter
 
 from rnnsearch.cli.io import chunked, print_message
+from rnnsearch.cli.pairs import EMPTY_OUTPUT
 from rnnsearch.cli.translate_steps import WARNING_PREFIX
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents import Document, document_format
@@ -33,7 +34,7 @@ MAX_BYTES = 1 << 26
 _START_BYTES = 1 << 12  # by which a format is recognised
 _LINE_END = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 _HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
-"""Characters of a private area for the line ends inside tags."""
+"""Characters of a private area for the line ends inside tags, so that a tag is not divided into two lines."""
 _SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()}
 
 
@@ -72,11 +73,11 @@ def translate_document(options: TranslateOptions, files: FileGroup) -> Counts:
 
     assert files.input is not None
     content = _read(files.input)
-    read = document_format(files.input.name, content)
-    assert read is not None
+    document_class = document_format(files.input.name, content)
+    assert document_class is not None
     options.hardware.set_threads()
     models = load_translator(options)
-    document = read(str(files.input), content, *models.languages)
+    document = document_class(str(files.input), content, *models.languages)
     counts: Counts = {}
     translations: list[str] = []
     if document.marked_segments:
@@ -148,11 +149,12 @@ def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: C
         first += len(chunk)
         for message in done.messages:
             # There are no lines; such a text stays in the file.
-            print_message(message.replace("its output line is empty", "it is not translated"))
+            print_message(message.replace(EMPTY_OUTPUT, "it is not translated"))
         for name, number in done.counts.items():
             counts[name] = counts.get(name, 0) + number
         has_lost_placeholders = done.counts.get(f"{WARNING_PREFIX}untranslated", 0) > 0
         for line, translation in zip(chunk, done.outputs[OUTPUT].removesuffix("\n").split("\n"), strict=True):
+            # A sentence whose placeholders were lost is its own translation; the counts are of the whole chunk.
             is_lost = has_lost_placeholders and translation == line
             yield None if is_lost or not translation else translation
 

@@ -33,6 +33,7 @@ from rnnsearch.cli.options import (
 )
 from rnnsearch.cli.pairs import (
     BATCHES_PER_CHUNK,
+    EMPTY_OUTPUT,
     LinkWriter,
     fits_byte_limit,
     too_long_message,
@@ -329,12 +330,12 @@ def blocked_message(input_name: str, number: int, has_sentences: bool) -> str:
     message = f"{input_name}:{number}: the search found no translation that satisfies the constraints"
     if has_sentences:
         return f"{message} for one of its sentences, which is omitted"
-    return f"{message}; its output line is empty"
+    return f"{message}; {EMPTY_OUTPUT}"
 
 
 def too_many_sentences_message(input_name: str, number: int) -> str:
     """Return the message about a line that has too many sentences."""
-    return f"{input_name}:{number}: must have at most {MAX_LINE_SENTENCES:,} sentences; its output line is empty"
+    return f"{input_name}:{number}: must have at most {MAX_LINE_SENTENCES:,} sentences; {EMPTY_OUTPUT}"
 
 
 def load_translator(options: TranslateOptions) -> Translator:

@@ -1,10 +1,11 @@
 """Steps of `translate` around the search: glossary terms, reranking and the confidence filter.
 
-Each step counts what it does in `counts` (a dictionary of sums over lines, which bulk runs merge), and a `report_`
-function prints the counts of the whole input at the end.
+`LineTranslator` (`translate_lines.py`) creates the steps. Glossary terms and the confidence filter add to its
+dictionary `counts`, which they share with `pairs.LinkWriter`: sums by name over one chunk of lines. It clears the
+dictionary before each chunk; callers add up the counts of all chunks (of all shards in a bulk run), and the `report_`
+functions print them at the end. A step runs in each worker of a bulk run, so it may change no state but `counts`.
 
-`translate_lines.py` is the caller. A step runs in each worker of a bulk run, so it may change no state but `counts`.
-Tests: `tests/commands/test_translate.py`, `tests/commands/test_inline_terms.py`, `tests/test_rerank.py`.
+Tests: tests/commands/test_translate.py, tests/commands/test_inline_terms.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """`[model.attention]`: one flat table in a run file, one options class per component in Python.
 
-`models/attention` implements the components; `model.py` uses the table, and `rules.py` reads their traits. Names and
-options are stored in model folders: never rename them. docs/configuration.md is generated from the docstrings. Tests:
-tests/models/test_model_checks.py, tests/models/test_attention.py, tests/models/test_scores.py,
-tests/models/test_windows.py, tests/models/test_normalisers.py.
+Implemented in `models/attention`; `model_rules.py` and `rules.py` read the traits. Names and options are stored in
+model folders: never rename them.
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ class ScoreOptions(Options):
 
 
 SCORES = Family[ScoreOptions]("score")
-"""Options class of each score, by its name in run files; never rename one."""
 
 
 @SCORES.register
@@ -69,9 +66,7 @@ class AdditiveBiasOptions(ScoreOptions):
 
 @SCORES.register
 class ConcatOptions(ScoreOptions):
-    """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive` with one matrix, initialised as a
-    whole.
-    """
+    """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive` with one matrix, initialised as a whole."""
 
     type: Literal["concat"] = "concat"
     takes_features = True
@@ -80,9 +75,7 @@ class ConcatOptions(ScoreOptions):
 
 @SCORES.register
 class ConcatIdentityOptions(ScoreOptions):
-    """v^T tanh(W s + h): the variant of `concat` behind the published results (Luong et al.,
-    footnote 15).
-    """
+    """v^T tanh(W s + h): the variant of `concat` behind the published results (Luong et al., footnote 15)."""
 
     type: Literal["concat-identity"] = "concat-identity"
     takes_features = True
@@ -138,9 +131,7 @@ class GeneralOptions(ScoreOptions):
 
 @SCORES.register
 class LocationOptions(ScoreOptions):
-    """W s: depends on the decoder state and the position, not on the annotations (Luong et al., eq.
-    8).
-    """
+    """W s: depends on the decoder state and the position, not on the annotations (Luong et al., eq. 8)."""
 
     type: Literal["location"] = "location"
     max_source: Size
@@ -150,9 +141,7 @@ class LocationOptions(ScoreOptions):
 
 @SCORES.register
 class ConvolutionalScoreOptions(ScoreOptions):
-    """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al.
-    2016).
-    """
+    """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al. 2016)."""
 
     type: Literal["convolutional"] = "convolutional"
     first: Size
@@ -165,9 +154,7 @@ class ConvolutionalScoreOptions(ScoreOptions):
 
 @SCORES.register
 class EvenOptions(ScoreOptions):
-    """Constant 0: attention is determined by the window only (for the mixture window of Graves
-    2013).
-    """
+    """Constant 0: attention is determined by the window only (for the mixture window of Graves 2013)."""
 
     type: Literal["even"] = "even"
     has_parameters = False
@@ -182,7 +169,6 @@ class WindowOptions(Options):
 
 
 WINDOWS = Family[WindowOptions]("window")
-"""Options class of each window, by its name in run files; never rename one."""
 
 
 @WINDOWS.register
@@ -225,9 +211,7 @@ class WaitOptions(WindowOptions):
 
 @WINDOWS.register
 class MixtureOptions(WindowOptions):
-    """A mixture of Gaussians that multiplies the weights; its centres only move right (Graves 2013,
-    eq. 46-51).
-    """
+    """A mixture of Gaussians that multiplies the weights; its centres only move right (Graves 2013, eq. 46-51)."""
 
     type: Literal["mixture"] = "mixture"
     has_factor = True
@@ -247,7 +231,7 @@ class NormaliserOptions(Options):
     samples: ClassVar[bool] = False
     """True if training samples positions, which gives the scores no gradient."""
     needs_noise: ClassVar[bool] = False
-    """True if training needs a random number per target and source position."""
+    """True if training needs a random number per target and source position, which `Attention` provides."""
 
     @classmethod
     def supports(cls, window: WindowType) -> bool:
@@ -256,7 +240,6 @@ class NormaliserOptions(Options):
 
 
 NORMALISERS = Family[NormaliserOptions]("normaliser")
-"""Options class of each normaliser, by its name in run files; never rename one."""
 
 
 @NORMALISERS.register
@@ -278,9 +261,7 @@ class SparsemaxOptions(NormaliserOptions):
 
 @NORMALISERS.register
 class Entmax15Options(NormaliserOptions):
-    """1.5-entmax, between softmax and sparsemax (Peters et al. 2019). Needs `pip install
-    entmax`.
-    """
+    """1.5-entmax, between softmax and sparsemax (Peters et al. 2019). Needs `pip install entmax`."""
 
     type: Literal["entmax15"] = "entmax15"
     package = "entmax"
@@ -304,9 +285,7 @@ class HardOptions(NormaliserOptions):
 
 @NORMALISERS.register
 class ExponentialOptions(NormaliserOptions):
-    """exp(e), not normalised; with the even score and the mixture window, the attention of Graves
-    2013.
-    """
+    """exp(e), not normalised; with the even score and the mixture window, the attention of Graves 2013."""
 
     type: Literal["exponential"] = "exponential"
 
@@ -328,9 +307,7 @@ class MonotonicOptions(NormaliserOptions):
 
 @NORMALISERS.register
 class LinearChainOptions(NormaliserOptions):
-    """Marginals of a linear chain, so that neighbouring positions are selected together (after Kim
-    et al. 2017).
-    """
+    """Marginals of a linear chain, so that neighbouring positions are selected together (after Kim et al. 2017)."""
 
     type: Literal["linear-chain"] = "linear-chain"
 
@@ -344,14 +321,11 @@ class FeatureOptions(Options):
 
 
 FEATURES = Family[FeatureOptions]("feature")
-"""Options class of each feature, by its name in run files; never rename one."""
 
 
 @FEATURES.register
 class LinguisticCoverageOptions(FeatureOptions):
-    """The fraction of a source token that has been translated, given its fertility (Tu et al. 2016,
-    section 3.1.1).
-    """
+    """The fraction of a source token that has been translated, given its fertility (Tu et al. 2016, section 3.1.1)."""
 
     type: Literal["coverage-linguistic"] = "coverage-linguistic"
     fertility: Positive
@@ -369,9 +343,7 @@ class NeuralCoverageOptions(FeatureOptions):
 
 @FEATURES.register
 class CoverageEmbeddingOptions(FeatureOptions):
-    """A coverage embedding per source word, which each target word updates by its weights (Mi et
-    al. 2016).
-    """
+    """A coverage embedding per source word, which each target word updates by its weights (Mi et al. 2016)."""
 
     type: Literal["coverage-embedding"] = "coverage-embedding"
     tracks_untranslated = True
@@ -380,9 +352,7 @@ class CoverageEmbeddingOptions(FeatureOptions):
 
 @FEATURES.register
 class PositionOptions(FeatureOptions):
-    """Logarithms of target position, source position and source length (Cohn et al. 2016, section
-    3.1).
-    """
+    """Logarithms of target position, source position and source length (Cohn et al. 2016, section 3.1)."""
 
     type: Literal["position"] = "position"
 
@@ -424,8 +394,7 @@ class ComponentNames(Table):
     normaliser: Annotated[str, NameIn(NORMALISERS)] = "softmax"
     """Function from scores to weights, see below."""
     features: list[Annotated[str, NameIn(FEATURES)]] = Field(default=[])
-    """Additional inputs of the alignment model per source position, see below. Only for scores with
-    a hidden layer."""
+    """Additional inputs of the alignment model per source position, see below. Only for scores with a hidden layer."""
 
 
 class AttentionConfig(Table):
@@ -443,6 +412,7 @@ class AttentionConfig(Table):
     @model_validator(mode="before")
     @classmethod
     def _split(cls, flat: Any) -> Any:
+        """Return the flat table as one table per component; raise ValidationError if an option belongs to none."""
         if not isinstance(flat, Mapping):
             return flat
         named = {key: flat[key] for key in ComponentNames.model_fields if flat.get(key) is not None}

@@ -1,9 +1,7 @@
 """Recurrent cells and bridges: components that a run file selects by name and that have no options.
 
-`models/cells.py` and `models/bridges.py` implement them; `encoders.py`, `decoders.py` and `language_model.py` select
-them by name, and `rules.py` reads their traits. The names are stored in model folders: never rename them.
-docs/configuration.md is generated from the docstrings. Tests: tests/models/test_cells.py,
-tests/models/test_bridges.py, tests/models/test_model_checks.py.
+Implemented in `models/cells.py` and `models/bridges.py`; `model_rules.py` and `rules.py` read the traits. The names are
+stored in model folders: never rename them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ class CellOptions(Options):
 
 
 CELLS = Family[CellOptions]("cell")
-"""Options class of each cell, by its name in run files; never rename one."""
 
 
 @CELLS.register
@@ -44,9 +41,7 @@ class ChoGRUOptions(CellOptions):
 
 @CELLS.register
 class TorchGRUOptions(CellOptions):
-    """PyTorch's GRU, fused over a whole source sentence: z weights the old state, the reset gate is
-    applied after U.
-    """
+    """PyTorch's GRU, fused over a whole source sentence: z weights the old state, the reset gate is applied after U."""
 
     type: Literal["torch-gru"] = "torch-gru"
 
@@ -121,9 +116,7 @@ class LayerState(NamedTuple):
 
 
 class BridgeOptions(Options):
-    """Declaration of a bridge: how the decoder's first states are computed from the encoder's last
-    states.
-    """
+    """Declaration of a bridge: how the decoder's first states are computed from the encoder's last states."""
 
     type: str
     passes_source: ClassVar[bool] = True
@@ -136,7 +129,6 @@ class BridgeOptions(Options):
 
 
 BRIDGES = Family[BridgeOptions]("bridge")
-"""Options class of each bridge, by its name in run files; never rename one."""
 
 
 @BRIDGES.register
@@ -183,9 +175,7 @@ class LearnedOptions(BridgeOptions):
 
 @BRIDGES.register
 class LearnedTopOptions(BridgeOptions):
-    """A tanh layer over the encoder's top state for each layer of the decoder (JoeyNMT's
-    `bridge`).
-    """
+    """A tanh layer over the encoder's top state for each layer of the decoder (JoeyNMT's `bridge`)."""
 
     type: Literal["learned-top"] = "learned-top"
 

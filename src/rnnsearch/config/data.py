@@ -21,14 +21,12 @@ Window = Annotated[int, Field(ge=0, le=1000)]
 
 
 class AnnotationConfig(Options):
-    """`[text.annotation]`: unknown target words that refer to the source words they translate
-    (Luong et al. 2015, "Addressing the Rare Word Problem"). The training text is annotated with its
-    word alignments. In a translation, each unknown word is replaced by the source word it refers
-    to, or by that word's dictionary entry. See [Unknown
+    """`[text.annotation]`: unknown target words that refer to the source words they translate (Luong et al. 2015,
+    "Addressing the Rare Word Problem"). The training text is annotated with its word alignments. In a translation, each
+    unknown word is replaced by the source word it refers to, or by that word's dictionary entry. See [Unknown
     words](translating.md#unknown-word-annotation).
 
-    Requires `type = "words"` on both sides, and cannot be combined with models that copy or spell
-    words.
+    Requires `type = "words"` on both sides, and cannot be combined with models that copy or spell words.
     """
 
     type: str
@@ -36,7 +34,6 @@ class AnnotationConfig(Options):
 
 
 ANNOTATIONS = Family[AnnotationConfig]("annotation")
-"""Options class of each annotation scheme, by its name in run files; never rename one."""
 
 
 @ANNOTATIONS.register
@@ -47,32 +44,25 @@ class CopyableOptions(AnnotationConfig):
 
     type: Literal["copyable"] = "copyable"
     numbers: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of different unknown words per source sentence that are numbered; further ones stay
-    `<unk>`."""
+    """Number of different unknown words per source sentence that are numbered; further ones stay `<unk>`."""
 
 
 @ANNOTATIONS.register
 class PosAllOptions(AnnotationConfig):
-    """Positional all model: every target word is followed by its distance to the aligned source
-    word.
-    """
+    """Positional all model: every target word is followed by its distance to the aligned source word."""
 
     type: Literal["posall"] = "posall"
     window: Window = 7
-    """Maximum distance in words; unaligned words and words farther away share one token without a
-    distance."""
+    """Maximum distance in words; unaligned words and words farther away share one token without a distance."""
 
 
 @ANNOTATIONS.register
 class PosUnkOptions(AnnotationConfig):
-    """Positional unknown model: an unknown target word carries its distance to the aligned source
-    word.
-    """
+    """Positional unknown model: an unknown target word carries its distance to the aligned source word."""
 
     type: Literal["posunk"] = "posunk"
     window: Window = 7
-    """Maximum distance in words; unaligned words and words farther away share one token without a
-    distance."""
+    """Maximum distance in words; unaligned words and words farther away share one token without a distance."""
 
 
 class CleaningConfig(Table):
@@ -87,8 +77,7 @@ class CleaningConfig(Table):
     max_words: Size = 100
     """Maximum number of words on each side."""
     max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
-    """Maximum length ratio: the longer side may have this many times the words of the shorter side,
-    plus 5."""
+    """Maximum length ratio: the longer side may have this many times the words of the shorter side, plus 5."""
     drop_duplicates: bool = True
     """Drop pairs that occurred before, ignoring whitespace."""
     drop_identical: bool = True
@@ -102,23 +91,19 @@ class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
     source: Languages = None
-    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly
-    one."""
+    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly one."""
     target: Language
     """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
     `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
     corpus: str | None = None
-    """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be
-    given."""
+    """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None
-    """Training files, each `source_file|target_file`, a TSV file, or a TMX, XLIFF, PO, CSV or XLSX
-    file; see [Data](data.md). With three or more languages, give one file or column per language;
-    an empty one marks text that is missing in that language. `|target_file` is text in the target
-    language only (see `target_only`)."""
+    """Training files, each `source_file|target_file`, a TSV file, or a TMX, XLIFF, PO, CSV or XLSX file; see
+    [Data](data.md). With three or more languages, give one file or column per language; an empty one marks text that is
+    missing in that language. `|target_file` is text in the target language only (see `target_only`)."""
     target_only: Literal["copied", "null"] | None = None
-    """Source side of text in the target language only: a copy of the target (`"copied"`, Currey et
-    al. 2017) or an empty sentence (`"null"`, Sennrich et al. 2016). See
-    [Data](data.md#monolingual-text)."""
+    """Source side of text in the target language only: a copy of the target (`"copied"`, Currey et al. 2017) or an
+    empty sentence (`"null"`, Sennrich et al. 2016). See [Data](data.md#monolingual-text)."""
     weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
     """Uses per epoch of each entry of `train`: 2 uses it twice, 0.5 uses a half that is
     sampled again in each epoch. Must be whole numbers with `training.batch.shuffle = "once"`. See
@@ -194,9 +179,7 @@ class DataConfig(Table):
 
     @property
     def files_without_source(self) -> list[int]:
-        """Indices of the entries of `train` that have target text only, if there is exactly one
-        source.
-        """
+        """Indices of the entries of `train` that have target text only, if there is exactly one source."""
         if len(self.sources) != 1:
             return []
         return [n for n, spec in enumerate(self.train or []) if spec.lstrip().startswith("|")]
@@ -258,11 +241,10 @@ class TextConfig(Table):
     """Model folder, relative to the run file, whose tokenizers are used instead of training new
     ones. Use it for models that must share a vocabulary; `type` must match."""
     vocabulary: Annotated[int, Field(ge=8, le=MAX_INTEGER)] | None = None
-    """Vocabulary size per side, including the four special tokens; with `joint`, the size of the
-    common vocabulary. Subwords need at least 249 (one token per byte, plus merges). The default is
-    8,000, or fewer subwords [for a small corpus](data.md#words-or-subwords); a text with fewer
-    different tokens gets a smaller vocabulary. For `characters` it is an upper limit: rarer
-    characters are encoded as bytes, as with subwords."""
+    """Vocabulary size per side, including the four special tokens; with `joint`, the size of the common vocabulary.
+    Subwords need at least 249 (one token per byte, plus merges). The default is 8,000, or fewer subwords [for a small
+    corpus](data.md#words-or-subwords); a text with fewer different tokens gets a smaller vocabulary. For `characters`
+    it is an upper limit: rarer characters are encoded as bytes, as with subwords."""
     target_vocabulary: Annotated[int, Field(ge=8, le=MAX_INTEGER)] | None = None
     """Vocabulary size of the target side, if different. Not with `joint`."""
     joint: bool | None = None
@@ -277,17 +259,15 @@ class TextConfig(Table):
     `"punctuation"` also makes typographic quotation marks and dashes ASCII. The tokenizers store
     it; with `tokenizers`, theirs is used. See [Data](data.md#normalisation)."""
     min_count: Size = 1
-    """Minimum count of a word, character or merge in the training text; rarer ones are left out of
-    the vocabulary."""
+    """Minimum count of a word, character or merge in the training text; rarer ones are left out of the vocabulary."""
     bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """BPE-dropout rate (Provilkov et al. 2020; they use 0.1): probability to skip a merge when the
     training text is segmented, again for every batch. Dev and test sets and input to translate are
     segmented without dropout. Only for `bpe`."""
     unigram_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Subword regularisation (Kudo 2018): segmentations of the training text are sampled again for
-    every batch, with their probability to the power of this alpha (Kudo: 0.1 for small corpora,
-    otherwise 0.2 to 0.5). Dev and test sets and input to translate get the most probable
-    segmentation. Only for `unigram`."""
+    """Subword regularisation (Kudo 2018): segmentations of the training text are sampled again for every batch, with
+    their probability to the power of this alpha (Kudo: 0.1 for small corpora, otherwise 0.2 to 0.5). Dev and test sets
+    and input to translate get the most probable segmentation. Only for `unigram`."""
     inline_terms: InlineTermsConfig | None = None
     annotation: Annotated[AnnotationConfig, OneOf(ANNOTATIONS)] | None = None
 
@@ -308,9 +288,7 @@ class TextConfig(Table):
         return self
 
     def sampling_option(self, type: TextType) -> str | None:
-        """Return the option by which text of this type is segmented again for every batch, or None
-        if it is not.
-        """
+        """Return the option by which text of this type is segmented again for every batch, or None if it is not."""
         options = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
         name, rate = options.get(type, ("", None))
         return f"text.{name}" if rate else None

@@ -26,18 +26,15 @@ class DecoderConfig(Options):
     first: Literal["bos", "zero"] = "bos"
     """Input of the first step: a learned BOS embedding, or zeros (as in the papers)."""
     readout_option: ClassVar[str | None] = None
-    """Name of the option that sets the input size of the output layer; None if no single option
-    does."""
+    """Name of the option that sets the input size of the output layer; None if no single option does."""
     attends: ClassVar[bool] = True
-    """True if the decoder needs `[model.attention]`; without attention, it needs an encoder with a
-    sentence vector."""
+    """True if the decoder needs `[model.attention]`; without attention, it needs an encoder with a sentence vector."""
     query_precedes_word: ClassVar[bool] = False
     """True if attention at a target position is computed before the previous word is read."""
     supports_fusion: ClassVar[bool] = False
     """True if a layer between state and output can also read a language model."""
     copies: ClassVar[bool] = False
-    """True if the decoder can also copy source positions, in addition to generating words of the
-    vocabulary."""
+    """True if the decoder can also copy source positions, in addition to generating words of the vocabulary."""
 
     @property
     def readout_size(self) -> int:
@@ -56,7 +53,6 @@ class DecoderConfig(Options):
 
 
 DECODERS = Family[DecoderConfig]("decoder")
-"""Options class of each decoder, by its name in run files; never rename one."""
 
 
 class _Maxout(DecoderConfig):
@@ -106,9 +102,7 @@ class StackOptions(_LayeredDecoder):
 
 @DECODERS.register
 class BahdanauOptions(_Maxout):
-    """RNNsearch: attention with the state before the update, deep output with maxout (Bahdanau et
-    al. 2015).
-    """
+    """RNNsearch: attention with the state before the update, deep output with maxout (Bahdanau et al. 2015)."""
 
     type: Literal["bahdanau"] = "bahdanau"
     query_precedes_word = True
@@ -154,9 +148,7 @@ class CopyNetOptions(DecoderConfig):
 
 @DECODERS.register
 class RNNencdecOptions(_Maxout):
-    """RNNencdec, the baseline of RNNsearch: the context is the encoder's last state at every
-    step.
-    """
+    """RNNencdec, the baseline of RNNsearch: the context is the encoder's last state at every step."""
 
     type: Literal["rnnencdec"] = "rnnencdec"
     attends = False
@@ -175,9 +167,7 @@ class ChoOptions(_Maxout):
 
 @DECODERS.register
 class SutskeverOptions(StackOptions):
-    """A stack of cells without attention, initialised from the encoder's last states (Sutskever et
-    al. 2014).
-    """
+    """A stack of cells without attention, initialised from the encoder's last states (Sutskever et al. 2014)."""
 
     type: Literal["sutskever"] = "sutskever"
     attends = False
@@ -192,9 +182,7 @@ class _Attentional(StackOptions, _Tanh):
 
 @DECODERS.register
 class LuongOptions(_Attentional):
-    """Attention with the new state of the top layer, not fed back into the recurrence (Luong et al.
-    2015).
-    """
+    """Attention with the new state of the top layer, not fed back into the recurrence (Luong et al. 2015)."""
 
     type: Literal["luong"] = "luong"
     supports_fusion = True
@@ -209,9 +197,7 @@ class LuongInputFeedingOptions(_Attentional):
 
 @DECODERS.register
 class NeubigOptions(StackOptions):
-    """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the
-    previous word.
-    """
+    """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the previous word."""
 
     type: Literal["neubig"] = "neubig"
 
@@ -240,9 +226,7 @@ class DeepTransitionOptions(_Tanh):
 
 @DECODERS.register
 class BiDeepOptions(_LayeredDecoder, _Tanh):
-    """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et
-    al. 2017).
-    """
+    """`deep-transition` with stacked layers on top, each with several transitions (Miceli Barone et al. 2017)."""
 
     type: Literal["bideep"] = "bideep"
     supports_fusion = True
@@ -259,9 +243,8 @@ class _MemoryOptions(_Maxout):
 
 @DECODERS.register
 class BiScaleOptions(_Tanh):
-    """Bi-scale decoder: a fast layer that may change at every token, and a slow layer that changes
-    only where the fast one's gate allows it. Designed for character-level output (Chung et al.
-    2016).
+    """Bi-scale decoder: a fast layer that may change at every token, and a slow layer that changes only where the fast
+    one's gate allows it. Designed for character-level output (Chung et al. 2016).
     """
 
     type: Literal["bi-scale"] = "bi-scale"
@@ -289,9 +272,7 @@ class SeparateHeadsOptions(_MemoryOptions):
 
 @DECODERS.register
 class RNMTPlusOptions(StackOptions):
-    """RNMT+: attention with the bottom layer; all layers and the output read the context (Chen et
-    al. 2018).
-    """
+    """RNMT+: attention with the bottom layer; all layers and the output read the context (Chen et al. 2018)."""
 
     type: Literal["rnmt-plus"] = "rnmt-plus"
     query_precedes_word = True

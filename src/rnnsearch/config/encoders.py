@@ -18,9 +18,7 @@ from rnnsearch.config.options import Family, Options, Size, SmallSize, Table, pr
 
 
 class EncoderConfig(Options):
-    """`[model.encoder]`: the network that reads the source and computes an annotation per
-    position.
-    """
+    """`[model.encoder]`: the network that reads the source and computes an annotation per position."""
 
     type: str
     """Encoder type, see below."""
@@ -32,8 +30,7 @@ class EncoderConfig(Options):
     """Read the end token of each source sentence, so that attention can use it. If `false`, only
     words have annotations (as in OpenNMT-py); not with `reverse`."""
     one_vector: ClassVar[bool] = False
-    """True if the last states can summarise the sentence in one vector, as decoders without
-    attention need."""
+    """True if the last states can summarise the sentence in one vector, as decoders without attention need."""
     selects_words: ClassVar[bool] = False
     """True if annotations and decoder see only some of the source words, which the encoder selects."""
 
@@ -46,9 +43,7 @@ class EncoderConfig(Options):
     @property
     @abstractmethod
     def layer_sizes(self) -> tuple[int, ...]:
-        """The size of each layer's last state, bottom first; the last one is the annotation
-        size.
-        """
+        """The size of each layer's last state, bottom first; the last one is the annotation size."""
 
     @property
     def annotation_size(self) -> int:
@@ -62,14 +57,11 @@ class EncoderConfig(Options):
 
 
 ENCODERS = Family[EncoderConfig]("encoder")
-"""Options class of each encoder, by its name in run files; never rename one."""
 
 
 @ENCODERS.register
 class BidirectionalOptions(EncoderConfig):
-    """A forward and a backward recurrent layer; annotation = [forward; backward] (Bahdanau et al.,
-    eq. 7).
-    """
+    """A forward and a backward recurrent layer; annotation = [forward; backward] (Bahdanau et al., eq. 7)."""
 
     type: Literal["bidirectional"] = "bidirectional"
 
@@ -151,9 +143,7 @@ class StackedOptions(_LayeredEncoder):
 
 @ENCODERS.register
 class PyramidOptions(_LayeredEncoder):
-    """Bidirectional layers, of which the upper ones halve the number of positions (Chan et al.
-    2016). For long sources.
-    """
+    """Bidirectional layers; the upper ones halve the number of positions (Chan et al. 2016). For long sources."""
 
     type: Literal["pyramid"] = "pyramid"
     reduce: SmallSize
@@ -190,9 +180,8 @@ class ConvolutionalOptions(EncoderConfig):
 
 @ENCODERS.register
 class RationaleOptions(EncoderConfig):
-    """A forward and a backward recurrent layer over a subset of the words, selected by a second
-    network (Lei et al. 2016). The decoder sees nothing else of the source. Trained by
-    `[objective.rationale]`.
+    """A forward and a backward recurrent layer over a subset of the words, selected by a second network (Lei et al.
+    2016). The decoder sees nothing else of the source. Trained by `[objective.rationale]`.
     """
 
     type: Literal["rationale"] = "rationale"
@@ -224,12 +213,10 @@ class SourceCharactersConfig(Options):
     type: str
     """Composition function, see below."""
     words: Literal["all", "unknown"] = "all"
-    """Compose all words, or only those outside the vocabulary and look up the others (Luong &
-    Manning 2016)."""
+    """Compose all words, or only those outside the vocabulary and look up the others (Luong & Manning 2016)."""
 
 
 SOURCE_CHARACTERS = Family[SourceCharactersConfig]("composition")
-"""Options class of each composition of characters, by its name in run files; never rename one."""
 
 
 class _CharacterEmbeddingOptions(SourceCharactersConfig):
@@ -239,9 +226,7 @@ class _CharacterEmbeddingOptions(SourceCharactersConfig):
 
 @SOURCE_CHARACTERS.register
 class LSTMCompositionOptions(_CharacterEmbeddingOptions):
-    """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning
-    2016).
-    """
+    """The last state of an LSTM over the characters, with `model.embedding` units (Luong & Manning 2016)."""
 
     type: Literal["lstm"] = "lstm"
     layers: SmallSize = 1
@@ -259,9 +244,7 @@ class BiLSTMOptions(_CharacterEmbeddingOptions):
 
 @SOURCE_CHARACTERS.register
 class CNNOptions(_CharacterEmbeddingOptions):
-    """Convolutions over the characters, max-pooling and highway layers (Kim et al. 2016;
-    Costa-jussa & Fonollosa 2016).
-    """
+    """Convolutions over characters, max-pooling and highway layers (Kim et al. 2016; Costa-jussa & Fonollosa 2016)."""
 
     type: Literal["cnn"] = "cnn"
     widths: Annotated[int, Field(ge=1, le=20)] = 6
@@ -295,9 +278,8 @@ class NGramsOptions(SourceCharactersConfig):
 
 
 class TargetCharactersConfig(Table):
-    """`[model.target_characters]`: a character-level decoder that spells unknown target words (the
-    hybrid model of Luong & Manning 2016). Only for `text.type = "words"` and a decoder with
-    attention.
+    """`[model.target_characters]`: a character-level decoder that spells unknown target words (the hybrid model of
+    Luong & Manning 2016). Only for `text.type = "words"` and a decoder with attention.
     """
 
     cell: CellName = "lstm"
@@ -305,7 +287,6 @@ class TargetCharactersConfig(Table):
     size: Size = 256
     """Hidden size."""
     layers: SmallSize = 1
-    """Number of layers; the first starts from the word decoder's context and state at the unknown
-    word."""
+    """Number of layers; the first starts from the word decoder's context and state at the unknown word."""
     embedding: Size = 64
     """Size of the character embeddings."""

@@ -1,11 +1,7 @@
 """`[model]` of a language model, and `[model.language_model]`: one inside a translation model.
 
-`models/language_model.py` and `models/fusion.py` implement them, `systems/language.py` trains the former, and
-`systems/validation.py` and `cli/inspect.py` distinguish it from a translation model. `model.py` uses `FUSIONS`.
-`run_file.MODELS` selects the table class by the kind of system, `rules.py` checks combinations of options, and
-`scripts/configuration_page.py` writes docs/configuration.md from the docstrings. Names and options are stored in
-model folders: never rename them. Tests: tests/models/test_language_model.py, tests/models/test_fusion.py,
-tests/models/test_model_checks.py.
+Implemented in `models/language_model.py` and `models/fusion.py`. Names and options are stored in model folders: never
+rename them.
 """
 
 from __future__ import annotations
@@ -38,14 +34,11 @@ class NetworkConfig(Options):
 
 
 NETWORKS = Family[NetworkConfig]("network")
-"""Options class of each network, by its name in run files; never rename one."""
 
 
 @NETWORKS.register
 class RecurrentNetworkOptions(NetworkConfig):
-    """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al.
-    2014).
-    """
+    """A stack of recurrent cells over all preceding tokens (Mikolov et al. 2010; Zaremba et al. 2014)."""
 
     type: Literal["recurrent"] = "recurrent"
     cell: CellName
@@ -71,8 +64,7 @@ class FeedForwardOptions(NetworkConfig):
     order: Annotated[int, Field(ge=2, le=100)]
     """n: each token is predicted from the n - 1 tokens before it."""
     direct: bool = False
-    """Connect the embeddings of these tokens directly to the output (Bengio et al.'s W). Not with
-    `tie`."""
+    """Connect the embeddings of these tokens directly to the output (Bengio et al.'s W). Not with `tie`."""
 
 
 class LanguageModelConfig(Table):
@@ -89,8 +81,7 @@ class LanguageModelConfig(Table):
     dropout: DropoutConfig = DropoutConfig()
     init: Annotated[InitConfig, OneOf(INITS, default="glorot")] = GlorotOptions()
     tie: Literal["none", "target"] = "none"
-    """`target`: share the embedding matrix with the output layer; `network.size` must then equal
-    `embedding`."""
+    """`target`: share the embedding matrix with the output layer; `network.size` must then equal `embedding`."""
     output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOutputOptions()
 
 
@@ -98,9 +89,8 @@ class LanguageModelConfig(Table):
 
 
 class FusionConfig(Options):
-    """`[model.language_model]`: a trained language model of the target language, frozen, with a
-    learned gate that controls how much of it the readout uses. See [Language
-    models](language-models.md#deep-and-cold-fusion).
+    """`[model.language_model]`: a trained language model of the target language, frozen, with a learned gate that
+    controls how much of it the readout uses. See [Language models](language-models.md#deep-and-cold-fusion).
     """
 
     type: str
@@ -126,14 +116,12 @@ class FusionConfig(Options):
 
 
 FUSIONS = Family[FusionConfig]("fusion")
-"""Options class of each fusion, by its name in run files; never rename one."""
 
 
 @FUSIONS.register
 class DeepFusionOptions(FusionConfig):
-    """Deep fusion: one gate for the language model's state. Only the readout, the output layer and
-    the gate are trained; all other weights are those of `training.begin_from` (Gulcehre et al.
-    2015).
+    """Deep fusion: one gate for the language model's state. Only the readout, the output layer and the gate are
+    trained; all other weights are those of `training.begin_from` (Gulcehre et al. 2015).
     """
 
     type: Literal["deep"] = "deep"

@@ -62,9 +62,8 @@ class ModelConfig(Table):
     `decoder.readout`; `decoder.size` with `sutskever`) of size `embedding`."""
     output: Annotated[OutputConfig, OneOf(OUTPUTS, default="softmax")] = SoftmaxOutputOptions()
     lexical: bool = False
-    """Add the lexical model, which predicts target words directly from the attended source words
-    (Nguyen & Chiang 2018). Helps with rare words and small corpora. Only for a decoder with
-    attention."""
+    """Add the lexical model, which predicts target words directly from the attended source words (Nguyen & Chiang
+    2018). Helps with rare words and small corpora. Only for a decoder with attention."""
     source_characters: Annotated[SourceCharactersConfig, OneOf(SOURCE_CHARACTERS)] | None = None
     target_characters: TargetCharactersConfig | None = None
     pointer: PointerConfig | None = None

@@ -27,8 +27,7 @@ from rnnsearch.config.options import (
 class FertilityConfig(Table):
     """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016).
 
-    The fertility of a source token, its expected number of target tokens, is predicted from its
-    annotation.
+    The fertility of a source token, its expected number of target tokens, is predicted from its annotation.
     """
 
     size: Size
@@ -44,7 +43,6 @@ class AlignmentLossOptions(Options):
 
 
 ALIGNMENT_LOSSES = Family[AlignmentLossOptions]("alignment loss")
-"""Options class of each distance, by its name in run files; never rename one."""
 
 
 @ALIGNMENT_LOSSES.register
@@ -69,8 +67,7 @@ class ProductOptions(AlignmentLossOptions):
 
 
 class SupervisionConfig(Table):
-    """`[objective.supervision]`: supervised attention, trained to match word alignments (Liu et al.
-    2016).
+    """`[objective.supervision]`: supervised attention, trained to match word alignments (Liu et al. 2016).
 
     The alignments come from `data.alignments` or from a listed corpus.
     """
@@ -86,15 +83,13 @@ class SupervisionConfig(Table):
     """Target tokens without a link: leave them out of the loss, or align them to the source's end
     token (which the encoder must read)."""
     word: Literal["predicted", "read"] = "predicted"
-    """The target word whose links supervise the weights of a step: the word predicted at the step,
-    or the word just read. `"read"` gives much better alignments and worse translations; alignments
-    are then taken from the next step, and the decoder must attend after it reads (`cgru`, `luong`,
-    ... but not `bahdanau`)."""
+    """The target word whose links supervise the weights of a step: the word predicted at the step, or the word just
+    read. `"read"` gives much better alignments and worse translations; alignments are then taken from the next step,
+    and the decoder must attend after it reads (`cgru`, `luong`, ... but not `bahdanau`)."""
 
 
 class ContrastConfig(Options):
-    """`[objective.contrast]`: training by contrast with noise words instead of a softmax over the
-    vocabulary.
+    """`[objective.contrast]`: training by contrast with noise words instead of a softmax over the vocabulary.
 
     The training NLL in the log is then this loss. Updates are sparse: they change only the
     embeddings and output rows of the words in the batch and the noise. Only for `model.output.type
@@ -110,7 +105,6 @@ class ContrastConfig(Options):
 
 
 CONTRASTS = Family[ContrastConfig]("contrast")
-"""Options class of each sampled loss, by its name in run files; never rename one."""
 
 
 @CONTRASTS.register
@@ -146,13 +140,11 @@ class ReinforceConfig(Options):
     weight: Positive = 1.0
     """Weight of the REINFORCE loss."""
     entropy: NonNegative = 0.0
-    """Weight of the entropy of the attention weights; raise it if attention settles on one position
-    too early."""
+    """Weight of the entropy of the attention weights; raise it if attention settles on one position too early."""
 
 
 # The key is the option that names a class, by default `type`.
 BASELINES = Family[ReinforceConfig]("baseline", key="baseline")
-"""Options class of each baseline, by its name in run files; never rename one."""
 
 
 @BASELINES.register
@@ -172,8 +164,7 @@ class LearnedBaselineOptions(ReinforceConfig):
 
 
 class RationaleConfig(Table):
-    """`[objective.rationale]`: how the `rationale` encoder learns to select words (Lei et al.
-    2016).
+    """`[objective.rationale]`: how the `rationale` encoder learns to select words (Lei et al. 2016).
 
     Required for `model.encoder.type = "rationale"`, and an error for any other. The training NLL in
     the log is that of translations from the sampled words.
@@ -185,8 +176,7 @@ class RationaleConfig(Table):
     """Weight of the number of transitions between selected and skipped words (lambda_2); a higher
     weight selects longer spans."""
     decay: Fraction = 0.9
-    """Decay rate of the moving average of the cost, the baseline that a sample's cost is compared
-    with."""
+    """Decay rate of the moving average of the cost, the baseline that a sample's cost is compared with."""
 
 
 class TeacherConfig(Table):
@@ -218,10 +208,9 @@ class ObjectiveConfig(Table):
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
     partition: Size | None = None
-    """Maximum number of target tokens in the training softmax: those of consecutive batches (tau in
-    Jean et al. 2015). For vocabularies of hundreds of thousands of words; by default the softmax is
-    over all tokens. Updates are sparse: they change only the embeddings and output rows of these
-    tokens."""
+    """Maximum number of target tokens in the training softmax: those of consecutive batches (tau in Jean et al. 2015).
+    For vocabularies of hundreds of thousands of words; by default the softmax is over all tokens. Updates are sparse:
+    they change only the embeddings and output rows of these tokens."""
     contrast: Annotated[ContrastConfig, OneOf(CONTRASTS)] | None = None
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the character-level loss of unknown words (Luong &

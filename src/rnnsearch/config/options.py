@@ -123,8 +123,7 @@ def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 class Options(Table):
     """Declaration of one component: its name (the default of the field `key`) and its options.
 
-    Class attributes annotated as `ClassVar` are traits, which `config.rules` checks combinations
-    by.
+    Class attributes annotated as `ClassVar` are traits, which `config.rules` checks combinations by.
     """
 
     key: ClassVar[str] = "type"
@@ -166,7 +165,10 @@ C = TypeVar("C", bound=type[Options])
 
 
 class Family(dict[str, type[O]]):
-    """The options classes of interchangeable components by name, in the order of registration."""
+    """The options classes of interchangeable components by name, in the order of registration.
+
+    Run files and model folders contain the names: never rename one.
+    """
 
     def __init__(self, name: str, key: str = "type") -> None:
         super().__init__()
@@ -244,9 +246,7 @@ class OneOf:
 
 @dataclass(frozen=True, eq=False)
 class ByKind:
-    """Annotation of a table whose class is selected by its `kind`, each with its own options and
-    problems.
-    """
+    """Annotation of a table whose class is selected by its `kind`, each with its own options and problems."""
 
     classes: Mapping[str, type[Table]]
     """Table class by kind."""

@@ -18,8 +18,7 @@ from rnnsearch.config.options import Family, Fraction, Options, Positive, Size, 
 
 
 class OutputConfig(Options):
-    """`[model.output]`: a softmax over the target vocabulary, or a cheaper output layer for large
-    vocabularies.
+    """`[model.output]`: a softmax over the target vocabulary, or a cheaper output layer for large vocabularies.
 
     All types except `softmax` need `model.tie = "none"` and `training.label_smoothing = 0.0`.
     """
@@ -27,12 +26,10 @@ class OutputConfig(Options):
     type: str
     """Output layer, see below."""
     predicts_class: ClassVar[bool] = False
-    """True if a class of tokens is predicted before the token, so that no single matrix product
-    computes all scores."""
+    """True if a class of tokens is predicted before the token, so that no single matrix product computes all scores."""
 
 
 OUTPUTS = Family[OutputConfig]("output")
-"""Options class of each output layer, by its name in run files; never rename one."""
 
 
 @OUTPUTS.register
@@ -44,26 +41,22 @@ class SoftmaxOutputOptions(OutputConfig):
 
 @OUTPUTS.register
 class HierarchicalOptions(OutputConfig):
-    """Class-based softmax, p(class of y) p(y given its class): training computes two small
-    softmaxes (Goodman 2001).
-    """
+    """Class-based softmax, p(class of y) p(y given its class): training computes two small softmaxes (Goodman 2001)."""
 
     type: Literal["hierarchical"] = "hierarchical"
     predicts_class = True
     classes: Size | None = None
     """Number of classes. Default: the square root of the vocabulary size."""
     by: Literal["frequency", "neighbours"] = "frequency"
-    """Assignment of tokens to classes: by `frequency`, such that every class has the same total
-    of square roots of counts (Mikolov et al. 2011), or by their preceding tokens (`neighbours`),
-    with the exchange algorithm (Kneser & Ney 1993; Uszkoreit & Brants 2008) for the criterion of
-    Brown et al. (1992)."""
+    """Assignment of tokens to classes: by `frequency`, such that every class has the same total of square roots of
+    counts (Mikolov et al. 2011), or by their preceding tokens (`neighbours`), with the exchange algorithm (Kneser & Ney
+    1993; Uszkoreit & Brants 2008) for the criterion of Brown et al. (1992)."""
 
 
 @OUTPUTS.register
 class AdaptiveOptions(OutputConfig):
-    """Adaptive softmax: the most frequent tokens have their own softmax, rarer tokens are grouped
-    and read a smaller projection of the readout (Grave et al. 2017). The vocabulary must be sorted
-    by frequency, as that of words is.
+    """Adaptive softmax: the most frequent tokens have their own softmax, rarer tokens are grouped and read a smaller
+    projection of the readout (Grave et al. 2017). The vocabulary must be sorted by frequency, as that of words is.
     """
 
     type: Literal["adaptive"] = "adaptive"
@@ -101,8 +94,7 @@ class DropoutConfig(Table):
     word: Fraction = 0.0
     """Rate of word dropout, which zeroes whole word embeddings."""
     layers: Fraction = 0.0
-    """Dropout rate between stacked layers, with a new mask at each position (Zaremba et al.
-    2014)."""
+    """Dropout rate between stacked layers, with a new mask at each position (Zaremba et al. 2014)."""
     layer_outputs: Fraction = 0.0
     """Dropout rate of the output of each stacked layer, before the residual sum, with a new mask at
     each position (Chen et al. 2018)."""
@@ -122,23 +114,18 @@ class InitConfig(Options):
 
 
 INITS = Family[InitConfig]("init")
-"""Options class of each initialisation scheme, by its name in run files; never rename one."""
 
 
 @INITS.register
 class GlorotOptions(InitConfig):
-    """Uniform between plus and minus sqrt(6 / (in + out)); embeddings and output rows have variance
-    1 / columns.
-    """
+    """Uniform between plus and minus sqrt(6 / (in + out)); embeddings and output rows have variance 1 / columns."""
 
     type: Literal["glorot"] = "glorot"
 
 
 @INITS.register
 class NormalOptions(InitConfig):
-    """Normal with standard deviation `scale`, except for the alignment model (Bahdanau et al.,
-    appendix B.1).
-    """
+    """Normal with standard deviation `scale`, except for the alignment model (Bahdanau et al., appendix B.1)."""
 
     type: Literal["normal"] = "normal"
     # `uniform` has the same option: the page shows one text for both.

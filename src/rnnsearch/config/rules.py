@@ -14,9 +14,9 @@ traits of components (`ClassVar` attributes of their options classes), never on 
 implementations, so that a run file can be checked without PyTorch. Each problem is one sentence
 that starts with a dotted path.
 
-`systems/validation.py` calls it for run files, `systems/folder.py`, `systems/engine_file.py` and
-`importers/folder.py` for stored models, and `translator/loading.py` for search options. Tests:
-tests/models/test_model_checks.py, and tests/properties/test_combinations.py, in which each combination is either
+`check` is for run files, `check_model` for stored models, and `check_unknown_words` for search options.
+
+Tests: tests/models/test_model_checks.py, and tests/properties/test_combinations.py, in which each combination is either
 rejected here or trains.
 """
 
@@ -104,9 +104,13 @@ class NoEffect(NamedTuple):
     when: Condition
     """Condition under which they have no effect."""
     context: str
-    """The context that follows "has no effect"; options in braces are replaced by their values."""
+    """The context that follows "has no effect".
+
+    Options in braces, such as {model.encoder.type}, are replaced by their values, and so are the names in
+    `_table_problems`, such as {open_type}.
+    """
     remedy: str = "remove it"
-    """The change that the user should make; likewise."""
+    """The change that the user should make; braces as in `context`."""
 
 
 class Required(NamedTuple):
@@ -117,7 +121,7 @@ class Required(NamedTuple):
     when: Condition
     """Condition under which it must be given."""
     why: str
-    """The context, as in "must be given for ..."; options in braces are replaced by their values."""
+    """The context, as in "must be given for ..."; braces as in `NoEffect`."""
 
 
 class Invalid(NamedTuple):
@@ -128,7 +132,7 @@ class Invalid(NamedTuple):
     when: Condition
     """Condition under which the value is not valid."""
     problem: str
-    """The problem and the valid values; options in braces are replaced by their values."""
+    """The problem and the valid values; braces as in `NoEffect`."""
 
 
 def _has_no_attention(config: RunConfig) -> bool:
@@ -136,6 +140,7 @@ def _has_no_attention(config: RunConfig) -> bool:
 
 
 def _normaliser_needs_noise(config: RunConfig) -> bool:
+    """Return True for normalisers that are random in training, whose weights are then no distribution."""
     attention = config.translation.attention
     return attention is not None and NORMALISERS[attention.normaliser].needs_noise
 
@@ -477,7 +482,10 @@ def check(config: RunConfig) -> list[str]:
 
 
 def check_model(config: RunConfig) -> list[str]:
-    """Return every problem with `[model]` and `[text]`, which also hold for the config of a model folder."""
+    """Return every problem with `[model]` and `[text]`, which also hold for the config of a model folder.
+
+    For a language model, all rules are checked.
+    """
     if isinstance(config.model, LanguageModelConfig):
         return check(config)
     return [

@@ -2,7 +2,7 @@
 
 A run file is TOML. It may name a preset, whose tables it overrides key by key. If an override
 changes the `type` of a table, the preset's other keys of that table are dropped, because they
-belong to the other type. Combinations of components are checked in `systems.validation`.
+belong to the other type. Combinations of options are checked in `config/rules.py`.
 
 `rnnsearch train`, `prepare`, importers and model folders use `load`, `resolve` and `dump`. `dump` writes config.toml
 of a model folder, so `load` must read what earlier versions wrote (tests/old_models). Presets are the files in
@@ -57,6 +57,7 @@ class RunConfig(Table):
 
     @model_validator(mode="after")
     def _validate_annotation(self) -> RunConfig:
+        # Here and not in `rules.py`, so that `data.prepare` may rely on it without a check of the model.
         if self.text.annotation is not None and not (self.data.aligner and len(self.data.languages) == 2):
             needs = "needs the aligner of one source and one target (data.aligner = true)"
             raise_problems([problem(("text", "annotation"), needs)])
@@ -118,13 +119,11 @@ def _preset_text(name: str) -> str:
 UNSET = "unset"
 """Value that removes an option of the preset, because TOML has no null."""
 EXCLUSIVE_OPTIONS = ({"tokens", "sentences"}, {"corpus", "train"})
-"""Options of which a table has exactly one; an override of one drops the others of its group."""
+"""Options of which a table has exactly one; an override of one drops the others of its group, in every table."""
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` overridden by `over`, table by table; a table whose `type` changes is replaced
-    as a whole.
-    """
+    """Return `base` overridden by `over`, table by table; a table whose `type` changes is replaced as a whole."""
     dropped: set[str] = set()
     for group in EXCLUSIVE_OPTIONS:
         if group & over.keys():
@@ -204,9 +203,7 @@ def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_invalid_options(tables: dict[str, Any], error: ValidationError) -> RunConfig | None:
-    """Return the config without the options that failed validation, or None if the rest is invalid,
-    too.
-    """
+    """Return the config without the options that failed validation, or None if the rest is invalid, too."""
     rest = copy.deepcopy(tables)
     for details in error.errors():
         table: Any = rest
@@ -262,9 +259,7 @@ def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
 
 
 def dump(config: BaseModel) -> str:
-    """Return a config as TOML that `resolve` reads back as the same config; options without a value
-    are omitted.
-    """
+    """Return a config as TOML that `resolve` reads back as the same config; options without a value are omitted."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
@@ -280,6 +275,7 @@ def summary(config: RunConfig, preset_name: str | None) -> str:
     """Return the options that differ from a preset, as lines of a run file; without a preset, all options."""
     if preset_name is None:
         return dump(config).rstrip()
+    # "any": a placeholder; data.corpus is required, and its default is removed below like those of the languages.
     required = {"source": config.data.source, "target": config.data.target, "corpus": "any"}
     base = resolve({"preset": preset_name, "data": required})
     defaults = dotted(base.model_dump(mode="json", exclude_none=True))

@@ -51,8 +51,7 @@ class EnsembleConfig(Table):
     weights: Annotated[list[Positive], Field(min_length=2)]
     """Weights of the folder's own model and of each member."""
     mean: Literal["geometric", "arithmetic"] = "geometric"
-    """Combination of the distributions: renormalised product (`geometric`, AND) or sum (`arithmetic`,
-    OR)."""
+    """Combination of the distributions: renormalised product (`geometric`, AND) or sum (`arithmetic`, OR)."""
 
     @model_validator(mode="after")
     def _validate_weights(self) -> EnsembleConfig:
@@ -86,20 +85,17 @@ class SearchConfig(Table):
     no_repeat_ngram: Count = 0
     """Forbid repeated n-grams of this length in a translation; 0 allows them."""
     replace_unknown: Literal["none", "copy", "dictionary"] = "none"
-    """Replacement of `<unk>`: not at all, by the source word with the most attention, or by that
-    word's entry in `dictionary`, if any. Only for `text.type = "words"` and a decoder with
-    attention."""
+    """Replacement of `<unk>`: not at all, by the source word with the most attention, or by that word's entry in
+    `dictionary`, if any. Only for `text.type = "words"` and a decoder with attention."""
     dictionary: str | None = None
     """TSV file of source words and their translations; copied into the model folder."""
     attended_word: Literal["predicted", "read"] | None = None
-    """The target word that a step's attention is reported for, in alignments, heat maps and `<unk>`
-    replacement: the word predicted at the step, or the word just read (Luong et al. 2015, footnote
-    14), if the decoder attends after reading. Default: `objective.supervision.word`, otherwise
-    `"predicted"`."""
+    """The target word that a step's attention is reported for, in alignments, heat maps and `<unk>` replacement: the
+    word predicted at the step, or the word just read (Luong et al. 2015, footnote 14), if the decoder attends after
+    reading. Default: `objective.supervision.word`, otherwise `"predicted"`."""
     language_model: str | None = None
-    """Folder of a language model over the same target tokens for [shallow
-    fusion](language-models.md#shallow-fusion). Not in a run file; `rnnsearch tune` adds
-    it to the model folder."""
+    """Folder of a language model over the same target tokens for [shallow fusion](language-models.md#shallow-fusion).
+    Not in a run file; `rnnsearch tune` adds it to the model folder."""
     language_model_weight: Annotated[float, Field(ge=0.0, le=100.0)] = 0.1
     """beta of log p(y | x) + beta log p(y), the weight of the language model."""
     ensemble: EnsembleConfig | None = None

@@ -40,7 +40,6 @@ class OptimiserConfig(Options):
 
 
 OPTIMISERS = Family[OptimiserConfig]("optimiser")
-"""Options class of each optimiser, by its name in run files; never rename one."""
 
 
 @OPTIMISERS.register
@@ -104,7 +103,6 @@ class ScheduleConfig(Options):
 
 
 SCHEDULES = Family[ScheduleConfig]("schedule")
-"""Options class of each schedule, by its name in run files; never rename one."""
 
 
 @SCHEDULES.register
@@ -197,8 +195,7 @@ class BatchConfig(Table):
     sentences: Size | None = None
     """Batch size in sentences. Exactly one of `tokens` and `sentences` must be given."""
     sort_batches: Size = 100
-    """Number of batches' worth of random pairs that are sorted by length together (20 in Bahdanau
-    et al.)."""
+    """Number of batches' worth of random pairs that are sorted by length together (20 in Bahdanau et al.)."""
     shuffle: Literal["epoch", "once"] = "epoch"
     """Shuffle pairs and make new batches in every epoch, or shuffle once and keep the order of the
     batches (Bahdanau et al., appendix B.2)."""
@@ -213,9 +210,7 @@ class BatchConfig(Table):
 
 
 class TrainingConfig(Table):
-    """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must
-    be given.
-    """
+    """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must be given."""
 
     batch: BatchConfig = BatchConfig(tokens=4000)
     optimiser: Annotated[OptimiserConfig, OneOf(OPTIMISERS, default="adam"), Field(default={}, validate_default=True)]
@@ -225,8 +220,7 @@ class TrainingConfig(Table):
     initialisation. Its `[model]` and vocabulary (`text.tokenizers`) must be the same; components
     that only this `[model]` has are initialised as usual."""
     keep_zeros: bool = False
-    """Keep the weights of `begin_from` at zero that `rnnsearch prune` set to zero
-    ([Pruning](shrinking.md))."""
+    """Keep the weights of `begin_from` at zero that `rnnsearch prune` set to zero ([Pruning](shrinking.md))."""
     max_length: Size | None = None
     """Maximum length of training sentences in tokens; longer pairs are skipped."""
     max_epochs: Positive | None = None
@@ -234,18 +228,14 @@ class TrainingConfig(Table):
     max_updates: Size | None = None
     """Stop after this many updates."""
     max_minutes: Positive | None = None
-    """Stop after this many minutes of training, over all resumed sessions, without the time of
-    evaluations."""
+    """Stop after this many minutes of training, over all resumed sessions, without the time of evaluations."""
     all_reduce: Literal["fp32", "bf16"] | None = None
     """Precision in which gradients are exchanged between [several
-    processes](training.md#several-processes-and-machines) (default: fp32); bf16 halves the
-    traffic."""
+    processes](training.md#several-processes-and-machines) (default: fp32); bf16 halves the traffic."""
     normalise: Literal["sentences", "tokens"] = "sentences"
-    """Divide the summed loss of a batch by the number of sentences (as in the papers) or of
-    tokens."""
+    """Divide the summed loss of a batch by the number of sentences (as in the papers) or of tokens."""
     label_smoothing: Fraction = 0.0
-    """Label smoothing: probability mass of the target distribution that is spread over the whole
-    vocabulary."""
+    """Label smoothing: probability mass of the target distribution that is spread over the whole vocabulary."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient; longer gradients are scaled down to it."""
     clip_value: Positive | None = None
@@ -254,8 +244,7 @@ class TrainingConfig(Table):
     """Skip an update if the logarithm of its gradient norm exceeds the moving mean by this many
     moving standard deviations (4 in Chen et al. 2018)."""
     l2: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """L2 regularisation: coefficient of half the squared norm of the parameters, added to the loss
-    of each update."""
+    """L2 regularisation: coefficient of half the squared norm of the parameters, added to the loss of each update."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16` computes matrix products in bfloat16; weights stay in fp32."""
     evaluate_every: Size | None = None
@@ -283,8 +272,7 @@ class TrainingConfig(Table):
     """`auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:N`. With several processes each uses
     its own GPU, and `cuda:N` is an error."""
     tensorboard: bool = False
-    """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs `pip install
-    tensorboard`."""
+    """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs `pip install tensorboard`."""
 
     @model_validator(mode="after")
     def _validate(self) -> TrainingConfig:

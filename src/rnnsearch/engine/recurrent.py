@@ -36,6 +36,7 @@ from rnnsearch.engine.program import (
     parse_program,
 )
 from rnnsearch.engine.rnnsearch import (
+    SOURCE_TABLE,
     TABLES,
     CBeamOptions,
     CGreedyResult,
@@ -92,7 +93,7 @@ class RecurrentModel:
         for layer in (attention.projection, attention.values):
             value_size = value_size if layer is None else layer.weight.rows
         if attention.with_words:
-            value_size += self.weights[TABLES[0]].values.shape[1]
+            value_size += self.weights[SOURCE_TABLE].values.shape[1]
         return operation.size, value_size
 
     def check(self) -> None:

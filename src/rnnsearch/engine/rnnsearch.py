@@ -37,7 +37,9 @@ MATRICES = (
     *("key", "initial", "from_state", "from_context", "candidate", "from_word", "output"),
 )
 """Names of the weights [outputs, inputs] that are multiplied by; the bias of a weight, if any, is called NAME.bias."""
-TABLES = ("source_embedding", "target_embedding")
+SOURCE_TABLE = "source_embedding"
+TARGET_TABLE = "target_embedding"
+TABLES = (SOURCE_TABLE, TARGET_TABLE)
 """Names of the embedding tables [V, E]."""
 
 

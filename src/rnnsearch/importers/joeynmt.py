@@ -75,8 +75,7 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "data.src.level": ("word", "bpe"),
     "data.trg.level": ("word", "bpe"),
 }
-"""Values that have a counterpart here, for each option that changes the equations or tokens; the first is the
-default.
+"""Values that have a counterpart here, for each option that changes the equations or tokens; the first is the default.
 """
 
 

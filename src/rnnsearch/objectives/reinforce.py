@@ -21,9 +21,8 @@ and the gradient of its expectation is the mean of d cost(z) + (cost(z) - b) d l
 depend on z. The first term is the gradient of the likelihood; `RationalePenalty` is the second. Its b is the length of
 the target times a moving average of the cost per target token.
 
-`objectives.penalties` creates both. The moving averages of rewards are buffers of the model, which checkpoints
-contain; `after_update` changes them. Tests: `tests/objectives/test_reinforce.py`,
-`tests/objectives/test_rationale.py`.
+`objectives.penalties` creates both. The moving averages of rewards are buffers of the model, which checkpoints contain;
+`after_update` changes them. Tests: `tests/objectives/test_reinforce.py`, `tests/objectives/test_rationale.py`.
 
 Axes: B sentences, I target positions, J source positions.
 """

@@ -5,12 +5,11 @@ the compiled library. Choices are read from that table, so that a resumed run ma
 PyTorch version, number of threads or version of the code is timed again. With `RNNSEARCH_NATIVE=1`, or the name of a
 variant, native code is always used and nothing is timed.
 
-The cases that are timed are in `autotune_cases.py`; `accel/registry.py` registers them.
+The cases that are timed are in `autotune_cases.py`, which imports this module; `accel/registry.py` registers them when
+a model is built. `implementation` returns the choice for a kernel, and `rnnsearch inspect --machine` shows the table.
 
-`accel/registry.py`, `linear.py`, `loss.py` and `search/model_scorer.py` call `implementation`; `cli/inspect.py` shows
-the table, and `device.py` calls `processor_name`. The key of a table (`table_key`) includes the code of the cases, so
-editing `autotune_cases.py` causes one more timing. Field names of `Timing` are part of the file. Tests:
-tests/models/test_choice.py.
+The key of a table (`table_key`) includes the code of the cases, so editing `autotune_cases.py` causes one more timing.
+Field names of `Timing` are part of the file. Tests: tests/models/test_choice.py.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
 `HypothesisScorer` if hypotheses are also ranked by something other than their log-probability (`sampling.py`,
 `stochastic.py`). A continuation is identified by its flat index: hypothesis * C + column.
 
-`BeamSearch` calls the selector once per step. Ties go to the lowest index and NaN counts as the highest score, like
-in native code (`ops/rows.py`), so that all devices find the same translations. Tests:
-`tests/search/test_selection.py`.
+`BeamSearch` calls the selector once per step. Ties go to the lowest index and NaN counts as the highest score, like in
+native code (`ops/rows.py`), so that all devices find the same translations. Tests: `tests/search/test_selection.py`.
 
 Axes: A sentences still in the batch, K hypotheses per sentence, C score columns, M continuations per sentence, W
 columns per block, N blocks.
@@ -122,9 +121,8 @@ def best_continuations_in_blocks(
 def _highest(values: Tensor, index: Tensor, count: int) -> Tensor:
     """Return the positions [A, count] of the highest `values` [A, n]; ties go to the lowest `index`, [n] or [A, n].
 
-    A float32 value converted to float64 has unused digits below its last one, which hold the index: 2^-52 of the
-    value times the index is less than the distance to the next float32 for indices up to 2^28. The 1e-200 separates
-    zeros.
+    A float32 value converted to float64 has unused digits below its last one, which hold the index: 2^-52 of the value
+    times the index is less than the distance to the next float32 for indices up to 2^28. The 1e-200 separates zeros.
     """
     wide = values.double()
     wide = wide - (wide.abs() + 1e-200) * ((index + 1) * 2.0**-52)

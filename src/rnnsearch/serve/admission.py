@@ -3,8 +3,7 @@
 It is the outermost layer of the application. The head of a request is limited earlier, in `server.Connection`.
 
 `app.create_app` adds it. A limit here protects against hostile clients (docs/threats.md): check the order, since a
-cheap check must come before a body is read. Tests: `tests/serve/test_admission.py`,
-`docs/results/hostile-clients.md`.
+cheap check must come before a body is read. Tests: `tests/serve/test_admission.py`, `docs/results/hostile-clients.md`.
 """
 
 from __future__ import annotations

@@ -204,9 +204,8 @@ def attention_over_words(
 def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_words: Sequence[int]) -> set[Link]:
     """Return (source, target) links of words: each target token links its word to that of the most attended token.
 
-    The first of equally attended tokens is taken. (Linking to the word with the largest sum over its tokens
-    would prefer words of many tokens wherever attention is nearly uniform.) For the arguments see
-    `attention_over_words`.
+    The first of equally attended tokens is taken. (Linking to the word with the largest sum over its tokens would
+    prefer words of many tokens wherever attention is nearly uniform.) For the arguments see `attention_over_words`.
     """
     columns = [column for column, word in enumerate(source_words) if word != NO_WORD]
     if not columns:

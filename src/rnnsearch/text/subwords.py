@@ -1,12 +1,11 @@
 """Byte-pair encoding (Sennrich et al., 2016), with merges inside words only and bytes for rare characters.
 
-Also character-level vocabularies (BPE without merges), and the steps that BPE and unigram training
-share: the alphabet, the byte tokens, and `split_chunks`. "Chunks" are the stretches of text between
-spaces, counted by `words.count_chunks`.
+`data/prepare.py` and `align/aligner.py` train tokenizers with it, from counts of "chunks", the stretches of text
+between spaces (`words.count_chunks`). The result depends only on the counts, never on the number of processes; tests
+compare vocabularies exactly.
 
-`data/prepare.py` and `align/aligner.py` train tokenizers with it; `unigram.py` uses the common steps. The result
-depends only on the counts, never on the number of processes; tests compare vocabularies exactly
-(tests/text/test_subwords.py).
+Also here: character-level vocabularies (BPE without merges), and the steps that `unigram.py` shares: the alphabet, the
+byte tokens, `scale_counts` and `split_chunks`.
 """
 
 import json
@@ -28,11 +27,11 @@ _NON_ASCII_BYTES = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
 """The bytes that occur in the UTF-8 of non-ASCII characters."""
 MIN_VOCABULARY = len(SPECIALS) + len(_NON_ASCII_BYTES) + 128
 """Number of tokens in every vocabulary: special tokens, bytes, and each ASCII character or its byte."""
-MAX_TRAINING_CHUNKS = 5_000_000
+_MAX_TRAINING_CHUNKS = 5_000_000
 """Number of chunks that merges are learned from, at most."""
 DEFAULT_VOCABULARY = 8000
 """Vocabulary size for most corpora; larger ones make training slower, and each token is seen less often."""
-SMALL_CORPUS_CHARACTERS = 400_000
+_SMALL_CORPUS_CHARACTERS = 400_000
 """Characters per language below which a corpus counts as small (see docs/results/small-corpora.md)."""
 SMALL_CORPUS_VOCABULARY = 2000
 """Vocabulary size for small corpora."""
@@ -46,7 +45,7 @@ def default_vocabulary_size(counts: Collection[Counter[str]]) -> int:
     total = 0
     for chunks in counts:
         total += sum(len(chunk) * n for chunk, n in chunks.items())
-    is_small = total / len(counts) < SMALL_CORPUS_CHARACTERS
+    is_small = total / len(counts) < _SMALL_CORPUS_CHARACTERS
     return SMALL_CORPUS_VOCABULARY if is_small else DEFAULT_VOCABULARY
 
 
@@ -73,7 +72,7 @@ def train_bpe(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
 def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
     """Train like `train_bpe`, from the counts of a text's chunks.
 
-    Counts of more than `MAX_TRAINING_CHUNKS` chunks are scaled down to that total, which drops
+    Counts of more than `_MAX_TRAINING_CHUNKS` chunks are scaled down to that total, which drops
     chunks of less than half a count: training time depends on the length of the text, and the
     result hardly changes.
     """
@@ -117,9 +116,9 @@ def rare_tokens(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> s
     """Return the tokens of several characters that occur fewer than `min_count` times in a text."""
     counts = token_counts(tokenizer, chunks)
     rare = set()
-    for id, name in enumerate(tokenizer.names()):
-        if id >= len(SPECIALS) and len(name) > 1 and name not in BYTE_TOKENS and counts[id] < min_count:
-            rare.add(id)
+    for token_id, name in enumerate(tokenizer.names()):
+        if token_id >= len(SPECIALS) and len(name) > 1 and name not in BYTE_TOKENS and counts[token_id] < min_count:
+            rare.add(token_id)
     return rare
 
 
@@ -129,14 +128,14 @@ def token_counts(tokenizer: Tokenizer, chunks: Counter[str]) -> list[int]:
     remaining = iter(chunks.items())
     while batch := list(islice(remaining, _CHUNKS_PER_BATCH)):
         for ids, (_, n) in zip(tokenizer.ids([chunk for chunk, _ in batch]), batch, strict=True):
-            for id in ids:
-                counts[id] += n
+            for token_id in ids:
+                counts[token_id] += n
     return counts
 
 
 def scale_counts(chunks: Counter[str], min_count: int) -> tuple[Counter[str], int]:
-    """Scale counts down to a total of `MAX_TRAINING_CHUNKS`, and `min_count` with them."""
-    scale = MAX_TRAINING_CHUNKS / max(chunks.total(), 1)
+    """Scale counts down to a total of `_MAX_TRAINING_CHUNKS`, and `min_count` with them."""
+    scale = _MAX_TRAINING_CHUNKS / max(chunks.total(), 1)
     if scale >= 1:
         return chunks, min_count
     scaled: Counter[str] = Counter()
@@ -164,7 +163,7 @@ def characters_from_counts(chunks: Counter[str], size: int, min_count: int) -> T
     """Train like `train_characters`, from the counts of a text's chunks."""
     require_min_vocabulary(size)
     alphabet = select_alphabet(chunks, min_count, max_non_ascii=size - MIN_VOCABULARY)
-    return _assemble({token: id for id, token in enumerate([*fixed_tokens(alphabet), *alphabet])}, [])
+    return _assemble({token: index for index, token in enumerate([*fixed_tokens(alphabet), *alphabet])}, [])
 
 
 def require_min_vocabulary(size: int) -> None:

@@ -111,8 +111,7 @@ class Segmented:
     offsets: list[tuple[int, int]]
     """Character span [start, end) of each token in `text`, without the leading space.
 
-    All byte tokens of one character cover that character; a token that is only a space covers
-    nothing.
+    All byte tokens of one character cover that character; a token that is only a space covers nothing.
     """
     replaced: tuple[Replacement, ...] = ()
     """Unknown tokens for which `text` has other words."""

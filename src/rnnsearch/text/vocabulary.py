@@ -1,8 +1,7 @@
 """Special tokens that every vocabulary starts with, and the marker that displays a space.
 
-`text`, `data`, `metrics`, `models`, `search`, `accel`, `engine`, `export`, `runtime` and `translator` use the ids.
-They are stored in every tokenizer and prepared corpus, and C++ and JavaScript (`export/web/module/vocabulary.js`)
-contain them, too: do not change them. Tests: tests/text/test_tokenizer.py.
+Used everywhere. The ids are stored in every tokenizer and prepared corpus, and C++ and JavaScript
+(`export/web/module/vocabulary.js`) contain them, too: do not change them.
 """
 
 PAD = 0
@@ -32,7 +31,10 @@ Inside the vocabulary it is an ordinary space, so raw text may contain this char
 SUBSTITUTE_NAMES = (
     "Tom", "Maria", "Boston", "Berlin", "Paris", "Anna", "John", "London", "Peter", "Robert", "Linda", "Madrid",
 )  # fmt: skip
-"""Names that a model reads in place of placeholders (see `text.markup.substitutes`)."""
+"""Names that a model reads in place of placeholders (see `text.markup.substitutes`).
+
+`letter_case.py` treats them as names; `export/web/module/letter-case.js` has a copy, which must be equal.
+"""
 
 
 def is_unknown(token: str) -> bool:

@@ -1,8 +1,8 @@
 """Optimisers by name, L2 regularisation and gradient clipping.
 
-Callers: `training/loop.py` and `training/gradients.py`. Names in `OPTIMISERS` and options are those of
-`[training.optimiser]` (`config/training.py`). Checkpoints store PyTorch's optimiser state by parameter number, so the
-order of parameters must stay. Tests: `tests/training/test_optimisers.py`.
+`tasks.py` makes the optimiser, `gradients.py` clips, and `loop.py` asks `AdaptiveClipping` before each update. Names in
+`OPTIMISERS` and options are those of `[training.optimiser]` (`config/training.py`). Checkpoints store PyTorch's
+optimiser state by parameter number, so the order of parameters must stay.
 """
 
 import math
@@ -37,6 +37,7 @@ def adadelta(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.
 def adam(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimizer:
     """Return Adam (Kingma & Ba 2015)."""
     betas = (options.beta1, options.beta2)
+    # Fused: one kernel updates all parameters, instead of several small ones for each.
     return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
 
 
@@ -49,7 +50,7 @@ def adamw(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimi
         betas=(options.beta1, options.beta2),
         eps=options.epsilon,
         weight_decay=options.weight_decay,
-        fused=True,
+        fused=True,  # see `adam`
     )
 
 
@@ -121,7 +122,8 @@ class AdaptiveClipping:
         Args:
             deviations: Allowed number of standard deviations above the mean; None accepts every norm.
             state: Statistics of earlier updates, or empty: "weight" is the total weight of past updates, up to 1;
-                "mean" and "square" are the moving means of x and x^2, times that weight.
+                "mean" and "square" are the moving means of x and x^2, times that weight. `accepts` updates it in
+                place: it is `norms` of the loop's state (`checkpoint.py`), which checkpoints store.
         """
         self.deviations = deviations
         self.state = state

@@ -1,6 +1,6 @@
 """The folder of a run: opened for a new run or to resume, never for another run's files.
 
-`cli.train.run` calls `check_run_folder` before it prepares the corpus. `training.run.train` calls `open_folder` first,
+`cli/train.py` calls `check_run_folder` before it prepares the corpus. `training.run.train` calls `open_folder` first,
 then the functions that copy into a new run's folder all that its model needs later.
 
 Callers: `training/run.py`, and `cli/train.py` for the checks before the corpus is prepared. A new option that may

@@ -192,8 +192,7 @@ def _sparse_tables(
 def _updates_rows_only(config: RunConfig, device: torch.device, processes: Processes) -> bool:
     """Return True if gradients have only the rows that an update reads, and large tables can be memory-mapped.
 
-    This excludes options that read all rows, several processes, and GPUs, on which passes are recorded as CUDA
-    graphs.
+    This excludes options that read all rows, several processes, and GPUs, on which passes are recorded as CUDA graphs.
     """
     needs_all_rows = config.training.l2 or config.training.keep_zeros or processes.world_size > 1
     return config.objective.samples_vocabulary and not needs_all_rows and device.type == "cpu"

@@ -84,11 +84,10 @@ def text_heatmap(
 ) -> str:
     """Return the attention of one sentence pair as text of at most `width` columns.
 
-    A sentence that is too long for a grid becomes a list of `target word <- source word (0.83)`.
-    Each target word is listed with its link of the largest weight; without a link, with the source
-    word of the largest weight. (With nearly uniform attention, the largest weight may be that of a
-    word with many tokens.) Control characters are replaced, so no sentence can control the
-    terminal.
+    A sentence that is too long for a grid becomes a list of `target word <- source word (0.83)`. Each target word is
+    listed with its link of the largest weight; without a link, with the source word of the largest weight. (With nearly
+    uniform attention, the largest weight may be that of a word with many tokens.) Control characters are replaced, so
+    no sentence can control the terminal.
 
     Args:
         attention: [I, J], weights of the J source words for each target word.

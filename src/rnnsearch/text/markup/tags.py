@@ -47,8 +47,7 @@ class Tag:
     markup: str
     """Characters of the tag, with its brackets."""
     name: str = ""
-    """Name in lower case; empty for a comment, a declaration, and an unterminated tag, which
-    extends to the text's end.
+    """Name in lower case; empty for a comment, a declaration, and an unterminated tag, which extends to the text's end.
     """
 
     @property
