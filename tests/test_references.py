@@ -1,4 +1,4 @@
-"""Files, classes and members of classes that pages and docstrings name in `code` exist."""
+"""Files that pages and docstrings name, and classes and members of classes that they name in `code`, exist."""
 
 import ast
 import re
@@ -24,6 +24,8 @@ OTHER_FILES = {
 }
 OTHER_CLASSES = {"DistributedDataParallel", "ModelProto", "Ours"}
 """Classes of other libraries and of benchmarks."""
+CODE_OR_PATH = re.compile(r"`([^`\n]+)`|(?<![\w/`.])((?:tests|docs|scripts|benchmarks)/[\w/-]+\.(?:py|md))\b")
+"""A name in backticks, or a path of the repository outside of backticks."""
 
 
 class Package:
@@ -98,7 +100,7 @@ def texts(kind: str) -> Iterator[tuple[Path, int, str]]:
 def exists(code: str, capitalised_are_classes: bool = False) -> bool:
     """Return False if a `code` is certainly a file, class, constant or member that does not exist."""
     code = re.sub(r"\(.*\)$", "", code)
-    if re.fullmatch(r"[\w./-]+\.(py|cpp|h|js)", code):
+    if re.fullmatch(r"[\w./-]+\.(py|cpp|h|js)|(docs|tests)/[\w./-]+\.md", code):
         return code in OTHER_FILES or f"/{code}\n" in files()
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", code):
         return True
@@ -117,10 +119,10 @@ def exists(code: str, capitalised_are_classes: bool = False) -> bool:
 @pytest.mark.parametrize("kind", ["pages", "design pages", "docstrings"])
 def test_named_files_classes_and_members_exist(kind):
     problems = [
-        f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, match.start())}: {match[1]}"
+        f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, match.start())}: {match[1] or match[2]}"
         for path, line, text in texts(kind)
-        for match in re.finditer(r"`([^`\n]+)`", text)
-        if not exists(match[1], capitalised_are_classes=kind == "design pages")
+        for match in CODE_OR_PATH.finditer(text)
+        if not exists(match[1] or match[2], capitalised_are_classes=kind == "design pages")
     ]
     assert not problems, "\n".join(problems)
 

@@ -5,8 +5,8 @@
     translator = rnnsearch.load("runs/en-de")
     print(translator.translate("A man sits on a bench.").text)
 
-The names in `__all__` are the public API (docs/python.md), and are imported on first use, so that importing the
-package does not import torch. Tests: `tests/test_docs.py`, `tests/test_translate.py`.
+The names in `__all__` are the public API (docs/python.md), and are imported on first use, so that importing the package
+does not import torch. Tests: tests/test_docs.py, tests/test_translate.py.
 """
 
 from __future__ import annotations

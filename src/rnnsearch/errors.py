@@ -2,8 +2,8 @@
 
 The command line prints the message of any `RnnsearchError` on stderr and exits with status 1.
 
-Callers: every package, also the torch-free runtime, so this module imports only the standard library. A new class
-must derive from `RnnsearchError`; the server answers with its message, too (`serve/app.py`). Texts are written as in
+Every package uses it, also the torch-free runtime, so this module imports only the standard library. A new class must
+derive from `RnnsearchError`; the server answers with its message, too (`serve/app.py`). Texts are written as in
 docs/style.md, section Messages.
 """
 

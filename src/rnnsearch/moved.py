@@ -4,7 +4,7 @@
 attribute to the new module and warns once.
 
 `rnnsearch/__init__.py` calls `install`. If a documented module moves, add its old path to `MOVED_MODULES`; a new path
-must exist. Tests: `tests/test_moved.py`.
+must exist.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Each function in `CELL_STEPS` writes the equations of one class in `models/cells.py`, in the same order as its `step`,
 with ranges of values in place of tensors. Property tests compare both, with gradients, and so does `verification.py`.
 
-Callers: `recurrences.py`, `decoder_steps.py` and `program_writer.py`. A new cell needs an entry in `CELL_STEPS`;
-without one it runs its definition. Tests: `tests/properties/test_recurrences.py`.
+A new cell needs an entry in `CELL_STEPS`; without one it runs its definition. Tests:
+tests/properties/test_recurrences.py.
 
 Axes: N sentences or hypotheses, D state of the cell.
 """

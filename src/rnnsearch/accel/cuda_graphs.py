@@ -4,8 +4,8 @@ A pass of a recurrent model launches thousands of small kernels, each of which a
 next. A replayed graph launches all of them at once. It reads and writes fixed memory, so that inputs are copied into it
 and outputs out of it, which costs little compared with the launches.
 
-Used in training (`objectives/likelihood.py`; `training/run.py` and `training/summary.py` read its limits), where
-batches are padded to a few different shapes (`data/batches.py`, `multiple`).
+Used in training (`objectives/likelihood.py`), where batches are padded to a few different shapes (`data/batches.py`,
+`multiple`).
 
 Before changing it: a recorded function must not synchronise with the host or depend on values of tensors, and
 everything that decides which kernels run must be part of `Call.key`. `training/gradients.py` calls `forget` when

@@ -6,8 +6,7 @@ in `models`.
 
 Before changing it: names of arrays and the dataclasses of `engine/program.py` are stored in engine files, so files of
 earlier versions must still load (`load_arrays`), in Python and in the JavaScript module
-(`export/web/module/program.js`). Tests: `tests/properties/test_written_models.py`,
-`tests/runtime/test_other_families.py`.
+(`export/web/module/program.js`). Tests: tests/properties/test_written_models.py, tests/runtime/test_other_families.py.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 In training, readouts run for all positions at once and need no operations. Property tests compare each function with
 its definition in `models`, and so does `verification.py`.
 
-`search.py` and `program_writer.py` call `add_readout`. A new readout layer in `models/decoders/readouts.py` needs an
-entry in `SUPPORTED_LAYERS` and its equations here; until then, models with it have no native search. Tests:
-`tests/properties/test_native_search.py`.
+A new readout layer in `models/decoders/readouts.py` needs an entry in `SUPPORTED_LAYERS` and its equations here; until
+then, models with it have no native search. Tests: tests/properties/test_native_search.py.
 """
 
 from __future__ import annotations

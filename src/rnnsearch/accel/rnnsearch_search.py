@@ -1,14 +1,14 @@
 """Native search of RNNsearch (Bahdanau et al. 2015), the system of the presets, without gradients.
 
 It supports a bidirectional GRU encoder, the `bahdanau` or `bahdanau-tanh` decoder with a GRU, and additive global
-attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine
-for the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
+attention with a softmax. Weights are packed once, in fp32, bf16 or int8; states and scores are in fp32. The engine for
+the same system without PyTorch, `engine/rnnsearch.py`, does the work. Search uses `NativeRNNsearch`
 (`search/model_scorer.py`); engine files are written with `export_arrays` (`export/engine_file.py`) and read with
-`import_arrays` (`systems/engine_file.py`). `search.py` and `program_writer.py` use its structures.
+`import_arrays` (`systems/engine_file.py`).
 
 Before changing it: the order and padding of `export_arrays` are the layout of engine files and of the C structs in
 `engine/rnnsearch.py` and `ops/native/rnnsearch.h`; older files must still load. Tests:
-`tests/properties/test_native_search.py`, `tests/properties/test_engine.py`, `tests/runtime/test_runtime.py`.
+tests/properties/test_native_search.py, tests/properties/test_engine.py, tests/runtime/test_runtime.py.
 
 Axes: B sentences, J source positions, C score columns, D decoder state, T steps of a search, N rows (hypotheses) of a
 step.

@@ -10,9 +10,8 @@ P values that attention features compute per source position, C columns of the o
 outputs of a linear layer.
 
 Before changing it: addresses of tensors are passed to native code, so the tensors must be contiguous, of the expected
-type, and alive during the call; the structs are declared in `engine/structs.py` and `ops/native/decoder.h`. A state
-is one tensor [N, S] that the search reorders. Tests: `tests/properties/test_native_search.py`,
-`tests/search/test_beam.py`.
+type, and alive during the call; the structs are declared in `engine/structs.py` and `ops/native/decoder.h`. A state is
+one tensor [N, S] that the search reorders. Tests: tests/properties/test_native_search.py, tests/search/test_beam.py.
 """
 
 from __future__ import annotations

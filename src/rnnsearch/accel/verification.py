@@ -8,10 +8,8 @@ catches native code that was miscompiled on the user's machine.
 Each check takes some milliseconds and runs once per process for the same classes, code, options and precision: a class
 that is redefined in a notebook is checked again. Checks do not change the state of any random number generator.
 
-Callers: `registry.py`, `search.py`, `search/model_scorer.py`, `export/engine_file.py`, `systems/translation.py` and
-`systems/language.py`. Results are stored in `_problems` under `_lock`, since server threads may check at the same
-time. A wider tolerance hides errors; `tests/properties` uses `TOLERANCE` as well. Tests:
-`tests/properties/test_verification.py`.
+Results are stored in `_problems` under `_lock`, since server threads may check at the same time. A wider tolerance
+hides errors; `tests/properties` uses `TOLERANCE` as well. Tests: tests/properties/test_verification.py.
 
 Axes: B sentences, I target positions, J source positions, H annotation, E embedding, D query.
 """

@@ -6,9 +6,8 @@ low resource word alignment"). An aligner is stored as the folder `aligner` in a
 prepared data. It is used to prepare training data with links, and for the alignments of translations.
 
 The folder contains `source.N.json`, `target.N.json` (tokenizers) and one file of tables whose names are those of the
-fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Callers: `data`, `systems`,
-`training/tasks.py`, `translator`, `serve/registry.py`, `cli/lexicons.py` and `cli/inspect.py`. Tests:
-tests/align/test_aligner.py, tests/data/test_learned_aligner.py.
+fields of `HmmParameters`; it may come from anyone and is checked by `_TableReader`. Tests:
+tests/data/test_learned_aligner.py.
 
 Axes: I target and J source units or tokens; weights are [target, source].
 """

@@ -5,8 +5,7 @@ They are used to translate unknown words (Luong et al. 2015, "Addressing the Rar
 that are adjacent in both sentences and linked to one another, and to no other word. `rnnsearch dictionary`
 builds them.
 
-`cli/lexicons.py` writes the entries as TSV, which `search/unknown_words.py` reads. Tests:
-tests/align/test_dictionary.py.
+`cli/lexicons.py` writes the entries as TSV, which `search/unknown_words.py` reads.
 """
 
 from __future__ import annotations

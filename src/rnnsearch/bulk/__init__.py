@@ -7,7 +7,7 @@
 
 See docs/bulk.md.
 
-`cli` is the caller. The names above are public API. Tests: `tests/bulk`, `tests/commands/test_bulk.py`.
+The names above are public API. Tests: tests/commands/test_bulk.py.
 """
 
 from rnnsearch.bulk.engines import OnCores, OnRay, local

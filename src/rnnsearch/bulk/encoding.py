@@ -6,8 +6,8 @@ annotations of the function that takes or returns it, and only these types are c
 Types may be str, bytes, int, float, bool, Path, `X | None`, lists, tuples, sets, dicts and counters with keys of text,
 NumPy arrays of fixed type, named tuples, data classes, tables of a run file, and `Tokenizer`.
 
-`jobs.py` and `prepare.py` are the callers. A new class in a task or result of a pass needs only annotated fields; the
-encoding is a format that a newer version may find, see `prepare.FORMAT`. Tests: `tests/bulk/test_encoding.py`.
+A new class in a task or result of a pass needs only annotated fields; the encoding is a format that a newer version may
+find, see `prepare.FORMAT`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An engine is a function of a job and the numbers of the missing shards (see `jobs.Engine`).
 
 `cli/bulk.py` chooses one by `--engine`. Shards may be processed twice or in any order; an error of the user
-(`RnnsearchError`) must reach the caller unchanged. Tests: `tests/bulk/test_shards.py`, `tests/bulk/test_on_ray.py`.
+(`RnnsearchError`) must reach the caller unchanged.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ nothing else: a process that is killed, worker or main program, loses no finishe
 A store belongs to one run, described by its manifest. The names of files start with a key that depends on the input,
 the work and the shards, so that the result of another input or other options is never used by mistake.
 
-Callers: `engines.py`, `prepare.py`, `cli/bulk.py` and `cli/corpora.py`. Names and contents of stored files are a
-format that a newer version may find: what changes a result must be part of the digest (`about`). Jobs are pickled for
-other processes, so `make` must be picklable; files in a store never are pickles (`encoding.py`). Tests:
-`tests/bulk/test_shards.py`, `tests/commands/test_bulk.py`.
+Names and contents of stored files are a format that a newer version may find: what changes a result must be part of the
+digest (`about`). Jobs are pickled for other processes, so `make` must be picklable; files in a store never are pickles
+(`encoding.py`). Tests: tests/commands/test_bulk.py.
 """
 
 from __future__ import annotations

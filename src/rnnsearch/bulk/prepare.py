@@ -6,7 +6,7 @@ declares.
 
 `cli/bulk.py` calls `prepare` for `rnnsearch prepare --engine`. The result must equal that of `data.prepare.prepare`.
 Stored passes are identified by their order and by the name of their function: renaming or reordering them makes a
-killed run start again. Increase `FORMAT` whenever a pass's types change. Tests: tests/bulk/test_corpora.py.
+killed run start again. Increase `FORMAT` whenever a pass's types change.
 """
 
 from __future__ import annotations

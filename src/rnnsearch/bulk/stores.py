@@ -1,9 +1,8 @@
 """Stores of shards: a folder, or a location that fsspec knows by a URL (s3://, gs://, file://).
 
-`store_at` chooses between them; `cli/bulk.py` and `cli/corpora.py` call it. `jobs.py` and `prepare.py` only use the
-methods of `Store`.
+`store_at` chooses between them. `jobs.py` and `prepare.py` use only the methods of `Store`.
 
-A file must never be visible before it is complete, since other machines read it. Tests: `tests/bulk/test_shards.py`.
+A file must never be visible before it is complete, since other machines read it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`rnnsearch adapt`: fine-tune a model on new text.
 
-The command is thin over `evaluation/adaptation.py`. Tests: `tests/commands/test_adapt.py`.
+The command is thin over `evaluation/adaptation.py`. Tests: tests/commands/test_adapt.py.
 """
 
 from __future__ import annotations

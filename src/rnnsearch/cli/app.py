@@ -3,7 +3,7 @@
 Command modules import numpy, torch and the rest of the package only inside their functions: `--help` must be fast.
 
 `main` in this package runs `app`. A command is an entry in `PANELS`; after a change, generate docs/commands.md again
-with `scripts/commands_page.py`. Tests: `tests/test_docs.py`, `tests/commands/test_usage.py`.
+with `scripts/commands_page.py`. Tests: tests/test_docs.py, tests/commands/test_usage.py.
 """
 
 from __future__ import annotations

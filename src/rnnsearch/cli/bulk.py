@@ -1,7 +1,6 @@
 """Work in shards (`--engine`), which a killed run resumes: translation of lines and preparation of corpora.
 
-Callers: `translate.py`, `corpora.py` and `train.py`; the work is done by the package `bulk`. Tests:
-`tests/commands/test_bulk.py`, `tests/bulk`.
+The work is done by the package `bulk`. Tests: tests/commands/test_bulk.py, tests/bulk.
 """
 
 from __future__ import annotations

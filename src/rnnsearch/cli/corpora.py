@@ -1,9 +1,8 @@
 """`rnnsearch data`, `backtranslate`, `distil` and `filter`: corpora to download, to generate and to filter.
 
-Callers: `app.PANELS`. `data` uses `data/corpora`, `filter` uses `evaluation/filtering.py`, and the others work in
-shards (`bulk.py`, `translate_lines.py`). Outputs appear only when they are complete. Tests:
-`tests/commands/test_data.py`, `tests/commands/test_backtranslate.py`, `tests/commands/test_distil.py`,
-`tests/commands/test_filter.py`.
+`data` uses `data/corpora`, `filter` uses `evaluation/filtering.py`, and the others work in shards (`bulk.py`,
+`translate_lines.py`). Outputs appear only when they are complete. Tests: tests/commands/test_data.py,
+tests/commands/test_backtranslate.py, tests/commands/test_distil.py, tests/commands/test_filter.py.
 """
 
 from __future__ import annotations

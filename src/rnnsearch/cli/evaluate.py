@@ -1,7 +1,7 @@
 """`rnnsearch evaluate`, `report`, `inspect`, `plot` and `tune`.
 
-The commands call `evaluation`, `inspect.py` and `metrics/plots`. Parameters and help texts are docs/commands.md,
-which a test compares. Tests: `tests/commands/test_evaluate.py`, `tests/evaluation/test_tuning.py`, `tests/plots`.
+The commands call `evaluation`, `inspect.py` and `metrics/plots`. Parameters and help texts are docs/commands.md, which
+a test compares. Tests: tests/commands/test_evaluate.py, tests/evaluation/test_tuning.py, tests/plots.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Results go to standard output or a file, everything else to standard error. Text is read in chunks, so that a program
 that writes a line to `rnnsearch translate` and waits gets its answer, and memory is bounded by the length of lines.
 
-Before changing it: only line feeds end lines, so that line numbers of parallel files agree, and an output file
-appears only when it is complete. Tests: `tests/commands/test_translate.py`, `tests/commands/test_outputs.py`.
+Before changing it: only line feeds end lines, so that line numbers of parallel files agree, and an output file appears
+only when it is complete. Tests: tests/commands/test_translate.py, tests/commands/test_outputs.py.
 """
 
 from __future__ import annotations

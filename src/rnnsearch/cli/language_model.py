@@ -1,7 +1,7 @@
 """`rnnsearch lm`: train language models, score text, sample it and complete it.
 
 `app.py` adds it as a group of commands. They call `translator/language_model.py`; `lm train` is `train.train`. Tests:
-`tests/commands/test_language.py`.
+tests/commands/test_language.py.
 """
 
 from __future__ import annotations

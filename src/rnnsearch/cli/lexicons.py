@@ -1,8 +1,8 @@
 """`rnnsearch aligner`, `candidates`, `dictionary` and `calibrate`: word-level models learned from sentence pairs.
 
 The commands write `aligner/`, `candidates.safetensors` or `confidence.json` into the model folder, which
-`translator/loading.py` loads; `dictionary` writes a TSV file. Tests: `tests/commands/test_candidates.py`,
-`tests/commands/test_calibrate.py`, `tests/commands/test_align.py`.
+`translator/loading.py` loads; `dictionary` writes a TSV file. Tests: tests/commands/test_candidates.py,
+tests/commands/test_calibrate.py, tests/commands/test_align.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`rnnsearch ensemble`, `prune`, `import`, `export` and `reranker`: commands that write model folders and files.
 
 Each command is thin over a function: `systems/ensemble_folder.py`, `systems/pruning.py`, `importers`, `export` and
-`translator/rerank.py`. Tests: `tests/test_ensemble.py`, `tests/commands/test_prune.py`,
-`tests/commands/test_import.py`, `tests/commands/test_export.py`, `tests/test_rerank.py`.
+`translator/rerank.py`. Tests: tests/test_ensemble.py, tests/commands/test_prune.py, tests/commands/test_import.py,
+tests/commands/test_export.py, tests/test_rerank.py.
 """
 
 from __future__ import annotations

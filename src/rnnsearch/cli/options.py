@@ -3,8 +3,8 @@
 A group is a dataclass and one panel of `--help`; a command takes it as one parameter and passes it on as an object
 (see `panels.expand_groups`). `rnnsearch --help` reads this module, so it must not import numpy or torch.
 
-Callers: all command modules. Help texts and defaults appear in docs/commands.md, which a test compares. `check` of a
-group rejects options without effect. Tests: `tests/commands/test_usage.py`, `tests/test_docs.py`.
+Help texts and defaults appear in docs/commands.md, which a test compares. `check` of a group rejects options without
+effect. Tests: tests/commands/test_usage.py, tests/test_docs.py.
 """
 
 from __future__ import annotations

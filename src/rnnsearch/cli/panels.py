@@ -4,8 +4,8 @@ A command takes a group as one parameter; `expand_groups` gives typer the single
 shared by commands, and passed on as an object. Panels are typer's `rich_help_panel`, printed as plain sections: help
 in typer's own boxes would need rich, which takes longer to import than everything else that `--help` does.
 
-Callers: every command module, `options.py` and `scripts/commands_page.py`. `check` of a group runs before the
-command. Tests: `tests/commands/test_usage.py`, `tests/test_docs.py`.
+`scripts/commands_page.py` reads the panels, too. `check` of a group runs before the command. Tests:
+tests/commands/test_usage.py, tests/test_docs.py.
 """
 
 import inspect

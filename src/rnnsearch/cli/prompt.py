@@ -2,8 +2,8 @@
 
 Shows translations, the probability of each word, and the source words that it attends to.
 
-`translate.py` runs a `Prompt` if input and output are a terminal and `TranslateOptions.supports_prompt`. Commands
-start with a colon and are listed in `HELP`. Tests: `tests/commands/test_prompt.py`.
+`translate.py` runs a `Prompt` if input and output are a terminal and `TranslateOptions.supports_prompt`. Commands start
+with a colon and are listed in `HELP`. Tests: tests/commands/test_prompt.py.
 """
 
 from __future__ import annotations

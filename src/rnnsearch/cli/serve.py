@@ -1,7 +1,7 @@
 """`rnnsearch serve`.
 
 The command makes `serve.limits.Settings` from its options and calls `serve.server.run`. API keys are read from a file
-or the environment variable RNNSEARCH_API_KEYS, never from the command line. Tests: `tests/commands/test_serve.py`.
+or the environment variable RNNSEARCH_API_KEYS, never from the command line. Tests: tests/commands/test_serve.py.
 """
 
 from __future__ import annotations

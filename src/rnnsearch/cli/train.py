@@ -138,9 +138,7 @@ def _prepared_data(config: RunConfig, folder: Path) -> Prepared:
     data = _data_folder(config, folder)
     if (data / FACTS_FILE).is_file():
         return Prepared.open(data, config)
-    return _prepare_with_progress(
-        data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage)
-    )
+    return _prepare_with_progress(data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage))
 
 
 def _prepare_with_progress(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:

@@ -1,8 +1,8 @@
 """`rnnsearch translate`, `score` and `align`.
 
 The commands use `translate_lines.py`, `translate_documents.py`, `pairs.py` and, at a terminal, `prompt.py`. Numbers of
-input and output lines must be equal. Tests: `tests/commands/test_translate.py`,
-`tests/commands/test_translate_files.py`, `tests/commands/test_align.py`, `tests/commands/test_searches.py`.
+input and output lines must be equal. Tests: tests/commands/test_translate.py, tests/commands/test_translate_files.py,
+tests/commands/test_align.py, tests/commands/test_searches.py.
 """
 
 from __future__ import annotations

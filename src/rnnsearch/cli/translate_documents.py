@@ -1,7 +1,7 @@
 """`rnnsearch translate -i` for files with another structure than lines: PO, TMX, XLIFF, HTML and subtitles.
 
 The formats are those of the server (`text.documents`); the text in them is translated like lines, with all options of
-the command. `translate.py` is the caller. Tests: `tests/commands/test_translate_files.py`.
+the command. Tests: tests/commands/test_translate_files.py.
 """
 
 from __future__ import annotations

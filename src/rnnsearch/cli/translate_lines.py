@@ -3,9 +3,8 @@
 `TranslateOptions` says how; it can be pickled, so that workers on other machines build the same `LineTranslator`. That
 translates one chunk of lines per call and returns the text for each output file.
 
-Callers: `translate.py`, `corpora.py` and `bulk.py`. Fields of `TranslateOptions` are part of the fingerprint of
-stored shards, and the keys of `translation_row` are those of `--format json` (docs/translating.md). Tests:
-`tests/commands/test_translate.py`, `tests/commands/test_bulk.py`.
+Fields of `TranslateOptions` are part of the fingerprint of stored shards, and the keys of `translation_row` are those
+of `--format json` (docs/translating.md). Tests: tests/commands/test_translate.py, tests/commands/test_bulk.py.
 """
 
 from __future__ import annotations

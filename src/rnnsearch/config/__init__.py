@@ -1,11 +1,10 @@
 """Run files: schema, presets and loading.
 
-All packages above read their options from here (`models`, `objectives`, `search`, `systems`, `training`, `data`,
-`text`, `translator`, `evaluation`, `importers`, `export`, `bulk`, `cli`); `RunConfig` is the whole file and `load`
-reads one. Names and defaults of options are stored in model folders and checkpoints, so never rename an option or
+All packages above read their options from here; `RunConfig` is the whole file and `load` reads one. Names of
+components, and names and defaults of options, are stored in model folders and checkpoints, so never rename one or
 change a default: that changes stored models (tests/old_models). Option docstrings generate docs/configuration.md
-(`scripts/configuration_page.py`). No module may import torch, which import-linter checks. Tests:
-tests/test_config.py, tests/models/test_model_checks.py.
+(`scripts/configuration_page.py`). No module may import torch, which import-linter checks. Tests: tests/test_config.py,
+tests/models/test_model_checks.py.
 """
 
 from rnnsearch.config.attention import AttentionConfig

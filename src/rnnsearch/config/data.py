@@ -1,10 +1,9 @@
 """`[data]` and `[text]` of a run file: the corpus, its tokenization and the annotation of unknown words.
 
-`data/prepare.py` reads `[data]`; `text/annotation.py` implements the annotation schemes; `run_file.py` uses the
-tables, and `rules.py` checks combinations. Prepared data store these options (`data.prepared.data_settings`), and a
-run with other ones is rejected. Names and options are stored in model folders, too: never rename them.
-docs/configuration.md is generated from the docstrings. Tests: tests/data/test_prepare.py,
-tests/text/test_annotation.py, tests/test_config.py.
+`data/prepare.py` reads `[data]`; `text/annotation.py` implements the annotation schemes. Prepared data store these
+options (`data.prepared.data_settings`), and a run with other ones is rejected. Names and options are stored in model
+folders, too: never rename them. docs/configuration.md is generated from the docstrings. Tests:
+tests/data/test_prepare.py, tests/text/test_annotation.py, tests/test_config.py.
 """
 
 from __future__ import annotations

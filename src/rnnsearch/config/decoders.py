@@ -1,7 +1,7 @@
 """`[model.decoder]`: the options of the decoders.
 
-`models/decoders` implements them, one class per `type`; `rules.py` and `models/translation_model.py` read their
-traits. `model.py` uses the family. `type` names and options are stored in model folders: never rename them.
+Implemented in `models/decoders`, one class per `type`; `model_rules.py`, `rules.py` and `models/translation_model.py`
+read the traits. `model.py` uses the family. `type` names and options are stored in model folders: never rename them.
 docs/configuration.md is generated from the docstrings. Tests: tests/models/test_decoders.py,
 tests/models/test_model_checks.py, tests/properties/test_combinations.py.
 """

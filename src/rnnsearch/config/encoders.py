@@ -1,9 +1,9 @@
 """`[model.encoder]`, and the character-level options of source and target words.
 
-`models/encoders.py`, `models/composition.py` and `models/speller.py` implement them; `model.py` uses the families,
-and `rules.py` reads their traits. `type` names and options are stored in model folders: never rename them.
-docs/configuration.md is generated from the docstrings. Tests: tests/models/test_encoders.py,
-tests/models/test_composition.py, tests/models/test_speller.py, tests/models/test_model_checks.py.
+Implemented in `models/encoders.py`, `models/composition.py` and `models/speller.py`; `model_rules.py` and `rules.py`
+read the traits. `type` names and options are stored in model folders: never rename them. docs/configuration.md is
+generated from the docstrings. Tests: tests/models/test_encoders.py, tests/models/test_composition.py,
+tests/models/test_speller.py, tests/models/test_model_checks.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`[model]` of a translation model.
 
-`run_file.py` uses it as the default table class, `models/translation_model.py` builds the model from it, `rules.py`
-checks combinations, and `accel/verification.py` makes tiny models from it. Options are stored in model folders: never
-rename them. docs/configuration.md is generated from the docstrings. Tests: tests/models/test_model_checks.py,
-tests/models/test_translation_model.py.
+`models/translation_model.py` builds the model from it, and `accel/verification.py` makes tiny models from it. Options
+are stored in model folders: never rename them. docs/configuration.md is generated from the docstrings. Tests:
+tests/models/test_model_checks.py, tests/models/test_translation_model.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules for `[model]`: sizes and compatibility of the components of a model.
 
-`rules.py` has the other rules of a run file and calls `check_translation_model` and `check_language_model`. These rules
-depend on the options and on the traits of components, never on their implementations. Tests:
-tests/models/test_model_checks.py, tests/properties/test_combinations.py.
+`rules.py` has the other rules of a run file and calls these. These rules depend on the options and on the traits of
+components, never on their implementations. Tests: tests/models/test_model_checks.py,
+tests/properties/test_combinations.py.
 """
 
 from __future__ import annotations

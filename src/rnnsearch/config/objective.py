@@ -1,8 +1,8 @@
 """`[objective]` of a run file: the training objective.
 
-`objectives/` implements it, with parameters in `models/auxiliary.py`; `run_file.py` uses the table, and `rules.py`
-and `systems/validation.py` check combinations. Names and options are stored in model folders: never rename them.
-docs/configuration.md is generated from the docstrings. Tests: tests/training/test_objectives.py, tests/objectives.
+Implemented in `objectives/`, with parameters in `models/auxiliary.py`. `systems/validation.py` checks it, in addition
+to `rules.py`. Names and options are stored in model folders: never rename them. docs/configuration.md is generated from
+the docstrings. Tests: tests/training/test_objectives.py, tests/objectives.
 """
 
 from __future__ import annotations

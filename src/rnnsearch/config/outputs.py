@@ -1,10 +1,9 @@
 """`[model.output]`, `[model.dropout]` and `[model.init]` of a run file.
 
-It also holds the options of dropout and initialisation. `models/class_outputs.py`, `models/outputs.py` and
-`models/layers.py` implement them; `model.py` and `language_model.py` use the tables, `rules.py`,
-`systems/translation.py` and `accel/verification.py` read them. `type` names and options are stored in model folders:
-never rename them. docs/configuration.md is generated from the docstrings. Tests: tests/models/test_outputs.py,
-tests/models/test_class_outputs.py, tests/models/test_initialise.py.
+It also holds the options of dropout and initialisation. Implemented in `models/class_outputs.py`, `models/outputs.py`
+and `models/layers.py`. `type` names and options are stored in model folders: never rename them. docs/configuration.md
+is generated from the docstrings. Tests: tests/models/test_outputs.py, tests/models/test_class_outputs.py,
+tests/models/test_initialise.py.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ A run file is TOML. It may name a preset, whose tables it overrides key by key. 
 changes the `type` of a table, the preset's other keys of that table are dropped, because they
 belong to the other type. Combinations of options are checked in `config/rules.py`.
 
-`rnnsearch train`, `prepare`, importers and model folders use `load`, `resolve` and `dump`. `dump` writes config.toml
-of a model folder, so `load` must read what earlier versions wrote (tests/old_models). Presets are the files in
-`presets/`. Tests: tests/test_config.py, tests/test_presets.py.
+`dump` writes config.toml of a model folder, so `load` must read what earlier versions wrote (tests/old_models). Presets
+are the files in `presets/`. Tests: tests/test_config.py, tests/test_presets.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`[search]` of a run file: default search options.
 
-`search/options.py` combines it with the options of a request; `run_file.py` uses the table;
-`run_file.override_search` changes the options of a stored model. Names and options are stored in model folders: never
-rename them. docs/configuration.md is generated from the docstrings. Tests: tests/test_config.py,
-tests/search/test_penalties.py, tests/models/test_model_checks.py.
+`search/options.py` combines it with the options of a request; `run_file.override_search` changes the options of a
+stored model. Names and options are stored in model folders: never rename them. docs/configuration.md is generated from
+the docstrings. Tests: tests/test_config.py, tests/search/test_penalties.py, tests/models/test_model_checks.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """`[training]` of a run file, with the options of optimisers and learning-rate schedules.
 
-`training/` reads it, and `run_file.py` uses the table; `training/optimisers.py` and `training/schedules.py` implement
-the components. A resumed run must have the same options, except those in `RESUMABLE_OPTIONS`
-(`training/run_folder.py`). Names and options are stored in checkpoints and model folders: never rename them.
-docs/configuration.md is generated from the docstrings. Tests: tests/training/test_optimisers.py,
-tests/training/test_schedules.py, tests/test_config.py.
+`training/optimisers.py` and `training/schedules.py` implement the components. A resumed run must have the same options,
+except those in `RESUMABLE_OPTIONS` (`training/run_folder.py`). Names and options are stored in checkpoints and model
+folders: never rename them. docs/configuration.md is generated from the docstrings. Tests:
+tests/training/test_optimisers.py, tests/training/test_schedules.py, tests/test_config.py.
 """
 
 from __future__ import annotations

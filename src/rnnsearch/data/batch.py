@@ -1,8 +1,6 @@
 """Parts of a batch: streams of token ids with their masks, translation directions, characters and noise words.
 
-`data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks. Other callers:
-`characters.py` and `prepared.py` in this package, `objectives`, `search`, `systems`, `accel`, `export` and
-`training/run.py`. Tests: tests/data/test_batches.py.
+`data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
 
 Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word, N real
 tokens of a stream, V vocabulary.

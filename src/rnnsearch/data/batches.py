@@ -3,9 +3,8 @@
 `Batches` yields the batches of an epoch: seeded, resumable at any batch, with their rows distributed over processes.
 `make_batch` makes one batch from given rows.
 
-`training/run.py` creates `Batches`, `systems` calls `make_batch`; `objectives`, `training` and `systems` read
-`Batch`. The rows of a batch and their order must not depend on the number of processes, nor on where a run was
-resumed: tests/data/test_batches.py, tests/training/test_distributed.py.
+`training/run.py` creates `Batches`. The rows of a batch and their order must not depend on the number of processes, nor
+on where a run was resumed: tests/data/test_batches.py, tests/training/test_distributed.py.
 
 Axes: B rows, J source and I target positions, C tokens of a reduced softmax vocabulary.
 """

@@ -2,10 +2,8 @@
 
 `word_characters` says what a config's batches need; `Batches` and search add it to their streams.
 
-`models/composition.py`, `models/speller.py` and `search` read the tables; `systems` and `training/run.py` call
-`word_characters`; `code_points.py` stores unknown words. Character ids are rows of embeddings, so the order of
-`Characters` is part of what a model depends on. Tests:
-tests/data/test_batches.py, tests/properties/test_spelled.py, tests/properties/test_copying.py.
+`code_points.py` stores unknown words. Character ids are rows of embeddings, so the order of `Characters` is part of
+what a model depends on. Tests: tests/properties/test_spelled.py, tests/properties/test_copying.py.
 
 Axes: B rows, J source and I target positions, S distinct words, L characters per word.
 """

@@ -3,8 +3,7 @@
 `preprocess.clean` applies them; `prepare.py` and `bulk/prepare.py` add up the tallies. Thresholds come from
 `[data.cleaning]`.
 
-Keys (`row_key`) decide which rows are duplicates, and names of reasons are stored in cleaning.json. Tests:
-tests/data/test_cleaning.py.
+Keys (`row_key`) decide which rows are duplicates, and names of reasons are stored in cleaning.json.
 """
 
 from __future__ import annotations

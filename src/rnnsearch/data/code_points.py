@@ -1,7 +1,7 @@
 """Stored form of unknown words: their code points, each word ended by `WORD_END`.
 
 `preprocess.py` writes it in processes without torch, `id_store.py` and `prepared.py` read it. It is part of the format
-of prepared data. Tests: tests/data/test_prepare.py.
+of prepared data.
 """
 
 from __future__ import annotations

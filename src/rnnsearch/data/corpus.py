@@ -4,8 +4,8 @@ All commands read text through this module. Only "\n" ends a line, and a "\r" be
 that every line is one sentence: other characters at which Python breaks lines (U+2028, U+0085, form feed) stay inside
 the sentence. Files are streamed; memory is bounded even for files without line ends.
 
-Callers: other modules of `data`, `bulk`, `systems`, `search/unknown_words.py`, `evaluation` and `cli`. Line numbers in
-messages are those of the files. Files may be invalid or enormous: tests/data/test_corpus.py, tests/stress/bombs.py.
+Line numbers in messages are those of the files. Files may be invalid or enormous: tests/data/test_corpus.py,
+tests/stress/bombs.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A plan depends only on seed and epoch number. It holds no object per pair: one a
 and the bounds of each batch in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
 
 `data/batches.py` calls it; `training/run.py` creates the `CorpusMixture`. A change of the order of random numbers
-changes the batches of resumed runs. Tests: tests/data/test_batches.py, tests/data/test_mixture.py.
+changes the batches of resumed runs.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Rows of the dev or test set while a corpus is prepared: read from files, or split off the corpus by `prepare.py`.
 
-`prepare.py` creates `HeldOut` and writes the rows as text files of prepared data. Tests: tests/data/test_prepare.py,
-tests/data/test_alignments.py.
+`prepare.py` creates `HeldOut` and writes the rows as text files of prepared data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The corpus as models read it: the ids of each stream, row by row, in memory or memory-mapped.
 
-`Prepared.train` opens it, and `epochs.py`, `batches.py`, `word_classes.py` and `systems` read it. Streams are in the
-order of the run file's languages, the target last. Files are those of `prepared.py`. Tests: tests/data/test_batches.py.
+`Prepared.train` opens it. Streams are in the order of the run file's languages, the target last. Files are those of
+`prepared.py`.
 
 Axes: B rows, J positions with EOS.
 """

@@ -1,6 +1,6 @@
 """Warnings about corpora whose columns are swapped or in another language, by language identification of a sample.
 
-`prepare.prepare` adds them to the warnings of a corpus. Tests: tests/data/test_language_check.py.
+`prepare.prepare` adds them to the warnings of a corpus.
 """
 
 from __future__ import annotations

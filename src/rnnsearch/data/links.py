@@ -3,7 +3,7 @@
 A link between two words becomes links between all their tokens. Tokens outside words (EOS, spaces) have none.
 
 `preprocess.py` computes them, `prepared.py` opens their file, and `batches.py` reads them for supervised attention.
-`LINK_TYPE` is the type in the file. Tests: tests/data/test_alignments.py.
+`LINK_TYPE` is the type in the file.
 
 Axes: B rows, I target and J source positions; links are (source, target), matrices [target, source].
 """

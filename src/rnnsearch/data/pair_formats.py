@@ -2,8 +2,7 @@
 
 `corpus.read_chunks` uses them for entries of `data.train` with these suffixes, also if the file is compressed. Rows are
 numbered like the units of the file. White space in a text becomes one space, because a row is a line. Files may be
-invalid or enormous: XML and CSV are streamed, and entities, deep nesting and large archives are rejected. Tests:
-tests/data/test_pair_formats.py.
+invalid or enormous: XML and CSV are streamed, and entities, deep nesting and large archives are rejected.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ byte the same for any number of processes. Between the passes, cleaned text and 
 holds dev, test, the counts of distinct words and a few bytes per pair.
 
 `bulk/prepare.py` runs the same passes on other machines. The content depends only on the config and its files;
-`prepared.json` contains a SHA-256 of the training text, with which a resumed run recognises its corpus. Tests:
-tests/data/test_prepare.py, tests/data/test_prepare_errors.py.
+`prepared.json` contains a SHA-256 of the training text, with which a resumed run recognises its corpus.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`Prepared`, a folder of prepared data: memory-mapped ids of the training rows, tokenizers, dev and test.
 
-`prepare.prepare` writes the folder; `training`, `bulk/prepare.py`, `cli/bulk.py`, `cli/train.py` and
-`evaluation/assess.py` open it. Files, for each language NAME:
+`prepare.prepare` writes the folder. Files, for each language NAME:
 
 - `tokenizer.NAME.json`
 - `train.NAME.ids` and `train.NAME.ids.ends` (see `ragged.py`)

@@ -1,8 +1,7 @@
 """Rows of different lengths in one flat array, in memory or memory-mapped; used for ids and word alignments.
 
-`prepare.py` writes the files; `id_store.py`, `links.py`, `prepared.py` and `characters.py` read them. The values are
-in one file, and the ends of the rows, as `<u8`, in another with `ENDS_SUFFIX`; both are part of the format of
-prepared data. Tests: tests/data/test_batches.py.
+The values are in one file, and the ends of the rows, as `<u8`, in another with `ENDS_SUFFIX`; both are part of the
+format of prepared data.
 """
 
 from __future__ import annotations

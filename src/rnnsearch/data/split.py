@@ -1,18 +1,16 @@
 """Deterministic train / dev / test split in which no sentence is in two parts.
 
-`prepare.py`, `preprocess.py`, `held_out.py`, `prepared.py` and the corpora catalog use it. The rows that are held out
-depend only on hashes of their text: the split is the same on every machine, and a corpus that grows keeps nearly all
-of it (no row ever moves between dev and test). Held-out sentences are distinct, and a training row is left out if it
-shares a sentence of any language with dev or test. Only letters and digits of sentences are compared, so "Tom left!"
-is not in train if "Tom left." is in test.
+The rows that are held out depend only on hashes of their text: the split is the same on every machine, and a corpus
+that grows keeps nearly all of it (no row ever moves between dev and test). Held-out sentences are distinct, and a
+training row is left out if it shares a sentence of any language with dev or test. Only letters and digits of sentences
+are compared, so "Tom left!" is not in train if "Tom left." is in test.
 
 A corpus of documents is split by whole documents, and training documents stay whole: their sentences that are also in
 dev or test are counted, not left out.
 
 The inputs are arrays of hashes, eight bytes per sentence and eight per row, which may be memory-mapped.
 
-A change of `sentence_key` or `split_key` moves rows between train, dev and test of existing corpora. Tests:
-tests/data/test_partitions.py.
+A change of `sentence_key` or `split_key` moves rows between train, dev and test of existing corpora.
 
 Axes: R rows, L languages.
 """

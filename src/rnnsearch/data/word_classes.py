@@ -3,7 +3,7 @@
 V is the size of the vocabulary.
 
 `systems/translation.py` calls it before training, and the classes are stored in the checkpoint. Results are
-deterministic. Tests: tests/data/test_word_classes.py.
+deterministic.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
 started by name (`python -m rnnsearch.data.workers`): forking is unsafe next to the threads of torch and the tokenizer,
 and spawning would run the caller's script again.
 
-`prepare.py` and `cli/lexicons.py` use `Pool`, `training/loop.py` uses `Prefetcher`, and `bulk/engines.py` has other
-implementations of `Workers`. Tasks and results are pickled, so functions must be importable by name. Tests:
-tests/data/test_workers.py, tests/data/test_prefetcher.py.
+`bulk/prepare.py` has another implementation of `Workers`. Tasks and results are pickled, so functions must be
+importable by name.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ Files may come from anyone: nothing outside of the file is read, and memory is l
 must not import torch.
 
 `export/engine_file.py` writes files, `runtime/translator.py` and `systems/engine_file.py` read them, and so does
-`export/web/module/engine-file.js`; `cli/inspect.py`, `serve/registry.py`, `export/web_page.py` and
-`translator/confidence.py` read headers. A change of the layout needs a new `FORMAT` and all readers; files of
+`export/web/module/engine-file.js`. A change of the layout needs a new `FORMAT` and all readers; files of
 `READABLE_FORMATS` must stay readable. Tests: tests/runtime, tests/page/test_module.py, and damaged files in
 tests/stress/engine_files.py.
 """

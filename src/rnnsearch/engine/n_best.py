@@ -2,9 +2,8 @@
 
 This module must not import torch.
 
-`accel/search.py`, `accel/rnnsearch_search.py` and `runtime/search.py` allocate `NBestArrays`; `search` (`beam.py`,
-`hypothesis.py`, `model_scorer.py`) reads them. The order of the fields is that of `Hypotheses` in
-`ops/native/beam_search.h`, which native code fills: do not reorder them. Tests: tests/properties/test_native_search.py.
+The order of the fields is that of `Hypotheses` in `ops/native/beam_search.h`, which native code fills: do not reorder
+them. Tests: tests/properties/test_native_search.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ It serves engine files of all systems except RNNsearch, which has its own engine
 in the requested type, but the recurrences of encoder cells are in fp32, as in search with PyTorch. This module must
 not import torch.
 
-`accel/program_writer.py` creates `RecurrentModel`, `engine/file.py` stores it, `runtime` searches with the engine and
-`export/engine_file.py` verifies it.
+`accel/program_writer.py` creates `RecurrentModel`, and `engine/file.py` stores it.
 
 Axes: B sentences, J source positions, K hypotheses per sentence, N = B * K rows, E embedding, H attention values, A
 attention keys, D outputs of a cell, P values that features compute once per sentence, S values of a state, V target

@@ -1,11 +1,10 @@
 """The engine for RNNsearch (Bahdanau et al. 2015), in NumPy and native code.
 
-It supports the system of the presets: a bidirectional GRU encoder, a decoder with a GRU, additive global attention
-with a softmax, and maxout or a tanh layer before the output layer. Used by `runtime`, `export` and, through
-`accel/rnnsearch_search.py`, by search with PyTorch. `recurrent.py`, `layout.py`, `file.py`, `n_best.py`,
-`search/native_beam.py`, `search/model_scorer.py` and `systems/engine_file.py` use its structures and names. Weights
-are in fp32, bf16 or int8; states and scores are in fp32. Sizes are rounded up to whole vectors; the additional units
-have weights of zero and stay zero. This module must not import torch.
+It supports the system of the presets: a bidirectional GRU encoder, a decoder with a GRU, additive global attention with
+a softmax, and maxout or a tanh layer before the output layer. Used by `runtime`, `export` and, through
+`accel/rnnsearch_search.py`, by search with PyTorch. Weights are in fp32, bf16 or int8; states and scores are in fp32.
+Sizes are rounded up to whole vectors; the additional units have weights of zero and stay zero. This module must not
+import torch.
 
 Structures mirror `rnnsearch.h`, `greedy_search.h` and `beam_search.h` of `ops/native`, with the same fields in the
 same order; names of arrays are stored in engine files. `export/web/module/rnnsearch.js` is the same engine in

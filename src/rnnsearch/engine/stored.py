@@ -4,8 +4,8 @@
 groups and then its values, two per byte, the lower half first. A `sparse` array has one bit per value, the lowest of a
 byte first, that is set if the value is not zero; then the values that are not zero. This module must not import torch.
 
-`file.py` and `systems/engine_file.py` call it. `export/web/module/arrays.js` decodes the same forms; existing files
-contain them, so add a form instead of changing one. Tests: tests/runtime/test_runtime.py, tests/page/test_module.py.
+`export/web/module/arrays.js` decodes the same forms; existing files contain them, so add a form instead of changing
+one. Tests: tests/runtime/test_runtime.py, tests/page/test_module.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Arrays and steps in the form that native code reads: packed weight matrices and ctypes structures.
 
-Used by all modules of the engine, by `ops` and `accel` for training and search with PyTorch, by `search`, `runtime`
-and `export`, and by `systems/engine_file.py`. Each structure mirrors one of a C++ header in `ops/native`, with the
-same fields in the same order. This module must not import torch.
+Used with and without PyTorch. Each structure mirrors one of a C++ header in `ops/native`, with the same fields in the
+same order. This module must not import torch.
 
 Change header, structure and the offsets in `export/web/module` together. Tests: tests/models/test_native.py,
 tests/properties/test_engine.py.

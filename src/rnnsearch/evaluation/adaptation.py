@@ -5,7 +5,7 @@ and old text in equal amounts, so that it does not forget the old text. `cli/ada
 adapt`. The run file and the text of the run are written to the new folder, so that an interrupted adaptation
 continues if it is called again, and `rnnsearch train` can repeat it with other options.
 
-docs/results/adaptation.md compares learning rates. Tests: `tests/commands/test_adapt.py`.
+docs/results/adaptation.md compares learning rates. Tests: tests/commands/test_adapt.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Used by `rnnsearch evaluate`, the demo and scripts. `corpus_scores.evaluate` com
 them to a folder, and `record` adds them to the model card.
 
 The keys of `Assessment.scores` are stored in `scores.json` of the model folder (`systems/card.py`) and written by
-`evaluate --output`. Tests: `tests/evaluation/test_assess.py`, `tests/commands/test_evaluate.py`.
+`evaluate --output`. Tests: tests/commands/test_evaluate.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 the report. The main table has the columns of Bahdanau et al. 2015, table 1: all sentences, and those without unknown
 words.
 
-Callers: `assess.py`, `report.py` and `page.py`. The keys of `as_dict` are stored in `scores.json` and written by
-`evaluate --output`. Tests: `tests/evaluation/test_corpus_scores.py`, `tests/metrics`.
+The keys of `as_dict` are stored in `scores.json` and written by `evaluate --output`. Tests: tests/metrics.
 """
 
 from __future__ import annotations

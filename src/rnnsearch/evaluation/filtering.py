@@ -2,8 +2,8 @@
 
 Dual conditional cross-entropy filtering (Junczys-Dowmunt 2018), used by `rnnsearch filter` and from Python.
 
-`cli/corpora.py` stores the scores in a text file, one per line, so a changed formula changes what existing files
-mean. Tests: `tests/commands/test_filter.py`.
+`cli/corpora.py` stores the scores in a text file, one per line, so a changed formula changes what existing files mean.
+Tests: tests/commands/test_filter.py.
 """
 
 from __future__ import annotations

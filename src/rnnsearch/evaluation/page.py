@@ -5,8 +5,7 @@ in `templates/`. Every part is optional. All text is escaped, and the page makes
 policy allows only its own script, by hash, and without JavaScript it shows the same facts.
 
 A new kind of content is a field of `Report` and a block in a template. The script is in `templates/report.js`; values
-that it reads are attributes of the page's elements. Tests: `tests/evaluation/test_page.py`,
-`tests/page/test_report.py` (in a browser).
+that it reads are attributes of the page's elements. Tests: tests/page/test_report.py (in a browser).
 
 Axes: I target positions, J source positions.
 """

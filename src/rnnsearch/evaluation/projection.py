@@ -4,7 +4,7 @@ After Sutskever et al. 2014, figure 2. `similar_sentences` chooses groups of sen
 `project` computes their principal components, and `scatter` lays the points out for the report.
 
 `report.py` calls these functions with the sentences of `--sentences` or of the test set, and `page.py` draws the
-result. Results must be deterministic. Tests: `tests/evaluation/test_projection.py`.
+result. Results must be deterministic.
 
 Axes: N sentences, H size of the encoder states.
 """

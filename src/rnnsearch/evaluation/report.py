@@ -3,8 +3,8 @@
 `write_assessment` serves `rnnsearch evaluate --report` and the demo, `write_run_report` serves `rnnsearch report`.
 Both fill a `page.Report`.
 
-Names of the files in a report folder are documented in docs/evaluation.md. The page omits what a folder does not
-have, such as scores. Tests: `tests/evaluation/test_report.py`.
+Names of the files in a report folder are documented in docs/evaluation.md. The page omits what a folder does not have,
+such as scores.
 """
 
 from __future__ import annotations

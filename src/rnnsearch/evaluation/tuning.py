@@ -3,8 +3,8 @@
 `Tuning` optimises one setting after another, each with the best values of the others so far, until nothing changes.
 The models are loaded once; each trial only searches with other settings.
 
-`cli/evaluate.py` is the caller. `write` changes `[search]` in the model's `config.toml`, writes `tuning.md` and may
-add `language-model/`. Names of settings are keys of `[search]`. Tests: `tests/evaluation/test_tuning.py`.
+`write` changes `[search]` in the model's `config.toml`, writes `tuning.md` and may add `language-model/`. Names of
+settings are keys of `[search]`.
 """
 
 from __future__ import annotations

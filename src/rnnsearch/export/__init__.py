@@ -1,5 +1,5 @@
 """Exports of model folders: one file for the runtime, a web page, and ONNX graphs (`rnnsearch export`).
 
-`rnnsearch export` (`cli/models.py`) is the caller. See docs/shipping.md and
-docs/decisions/0011-engine-and-exports.md; the tests are in `tests/runtime`, `tests/onnx` and `tests/page`.
+See docs/shipping.md and docs/decisions/0011-engine-and-exports.md; the tests are in `tests/runtime`, `tests/onnx` and
+`tests/page`.
 """

@@ -1,9 +1,8 @@
 """Export of a model folder as one file for the engine, which translates without PyTorch (`runtime`).
 
-Callers: `rnnsearch export` (`cli/models.py`) and `web_page.py`; `onnx.py` uses `model_header`. Before it writes a
-file, it compares the engine with the model's definition (`_engine_problem`). The keys of the header are read by
-`runtime/translator.py`, `systems/engine_file.py` and the JavaScript module (`web/module/engine-file.js`); the format
-is in `engine/file.py`. Tests: `tests/runtime/test_runtime.py`, `tests/runtime/test_other_families.py`.
+Before it writes a file, it compares the engine with the model's definition (`_engine_problem`). The keys of the header
+are read by `runtime/translator.py`, `systems/engine_file.py` and the JavaScript module (`web/module/engine-file.js`);
+the format is in `engine/file.py`. Tests: tests/runtime/test_runtime.py, tests/runtime/test_other_families.py.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@
 `export` writes them to a folder with the tokenizers. The beam search is up to the application (`examples/onnx`).
 
 `cli/models.py` calls `export`. Names of tensors and the keys of `model.json` are a format that applications read; a
-change of them needs a new `VERSION` and a change of `examples/onnx`. Tests: `tests/onnx/test_graphs.py`,
-`tests/onnx/test_folder.py`.
+change of them needs a new `VERSION` and a change of `examples/onnx`. Tests: tests/onnx/test_graphs.py,
+tests/onnx/test_folder.py.
 
 Axes: B sentences, J source positions, N hypotheses, V tokens.
 """

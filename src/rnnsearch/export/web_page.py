@@ -11,7 +11,7 @@ The page is a folder of static files. It works offline after the first visit and
 
 `cli/models.py` calls `export_page`. The files are those of `serve/page`, except for `SERVER_FILES`, and those in
 `web/`; entries of `models.json` have the fields of `GET /v1/models` (`serve/schemas.py`), and the page reads both.
-Tests: `tests/runtime/test_web_folder.py`, `tests/page/test_offline.py`, `tests/page/test_module.py`.
+Tests: tests/runtime/test_web_folder.py, tests/page/test_offline.py, tests/page/test_module.py.
 """
 
 from __future__ import annotations

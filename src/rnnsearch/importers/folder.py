@@ -5,9 +5,8 @@ with the generators below, which take tensors from a `WeightReader` and yield th
 here, and returns a `ConvertedModel`; `import_from` writes the folder. Checkpoints are untrusted: nothing in them is
 executed, and tensors cannot be larger than the file.
 
-Names of weights are those of the model's parameters (`models`), so a renamed parameter must be renamed here, too.
-Every option that changes the equations must be converted or rejected. Tests: `tests/importers/test_joeynmt.py`,
-`tests/importers/test_opennmt_py.py`.
+Names of weights are those of the model's parameters (`models`), so a renamed parameter must be renamed here, too. Every
+option that changes the equations must be converted or rejected.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@
 | `output_layer`, without a bias      | the output layer, with a bias of zeros                            |
 
 `importers/folder.py` does the steps that all toolkits share. An option that changes the equations belongs in
-`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: `tests/importers/test_joeynmt.py`,
-`benchmarks/importing.py`.
+`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: benchmarks/importing.py.
 """
 
 from __future__ import annotations

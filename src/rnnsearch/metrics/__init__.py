@@ -1,5 +1,4 @@
 """Quality of translations and alignments: scores, significance, calibration, tuning of weights, and plots.
 
-`evaluation`, `translator`, `runtime`, `cli`, `align`, `data` and the validation during training (`systems`) call it.
 No module may import torch, which import-linter checks. The tests are in tests/metrics and tests/plots.
 """

@@ -3,9 +3,8 @@
 Och, F. J. & Ney, H. (2003), "A Systematic Comparison of Various Statistical Alignment Models",
 Computational Linguistics 29(1), section 6.1.
 
-`evaluation`, `systems/dev_set.py` and `align/aligner.py` (to tune its threshold) use it; `data/corpus.py` checks gold
-links with `check_range`. Links are (source word, target word), counted from 0; empty denominators give defined values
-(tests/metrics/test_alignment_error.py).
+Also used to validate during training (`systems/dev_set.py`) and to tune an aligner's threshold. Links are (source word,
+target word), counted from 0; empty denominators give defined values (tests/metrics/test_alignment_error.py).
 """
 
 from collections.abc import Sequence

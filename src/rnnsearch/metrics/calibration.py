@@ -4,9 +4,7 @@ A word is correct if a reference contains it. The expected calibration error mea
 predicted probabilities are from the observed frequencies. `rnnsearch calibrate` learns a
 calibration, and `translator.confidence` computes the features.
 
-Callers: `translator`, `runtime`, which applies calibrations, too, `evaluation/corpus_scores.py` and, for the logistic
-regression, `reranking.py`. Fields of `Calibration` and names of features are the JSON that is stored in model folders
-and engine files. Tests: tests/metrics/test_calibration.py.
+Fields of `Calibration` and names of features are the JSON that is stored in model folders and engine files.
 """
 
 from __future__ import annotations

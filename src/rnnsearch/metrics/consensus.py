@@ -5,7 +5,6 @@
 u(Y', Y) is sentence-level chrF or BLEU of Y' against the reference Y.
 
 `translator/translator.py` uses it for minimum Bayes risk decoding. The time is quadratic in the number of candidates.
-Tests: tests/metrics/test_consensus.py.
 """
 
 from collections.abc import Sequence

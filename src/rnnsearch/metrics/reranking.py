@@ -8,7 +8,7 @@ MERT: Och, F. J. (2003), "Minimum Error Rate Training in Statistical Machine Tra
 section 5; Cer, D., Jurafsky, D. & Manning, C. D. (2008), "Regularization and Search for Minimum
 Error Rate Training", WMT. PRO: Hopkins, M. & May, J. (2011), "Tuning as Ranking", EMNLP, section 3.
 
-Results depend only on lists and seed. Tests: tests/metrics/test_tuned_weights.py.
+Results depend only on lists and seed.
 
 Axes: S sentences, N hypotheses per list, F features, C components of the metric's statistics, E events (changes of
 the best hypothesis) along a line.

@@ -2,11 +2,8 @@
 
 Scores are computed over raw (detokenised, cased) text and range from 0 to 100; for TER, an error rate that may exceed
 100, lower is better. Every corpus score carries sacreBLEU's signature, without which a BLEU score means little.
-Callers: `evaluation`, `systems/dev_set.py` (validation during training), `translator/rerank.py` and other modules of
-this package.
 
-Names and signatures of scores are stored in evaluations. Tests: tests/metrics/test_bleu_chrf_ter.py,
-tests/metrics/test_by_length.py, tests/metrics/test_rare_words.py.
+Names and signatures of scores are stored in evaluations.
 """
 
 from bisect import bisect_right

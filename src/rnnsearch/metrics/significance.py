@@ -2,8 +2,7 @@
 
 Koehn, P. (2004), "Statistical Significance Tests for Machine Translation Evaluation", EMNLP.
 
-`evaluation/corpus_scores.py` calls it. The default seed is fixed, so p-values are reproducible. Tests:
-tests/metrics/test_significance.py.
+`evaluation/corpus_scores.py` calls it. The default seed is fixed, so p-values are reproducible.
 """
 
 import os

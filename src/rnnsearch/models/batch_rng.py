@@ -3,10 +3,10 @@
 All random numbers of a batch come from one `BatchRng`, in a fixed order. A fast implementation and the definition, or
 one process and several, therefore see the same dropout masks. Models that get no `BatchRng` are deterministic.
 
-`training/gradients.py` creates one per batch, `training/summary.py` one for its estimate, and `objectives` pass it to
-`encode` and `unroll`; attention, encoders, decoders and language models use it. `accel/cuda_graphs.py` restores its
-state, `accel/decoder_steps.py` and `accel/verification.py` create the same masks. Another order or number of calls
-changes the masks of resumed runs, and must be the same in all implementations: tests/properties/test_invariance.py.
+`training/gradients.py` creates one per batch, and `objectives` pass it to `encode` and `unroll`. `accel/cuda_graphs.py`
+restores its state, `accel/decoder_steps.py` and `accel/verification.py` create the same masks. Another order or number
+of calls changes the masks of resumed runs, and must be the same in all implementations:
+tests/properties/test_invariance.py.
 
 Axes: B sentences, N = B * K hypotheses, D state, E embedding.
 """

@@ -28,9 +28,8 @@ A cell's `inputs` maps x to the part of the gates that depends only on x, with o
 By default a checked equivalent (native or fused) of `sequence` runs, for exact classes (`accel/registry.py`); set
 `RNNSEARCH_FAST=0` to debug the definition. An edited definition runs until its fast implementation is edited, too.
 
-Outside of `models`, `accel/`, `export/onnx.py`, `export/onnx_cells.py` and `systems/pruning.py` read cells. The order
-of the gates is part of the checkpoint format. Tests: tests/models/test_cells.py against the loops in
-tests/models/reference.py.
+`accel/cell_steps.py` and `export/onnx_cells.py` have other versions of the equations. The order of the gates is part of
+the checkpoint format. Tests: tests/models/test_cells.py against the loops in tests/models/reference.py.
 
 Axes: B sentences, N rows (hypotheses), J positions, E input, D state, G = blocks * D gate inputs.
 """

@@ -2,7 +2,7 @@
 
 `TranslationModel` and `LanguageModel` call `make_output`. `systems/translation.py` computes the classes
 (`data/word_classes.py`) before training; they are buffers of the checkpoint. `export/onnx.py` exports these classes.
-The base classes are in `outputs.py`. Tests: tests/models/test_class_outputs.py.
+The base classes are in `outputs.py`.
 
 Axes: M target tokens, R readout, V vocabulary, C score columns (V, or the selected tokens).
 """

@@ -5,8 +5,7 @@ space is the first character. The vector of a word depends neither on the other 
 `Filters` and `Highway` are also used by the convolutional encoder.
 
 `TranslationModel` creates a `ComposedEmbedding`; `systems/translation.py` replaces it by a `PrecomputedEmbedding` for
-search. `NGrams.HASH_FACTOR` and the order of character ids must not change: stored models depend on them. Tests:
-tests/models/test_composition.py.
+search. `NGrams.HASH_FACTOR` and the order of character ids must not change: stored models depend on them.
 
 Axes: S distinct words, L characters per word, F filters, B sentences, J source positions, E embedding.
 """

@@ -5,9 +5,8 @@
 between the vocabulary and attention.
 
 `TranslationModel` chooses one by `[model]`; `objectives/likelihood.py` and `search/reattend.py` read what was copied,
-and `accel/readout_steps.py` writes `Lexical` for native search. Search sees copied words as ids of the source's
-unknown words (`data/characters.py`). Tests: tests/models/test_copying.py, tests/models/test_pointer.py,
-tests/properties/test_copying.py, tests/properties/test_pointing.py.
+and `accel/readout_steps.py` writes `Lexical` for native search. Search sees copied words as ids of the source's unknown
+words (`data/characters.py`). Tests: tests/properties/test_copying.py, tests/properties/test_pointing.py.
 
 Axes: B sentences, N = B * K hypotheses, M target tokens, I target and J source positions, R readout, W width of the
 decoder's readout, X = W + 2 J, C score columns (V, or the selected tokens), V vocabulary, E embedding, D state, H

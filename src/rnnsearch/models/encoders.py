@@ -4,8 +4,8 @@
 for long or character-level sources; `Rationale` reads only some of the words.
 
 `TranslationModel` creates one per source stream. `Encoded` (`memory.py`) is what decoders get; `final_shapes` must
-agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes
-for other engines. Tests: tests/models/test_encoders.py, tests/models/test_merging_encoders.py.
+agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes for
+other engines.
 
 Axes: B sentences, J source positions, E embedding, H annotation, F filters, J' annotations of an encoder that merges
 positions.

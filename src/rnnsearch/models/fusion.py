@@ -9,7 +9,7 @@ L x is added to the readout U s + V E y_{i-1} + C c + b, or to Luong's W_c [c; h
 `ReadoutLayer`).
 
 `TranslationModel` creates the fusion of `[model.language_model]`, and the language model is stored in the same
-checkpoint. Tests: tests/models/test_fusion.py, tests/test_fusion.py.
+checkpoint.
 
 Axes: N hypotheses, R readout, V vocabulary, D decoder state, L gated vector.
 """

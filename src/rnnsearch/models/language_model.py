@@ -7,7 +7,6 @@
 
 `systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model,
 `objectives/likelihood.py` trains with its losses, and `search/model_scorer.py` and `accel/search.py` score with it.
-Tests: tests/models/test_language_model.py.
 
 Axes: N texts, I positions, E embedding, D state, R readout.
 """

@@ -3,10 +3,8 @@
 All parameters of `models` are created here, by `Linear`, `Embedding` or `parameter`. Each has a role ("weight",
 "recurrent", ...); an `Init` defines how parameters of each role are initialised.
 
-All other modules of `models` use it, and `systems/` calls `initialise`. `accel/program_writer.py`,
-`accel/rnnsearch_search.py`, `accel/search.py`, `export/engine_file.py`, `export/onnx.py` and
-`training/sparse_tables.py` read the layers. A new role needs a method of `Init` with that name. Tests:
-tests/models/test_initialise.py, and tests/properties/test_roles.py, in which every parameter must have a role.
+A new role needs a method of `Init` with that name. Tests: tests/models/test_initialise.py, and
+tests/properties/test_roles.py, in which every parameter must have a role.
 
 Axes: V vocabulary, E embedding, R readout, D state, A alignment hidden, G outputs of a linear layer.
 """

@@ -2,9 +2,7 @@
 
 A `Memory` is computed once per source sentence and has one row per sentence. States have one row per hypothesis.
 
-All modules of `models` above this one use these records; `accel/`, `export/`, `objectives/` and `search/` read them.
-They are trees (`utils/tensors.py`), so every tensor in them must be batch-first. Tests: tests/test_tensors.py,
-tests/models/test_encoders.py, tests/models/test_decoders.py.
+They are trees (`utils/tensors.py`), so every tensor in them must be batch-first. Tests: tests/test_tensors.py.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, J' annotations (J unless an encoder merges positions), D
 state, H annotation, E embedding, I target positions, S summary.

@@ -3,10 +3,8 @@
 Outputs that choose a class of tokens first are in `class_outputs.py`, those that copy or point in `copying.py`.
 
 `TranslationModel`, `speller.py` and `LanguageModel` (by `class_outputs.make_output`) create them;
-`objectives/likelihood.py` calls `losses`, and search calls `log_probs`. `accel/`, `export/onnx.py`,
-`search/model_scorer.py`, `systems/translation.py`, `systems/pruning.py` and `training/sparse_tables.py` read the
-layer. Native losses (`ops/loss.py`) and search products are compared with `Output`. Tests:
-tests/models/test_outputs.py, tests/properties/test_outputs.py.
+`objectives/likelihood.py` calls `losses`, and search calls `log_probs`. Native losses (`ops/loss.py`) and search
+products are compared with `Output`. Tests: tests/properties/test_outputs.py.
 
 Axes: N rows, M target tokens, K sampled tokens, R readout, V vocabulary, C score columns (V, or the selected tokens).
 """

@@ -3,8 +3,7 @@
 Luong & Manning 2016, "Achieving open vocabulary neural machine translation with hybrid word-character models".
 
 `TranslationModel` creates a `Speller`; `objectives/likelihood.py` adds its loss and `search/char_decoding.py` writes
-words with it; `systems/pruning.py` reads its layers. Tests: tests/models/test_speller.py,
-tests/properties/test_spelled.py.
+words with it. Tests: tests/properties/test_spelled.py.
 
 Axes: M target words, L characters per word, S state and H context of the decoder's readings, D hidden size, E
 embedding of characters.

@@ -1,7 +1,6 @@
 """A stack of recurrent cells, used by deep decoders and by recurrent language models.
 
-`decoders/stack_decoders.py` and `language_model.py` use it; `accel/` runs it layer by layer where the layers allow
-it. Tests: tests/models/test_stack.py.
+`decoders/stack_decoders.py` and `language_model.py` use it; `accel/` runs it layer by layer where the layers allow it.
 
 Axes: N rows, I positions, D state of a layer, G gate inputs, H context, E input, L layers.
 """

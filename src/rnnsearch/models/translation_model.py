@@ -2,10 +2,8 @@
 
 Training calls `encode`, `unroll` and the output layer's losses; search calls `encode`, `start`, `step` and `log_probs`.
 
-`systems/translation.py` builds it from `[model]`; `training/tasks.py`, `objectives`, `search` (`model_scorer.py`,
-`char_decoding.py`, `reattend.py`) call it; `export` and `accel` read its modules. Attribute names are checkpoint
-keys, and the order in which `__init__` creates modules determines initial values (tests/old_models,
-tests/models/test_translation_model.py).
+`systems/translation.py` builds it from `[model]`. Attribute names are checkpoint keys, and the order in which
+`__init__` creates modules determines initial values (tests/old_models, tests/models/test_translation_model.py).
 
 Axes: B sentences, N = B * K hypotheses, I target positions, J source positions, R readout, C score columns (the
 vocabulary, or the tokens `rows`), E embedding, H annotation.

@@ -4,7 +4,7 @@
 terms. `penalties` creates those that `[objective]` configures.
 
 `systems/translation.py`, `systems/language.py` and `training/tasks.py` create the objectives, `training/gradients.py`
-calls them. A call must have no side effects, because a batch may be split or repeated. Tests: `tests/objectives`.
+calls them. A call must have no side effects, because a batch may be split or repeated.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ translation", whose smoothed alignments are Gaussians). `penalties()` in this pa
 `[objective]`.
 
 A new penalty is a `Penalty` here and a declaration in `config/objective.py`. The names in `ALIGNMENT_LOSSES` are
-options of run files. Tests: `tests/objectives/test_attention_priors.py`,
-`tests/objectives/test_supervised_attention.py`.
+options of run files.
 
 Axes: B sentences, I target positions, J source positions.
 """

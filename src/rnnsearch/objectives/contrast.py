@@ -5,7 +5,7 @@ has one set of noise words (Zoph et al. 2016). Search normalises the scores like
 `likelihood.contrastive_losses` calls them.
 
 Names in `CONTRASTS` are options of run files (`config/objective.py`); `systems/translation.py` and
-`systems/language.py` create a contrast by name. Tests: `tests/objectives/test_contrast.py`, `benchmarks/vocabulary.py`.
+`systems/language.py` create a contrast by name. Tests: benchmarks/vocabulary.py.
 
 Axes: M target tokens of a batch, K noise words, V vocabulary.
 """

@@ -5,10 +5,9 @@ of every target token, and adds weighted penalties. `LanguageModelLikelihood` is
 `systems/translation.py` and `systems/language.py` create them from `[objective]`; `symmetry.py` and
 `training/tasks.py` use `Likelihood` for both directions and for teachers.
 
-Before changing it: the sums are over target tokens, and the training loop divides them (`training/gradients.py`), so
-a batch may be split. The pass runs as a CUDA graph on a GPU (`accel/cuda_graphs.py`) and must not wait for values of
-tensors. Tests: `tests/objectives/test_likelihood.py`, `tests/objectives/test_distillation.py`,
-`tests/properties/test_recorded.py`.
+Before changing it: the sums are over target tokens, and the training loop divides them (`training/gradients.py`), so a
+batch may be split. The pass runs as a CUDA graph on a GPU (`accel/cuda_graphs.py`) and must not wait for values of
+tensors. Tests: tests/properties/test_recorded.py.
 
 Axes: B sentences, I target positions, J source positions, M target tokens without padding, R readout, K noise words.
 """

@@ -5,8 +5,8 @@ The training loop knows only `Objective` and `Loss`. A `Penalty` is a term of a 
 
 All objectives and penalties of this package derive from these classes; `systems` (`system.py`, `dev_scores.py`,
 `dev_set.py`), `training/loop.py` and `training/tasks.py` refer to them. `training/gradients.py` sums `Loss.total`,
-`nll` and `statistics` over batches and processes, so they must be sums, not means. Tests:
-`tests/training/test_loop.py`, `tests/training/test_distributed.py`.
+`nll` and `statistics` over batches and processes, so they must be sums, not means. Tests: tests/training/test_loop.py,
+tests/training/test_distributed.py.
 
 Axes: B sentences, I target positions, J source positions.
 """

@@ -22,7 +22,7 @@ depend on z. The first term is the gradient of the likelihood; `RationalePenalty
 the target times a moving average of the cost per target token.
 
 `objectives.penalties` creates both. The moving averages of rewards are buffers of the model, which checkpoints contain;
-`after_update` changes them. Tests: `tests/objectives/test_reinforce.py`, `tests/objectives/test_rationale.py`.
+`after_update` changes them.
 
 Axes: B sentences, I target positions, J source positions.
 """

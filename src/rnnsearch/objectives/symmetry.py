@@ -3,8 +3,7 @@
 (Cohn et al. 2016, section 3.4.) `training/tasks.py` creates the objective.
 
 `training/tasks.py` gives it the pair of models and saves each as a model folder. The agreement needs the attention of
-both directions over the same tokens, in which rows of one are columns of the other. Tests:
-`tests/objectives/test_symmetry.py`.
+both directions over the same tokens, in which rows of one are columns of the other.
 
 Notation: A is the matrix alpha of attention weights from source to target, A' that of the other direction.
 """

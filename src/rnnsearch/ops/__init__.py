@@ -2,7 +2,6 @@
 
 This package knows no class of `models`; `accel` uses it to implement methods of models.
 
-`models`, `objectives`, `search`, `training`, `translator` and `cli` call a few of its functions directly. Each
-operation has a definition in PyTorch that it is compared with (tests/models/test_native.py, tests/properties). The
+Each operation has a definition in PyTorch that it is compared with (tests/models/test_native.py, tests/properties). The
 C++ interface is described in `native/`.
 """

@@ -1,8 +1,7 @@
 """Choice of device and precision, and what the machine has.
 
-Callers: `training` (`run.py`, `gradients.py`, `loop.py`, `malloc.py`, `summary.py`, `tasks.py`), `cli/serve.py`,
-`translator/loading.py` and `translator/language_model.py`. Names of devices are values of `[training] device` and of
-command-line options; messages name the option. Tests: tests/properties/test_cuda.py, tests/training/test_cuda.py.
+Names of devices are values of `[training] device` and of command-line options; messages name the option. Tests:
+tests/properties/test_cuda.py, tests/training/test_cuda.py.
 """
 
 from __future__ import annotations

@@ -3,15 +3,14 @@
 Products are computed by native code (`product.cpp`: one kernel for all shapes) or by a library (one kernel per shape),
 whichever is faster on this machine (`autotune.py`).
 
-`models/layers.py`, `models/attention/` and `accel/decoder_steps.py` call `linear`; `loss.py` calls
-`product` and `operand`, and the backward passes of `loss.py`, `recurrence.py` and `torch_recurrences.py` call
-`weight_gradient`. `accel/search.py` packs weights.
+`models/layers.py` calls `linear`, the manual backward passes of `ops` call `product` and `weight_gradient`, and
+`accel/search.py` packs weights.
 
 In bf16, both paths sum in fp32. Native products can be returned in fp32 as they are; a library rounds them to bf16
 first, so that an fp32 result only has the precision of bf16.
 
-`rows.py` uses `num_threads` and `pointer`, `autotune_cases.py` times the products. Rounding in bf16 must agree
-between native code and libraries: tests/models/test_linear.py, tests/models/test_native.py.
+`autotune_cases.py` times the products. Rounding in bf16 must agree between native code and libraries:
+tests/models/test_linear.py, tests/models/test_native.py.
 
 Axes: M rows, K inputs, N outputs of a product; D state; in a layer, E inputs and G outputs.
 """

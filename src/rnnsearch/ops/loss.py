@@ -1,8 +1,7 @@
 """The softmax loss of an output layer, computed in chunks of rows: the fast implementation of `Output.losses`.
 
-`accel/registry.py` assigns it to `models.outputs.Output`, `objectives/likelihood.py` calls `chunk_rows`, and
-`autotune_cases.py` times it. Arguments of native calls follow `native/softmax_loss.cpp`. Tests:
-tests/models/test_native.py, tests/models/test_outputs.py.
+`accel/fast_forwards.py` calls it, and `autotune_cases.py` times it. Arguments of native calls follow
+`native/softmax_loss.cpp`. Tests: tests/models/test_native.py, tests/models/test_outputs.py.
 
 Axes: M target tokens, R readout, V vocabulary, B sentences, I target positions.
 """

@@ -1,7 +1,7 @@
 """Native operations on the rows of scores that every search uses: log-sum-exp and the best continuations.
 
-`search/topk.py`, `search/ensemble.py` and `search/model_scorer.py` use it. Ties must be resolved as in PyTorch's
-search, since tests compare hypotheses exactly (tests/properties/test_native_search.py).
+Ties must be resolved as in PyTorch's search, since tests compare hypotheses exactly
+(tests/properties/test_native_search.py).
 
 Axes: N rows, C score columns; A sentences, K hypotheses per sentence, M continuations.
 """

@@ -1,9 +1,9 @@
 """Description of one step of a recurrence as a list of operations, for native code (`native/recurrence.h`).
 
 `accel/cell_steps.py` and `accel/decoder_steps.py` write the equations of cells and decoders into a `StepBuilder`,
-together with the tensors that they read. `accel/readout_steps.py`, `accel/program_writer.py` and `accel/search.py`
-use the same builder, `autotune_cases.py` builds steps to time. `recurrence.run` then runs all positions with
-gradients, and native search runs single positions.
+together with the tensors that they read. Programs for the engine are written from the same steps
+(`accel/program_writer.py`). `recurrence.run` then runs all positions with gradients, and native search runs single
+positions.
 
 Operations address three rows of values per position: sums (pre-activations), values (results), and reads (inputs of
 products). Every range starts at a multiple of whole vectors.

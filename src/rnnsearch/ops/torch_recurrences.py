@@ -1,8 +1,8 @@
 """Recurrences in PyTorch with manual backward passes, for devices without native code, mainly GPUs.
 
-`unroll_rnnsearch` is `Bahdanau.unroll` with the components of Bahdanau et al. (2015), and `gru_sequence` is
-`Cell.run` of their GRU. `lstm_sequence` and `torch_gru_sequence` call PyTorch's fused recurrences.
-`accel/registry.py` selects them; `autotune_cases.py` times them.
+`unroll_rnnsearch` is `Bahdanau.unroll` with the components of Bahdanau et al. (2015), and `gru_sequence` is `Cell.run`
+of their GRU. `lstm_sequence` and `torch_gru_sequence` call PyTorch's fused recurrences. `accel/fast_forwards.py` calls
+them; `autotune_cases.py` times them.
 
 Axes: B sentences, I target positions, J source positions, D state, H annotation, A alignment hidden, E input of a
 cell, G gate inputs.

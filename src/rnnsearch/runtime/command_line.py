@@ -4,7 +4,7 @@ It uses argparse instead of the libraries of `rnnsearch.cli`, because the runtim
 
 Options, exit codes and JSON fields mean the same as in `rnnsearch translate` (docs/shipping.md). All lines that have
 arrived are answered before the next read that would block, so that a program can wait for each answer. Tests:
-`tests/runtime/test_command_line.py`.
+tests/runtime/test_command_line.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ An error is `{"error": sentence}` with a status of 400 or more. Requests from pa
 
 `runtime/command_line.py` starts it. Each connection has a thread; a lock lets one request at a time translate. The
 fields and status codes are those of LibreTranslate, like in `serve/libretranslate.py`. Tests:
-`tests/runtime/test_serve.py`.
+tests/runtime/test_serve.py.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 The counterpart of `translator.translator.Translator` without PyTorch. It also finds the variant of the native library
 for this processor (`library`). This module must not import torch.
 
-Callers: `runtime/command_line.py`, `runtime/serve.py` and users. Names of variants are those of the libraries in the
-wheel (`ops/native/building.py`). A `Translator` is not changed by a call, but `runtime/serve.py` still translates one
-request at a time, since a search uses all cores. Tests: `tests/runtime/test_runtime.py`,
-`tests/models/test_native.py`, `tests/stress/engine_files.py`.
+Names of variants are those of the libraries in the wheel (`ops/native/building.py`). A `Translator` is not changed by a
+call, but `runtime/serve.py` still translates one request at a time, since a search uses all cores. Tests:
+tests/runtime/test_runtime.py, tests/models/test_native.py, tests/stress/engine_files.py.
 
 Axes: V tokens of the vocabulary.
 """

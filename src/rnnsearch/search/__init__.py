@@ -4,6 +4,5 @@
 search itself. Searches do not know model classes: `model_scorer.py` wraps models as scorers, and `reattend.py` and
 `char_decoding.py` use the model again after a search.
 
-The callers are `translator`, `systems` (dev set), `serve` and `cli`; the package imports none of these. See
-docs/decisions/0010-search-over-scorers.md; the tests are in `tests/search` and `tests/properties`.
+See docs/decisions/0010-search-over-scorers.md; the tests are in `tests/search` and `tests/properties`.
 """

@@ -5,7 +5,6 @@ which hypotheses have finished and which sentences go on. `trace_hypotheses` fol
 stored steps at the end.
 
 `forced.py` uses `StepStorage`, too. `BeamProgress` decides when a sentence stops, like `ops/native/beam_search.h`.
-Tests: `tests/search/test_kept_steps.py`, `tests/search/test_beam.py`.
 
 Axes: A sentences still in the batch, B sentences of the call, K live hypotheses per sentence (K' before the step), M
 continuations considered, R hypotheses to return, T steps, J source positions.

@@ -4,8 +4,8 @@
 automaton. A text that ends with a phrase is *pending*: it contains the phrase if the word ends here, but not if the
 word continues (`Hund`, `Hunde`). `constraints.constrain` applies the wrapper.
 
-Callers: `translator/requests.py` makes the `BannedTokens` of `--ban`, which threads share; `PhraseTransitions`
-belongs to one search. Tests: `tests/search/test_filters.py`, `tests/search/test_blocked.py`.
+`translator/requests.py` makes the `BannedTokens` of `--ban`, which threads share; `PhraseTransitions` belongs
+to one search.
 
 Axes: B sentences, N hypotheses, C score columns, M restricted columns.
 """

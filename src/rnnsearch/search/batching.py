@@ -2,8 +2,8 @@
 
 Also used by the torch-free runtime, so this module must not import torch.
 
-Callers: `decode.py` and `runtime/translator.py`. The limits bound the memory of a search; results do not depend on
-how sentences are batched (`tests/search/test_decode.py`).
+The limits bound the memory of a search; results do not depend on how sentences are batched
+(`tests/search/test_decode.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -20,7 +20,7 @@ A step needs a fixed number of tensor operations and one small transfer to the h
 their attention is gathered, when the search has ended (`backtrace.py`). Native scorers search a whole batch in one call
 if the options allow it.
 
-Callers: `decode.py` and, for greedy translations token by token, `Translator.stream` (`translator/translator.py`).
+`decode.py` runs it and, for greedy translations token by token, `Translator.stream` (`translator/translator.py`).
 Before changing it: native searches must give the same hypotheses (`ops/native/beam_search.h`,
 `ops/native/greedy_search.h`). Tests: `tests/search/test_beam.py`, `tests/search/test_plain_beam.py` (against a simple
 search), `tests/properties/test_native_search.py`. Set `RNNSEARCH_FAST=0` to debug `BeamSearch._step`.

@@ -4,7 +4,7 @@ A list contains the most probable translations of each source token of the batch
 `candidates.py` learns and stores the tables. The torch-free runtime uses this module, so it must not import torch.
 
 The arguments are the arrays that `candidates.py` stores in `candidates.safetensors` and `export/engine_file.py` in
-engine files. Tests: `tests/search/test_candidates.py`, `tests/runtime/test_runtime.py`.
+engine files. Tests: tests/runtime/test_runtime.py.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ A candidate list restricts a batch's translations to the most probable translati
 frequent target tokens, so that the output layer computes only their rows (Jean et al. 2015, section 3.2.2; Mi, Wang &
 Ittycheriah 2016, "Vocabulary manipulation for NMT"). `rnnsearch candidates` learns the tables.
 
-Callers: `cli/lexicons.py` learns tables; `translator/loading.py`, `export/engine_file.py` and
-`systems/engine_file.py` load them; `training/run_folder.py` reads the file name; `systems`,
-`translator/translator.py` and `translator/postprocess.py` pass them on; every search maps tokens to score columns
+`rnnsearch candidates` learns tables, `translator/loading.py` loads them, and every search maps tokens to score columns
 with `Columns`. The tables are the file `candidates.safetensors` of a model folder; changed names or shapes make
-existing folders unreadable. Tests: `tests/search/test_candidates.py`.
+existing folders unreadable.
 
 Axes: C score columns.
 """

@@ -4,7 +4,7 @@ A beam over characters starts from the decoder's state at each <unk> (Luong & Ma
 `systems/translation.py` calls `spell_unknown_words`.
 
 The spellings are the text of the words; the tokens of the hypothesis stay <unk>. Tests:
-`tests/properties/test_spelled.py`.
+tests/properties/test_spelled.py.
 
 Axes: M unknown words of a batch, D decoder state.
 """

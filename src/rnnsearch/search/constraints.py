@@ -6,7 +6,7 @@ wrap the scorer, so that their state moves with the hypotheses (`constrain`).
 
 Constraints change scores in place and see the live sentences only (`ScoredRows.sentences`). A new option that depends
 on the history is a scorer wrapper in a module of its own and a line in `constrain`; `SearchOptions.unconstrained` must
-know it, or native searches would ignore it. Tests: `tests/search/test_constraints.py`, `tests/search/test_filters.py`.
+know it, or native searches would ignore it.
 
 Axes: A sentences still in the batch, B sentences of the call, K hypotheses per sentence, P prefix positions, C score
 columns.

@@ -1,13 +1,10 @@
 """Search and forced decoding of any number of sentences, in batches of similar length; results are in input order.
 
-`decode_all` and `force_decode_all` are the entry points of this package: `translator/translator.py`,
-`translator/language_model.py` and `systems/dev_set.py` call them. `char_decoding.py` calls `decode_all`;
-`reattend.py` uses the batching helpers; `systems/translation.py` and `systems/language.py` use `make_sources`. On the
-CPU, batches are searched in parallel, one per thread.
+`decode_all` and `force_decode_all` are the entry points of this package. On the CPU, batches are searched in parallel,
+one per thread.
 
-Before changing it: results must not depend on the batches or the threads, and an error names the sentence by its
-index in the call (`SentenceError`). Tests: `tests/search/test_decode.py`, `tests/search/test_variants.py`,
-`tests/properties/test_plan.py`.
+Before changing it: results must not depend on the batches or the threads, and an error names the sentence by its index
+in the call (`SentenceError`). Tests: tests/properties/test_plan.py.
 
 Axes: B sentences, T tokens with EOS.
 """

@@ -5,11 +5,10 @@ The distribution of an ensemble is the mean of its members' distributions, with 
     geometric (AND): p(y) = prod_m p_m(y) ** w_m / sum_y' prod_m p_m(y') ** w_m     likely for all members
     arithmetic (OR): p(y) = sum_m w_m p_m(y)                                        likely for one member
 
-With a candidate list all sums are over the tokens of the list. `systems/ensemble.py` creates these scorers,
-`systems/ensemble_folder.py` and `translator/loading.py` read `Mean`.
+With a candidate list all sums are over the tokens of the list. `systems/ensemble.py` creates these scorers.
 
 All members must be on one device and have the same target vocabulary, which `systems/ensemble.py` checks. Tests:
-`tests/search/test_ensemble.py`, `tests/properties/test_combined.py`.
+tests/properties/test_combined.py.
 
 Axes: N hypotheses, C score columns, M tokens that partial members score.
 """

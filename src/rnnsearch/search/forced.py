@@ -4,8 +4,7 @@
 
 `Translator.score`, `Translator.align` (`translator/translator.py`) and `translator/language_model.py` get their
 log-probabilities from it; `next_tokens` serves `Translator.likeliest_tokens` (word alternatives in `serve/v1.py`). It
-is the reference that searches are compared with (`tests/properties/test_search_agrees.py`). Tests:
-`tests/search/test_decode.py`.
+is the reference that searches are compared with (`tests/properties/test_search_agrees.py`).
 
 Axes: B sentences, T target positions with EOS.
 """

@@ -2,9 +2,7 @@
 
 Also used by the torch-free runtime, so this module must not import torch.
 
-Callers: every search, `translator` (`translator.py`, `language_model.py`, `postprocess.py`, `translation.py`) and
-`runtime/translator.py`. Equality ignores attention, which tests rely on when they compare searches
-(`tests/search/test_decode.py`).
+Equality ignores attention, which tests rely on when they compare searches (`tests/search/test_decode.py`).
 
 Axes: I scored tokens, J source positions with EOS.
 """

@@ -1,13 +1,11 @@
 """Scorers of models: in PyTorch, in native code, and `fastest_scorer`, which chooses between them.
 
-A scorer uses its model as it is: put the model in evaluation mode first. `systems` creates the scorers
-(`systems/translation.py`, `systems/language.py`, `systems/dev_set.py`; `systems/system.py` and `systems/ensemble.py`
-declare them); `translator/translator.py` reads the `FastestScorer`.
+A scorer uses its model as it is: put the model in evaluation mode first. `systems` creates the scorers.
 
 Before changing it: `fastest_scorer` compares native code with the definition (`accel/verification.py`) and falls back
 to `ModelScorer`, whose results are the reference. Native scorers are used by several threads at once, so a call must
-not change the scorer. Tests: `tests/models/test_choice.py`, `tests/properties/test_native_search.py`,
-`tests/properties/test_search_agrees.py`.
+not change the scorer. Tests: tests/models/test_choice.py, tests/properties/test_native_search.py,
+tests/properties/test_search_agrees.py.
 
 Axes: B sentences, N hypotheses, C score columns, J source positions.
 """

@@ -3,9 +3,9 @@
 `BeamSearch`'s fast path (`beam.py`) and the torch-free runtime (`runtime/search.py`) create one, and
 `model_scorer.py` searches with it, so this module must not import torch.
 
-Before changing it: the order of arguments is the layout of `CBeamOptions` (`engine/rnnsearch.py`), which must equal
-the struct in `ops/native/beam_search.h`. Arrays are passed by address and must stay alive. Tests:
-`tests/properties/test_native_search.py`, `tests/properties/test_engine.py`.
+Before changing it: the order of arguments is the layout of `CBeamOptions` (`engine/rnnsearch.py`), which must equal the
+struct in `ops/native/beam_search.h`. Arrays are passed by address and must stay alive. Tests:
+tests/properties/test_native_search.py, tests/properties/test_engine.py.
 
 Axes: B sentences, J source positions, P prefix positions, V tokens.
 """

@@ -4,7 +4,7 @@ Cho 2016, "Noisy parallel approximate decoding for conditional recurrent languag
 highest score without noise is taken.
 
 `cli/options.py` creates a `Noisy` for `--noisy`; it is a `Variant` (`sampling.py`). It needs a scorer with
-`map_hidden`; native scorers have it, too. Tests: `tests/search/test_noisy.py`, `tests/properties/test_noisy.py`.
+`map_hidden`; native scorers have it, too. Tests: tests/properties/test_noisy.py.
 
 Axes: A sentences still in the batch, B sentences of the call, K chains per sentence, N = A * K, D hidden state.
 """

@@ -1,15 +1,12 @@
 """`SearchOptions`: everything that determines how a search runs, built from `[search]` of a run file with overrides.
 
-The options that every search has, with their defaults, are in `BeamOptions` (`ranking.py`).
-`Translator.options`, `translator/language_model.py` and `systems/dev_set.py` create one; `translator/requests.py`,
-`translator/rerank.py`, `evaluation/assess.py` and `cli` (`prompt.py`, `translate_lines.py`, `translate_steps.py`)
-pass or change it, and every search of this package takes one. `constraints.py` turns the options that restrict
-translations into filters of scores.
+The options that every search has, with their defaults, are in `BeamOptions` (`ranking.py`). `Translator.options`
+creates one from `[search]` and the options of a request, and every search of this package takes one. `constraints.py`
+turns the options that restrict translations into filters of scores.
 
 Before changing it: the fields in `CONFIG_FIELDS` are those of `[search]` (`config/search.py`) and of engine files
 (`export/engine_file.py`, `SEARCH_SETTINGS`). Fields with one entry per sentence must be handled in `select` and
-`require_one_entry_per_sentence`, and fields that restrict translations in `unconstrained`. Tests:
-`tests/search/test_filters.py`, `tests/search/test_constraints.py`.
+`require_one_entry_per_sentence`, and fields that restrict translations in `unconstrained`.
 """
 
 from __future__ import annotations

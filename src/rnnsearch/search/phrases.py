@@ -9,8 +9,8 @@ A `WordPhrase` must end where a word ends. After its last token it is *pending*:
 token may start another word, and the phrase is met; but if the next token continues the word, it is not. If the
 phrase would then no longer fit, the word must not be continued.
 
-Callers: `translator/requests.py` makes the phrases of a request's terms, `constraints.py` wraps the scorer, and
-`beam.py` selects by banks. Only step-by-step search supports phrases. Tests: `tests/search/test_phrases.py`.
+`translator/requests.py` makes the phrases of a request's terms, `constraints.py` wraps the scorer, and
+`beam.py` selects by banks. Only step-by-step search supports phrases.
 
 Axes: A sentences still in the batch, B sentences of the call, K hypotheses per sentence, N = A * K, P phrases per
 sentence, L tokens per phrase, M candidates per sentence, C score columns, V tokens of the vocabulary.

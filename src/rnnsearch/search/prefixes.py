@@ -4,9 +4,9 @@ A prefix that ends inside a word is given as tokens for its complete words, and 
 tokens may consist of these bytes or continue beyond them: `Hund`, `Hu` and `H` can all begin `Hun`.
 `ForcedBytesScorer` counts the bytes that each hypothesis has spelled. `constraints.constrain` applies both scorers.
 
-Callers: `translator/requests.py` makes the prefixes for `Translator.n_best`, with `text/prefixes.py`; `serve/v1.py`
+`translator/requests.py` makes the prefixes for `Translator.n_best`, with `text/prefixes.py`; `serve/v1.py`
 uses them for completions. Native code implements forced bytes as well (`native_beam.py`), so a change must be made in
-both. Tests: `tests/search/test_spelling.py` (prefixes), `tests/search/test_repeats.py` (n-grams).
+both. Tests: tests/search/test_spelling.py (prefixes), tests/search/test_repeats.py (n-grams).
 
 Axes: B sentences, N hypotheses, V tokens of the vocabulary, F exempt tokens per sentence.
 """

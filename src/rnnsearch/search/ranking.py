@@ -9,7 +9,7 @@ runtime (`runtime/search.py`) extend it. The runtime has no PyTorch, so this mod
 
 A new norm needs an entry in `LENGTH_NORMS` and must not decrease with the length, because beam search stops by this
 bound; native code knows only those in `ENGINE_NORMS` (`ops/native/beam_search.h`). Names and fields are settings of
-`[search]` and of engine files. Tests: `tests/search/test_penalties.py`, `tests/properties/test_verification.py`.
+`[search]` and of engine files. Tests: tests/properties/test_verification.py.
 
 Axes: I target positions, J source positions.
 """

@@ -16,7 +16,7 @@ from each source position.
 Both work on trained models without any changes. `systems/translation.py` calls them after a search, and
 `systems/dev_set.py` calls `copied_attention`.
 
-Tests: `tests/properties/test_posterior.py`, `tests/properties/test_copying.py`.
+Tests: tests/properties/test_posterior.py, tests/properties/test_copying.py.
 
 Axes: B sentence pairs, I target positions, J source positions, R readout, V vocabulary.
 """

@@ -3,9 +3,7 @@
 The searches keep tokens and scores of a batch in arrays and the attention of every step on the device. Only when the
 best hypotheses are known is their attention copied to the host.
 
-Callers: `beam.py`, `backtrace.py`, `forced.py` and `model_scorer.py`. Native searches return the same arrays, so the
-axes are part of the interface to `engine/n_best.py`. Tests: `tests/search/test_beam.py`,
-`tests/search/test_blocked.py`.
+Native searches return the same arrays, so the axes are part of the interface to `engine/n_best.py`.
 
 Axes: B sentences, R hypotheses, T steps, J source positions.
 """

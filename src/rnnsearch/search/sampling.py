@@ -9,9 +9,8 @@ All random numbers are hashes of a position in a stream (SplitMix64: Steele, Lea
 pseudorandom number generators"). A stream depends only on the source, the copy and the seed, so that results do not
 depend on the batch, and the numbers of all rows take the same few array operations.
 
-Callers: `cli/options.py` creates `Sampling` and `Diverse`; `translator/translator.py` and
-`translator/language_model.py` use `Sampling`. Another hash or order of random numbers changes the samples of a seed,
-which users and `tests/search/test_random.py` rely on. Tests: `tests/search/test_variants.py`.
+`cli/options.py` creates `Sampling` and `Diverse`. Another hash or order of random numbers changes the samples of a
+seed, which users and `tests/search/test_random.py` rely on.
 
 Axes: B sentences, A rows or sentences still in the batch, A' those of the current group, K hypotheses per copy, C
 score columns, W columns per block, N streams of random numbers.

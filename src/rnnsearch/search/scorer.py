@@ -14,11 +14,9 @@ tuples, see `utils.tensors.select`) whose rows the search selects:
 
 A restriction that depends on a hypothesis's history is a Scorer that wraps another one.
 
-Scorers are in `model_scorer.py` and `ensemble.py`; wrappers in `prefixes.py`, `phrases.py`, `banned.py` and
-`noisy.py`; `char_decoding.py` has one over characters. Callers are `beam.py`, `forced.py` and `decode.py`; `systems`
-(`system.py`, `translation.py`, `language.py`, `ensemble.py`) creates scorers, `translator/translator.py` passes them
-on, and `export/onnx.py` uses the name `SOURCE`. A new method in the protocol must be added to all of them and to the
-scorers of `tests/search/conftest.py`.
+Scorers are in `model_scorer.py` and `ensemble.py`; wrappers in `prefixes.py`, `phrases.py`, `banned.py` and `noisy.py`;
+`char_decoding.py` has one over characters. `beam.py`, `forced.py` and `decode.py` call scorers, `systems` creates them.
+A new method in the protocol must be added to all of them and to the scorers of `tests/search/conftest.py`.
 """
 
 from collections.abc import Callable, Mapping

@@ -7,8 +7,7 @@ value, the others lower ones. So a beam that keeps the k prefixes with the highe
 the k translations of the sample.
 
 `cli/options.py` creates a `Stochastic` for `--stochastic`; it is a `Variant` (`sampling.py`). The hypothesis scores
-must never increase from parent to continuation, because beam search stops by this bound. Tests:
-`tests/search/test_stochastic.py`.
+must never increase from parent to continuation, because beam search stops by this bound.
 
 Axes: A sentences still in the batch, K hypotheses per sentence, M continuations, R groups of W values each
 (hypotheses and their blocks, or blocks and their columns).

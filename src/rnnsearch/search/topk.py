@@ -5,7 +5,7 @@
 `stochastic.py`). A continuation is identified by its flat index: hypothesis * C + column.
 
 `BeamSearch` calls the selector once per step. Ties go to the lowest index and NaN counts as the highest score, like in
-native code (`ops/rows.py`), so that all devices find the same translations. Tests: `tests/search/test_selection.py`.
+native code (`ops/rows.py`), so that all devices find the same translations.
 
 Axes: A sentences still in the batch, K hypotheses per sentence, C score columns, M continuations per sentence, W
 columns per block, N blocks.

@@ -6,7 +6,7 @@ applies an `UnknownWordReplacer` after every search (`translator/postprocess.py`
 
 `translator/loading.py` creates it from `[search]` and reads `dictionary.tsv` (source word, tab, translation) of the
 model folder; `training/run_folder.py` copies the file there. `training/run.py` and `cli/translate_steps.py`
-(glossaries) read files of this format. Tests: `tests/search/test_unknown_words.py`, `tests/text/test_copied_words.py`.
+(glossaries) read files of this format. Tests: tests/text/test_copied_words.py.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 `decode.py` uses them for the batches of one call, the server for concurrent requests.
 
-`decode.py` and `serve/registry.py` create the pools; `serve/batching.py` reads `MIN_SENTENCES_PER_THREAD`. A thread
-of a pool stays limited to one thread of PyTorch until it ends. Tests: `tests/search/test_workers.py`.
+`decode.py` and `serve/registry.py` create the pools. A thread of a pool stays limited to one thread of PyTorch until it
+ends.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 `GET` and `POST /translate` with `langpair=en|de` and `q`; `libretranslate.translate` passes on POST requests that have
 a `langpair`, because LibreTranslate's API has the same path. Codes of languages may have two or three letters. Unknown
-words have no marks, so `markUnknown` has no effect; `prefs` has none, either. Tests: `tests/serve/test_protocols.py`.
+words have no marks, so `markUnknown` has no effect; `prefs` has none, either.
 """
 
 from __future__ import annotations

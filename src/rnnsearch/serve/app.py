@@ -2,9 +2,8 @@
 
 `server.run` serves it; tests call `create_app` directly.
 
-The page is in `page/`, whose files have the types in `PAGE_TYPES` and the headers in `PAGE_HEADERS` (a content
-security policy without inline scripts). Every error is `{"error": sentence}`. Tests: `tests/serve/test_http.py`,
-`tests/serve/test_openapi.py`, `tests/page`.
+The page is in `page/`, whose files have the types in `PAGE_TYPES` and the headers in `PAGE_HEADERS` (a content security
+policy without inline scripts). Every error is `{"error": sentence}`. Tests: tests/page.
 """
 
 from __future__ import annotations

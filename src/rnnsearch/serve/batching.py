@@ -16,7 +16,7 @@
   low priority.
 
 All state is changed in the event loop's thread only, so there are no locks; only `_run_batch` and the functions of
-`call` run in worker threads, and they must not touch the queue. Tests: `tests/serve/test_batching.py`.
+`call` run in worker threads, and they must not touch the queue.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The routes are in `v1` (`files_router`); file formats are read and written by `text.documents`.
 
 `service.Service` holds the `Files`. Jobs are tasks of the event loop; texts are translated by `texts.translate_texts`
-as patient requests, which are accepted even if the queue is full. Tests: `tests/serve/test_files.py`.
+as patient requests, which are accepted even if the queue is full.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Glossaries that clients create on the server, for DeepL's API (`deepl`).
 
 They are in memory, so they end with the server. A glossary belongs to the API key that created it. Sizes are limited,
-because clients choose them. Tests: `tests/serve/test_deepl.py`.
+because clients choose them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Unknown fields are ignored, because clients send more than is needed.
 
 `app` includes the router. Fields, status codes and messages follow LibreTranslate's, for its clients;
-`runtime/serve.py` has the same routes. Tests: `tests/serve/test_libretranslate.py`.
+`runtime/serve.py` has the same routes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Work on long texts of users takes time, so it is done in another thread (`run_in_thread`); meanwhile the event loop
 serves all others.
 
-Callers: all modules of this package; `cli/serve.py` makes the `Settings` from options. Default values are documented
-in docs/serving.md. Tests: `tests/serve/test_admission.py`, `tests/serve/test_http.py`.
+`cli/serve.py` makes the `Settings` from options. Default values are documented in docs/serving.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 `RequestObserver` wraps the application and counts, times and logs every request. Neither the log nor the metrics ever
 contain text of users.
 
-Callers: `app`, `server`, `registry`, `files` and `service`. Names of metrics and of log fields are public
-(docs/serving.md). Tests: `tests/serve/test_http.py`.
+Names of metrics and of log fields are public (docs/serving.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `GET /MTRestService/TranslateJson` translates a text; `ListSupportedLanguagePairs` and `GetLanguagePairModelTags` tell
 what is served. `tokenCode` may be an API key, and `modelTag` the name of a model. `inputIsSingleSentence` has no
-effect: texts are always split into sentences. Tests: `tests/serve/test_protocols.py`.
+effect: texts are always split into sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limits of the output of a request, which n-best lists and attention can make thousands of times larger than its text.
 
 `ServedModel.translate` estimates the output with `check_output` before a search starts; `v1` compares the translations
-with `check_response` before it builds a response from them. Tests: `tests/serve/test_output_size.py`.
+with `check_response` before it builds a response from them.
 """
 
 from __future__ import annotations

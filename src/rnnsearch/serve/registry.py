@@ -4,8 +4,7 @@ Routes take a model with `Registry.lease` and translate sentences with `ServedMo
 once and submits them to the model's `Batcher`. The batcher calls `ServedModel._translate_batch` in a worker thread.
 
 Before changing it: the state of the registry changes only in the event loop's thread, and a model is unloaded only
-without leases. `_translate_batch` runs in several threads at once and must not change the translator. Tests:
-`tests/serve/test_registry.py`, `tests/serve/test_v1.py`.
+without leases. `_translate_batch` runs in several threads at once and must not change the translator.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The routers of other translators' protocols (`libretranslate`, `apertium`, `deepl`, `opus_cat`) read their requests with
 `read_fields` or `read_body`, and describe them in the OpenAPI document with `document_body`. The size of a body is
-limited by `AdmissionControl`. Tests: `tests/serve/test_libretranslate.py`, `tests/serve/test_protocols.py`.
+limited by `AdmissionControl`.
 """
 
 from __future__ import annotations

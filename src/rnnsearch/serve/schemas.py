@@ -1,8 +1,7 @@
 """Requests and responses of the detailed API (`/v1`); their fields and descriptions make the OpenAPI document.
 
-Callers: `v1`, `files` and `registry`. Names of fields are public: the translation page, `export/web_page.py` and
-clients read them, so fields may be added but not renamed. `files.FileJob.status` and `v1.translated_text` fill them.
-Tests: `tests/serve/test_openapi.py`, `tests/serve/test_v1.py`.
+Names of fields are public: the translation page, `export/web_page.py` and clients read them, so fields may be added but
+not renamed. `files.FileJob.status` and `v1.translated_text` fill them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A route gets it as the parameter `service: UseService`.
 
-`app.create_app` creates it; the modules of routes are the callers. It runs in the event loop: anything slow
-belongs in `limits.run_in_thread` or a `Batcher`. `_suggestions_lock` keeps the lines of the suggestions file whole.
-Tests: `tests/serve/test_http.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_v1.py`.
+`app.create_app` creates it; the modules of routes are the callers. It runs in the event loop: anything slow belongs in
+`limits.run_in_thread` or a `Batcher`. `_suggestions_lock` keeps the lines of the suggestions file whole.
 """
 
 from __future__ import annotations

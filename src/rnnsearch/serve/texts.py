@@ -1,7 +1,6 @@
 """Requests for the translation of whole texts, which are split into sentences for the model's queue.
 
-Used by all routes and by `files`. `translator/texts.py` joins the translations of the sentences. Tests:
-`tests/serve/test_v1.py`, `tests/serve/test_libretranslate.py`, `tests/serve/test_files.py`.
+Used by all routes and by `files`. `translator/texts.py` joins the translations of the sentences.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ A protocol is a thin router: it reads a request into a `TranslationTask`, calls 
 so that they are equal in all protocols.
 
 `service.Service` holds the `TranslationService` and adds what concerns requests: keys, limits, time-outs and
-disconnects. Texts are translated by `texts.translate_texts`. Work on long texts is done in threads. Tests:
-`tests/serve/test_libretranslate.py`, `tests/serve/test_v1.py`, `tests/serve/test_protocols.py`.
+disconnects. Texts are translated by `texts.translate_texts`. Work on long texts is done in threads.
 """
 
 from __future__ import annotations

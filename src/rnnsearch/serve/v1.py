@@ -2,8 +2,7 @@
 
 `app` includes `router` and `files_router`. Requests and responses are declared in `schemas`; docstrings of routes are
 their descriptions in the OpenAPI document. The translation page (`page/`) and docs/serving.md use these routes. Large
-responses are built in a thread (`limits.run_in_thread`). Tests: `tests/serve/test_v1.py`,
-`tests/serve/test_translator_help.py`, `tests/serve/test_files.py`.
+responses are built in a thread (`limits.run_in_thread`).
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 It is generated from `training.json` (written by training), `scores.json` (written by
 `rnnsearch evaluate`) and `origin.json` (corpora of the models that this one was made from).
 
-Callers: `training/summary.py` writes it, `evaluation/assess.py` adds scores, and `cli/inspect.py`,
-`evaluation/report.py`, `evaluation/page.py`, `export/engine_file.py` and `serve/registry.py` read the JSON files;
-`ensemble_folder.py` and `training/run_folder.py` write origins. Their keys are a file format: files of earlier
-versions must stay readable. Tests: `tests/commands/test_evaluate.py`, `tests/evaluation/test_report.py`,
-`tests/stress/folders.py`.
+`training/summary.py` writes it, and `evaluation/assess.py` adds scores. The keys of the JSON files are a format:
+files of earlier versions must stay readable. Tests: tests/commands/test_evaluate.py, tests/evaluation/test_report.py,
+tests/stress/folders.py.
 """
 
 from __future__ import annotations

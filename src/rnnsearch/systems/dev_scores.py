@@ -6,7 +6,7 @@ The training loop calls a `DevEvaluator`; a system returns one, usually `NllEval
 `translation.py`, `language.py`, `system.py` and `dev_set.py` build the evaluators, `training/gradients.py` and
 `training/tasks.py` hold them. `training/loop.py` selects the best weights by `DevScore.cost`. All processes must call
 `score` at the same time, because it sums over them. A metric in which higher scores are better must be in
-`HIGHER_IS_BETTER`. Tests: `tests/training/test_loop.py`, `tests/training/test_resume.py`.
+`HIGHER_IS_BETTER`. Tests: tests/training/test_loop.py, tests/training/test_resume.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Every process evaluates its part of the dev set; `DevSet.gather` restores the order, so all processes must call it
 equally often. Scores are compared between evaluations of a run, so a changed tokenization or search changes which
-weights are best. Tests: `tests/training/test_dev_set.py`, `tests/training/test_alignment_metric.py`.
+weights are best. Tests: tests/training/test_dev_set.py, tests/training/test_alignment_metric.py.
 
 Axes: I target positions, J source positions.
 """

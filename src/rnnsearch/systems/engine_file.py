@@ -1,9 +1,9 @@
 """Loading of engine files (`rnnsearch export`) as systems, so that every command can use them like model folders.
 
-Callers: `translator/loading.py` and `rnnsearch inspect` (`cli/inspect.py`); the server (`serve/registry.py`) reads
-only the header (`engine_file_config`). The weights are those of the file's precision, converted to fp32. The format
-is in `engine/file.py`, the header is written by `export/engine_file.py`; files of format 1 must still load. Tests:
-`tests/runtime/test_runtime.py`, `tests/properties/test_written_models.py`, `tests/stress/engine_files.py`.
+The server (`serve/registry.py`) reads only the header (`engine_file_config`). The weights are those of the file's
+precision, converted to fp32. The format is in `engine/file.py`, the header is written by `export/engine_file.py`; files
+of format 1 must still load. Tests: tests/runtime/test_runtime.py, tests/properties/test_written_models.py,
+tests/stress/engine_files.py.
 """
 
 from __future__ import annotations

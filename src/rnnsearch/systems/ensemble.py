@@ -3,8 +3,7 @@
 They have the interface of a single model (`System`), but cannot be trained. The combination of
 scores is in `search.ensemble`.
 
-Callers: `translator/loading.py`, `evaluation/tuning.py` and `ensemble_folder.py`. Every method of `System` must be
-delegated here, to the members that support it. Tests: `tests/test_ensemble.py`, `tests/test_fusion.py`.
+Every method of `System` must be delegated here, to the members that support it. Tests: tests/test_fusion.py.
 """
 
 from __future__ import annotations

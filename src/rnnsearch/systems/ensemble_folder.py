@@ -3,7 +3,7 @@
 `cli/models.py` calls `write_ensemble` and `load_checkpoints` (the last checkpoints of one run as members).
 `systems/pruning.py` and `translator/rerank.py` call `copy_model` to put one model folder into another. Layout: the
 first model's files, and `ensemble/` with a subfolder per further model; `translator/loading.py` reads it. A new
-optional file of model folders must be added to `EXTRA_FILES`. Tests: `tests/test_ensemble.py`.
+optional file of model folders must be added to `EXTRA_FILES`. Tests: tests/test_ensemble.py.
 """
 
 from __future__ import annotations

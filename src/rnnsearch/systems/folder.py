@@ -3,11 +3,8 @@
 A folder is self-contained and has no pickles; each file is written atomically. All commands that
 use a trained model load it here, or in `systems.engine_file`, which also reads engine files.
 
-Callers: `translator` (`loading.py`, `language_model.py`), `training` (`tasks.py`, `run.py`, `run_folder.py`,
-`summary.py`), `importers/folder.py`, `export`, `evaluation` (`tuning.py`, `report.py`), `serve/registry.py`, `cli`
-(`inspect.py`, `lexicons.py`, `models.py`) and other modules of this package. The names of files, of parameters and of
-config options are a format: `tests/old_models/test_old_models.py` loads folders of earlier versions. See
-docs/decisions/0013-model-folders-and-checkpoints.md.
+The names of files, of parameters and of config options are a format: `tests/old_models/test_old_models.py` loads
+folders of earlier versions. See docs/decisions/0013-model-folders-and-checkpoints.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The system of a language model, which has a target language and no source.
 
-Callers: `folder.py` by `model.kind`, `rnnsearch lm` and rerankers through `translator/language_model.py`, shallow
-fusion (`systems/ensemble.py`), and translation models with a language model inside (`systems/warm_start.py`). Tests:
-`tests/models/test_language_model.py`, `tests/commands/test_language.py`, `tests/test_fusion.py`.
+`folder.py` creates it by `model.kind`, for `rnnsearch lm`, rerankers, shallow fusion (`systems/ensemble.py`) and
+translation models with a language model inside (`systems/warm_start.py`). Tests: tests/models/test_language_model.py,
+tests/commands/test_language.py, tests/test_fusion.py.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ Given a fraction x of all weights, three schemes select the weights to prune:
 
 Among equal values at the bound, the first ones are pruned, so that the fraction is exact.
 
-Callers: `rnnsearch prune` (`cli/models.py`) and `cli/inspect.py`; `training/run_folder.py` copies and
-`training/tasks.py` reads `pruned.safetensors`, a bit mask per weight matrix by parameter name, to keep zeros during
-training. Tests: `tests/test_pruning.py`, `tests/training/test_sparsity_mask.py`.
+`training/run_folder.py` copies and `training/tasks.py` reads `pruned.safetensors`, a bit mask per weight matrix by
+parameter name, to keep zeros during training. Tests: tests/training/test_sparsity_mask.py.
 
 Axes: N weights of a class.
 """

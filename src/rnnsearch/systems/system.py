@@ -4,10 +4,8 @@ Commands, the server, evaluation and training use a model only through this inte
 new kind of model is a subclass of `Trainable` with an entry in `systems.folder.SYSTEMS`.
 Ensembles and fusions with a language model are systems, too, but cannot be trained as a whole.
 
-Callers: `translator`, `training` (`tasks.py`, `gradients.py`, `optimisers.py`), all modules of this package,
-`export/engine_file.py` and `cli/inspect.py`. A method that depends on an `Ability` raises ModelError if `unsupported`
-names it; a new method must also be added to `EnsembleSystem` and `FusedSystem`. Tests:
-`tests/properties/test_systems.py`.
+A method that depends on an `Ability` raises ModelError if `unsupported` names it; a new method must also be added to
+`EnsembleSystem` and `FusedSystem`. Tests: tests/properties/test_systems.py.
 
 Axes: J source positions.
 """

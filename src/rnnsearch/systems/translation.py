@@ -3,9 +3,8 @@
 `TranslationSystem` connects a `TranslationModel` with training, search and analysis; `build`
 builds and initialises the model by itself, which tests and benchmarks use.
 
-Callers: `systems/folder.py` by `model.kind`, `training/tasks.py`, `importers/folder.py`; `language.py` uses the
-functions for output classes. Names of parameters are a file format. Tests: `tests/models/test_translation_model.py`,
-`tests/models/test_checkpoint.py`, `tests/old_models/test_old_models.py`.
+`systems/folder.py` creates it by `model.kind`. Names of parameters are a file format. Tests:
+tests/models/test_translation_model.py, tests/models/test_checkpoint.py, tests/old_models/test_old_models.py.
 
 Axes: B sentences, J source positions.
 """

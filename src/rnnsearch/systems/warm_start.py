@@ -3,9 +3,9 @@
 Training calls `load_initial_weights` for a new run, and `load_teacher` whenever a run with
 `[objective.teacher]` starts or resumes.
 
-`training/run.py`, `training/run_folder.py` and `training/tasks.py` are the callers. Parameters are matched by name
-and must have equal shapes; those of an inner language model start with `LANGUAGE_MODEL_PREFIX`. Tests:
-`tests/training/test_teacher.py`, `tests/commands/test_inside.py`, `tests/properties/test_inside.py`.
+`training/run.py`, `training/run_folder.py` and `training/tasks.py` are the callers. Parameters are matched by name and
+must have equal shapes; those of an inner language model start with `LANGUAGE_MODEL_PREFIX`. Tests:
+tests/training/test_teacher.py, tests/commands/test_inside.py, tests/properties/test_inside.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Names of the types of word alignments: their unit, their source and how two directions are combined.
 
-Separate from `alignments`, which needs NumPy, because the help of the command line lists these names. Callers:
-`alignments`, `translator`, `evaluation` and `cli`.
+Separate from `alignments`, which needs NumPy, because the help of the command line lists these names.
 
 Options of the command line and arguments of the Python interface accept these names. This module must import only the
 standard library (tests/commands/test_usage.py).

@@ -1,12 +1,9 @@
 """Word alignments: words of a sentence, links between them, the Pharaoh format, and links from attention.
 
-A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words of the
-raw sentences (`word_spans`). Callers: other modules of `text`, `align`, `data`, `metrics`, `search/unknown_words.py`,
-`systems`, `training/tasks.py`, `translator`, `evaluation`, `runtime/command_line.py`, `serve` and `cli`. It needs
-NumPy but no PyTorch.
+A link (i, j) says that source word i and target word j correspond; both are counted from zero over the words of the raw
+sentences (`word_spans`). It needs NumPy but no PyTorch.
 
-The Pharaoh format is that of files of users. Tests: tests/text/test_alignments.py, tests/text/test_copied_words.py,
-tests/text/test_spans.py.
+The Pharaoh format is that of files of users.
 
 Axes: J source and I target positions; attention is [I, J] (target, source), while links are (source, target).
 """

@@ -7,9 +7,8 @@ training; after search, `source_positions` reads the annotations of a translatio
 A distance is the source position minus the target position, in tokens: the annotated translation of
 "The <unk> portico in <unk>" is "Le <unk+1> <unk-1> de <unk+0>".
 
-`data/prepare.py` adds the tokens to vocabularies, `data/preprocess.py` annotates training rows, and
-`systems/system.py` reads the annotations of translations. The names of annotation tokens are stored in tokenizers.
-Tests: tests/text/test_annotation.py.
+`data/prepare.py` adds the tokens to vocabularies, `data/preprocess.py` annotates training rows, and `systems/system.py`
+reads the annotations of translations. The names of annotation tokens are stored in tokenizers.
 """
 
 from __future__ import annotations

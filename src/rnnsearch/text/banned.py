@@ -9,7 +9,7 @@ is the longest suffix of the text that is a prefix of a phrase, except for suffi
 Characters that occur in no phrase form two classes: word characters and others.
 
 `translator/requests.py` builds the automata of a request, and `search/banned.py` follows them. Time and memory are
-bounded for phrases of strangers (tests/text/test_linear.py). Tests: tests/text/test_banned.py.
+bounded for phrases of strangers (tests/text/test_linear.py).
 
 Axes: S states, V vocabulary.
 """

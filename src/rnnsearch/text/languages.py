@@ -3,10 +3,8 @@
 `detect` ranks the languages that a server translates; `is_other_language` finds sentence pairs in
 wrong languages when a corpus is cleaned. Both use py3langid.
 
-Callers: `banned.py`, `sentences.py` and `documents` in this package, `data`, `metrics/scores.py`,
-`evaluation/corpus_scores.py`, `runtime/serve.py` and `serve`. `export/web_page.py` writes the names for the page.
-py3langid is imported and its model loaded (half a second) at the first detection, because the runtime imports this
-module without it. Tests: tests/text/test_languages.py.
+`export/web_page.py` writes the names for the page. py3langid is imported and its model loaded (half a second) at the
+first detection, because the runtime imports this module without it.
 """
 
 import re

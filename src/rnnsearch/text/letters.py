@@ -1,9 +1,8 @@
 """Texts without letters, such as "5", "---" or an emoji, and texts that show nothing.
 
 A text without letters is its own translation (`translator/copies.py`), and one that shows nothing has an empty
-translation, like white space. Callers: `sentences.py` and `tokenizer.py` in this package, `translator` and `runtime`.
-`export/web/module/letters.js` has the same functions; tests/page/test_module.py compares them. Tests:
-tests/text/test_letters.py.
+translation, like white space. `export/web/module/letters.js` has the same functions; tests/page/test_module.py compares
+them.
 """
 
 import unicodedata

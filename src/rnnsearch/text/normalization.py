@@ -12,7 +12,7 @@ soft hyphens, invisible marks or decomposed accents. A model that has not seen t
 
 `Tokenizer` applies it, and stores it in its JSON. `export/web/module/normalization.js` does the same in browsers. Every
 step takes linear time, and a normalised text stays as it is. The rules are part of trained models: a change needs a new
-level. Tests: tests/text/test_normalization.py, tests/page/test_module.py.
+level. Tests: tests/page/test_module.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 `words` and `subwords` build tokenizers with them, and `tokenizer` rejects files with other patterns: the library
 panics, or takes very long, on some patterns. A pattern must therefore stay here for as long as files with it must be
-readable. `export/web/module/pretokenizer.js` is the same in JavaScript. Tests: tests/text/test_words.py,
-tests/text/test_tokenizer.py, tests/page/test_module.py.
+readable. `export/web/module/pretokenizer.js` is the same in JavaScript. Tests: tests/page/test_module.py.
 """
 
 _INSIDE = "\\p{L}\\p{M}\\p{N}_\u200c\u200d"

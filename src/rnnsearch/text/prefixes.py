@@ -7,7 +7,7 @@ byte by byte.
 
 `translator/requests.py`, `translator/language_model.py` and `runtime/translator.py` create a `PrefixReader` per
 tokenizer; `search` and `runtime/search.py` read the `Prefix`. `export/web/module/prefixes.js` does the same in
-browsers; tests/page/test_module.py compares them. Tests: tests/text/test_prefixes.py.
+browsers; tests/page/test_module.py compares them.
 """
 
 from bisect import bisect_left

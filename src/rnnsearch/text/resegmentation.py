@@ -3,8 +3,8 @@
 BPE-dropout (Provilkov et al., 2020) omits merges at random; unigram sampling (Kudo, 2018) samples
 from the segmentations of a unigram model. Both start from the ids of the stored segmentation.
 
-`training/run.py` creates one per language, and `data/batches.py` calls it while a batch is made. A change of the
-order of random numbers changes resumed runs. Tests: tests/text/test_merge_dropout.py, tests/text/test_unigram.py.
+`training/run.py` creates one per language, and `data/batches.py` calls it while a batch is made. A change of the order
+of random numbers changes resumed runs.
 """
 
 from abc import ABC, abstractmethod

@@ -7,7 +7,7 @@ Precision and recall: `python -m benchmarks.sentences` (docs/results/sentences.m
 
 `serve`, `translator/texts.py` and `runtime/serve.py` split texts with it. `export/web/page/sentences.js` has the same
 rules: change both (tests/page/test_module.py compares them). The time must be linear in the text
-(tests/text/test_linear.py). Tests: tests/text/test_sentences.py.
+(tests/text/test_linear.py).
 """
 
 import re

@@ -16,8 +16,7 @@ vocabulary of subwords or characters has them, as the tokens of single bytes.
 
 `translator/glossaries.py` reads glossaries, `translator/placement.py` puts their terms into translations,
 `training/run.py` inserts terms into training sentences, and `systems/system.py` restores the offsets of tokens. Models
-with inline terms were trained with these marks, so their characters must stay the same. Tests:
-tests/text/test_glossary.py, tests/text/test_inline_terms.py.
+with inline terms were trained with these marks, so their characters must stay the same.
 """
 
 from __future__ import annotations

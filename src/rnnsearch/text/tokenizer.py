@@ -10,10 +10,9 @@ No token is registered with the `tokenizers` library as "added" or "special": th
 raw text for those, so a user's `</s>` would end the sentence. The special ids are ordinary rows of
 the vocabulary that no word or merge can produce (see `piece_patterns`).
 
-Nearly all packages use it. The JSON is the file format of model folders, prepared data and engine files, and its hash
-(`fingerprint`) decides whether models can be combined; ids are rows of embeddings. `export/web/module/tokenizer.js`
-reads the same files in browsers (tests/page/test_module.py). Tests: tests/text/test_tokenizer.py,
-tests/text/test_linear.py.
+The JSON is the file format of model folders, prepared data and engine files, and its hash (`fingerprint`) decides
+whether models can be combined; ids are rows of embeddings. `export/web/module/tokenizer.js` reads the same files in
+browsers (tests/page/test_module.py).
 """
 
 import codecs

@@ -4,7 +4,7 @@ As in `subwords`, tokens do not cross words, and rare characters are represented
 tokens are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` visits words in
 a different order in every process, so the same text would give different vocabularies.
 
-`data/prepare.py` calls `train_unigram`. Tests: tests/text/test_unigram.py.
+`data/prepare.py` calls `train_unigram`.
 """
 
 from collections import Counter

@@ -4,9 +4,7 @@ Also the pre-tokenization that all tokenizers share: `pieces` splits text into w
 punctuation, and `count_chunks` counts the stretches between spaces ("chunks"), from which every
 vocabulary is learned.
 
-`data`, `align`, `importers/folder.py`, `metrics/scores.py`, `evaluation` and other modules of `text` call it.
-`export/web/module/words.js` is the same in JavaScript. Tests: tests/text/test_words.py,
-tests/page/test_module.py.
+`export/web/module/words.js` is the same in JavaScript. Tests: tests/page/test_module.py.
 """
 
 from collections import Counter

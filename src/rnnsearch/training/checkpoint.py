@@ -3,10 +3,9 @@
 A checkpoint is a folder with the weights, the optimiser's tensors and the state of the loop: all that
 `Trainer.resume` needs to continue as if the run had not been interrupted.
 
-Callers: `training/loop.py`; `training/run_folder.py` reads the hash of the corpus. File format: `model.safetensors`,
-`optimiser.safetensors` (keys `<parameter number>.<name>`, in the order of the optimiser's parameters) and
-`state.json` (the fields of `TrainingState`). A new field needs a default, and none may be renamed, so that runs of
-earlier versions resume. Tests: `tests/training/test_resume.py`, `tests/training/test_interrupt.py`.
+`training/run_folder.py` reads the hash of the corpus from it. File format: `model.safetensors`, `optimiser.safetensors`
+(keys `<parameter number>.<name>`, in the order of the optimiser's parameters) and `state.json` (the fields of
+`TrainingState`). A new field needs a default, and none may be renamed, so that runs of earlier versions resume.
 """
 
 from __future__ import annotations

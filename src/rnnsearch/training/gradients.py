@@ -3,9 +3,8 @@
 The training loop (`loop.py`) calls `Gradients.accumulate` and `Gradients.clip` once per update. A batch that does not
 fit into GPU memory is halved and tried again.
 
-Before changing it: the random numbers of a batch depend on the seed, the update and the batch's number
-(`_batch_rng`), and all processes must send the same buckets in the same order. Tests:
-`tests/training/test_distributed.py`, `tests/training/test_cuda.py`.
+Before changing it: the random numbers of a batch depend on the seed, the update and the batch's number (`_batch_rng`),
+and all processes must send the same buckets in the same order.
 """
 
 from __future__ import annotations

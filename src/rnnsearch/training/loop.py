@@ -1,14 +1,12 @@
 """The training loop: batches -> loss -> gradients -> update, with evaluation, checkpoints and resumption.
 
-`training/run.py` builds a `Trainer` from a config and calls `run`; `training/summary.py` reads it, and
-`training/run_folder.py` knows its files. Random numbers of an update depend only on the run's seed and the update's
-number, so a resumed run continues bit for bit on the same CPU (up to rounding on a GPU). If several processes train,
-each runs this loop and makes the same updates; decisions that depend on a clock or a signal are made by the first
-process for all of them.
+`training/run.py` builds a `Trainer` from a config and calls `run`. Random numbers of an update depend only on the run's
+seed and the update's number, so a resumed run continues bit for bit on the same CPU (up to rounding on a GPU). If
+several processes train, each runs this loop and makes the same updates; decisions that depend on a clock or a signal
+are made by the first process for all of them.
 
 Before changing it: everything that decides the next update must be in `TrainingState` (`checkpoint.py`), or a resumed
-run differs. Tests: `tests/training/test_loop.py`, `tests/training/test_resume.py`,
-`tests/training/test_distributed.py`.
+run differs.
 """
 
 import math

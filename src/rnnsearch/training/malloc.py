@@ -7,7 +7,7 @@ does not benefit from either (docs/results/speed-amx.md). `train` (`training/run
 `retain_freed_memory`.
 
 It applies to Linux with glibc only, and does nothing if the user has set malloc's parameters.
-`training/sparse_tables.py` calls `release_free_memory`. Tests: `tests/training/test_malloc.py`.
+`training/sparse_tables.py` calls `release_free_memory`.
 """
 
 import ctypes

@@ -3,10 +3,9 @@
 The training loop reports every update, evaluation and message to a `Reporter`; `ReporterGroup` forwards them to
 several.
 
-Callers: `cli/train.py` shows a `Screen`; `training/run.py` adds `RunLog` and `TensorBoard`; `training/loop.py` and
-`training/gradients.py` report. `training/run_folder.py` and `training/summary.py` use names and formats. The keys of
-a row (`update`, `epoch`, `nll_per_word`, `tokens_per_second`, ...) are the format of `log.jsonl`; rows of evaluations
-are also the history in `training.json`. Tests: `tests/training/test_progress.py`.
+`cli/train.py` shows a `Screen`; `training/run.py` adds `RunLog` and `TensorBoard`. The keys of a row (`update`,
+`epoch`, `nll_per_word`, `tokens_per_second`, ...) are the format of `log.jsonl`; rows of evaluations are also the
+history in `training.json`.
 """
 
 import json

@@ -5,7 +5,7 @@ summary. The command line (`cli/train.py`) and scripts call `check`, which retur
 `train`.
 
 The names in `__all__` are the public Python API of training. With several processes, each runs `train`, and only the
-first one writes. Tests: `tests/training`, `tests/old_models/test_old_models.py`, `tests/stress/kills.py`.
+first one writes. Tests: tests/old_models/test_old_models.py, tests/stress/kills.py.
 """
 
 from contextlib import ExitStack, closing

@@ -3,9 +3,7 @@
 `cli/train.py` calls `check_run_folder` before it prepares the corpus. `training.run.train` calls `open_folder` first,
 then the functions that copy into a new run's folder all that its model needs later.
 
-Callers: `training/run.py`, and `cli/train.py` for the checks before the corpus is prepared. A new option that may
-change when a run is resumed must be in `RESUMABLE_OPTIONS`. Tests: `tests/training/test_resume.py`,
-`tests/commands/test_train.py`.
+A new option that may change when a run is resumed must be in `RESUMABLE_OPTIONS`. Tests: tests/commands/test_train.py.
 """
 
 import json

@@ -3,7 +3,7 @@
 The training loop (`loop.py`) calls `factor` at each update. Only `Plateau` has state, which checkpoints store.
 
 Names in `SCHEDULES` and options are those of `[training.schedule]` (`config/training.py`); a new schedule is a class
-here and a declaration there. Tests: `tests/training/test_schedules.py`.
+here and a declaration there.
 """
 
 from abc import ABC, abstractmethod

@@ -5,9 +5,8 @@ optimiser that saw all rows would also move the others, by their moments, and ta
 vocabulary. Instead it is given only the rows that have a gradient, with their moments. Large tables may be in
 memory-mapped files.
 
-Callers: `training/tasks.py` creates a `SparseTables`, `training/gradients.py` holds it, and each update calls `step`.
-The optimiser's state must be per value or a scalar, and checkpoints store it like that of other parameters. Tests:
-`tests/training/test_sparse_tables.py`.
+`training/tasks.py` creates a `SparseTables`, and each update calls `step`. The optimiser's state must be per value or a
+scalar, and checkpoints store it like that of other parameters.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 `training/run.py` reports an `estimate` of time and memory before the first update. In the end, `finish` averages
 weights and writes the model card, and `verdicts` tells whether the run was long enough.
 
-`describe_run` writes `training.json`, whose keys `systems/card.py` and `evaluation/report.py` read. Tests:
-`tests/training/test_estimate.py`, `tests/training/test_averaging.py`, `tests/training/test_verdicts.py`.
+`describe_run` writes `training.json`, whose keys `systems/card.py` and `evaluation/report.py` read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Training tasks: one system, or both directions together, with its optimiser, objective, dev set and model folders.
 
 The training loop (`training/loop.py`, `training/gradients.py`) calls the methods of `Task`. `make_task` is called once
-per run, by `training/run.py`; `training/run_folder.py` and `training/summary.py` use the folders.
+per run, by `training/run.py`.
 
-The second folder of a symmetric run is `<folder>-reverse` (`reverse_folder`). Tests:
-`tests/properties/test_systems.py`, `tests/training/test_objectives.py`, `tests/training/test_sparse_tables.py`,
-`tests/training/test_sparsity_mask.py`.
+The second folder of a symmetric run is `<folder>-reverse` (`reverse_folder`). Tests: tests/properties/test_systems.py.
 """
 
 from __future__ import annotations

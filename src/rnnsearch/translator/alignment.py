@@ -3,9 +3,9 @@
 Aligning is as expensive as a short search and often not needed, so `Translator` gives each translation a `PairLinks`,
 which aligns a whole batch on first access.
 
-`translator.py` creates the links. Results are computed once, on first access, in the thread that reads them; the
-server reads them in a model's thread (`serve/registry.py`, `BatchOptions.align`). Tests: `tests/test_translation.py`,
-`tests/commands/test_align.py`.
+`translator.py` creates the links. Results are computed once, on first access, in the thread that reads them; the server
+reads them in a model's thread (`serve/registry.py`, `BatchOptions.align`). Tests: tests/test_translation.py,
+tests/commands/test_align.py.
 """
 
 from collections.abc import Sequence

@@ -4,11 +4,9 @@
 (`learn_calibration`). A translator with a calibration adds the confidence to its translations (`with_confidence`).
 `warnings` and `unknown_rate` need no calibration.
 
-Callers: `translator.py`, `loading.py`, `evaluation/assess.py`, `export/engine_file.py`, `runtime/translator.py`,
-`serve` and `cli`. The runtime imports this module, so it must not import torch. `confidence.json` in a model folder,
-and the same JSON in the header of an engine file, stores the names in `FEATURES` with their weights: changed features
-need a new calibration. The names of warnings are part of the output of `--format json` and of `/v1/translate`. Tests:
-`tests/test_confidence.py`.
+The runtime imports this module, so it must not import torch. `confidence.json` in a model folder, and the same JSON in
+the header of an engine file, stores the names in `FEATURES` with their weights: changed features need a new
+calibration. The names of warnings are part of the output of `--format json` and of `/v1/translate`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Translations of texts without letters, such as "5", "---" or an emoji: the texts themselves.
 
 A model would translate them to some sentence of its training text. `translator.py` and `runtime/translator.py` copy
-them instead of searching, so this module must not import torch. A prefix or a term that the copy does not contain
-makes the model translate such a text, too. `export/web/module/copies.js` has the same rules (tests/page/test_module.py
-compares them). Tests: `tests/test_copies_of_texts.py`.
+them instead of searching, so this module must not import torch. A prefix or a term that the copy does not contain makes
+the model translate such a text, too. `export/web/module/copies.js` has the same rules (tests/page/test_module.py
+compares them).
 """
 
 from __future__ import annotations

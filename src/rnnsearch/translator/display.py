@@ -1,7 +1,7 @@
 """Representations of translations for consoles and notebooks.
 
 `Translation.__repr__`, `Translation._repr_html_` and `Translation.plot` use this module. The HTML has no script and no
-external resource, so that notebooks show it without trust. Tests: `tests/test_display.py`.
+external resource, so that notebooks show it without trust.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Glossary files: a source term, a tab, and the forms of its target term per line.
 
 `cli/translate_steps.py` and `cli/serve.py` read them; `text/terms.py` finds the terms in texts. Tests:
-`tests/test_placement.py`.
+tests/test_placement.py.
 """
 
 from __future__ import annotations

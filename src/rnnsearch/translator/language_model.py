@@ -2,8 +2,7 @@
 
 The class behind `rnnsearch.load_text_model`, the `lm` commands and the language model of a reranker.
 
-Callers: `cli/language_model.py` and `rerank.py`; the class is public API (docs/language-models.md). Tests:
-`tests/commands/test_language.py`, `tests/models/test_language_model.py`.
+It is public API (docs/language-models.md). Tests: tests/commands/test_language.py, tests/models/test_language_model.py.
 """
 
 from __future__ import annotations

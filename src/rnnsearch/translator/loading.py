@@ -1,9 +1,8 @@
 """`load`: a `Translator` from model folders and engine files: one model, an ensemble, or with a language model.
 
-Callers: `rnnsearch.load`, most commands, `serve/registry.py`, `evaluation/tuning.py` and `rerank.py`. Arguments
-override `[search]` of the model; a new override needs an option in `cli/options.py` and in `cli/translate_lines.py`.
-Folders are untrusted: they are read without pickles, and their config cannot name files outside. Tests:
-`tests/test_ensemble.py`, `tests/test_fusion.py`, `tests/stress/folders.py`.
+Behind `rnnsearch.load` and most commands. Arguments override `[search]` of the model; a new override needs an option in
+`cli/options.py` and in `cli/translate_lines.py`. Folders are untrusted: they are read without pickles, and their config
+cannot name files outside. Tests: tests/test_ensemble.py, tests/test_fusion.py, tests/stress/folders.py.
 """
 
 from __future__ import annotations

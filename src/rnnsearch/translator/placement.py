@@ -13,7 +13,7 @@ A term that has no aligned words, and that no search puts in its place, is left 
 (`Translation.missing_terms`).
 
 `translator.py` calls `TermPlacer`; nothing here changes the translator, because threads of the server use it at the
-same time. Tests: `tests/test_placement.py`.
+same time.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 their vocabulary; the others' `<unk>` may be replaced by an aligned source word or its entry in a dictionary.
 
 A `Postprocessor` changes only texts: tokens and scores of the hypotheses stay, and copied attention replaces the
-attention. Tests: `tests/text/test_copied_words.py`, `tests/properties/test_spelled.py`,
-`tests/commands/test_hybrid.py`.
+attention. Tests: tests/text/test_copied_words.py, tests/properties/test_spelled.py, tests/commands/test_hybrid.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ placeholders did not come out is translated again with other substitutes. If the
 placeholders are replaced by them, or the text around them is translated in pieces, or its translation is its source.
 `Translation.fallback` reports the last two.
 
-Callers: `translator/translator.py` and `runtime/translator.py`, so this module must not import torch. Texts without
-protected text are not touched. Tests: `tests/test_protection.py`.
+The torch-free runtime uses it, too, so this module must not import torch. Texts without protected text are not touched.
 """
 
 from __future__ import annotations

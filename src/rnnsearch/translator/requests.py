@@ -4,7 +4,7 @@ Used by `Translator.n_best` and `Translator.options`. The search enforces them (
 `search.prefixes`).
 
 `Translator` creates a `ConstraintReader` for its system. It also rejects requests that the search could not satisfy,
-with an error that names the term or prefix. Tests: `tests/test_requests.py`, `tests/serve/test_translator_help.py`.
+with an error that names the term or prefix. Tests: tests/serve/test_translator_help.py.
 
 Axes: V tokens of the vocabulary.
 """

@@ -6,9 +6,7 @@
 (`rnnsearch translate --reranker`). `Closest` orders them by similarity to a reference, for distillation.
 
 Folder format: `reranker.json` (`languages`, `n_best`, `weights` by feature name), and the models in `reverse/` and
-`language-model/`. A renamed feature makes existing folders unreadable. Callers: `cli/models.py`,
-`cli/translate_lines.py` and `cli/translate_steps.py`. Tests: `tests/test_rerank.py`, `tests/commands/test_distil.py`
-(`Closest`).
+`language-model/`. A renamed feature makes existing folders unreadable. Tests: tests/commands/test_distil.py (Closest).
 
 Notation: x is the source, y a translation, k the index of a feature.
 """

@@ -3,9 +3,9 @@
 `translate_texts` finds the sentences, and a `TextTranslation` joins their translations. `join_sentences` makes one
 `Translation` of a text, whose scores, tokens and links are those of all sentences.
 
-Callers: `translator.py`, `serve/texts.py`, `cli/translate_lines.py` and the runtime, so this module must not import
-torch. Spans are offsets of characters in Python strings; clients rely on text that joins to exactly the same layout.
-Tests: `tests/test_texts.py`, `tests/serve/test_v1.py`, `tests/commands/test_split.py`.
+The torch-free runtime uses it, too, so this module must not import torch. Spans are offsets of characters in Python
+strings; clients rely on text that joins to exactly the same layout. Tests: tests/serve/test_v1.py,
+tests/commands/test_split.py.
 
 Axes: W words of a text, in its source and its translation.
 """

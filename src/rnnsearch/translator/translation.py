@@ -2,9 +2,8 @@
 
 Everything that is expensive, such as links and attention over words, is computed on first access.
 
-Callers: the commands, the server, evaluation and the runtime, so this module must not import torch. The names of
-attributes are those of `--format json` (`json_values`) and public Python API. Tests: `tests/test_translation.py`,
-`tests/commands/test_translate.py`.
+The torch-free runtime uses it, too, so this module must not import torch. The names of attributes are those of
+`--format json` (`json_values`) and public Python API. Tests: tests/commands/test_translate.py.
 
 Axes: J source positions.
 """

@@ -5,7 +5,7 @@ tokenizers), a search, postprocessing, an aligner and a calibration, each indepe
 
 Before changing it: methods and their arguments are public API (docs/python.md), and server threads call `n_best`,
 `stream` and `likeliest_tokens` at the same time after `prepare`, so these must not change the translator. Tests:
-`tests/test_translate.py`, `tests/test_requests.py`, `tests/properties/test_systems.py`.
+tests/test_translate.py, tests/test_requests.py, tests/properties/test_systems.py.
 
 Axes: S size of the encoder states of a sentence.
 """

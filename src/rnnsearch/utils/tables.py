@@ -1,7 +1,6 @@
 """Tables as plain text in aligned columns, or as Markdown.
 
-`cli/models.py`, `evaluation`, `importers/folder.py`, model cards (`systems/card.py`) and `translator/rerank.py` print
-or store them. Tests: tests/evaluation/test_corpus_scores.py.
+Tests: tests/evaluation/test_corpus_scores.py.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,7 @@
 A tree is a nested named tuple, tuple or dict whose leaves are batch-first tensors or other values,
 such as None. Search states and encoder memories are trees.
 
-`search` reorders states with it, `accel`, `ops` and `export/onnx.py` walk over them, and `models`, `objectives` and
-`ops` use the helpers. New types of tree nodes must be handled in all functions. Tests: tests/test_tensors.py.
+`search` reorders states with it. New types of tree nodes must be handled in all functions.
 
 Axes: N rows (hypotheses), B sentences, J source positions.
 """

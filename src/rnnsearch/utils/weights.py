@@ -1,8 +1,7 @@
 """Model parameters in safetensors files, by name.
 
-Model folders, checkpoints, aligners and candidate lists are stored with it. Callers: `systems`, `training`,
-`align/aligner.py`, `search/candidates.py` and `importers/folder.py`. Names of parameters (`named_weights`) and the
-metadata `FORMAT` are the file format. Files may come from anyone and are checked before they are read:
+Model folders, checkpoints, aligners and candidate lists are stored with it. Names of parameters (`named_weights`) and
+the metadata `FORMAT` are the file format. Files may come from anyone and are checked before they are read:
 tests/models/test_checkpoint.py, tests/stress/bombs.py.
 """
 

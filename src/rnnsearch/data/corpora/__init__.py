@@ -1,5 +1,4 @@
 """Public corpora: the catalogue, downloads and the Bible.
 
-`cli`, `data/prepare.py` and `systems/validation.py` use the catalogue, `bulk/prepare.py` the types of downloads; see
-docs/data.md.
+`rnnsearch data` lists and downloads them, `[data] corpus` names one; see docs/data.md.
 """

@@ -7,8 +7,6 @@ differently. Rows with `exclude` are punctuation, which the source texts do not 
 
 A few verses are linked as if their English had other tokens (those of an older edition), which shows by links to
 punctuation or past the end of the verse. Such verses are left out, as are verses with a link to another verse.
-
-Tests: tests/data/test_catalog.py.
 """
 
 from __future__ import annotations

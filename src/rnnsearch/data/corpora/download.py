@@ -4,9 +4,8 @@
 those that pip is configured with (its files and PIP_* variables), so that a download works wherever `pip install` does:
 behind a company's mirror, or from a folder.
 
-`data/prepare.py`, `bulk/prepare.py`, `cli/bulk.py` and `cli/train.py` use it, too. A file is used only if its SHA-256
-is that of `Archive`. `pip download` is no substitute, because it runs the build scripts of source archives
-(docs/decisions/0018). Tests: tests/data/test_download.py.
+A file is used only if its SHA-256 is that of `Archive`. `pip download` is no substitute, because it runs the build
+scripts of source archives (docs/decisions/0018-parallel-preparation-and-bulk-work.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Plots: BLEU by source length (Bahdanau et al., figure 2), BLEU by sparsity (See,
 2016), learning curves, and the accuracy of rare words. Figures are matplotlib `Figure` objects made
 without pyplot: no global state, no display needed, and nothing to close.
 
-`evaluation/report.py`, `evaluation/page.py` and `heatmap.py` use it. Equal figures must give equal bytes. Tests:
-tests/plots/test_learning.py.
+Equal figures must give equal bytes. Tests: tests/plots/test_learning.py.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ window), M heads, E = Q * M rows of energies, A units of the score's hidden laye
 rows per sentence, D query (decoder state), H annotation, I target positions, F values of a feature, G gate inputs of
 the decoder.
 
-`decoder.make_attention` creates it; `translation_model.py`, `accel/`, `export/onnx.py` and `systems/pruning.py` read
-its components. The names of `score`, `window`, `normaliser`, `features` and `feature_weights` are checkpoint keys.
-Tests: tests/models/test_attention.py, and tests/properties/test_combinations.py for all combinations.
+`decoder.make_attention` creates it. The names of `score`, `window`, `normaliser`, `features` and `feature_weights` are
+checkpoint keys. Tests: tests/models/test_attention.py, and tests/properties/test_combinations.py for all combinations.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ al. 2016):
 before the first target position, and `read_word`, `values` and `update` at each one.
 
 To add one, register its options in `config/attention.py` and write its equation in `EQUATIONS` of tests/models.
-`accel/decoder_steps.py`, `accel/program_writer.py` and `export/onnx.py` have their versions of some features, by
-exact class; change those too. Tests: tests/models/test_attention.py.
+`accel/decoder_steps.py`, `accel/program_writer.py` and `export/onnx.py` have their versions of some features, by exact
+class; change those too.
 
 Axes: N = B * K hypotheses of B sentences, Q queries per sentence, J source positions, F values per feature, W width
 of a feature's state, D query, H annotation, G gate inputs of the decoder.

@@ -6,7 +6,7 @@ By default a checked equivalent (native or fused) of the softmax runs, as a step
 `RNNSEARCH_FAST=0` to debug the definition.
 
 `Attention.forward` calls them. Fast implementations (`accel/registry.py`, `accel/decoder_steps.py`) and ONNX graphs
-(`export/onnx.py`) select normalisers by exact class. Tests: tests/models/test_normalisers.py.
+(`export/onnx.py`) select normalisers by exact class.
 
 Axes: B sentences, Q queries per sentence (several heads count as queries), J source positions.
 """

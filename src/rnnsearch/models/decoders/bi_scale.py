@@ -2,7 +2,7 @@
 
 "A character-level decoder without explicit segmentation for neural machine translation", section 4.2.
 
-`accel/decoder_steps.py` writes its step for native code. Tests: tests/models/test_decoders.py.
+`accel/decoder_steps.py` writes its step for native code.
 
 Axes: those of `decoder.py`.
 """

@@ -1,6 +1,6 @@
 """The decoder of Cho et al. 2014 (appendix A), with its own cell: the context is inside the reset.
 
-It has no native step: search and training run these equations. Tests: tests/models/test_decoders.py.
+It has no native step: search and training run these equations.
 
 Axes: those of `decoder.py`.
 """

@@ -3,7 +3,7 @@
 The conditional GRU is that of Nematus (Sennrich et al. 2017, "Nematus: a toolkit for neural machine translation"); deep
 transitions and BiDeep are those of Miceli Barone et al. 2017, "Deep architectures for NMT".
 
-`accel/decoder_steps.py` writes their steps for native code. Tests: tests/models/test_decoders.py.
+`accel/decoder_steps.py` writes their steps for native code.
 
 Axes: those of `decoder.py`, and C cells, each with a dropout mask; in `UpperLayer`, I is the size of [w; c_i].
 """

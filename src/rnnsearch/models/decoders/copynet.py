@@ -2,8 +2,7 @@
 
 The mixture of generating and copying is in `models/copying.py`.
 
-It has no native step. `TranslationModel` pairs it with a `CopyOutput`. Tests: tests/models/test_copying.py and
-tests/properties/test_copying.py.
+It has no native step. `TranslationModel` pairs it with a `CopyOutput`. Tests: tests/properties/test_copying.py.
 
 Axes: those of `decoder.py`, and X = G + J inputs.
 """

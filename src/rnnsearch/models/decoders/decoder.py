@@ -3,10 +3,9 @@
 `start` runs once per sentence, `inputs` and `readout` run for all target positions at once, and only `step` runs
 position by position. Training, search and forced decoding run the same methods.
 
-All decoders in this package derive from `Decoder`. `translation_model.py` is the caller; `accel/`, `objectives/` and
-`search/model_scorer.py` read `Reading` and the states. A subclass must keep each value in the part that its
-dependencies require: tests/properties/test_search_agrees.py compares training with search, and `state` must stay a
-tree of tensors with one row per hypothesis.
+All decoders in this package derive from `Decoder`. `translation_model.py` calls them. A subclass must keep each value
+in the part that its dependencies require: tests/properties/test_search_agrees.py compares training with search, and
+`state` must stay a tree of tensors with one row per hypothesis.
 
 Axes: B sentences, N = B * K hypotheses (K consecutive rows per sentence), I target positions, J source positions, E
 embedding, G gate inputs, D state, H annotation, R readout, S encoder summary, L vector of a language model.

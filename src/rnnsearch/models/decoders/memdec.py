@@ -7,7 +7,7 @@
 
 The external memory is called buffer here, to distinguish it from the `Memory` of the source sentence.
 
-It has no native step. Tests: tests/models/test_decoders.py.
+It has no native step.
 
 Axes: those of `decoder.py`; n slots of size m.
 """

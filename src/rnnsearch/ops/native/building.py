@@ -4,7 +4,6 @@ The code includes only C headers and needs no C++ standard library, so any C++ c
 instruction set is named explicitly, and nothing depends on the machine that builds. `setup.py` runs this module without
 PyTorch and without the package, so it must import only the standard library.
 
-`library.py`, `setup.py`, `export/web_page.py` and `runtime/translator.py` call it; `autotune.py` reads its names.
 File names contain a hash of sources, headers and flags, so that a changed source is never run from an old library.
 Tests: tests/native/test_building.py, tests/native/test_variants.py.
 """

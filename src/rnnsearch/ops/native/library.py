@@ -1,7 +1,6 @@
 """Loading of the C++ library that is best for this processor: a wheel's, or one that is built at first use.
 
-Everything in `ops`, `accel`, `search/model_scorer.py` and `export/engine_file.py` that calls native code gets it from
-here; `cli/inspect.py` shows `status`.
+Everything that calls native code with PyTorch gets it from here; `rnnsearch inspect --machine` shows `status`.
 
 Problems must never raise: without a library, `library()` is None and PyTorch computes everything. The runtime, which
 has no PyTorch, uses `building.py` directly. Tests: tests/native/test_variants.py, tests/models/test_native.py.

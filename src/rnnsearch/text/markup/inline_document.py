@@ -1,7 +1,7 @@
 """A text whose tags are all inside of sentences, as translation tools and XML formats have them.
 
 `serve/translation_service.py` uses it next to `HtmlDocument`, which has the same interface. Texts come from strangers:
-tests/text/test_linear.py. Tests: tests/text/test_inline_documents.py.
+tests/text/test_linear.py.
 """
 
 from __future__ import annotations

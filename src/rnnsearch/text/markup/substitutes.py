@@ -4,7 +4,7 @@ A model reads "Tom has 20 messages." instead of "{user} has %d messages.", and e
 by the protected text (`SubstitutedText.restored`). If one is missing or occurs twice, the caller tries other variants.
 
 `translator/protection.py` is the caller, also on behalf of the runtime. `NUMBERS` and `NAMES` were chosen by how often
-models wrote them unchanged; numbers below 13 are often written as words. Tests: tests/text/test_substitutes.py.
+models wrote them unchanged; numbers below 13 are often written as words.
 """
 
 from __future__ import annotations

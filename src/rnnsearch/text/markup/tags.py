@@ -1,7 +1,6 @@
 """A tolerant scanner for HTML and XML tags in a text; it takes one pass and never fails.
 
-`marks.py`, `html_document.py`, `text.documents` and `cli/translate_documents.py` use it. Texts come from strangers:
-tests/text/test_linear.py, tests/text/test_marks.py.
+Texts come from strangers: tests/text/test_linear.py, tests/text/test_marks.py.
 """
 
 from __future__ import annotations
