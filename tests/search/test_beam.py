@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rnnsearch.search.beam import beam_search, greedy_search
-from rnnsearch.search.decode import make_sources
+from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import force_decode
-from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SearchCancelled, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.topk import best_continuations
@@ -184,3 +184,13 @@ def test_scores_are_summed_in_float32(toy, sentences):
     for rank in (0, 1):
         ranked = [hypotheses[rank] for hypotheses in found]
         same([ranked], [force_decode(Half(seed=1), sources, [h.ids for h in ranked])])
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_cancelled_search_ends_before_its_next_step(toy, sentences, width):
+    answers = iter([False, False, True])
+    options = SearchOptions(beam=width, is_cancelled=lambda: next(answers))
+    with pytest.raises(SearchCancelled, match="the search was cancelled"):
+        beam_search(toy(), make_sources(sentences[:2], CPU), options)
+    with pytest.raises(SearchCancelled):
+        decode_all(toy(), sentences[:2], SearchOptions(beam=width, is_cancelled=lambda: True))

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import Response
 
 from rnnsearch.serve import admission, server
 from rnnsearch.serve.admission import AdmissionControl
@@ -147,6 +148,23 @@ def test_connection_is_closed_if_head_does_not_arrive(url, monkeypatch):
     assert response_to(url, b"GET / HTTP/1.1\r\n") == b""
     assert response_to(url) == b""
     assert time.monotonic() - start < 20
+
+
+def test_connection_of_client_that_does_not_read_is_closed(folders, listening, monkeypatch):
+    monkeypatch.setattr(server, "WRITE_CHECK_SECONDS", 0.1)
+    app = create_app(folders, Settings())
+
+    @app.get("/large")
+    async def large() -> Response:
+        return Response(b"a" * (16 << 20))
+
+    with listening(app) as url, connect(url) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(1)
+        assert len(receive_all(client)) < 16 << 20
+        # A client that reads gets everything.
+        assert len(httpx.get(f"{url}/large").content) == 16 << 20
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +24,7 @@ class UppercaseModel:
         self.go = go
         self.entered = threading.Event()
 
-    def __call__(self, key: Any, jobs: list[TranslationJob]) -> list[str]:
+    def __call__(self, key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
         self.entered.set()
         if self.go is not None:
             assert self.go.wait(20)
@@ -194,13 +195,13 @@ class ThreadRecorder(UppercaseModel):
         self.max_running = 0
         self._lock = threading.Lock()
 
-    def __call__(self, key: Any, jobs: list[TranslationJob]) -> list[str]:
+    def __call__(self, key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
         with self._lock:
             self.running += 1
             self.max_running = max(self.max_running, self.running)
             self.names.append(threading.current_thread().name.partition("_")[0])
         try:
-            return super().__call__(key, jobs)
+            return super().__call__(key, jobs, None)
         finally:
             with self._lock:
                 self.running -= 1
@@ -211,10 +212,10 @@ def test_many_sentences_are_divided_among_threads():
     both = threading.Barrier(2)
     model = ThreadRecorder(threading.Event())
 
-    def translate(key: Any, jobs: list[TranslationJob]) -> list[str]:
+    def translate(key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
         if len(jobs) > 1:
             both.wait(20)  # raises an error unless both batches run at the same time
-        return model(key, jobs)
+        return model(key, jobs, None)
 
     clients = [send(f"t{n}") for n in range(12)]
     results = run(translate, lambda batcher: send_during_first_batch(model, batcher, *clients), threads=2)
@@ -238,11 +239,11 @@ def test_long_sentences_run_one_at_a_time_in_the_low_priority_thread(threads):
     go = threading.Event()
     model = ThreadRecorder()
 
-    def translate(key: Any, jobs: list[TranslationJob]) -> list[str]:
+    def translate(key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
         if jobs[0].source.text == "long":
             started.set()
             assert go.wait(20)
-        return model(key, jobs)
+        return model(key, jobs, None)
 
     async def scenario(batcher: Batcher[str]) -> None:
         long = [asyncio.create_task(batcher.submit([job("long", 10**9, beam=5)], "")) for _ in range(3)]
@@ -357,3 +358,27 @@ def test_cancelling_a_request_takes_constant_time():
     one, many = run(model, scenario)
     assert one == many > 0
     assert model.batches == [["first"], ["next"]]
+
+
+def test_running_search_is_cancelled_with_its_last_request():
+    is_cancelled: list[bool] = []
+    started = threading.Event()
+
+    def translate(_key: Any, jobs: list[TranslationJob], cancelled: Callable[[], bool]) -> list[str]:
+        is_cancelled.append(cancelled())
+        started.set()
+        deadline = time.monotonic() + 20
+        while not cancelled() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        is_cancelled.append(cancelled())
+        return [""] * len(jobs)
+
+    async def scenario(batcher: Batcher[str]) -> None:
+        request = asyncio.create_task(batcher.submit(jobs("a"), ""))
+        await asyncio.to_thread(started.wait, 20)
+        request.cancel()
+        while len(is_cancelled) < 2:
+            await asyncio.sleep(0.002)
+
+    run(translate, scenario)
+    assert is_cancelled == [False, True]

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -108,6 +109,46 @@ class Load:
                 self.errors.append(f"{response.status} {content!r}")
             with self._lock:
                 self.answered += 1
+
+
+SLOW_SERVER = """
+import sys, time
+from rnnsearch.cli import main
+from rnnsearch.serve import server
+from rnnsearch.translator.translator import Translator
+server.EXIT_SECONDS = 0.2
+n_best = Translator.n_best
+Translator.n_best = lambda *arguments, **options: time.sleep(100)
+main()
+"""
+
+
+@pytest.mark.parametrize("second_signal", [None, signal.SIGTERM])
+def test_server_exits_in_time_whatever_it_is_doing(folders, second_signal):
+    # The only thread sleeps in a translation, and a client waits for it without reading.
+    command = [sys.executable, "-c", SLOW_SERVER, "serve", str(folders[0]), "--port", "0"]
+    timeout = "1" if second_signal is None else "1000"
+    arguments = ["--timeout", "1000", "--stop-timeout", timeout]
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE) as process:
+        try:
+            url = json.loads(process.stderr.readline())["url"]
+            with closing(connect(url)) as connection, closing(connect(url)) as other:
+                connection.request("POST", "/translate", "q=the+dog&target=de")
+                file = (
+                    b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nthe dog\r\n--x--\r\n'
+                )
+                other.request("POST", "/v1/files", file, {"Content-Type": "multipart/form-data; boundary=x"})
+                assert other.getresponse().status == 202
+                process.send_signal(signal.SIGTERM)
+                assert json.loads(process.stderr.readline())["event"] in ("request", "stopping")
+                if second_signal is not None:
+                    time.sleep(0.3)
+                    process.send_signal(second_signal)
+                start_time = time.monotonic()
+                assert process.wait(20) == (1 if second_signal is None else 128 + second_signal)
+                assert time.monotonic() - start_time < 10
+        finally:
+            process.kill()
 
 
 def test_signal_under_load_loses_no_accepted_request(folders):

@@ -67,6 +67,9 @@ class LimitGroup(OptionGroup):
     max_symbols: Annotated[int, Option(min=1, help="Maximum number of tokens per sentence.")] = 500
     max_queue: Annotated[int, Option(min=1, help="Maximum number of waiting sentences per model.")] = 2000
     timeout: Annotated[float, Option(min=0.1, help="Seconds until a request is cancelled.")] = 60.0
+    stop_timeout: Annotated[
+        float, Option(min=1, help="Seconds after a signal in which files and requests are finished.")
+    ] = 90.0
 
 
 @expand_groups
@@ -112,6 +115,7 @@ def serve(
         max_tokens=limits.max_symbols,
         max_queue=limits.max_queue,
         timeout=limits.timeout,
+        stop_timeout=limits.stop_timeout,
         batch_sentences=batch,
         device=hardware.device,
         max_loaded=limits.max_loaded,

@@ -274,6 +274,7 @@ class BeamSearch:
             live = self._start()
         # One step more than the longest translation, for its EOS.
         for position in range(1, int(self.max_length.max()) + 2):
+            self._options.raise_if_cancelled()
             with torch.inference_mode():
                 live, step = self._step(live, position, sentences)
                 step = self._storage.store(step)

@@ -138,6 +138,7 @@ def decode_all(
 
     Raises:
         SentenceError: A score is NaN or an option does not fit, with the index among `sentences`.
+        SearchCancelled: `options.is_cancelled` returns True.
     """
     options.require_one_entry_per_sentence(len(sentences))
     results = _Results([[EMPTY] for _ in sentences], progress)
@@ -148,6 +149,7 @@ def decode_all(
         return max_batch_sentences(batch_sentences, options.beam, length + 1, steps, MAX_ATTENTION_WEIGHTS)
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
+        options.raise_if_cancelled()
         sources = make_batch([source_ids[i] for i in batch], scorer.device)
         batch_options = options.select(batch)
         with _renumber_errors(batch):

@@ -94,6 +94,13 @@ def n_best_hypotheses(
     return results
 
 
+class SearchCancelled(RnnsearchError):
+    """A search whose result is not needed any more (see `SearchOptions.is_cancelled`)."""
+
+    def __init__(self) -> None:
+        super().__init__("the search was cancelled")
+
+
 class SentenceError(RnnsearchError):
     """An error in one sentence of a batch; {sentence} in the message is replaced by the sentence's index."""
 

@@ -12,7 +12,7 @@ Before changing it: the fields in `CONFIG_FIELDS` are those of `[search]` (`conf
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import torch
 from rnnsearch.config.search import STOPS
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.search.banned import BannedTokens
-from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.hypothesis import SearchCancelled, SentenceError
 from rnnsearch.search.phrases import Phrase
 from rnnsearch.search.prefixes import ForcedBytes
 from rnnsearch.search.ranking import BeamOptions
@@ -71,6 +71,13 @@ class SearchOptions(BeamOptions):
     """Search other than one beam per sentence (sampling, diverse groups, ...); not supported with `phrases`."""
     compact_at: float = 0.25
     """Drop finished sentences from the batch when this fraction has finished; affects only the speed."""
+    is_cancelled: Callable[[], bool] | None = None
+    """Called before every batch and step, in any thread; the search raises `SearchCancelled` if it returns True."""
+
+    def raise_if_cancelled(self) -> None:
+        """Raise SearchCancelled if the result is not needed any more."""
+        if self.is_cancelled is not None and self.is_cancelled():
+            raise SearchCancelled
 
     @classmethod
     def from_config(cls, config: SearchConfig, **overrides: Any) -> SearchOptions:

@@ -151,7 +151,7 @@ class Batcher(Generic[Result]):
 
     def __init__(
         self,
-        translate: Callable[[Any, list[TranslationJob]], Sequence[Result]],
+        translate: Callable[[Any, list[TranslationJob], Callable[[], bool]], Sequence[Result]],
         settings: Settings,
         on_batch: Callable[[BatchReport], None] | None = None,
         workers: WorkerThreads | None = None,
@@ -159,8 +159,9 @@ class Batcher(Generic[Result]):
         """Start to wait for jobs.
 
         Args:
-            translate: Called in a thread with a key and the jobs of a batch; returns one result per job. If it raises
-                an exception, the jobs are tried one by one, so that a bad job only fails its own request.
+            translate: Called in a thread with a key, the jobs of a batch, and a function that returns True when no
+                client waits for them any more; returns one result per job. If it raises an exception, the jobs are
+                tried one by one, so that a bad job only fails its own request.
             settings: Limits of the queue and of batches.
             on_batch: Called after each batch.
             workers: Threads for batches at the same time; by default, one thread translates all batches.
@@ -235,7 +236,7 @@ class Batcher(Generic[Result]):
         return result
 
     async def close(self) -> None:
-        """Start no more batches and cancel what waits."""
+        """Start no more batches, and cancel what waits and what is being translated."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -244,7 +245,7 @@ class Batcher(Generic[Result]):
             request.response.cancel()
         for pool in (self._thread, self._pool, self._low_priority):
             if pool is not None:
-                # Threads cannot be interrupted; running batches end by themselves.
+                # Threads cannot be interrupted; running batches notice that they are cancelled.
                 pool.shutdown(wait=False)
 
     def _enqueue(
@@ -408,7 +409,8 @@ class Batcher(Generic[Result]):
         try:
             if request.function is not None:
                 return [request.function()]
-            return list(self._translate(request.key, [started.job for started in batch]))
+            jobs = [started.job for started in batch]
+            return list(self._translate(request.key, jobs, partial(self._is_cancelled, batch)))
         # Of any type: a bug in the model must fail this request only, not the worker. Panics of libraries in Rust are
         # not of the type `Exception`; no signal is handled in this thread.
         except BaseException as error:
@@ -419,6 +421,10 @@ class Batcher(Generic[Result]):
             # One by one, so that only the job that caused the exception fails.
             outcomes += self._run_batch([started])
         return outcomes
+
+    def _is_cancelled(self, batch: list[_StartedJob]) -> bool:
+        """Return True if no client waits for a batch any more; called in worker threads."""
+        return self._closed or all(started.request.response.done() for started in batch)
 
     def _finish(
         self,
@@ -448,9 +454,10 @@ class Batcher(Generic[Result]):
         self._seconds_per_sentence = (1 - AVERAGE_WEIGHT) * self._seconds_per_sentence + AVERAGE_WEIGHT * new
         self._running_batches -= 1
         self._uses_all_threads = False
-        if batch[0].request.function is not None:
+        # Calls of functions are not measured, because their cost is only an estimate of the caller; neither are
+        # cancelled batches.
+        if batch[0].request.function is not None or self._is_cancelled(batch):
             return
-        # Calls of functions are not measured, because their cost is only an estimate of the caller.
         new = sum(started.job.cost for started in batch) / max(seconds, 1e-6)
         self._cost_per_second = (1 - AVERAGE_WEIGHT) * self._cost_per_second + AVERAGE_WEIGHT * new
         # The clients of one batch are likely to send again; with several threads, each takes an equal part of all.

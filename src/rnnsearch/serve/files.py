@@ -166,6 +166,12 @@ class Files:
         while any(map(self._is_awaited, self._jobs.values())):
             await asyncio.sleep(0.05)
 
+    def cancel_unfinished(self) -> None:
+        """Cancel jobs that have not ended."""
+        for job in self._jobs.values():
+            if not job.has_ended:
+                job.task.cancel()
+
     async def close(self) -> None:
         """Cancel all jobs."""
         # A copy, because `remove` changes the dict.

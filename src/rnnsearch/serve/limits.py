@@ -47,6 +47,8 @@ class Settings:
     """Maximum number of files of all requests that wait or are being translated."""
     timeout: float = 60.0
     """Seconds until a request is abandoned."""
+    stop_timeout: float = 90.0
+    """Seconds after a signal until the process exits, whatever it is doing."""
     batch_sentences: int = 64
     """Maximum number of sentences in a batch."""
     batch_tokens: int = 6000

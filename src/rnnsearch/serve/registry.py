@@ -222,12 +222,14 @@ class ServedModel:
             start = f"{text[:SHOWN_CHARACTERS]}..." if len(text) > SHOWN_CHARACTERS else text
             raise ServeError(413, f"a sentence must have at most {max_tokens} tokens; got {num_tokens}: {start}")
 
-    def _translate_batch(self, options: BatchOptions, jobs: list[TranslationJob]) -> list[Translations]:
+    def _translate_batch(
+        self, options: BatchOptions, jobs: list[TranslationJob], is_cancelled: Callable[[], bool]
+    ) -> list[Translations]:
         """Translate a batch; called by the batcher in a worker thread."""
         search = self.translator.options(options.beam, options.n_best)
         n_best_lists = self.translator.n_best(
             [job.source for job in jobs],
-            replace(search, compact_at=COMPACT_AT),
+            replace(search, compact_at=COMPACT_AT, is_cancelled=is_cancelled),
             batch_sentences=len(jobs),
             prefixes=[job.prefix for job in jobs] if options.has_prefixes else None,
             terms=[job.terms for job in jobs] if options.has_terms else None,

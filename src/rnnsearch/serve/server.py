@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,12 @@ MAX_HEAD_BYTES = 64 << 10
 # Time after a signal in which a request that is already on its way on an open connection is still read.
 DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.02
+FILES_STOP_FRACTION = 2 / 3  # of the time to stop: files have until then, requests until the end
+EXIT_SECONDS = 5.0  # after the time to stop, until threads that are still busy are not waited for
+# A client must receive at least MIN_WRITE_BYTES of a response per interval, and all of it in MAX_WRITE_SECONDS.
+WRITE_CHECK_SECONDS = 30.0
+MIN_WRITE_BYTES = 30_000
+MAX_WRITE_SECONDS = 900.0
 
 
 def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_level: str, preload: bool) -> None:
@@ -107,33 +115,68 @@ class Server(uvicorn.Server):
             signal.signal(number, self._handle_signal)
         with super().capture_signals():
             yield
+        # Threads may still be busy: from here on, a signal ends the process.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         self.should_exit = True
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop the server; a second signal ends the process at once."""
+        if self.should_exit:
+            # Not `sys.exit`, which would wait for threads.
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish uploaded files, then stop to listen, answer accepted requests and close all connections."""
+        """Finish uploaded files, then stop to listen, answer accepted requests and close all connections.
+
+        What is not finished after `Settings.stop_timeout` is cancelled.
+        """
         observer = self._observer
+        loop = asyncio.get_running_loop()
+        stop_timeout = self._service.settings.stop_timeout
+        stop_time = loop.time() + stop_timeout
+        exit_after(stop_timeout + EXIT_SECONDS)
         log_event("stopping", {"open": observer.accepted - observer.answered - observer.disconnected})
         files_finished = asyncio.create_task(self._service.files.finish())
-        while not files_finished.done() and not self.force_exit:
+        files_deadline = loop.time() + FILES_STOP_FRACTION * stop_timeout
+        while not files_finished.done() and loop.time() < files_deadline:
             await asyncio.sleep(POLL_SECONDS)
         files_finished.cancel()
         observer.draining = True
         # New connections are refused from here on; the open ones are drained below.
         for server in self.servers:
             server.close()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + DRAIN_SECONDS
-        while self.server_state.connections and loop.time() < deadline and not self.force_exit:
+        self._service.files.cancel_unfinished()
+        deadline = min(loop.time() + DRAIN_SECONDS, stop_time)
+        while self.server_state.connections and loop.time() < deadline:
             await asyncio.sleep(POLL_SECONDS)
+        # uvicorn cancels requests after this time.
+        self.config.timeout_graceful_shutdown = max(1, int(stop_time - loop.time()))
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
         counts = {"accepted": observer.accepted, "answered": observer.answered, "left": observer.disconnected}
         log_event("stopped", counts)
 
 
+def exit_after(seconds: float) -> None:
+    """End the process after some seconds, unless it has ended by then."""
+
+    def exit_now() -> None:
+        log_event("killed", {"seconds": seconds})
+        # Threads that translate cannot be interrupted, and the end of Python would wait for them.
+        os._exit(1)
+
+    timer = threading.Timer(seconds, exit_now)
+    timer.daemon = True
+    timer.start()
+
+
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection with limits on the head of a request, and errors in JSON.
+    """uvicorn's connection with limits on the head of a request and on reading a response, and errors in JSON.
 
     While a request is being answered, the next one is read up to the size of a head; so a disconnect is noticed.
     """
@@ -142,15 +185,24 @@ class Connection(HttpToolsProtocol):
     """Bytes of the current head: those since the last head or part of a body ended."""
     _deadline: asyncio.TimerHandle | None = None
     """Timer for the current head."""
+    _write_timer: asyncio.TimerHandle | None = None
+    """Timer for the next look at the bytes that the client has not received."""
+    _unsent_bytes = 0
+    """Number of these bytes at the last look."""
+    _unsent_since = 0.0
+    """Time of the first look since the client had received everything."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for the first head."""
+        """Start the timers."""
         super().connection_made(transport)
         self._start_timer()
+        self._check_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
         self._end_head()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -214,6 +266,21 @@ class Connection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _check_writing(self) -> None:
+        """Close the connection if its client receives nothing; look again later."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        now = self.loop.time()
+        if not unsent_bytes:
+            self._unsent_since = now
+        elif self._unsent_bytes:
+            is_stalled = unsent_bytes > self._unsent_bytes - MIN_WRITE_BYTES
+            if is_stalled or now - self._unsent_since > MAX_WRITE_SECONDS:
+                # Not `close`, which would wait until everything has been received.
+                self.transport.abort()
+                return
+        self._unsent_bytes = unsent_bytes
+        self._write_timer = self.loop.call_later(WRITE_CHECK_SECONDS, self._check_writing)
 
     def _on_timeout(self) -> None:
         self._deadline = None

@@ -125,7 +125,8 @@ class Service:
             patient: True if there is no timeout.
 
         Raises:
-            ServeError: With status 504 after the timeout, CLIENT_CLOSED_REQUEST if the client has disconnected.
+            ServeError: With status 504 after the timeout, CLIENT_CLOSED_REQUEST if the client has disconnected,
+                503 if the work was cancelled.
             Exception: An exception of the work.
         """
         timeout = self.settings.timeout
@@ -140,6 +141,8 @@ class Service:
                 timeout=None if patient else max(0.0, seconds_left),
                 return_when=asyncio.FIRST_COMPLETED,
             )
+            if task in done and task.cancelled():  # a file that the server does not finish, or that was removed
+                raise ServeError(503, "the translation was cancelled")
             if task in done:
                 return task.result()
             if disconnected in done:
