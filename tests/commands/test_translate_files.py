@@ -37,6 +37,19 @@ def test_formats_are_recognised_by_name_or_content(cli, model, translations, tmp
     assert cli("translate", model, "-i", tmp_path / "a.tmx").out == f"\ufeff{files['a.tmx'][1]}"
 
 
+def test_flags_of_a_po_entry_select_its_placeholders(cli, model, tmp_path):
+    # "% s" is a directive of printf with a space flag, and hardly one elsewhere.
+    entry = 'msgid "the small cat % s sees the dog."\nmsgstr ""\n'
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    results = {}
+    for flag in ("c-format", "no-c-format"):
+        path = tmp_path / f"{flag}.po"
+        path.write_text(f"{header}#, {flag}\n{entry}")
+        results[flag] = cli("translate", model, "-i", path).out.rpartition("msgstr ")[2]
+    assert "% s" in results["c-format"]
+    assert "% s" not in results["no-c-format"]
+
+
 def test_file_without_open_texts_is_copied(cli, model, tmp_path):
     content = TMX.format(UNIT.format(CAT, '<tuv xml:lang="de-AT"><seg>x</seg></tuv>'))
     (tmp_path / "a.tmx").write_text(content)

@@ -119,8 +119,13 @@ def _translate_segments(document: Document, translator: LineTranslator, counts: 
     A line without a translation stays as it is. In bilingual files the whole segment is then empty.
     """
     segments = [_split_lines(segment) for segment in document.marked_segments]
-    lines = [line.strip() for segment in segments for line in segment if line and not line.isspace()]
-    remaining = _translate_lines(lines, translator, counts)
+    lines: list[str] = []
+    grammars: list[str | None] = []
+    for segment, grammar in zip(segments, document.grammars, strict=True):
+        texts = [line.strip() for line in segment if line and not line.isspace()]
+        lines += texts
+        grammars += [grammar] * len(texts)
+    remaining = _translate_lines(lines, grammars, translator, counts)
     translations = []
     for segment in segments:
         parts = []
@@ -139,13 +144,15 @@ def _translate_segments(document: Document, translator: LineTranslator, counts: 
     return translations
 
 
-def _translate_lines(lines: Sequence[str], translator: LineTranslator, counts: Counts) -> Iterator[str | None]:
+def _translate_lines(
+    lines: Sequence[str], grammars: Sequence[str | None], translator: LineTranslator, counts: Counts
+) -> Iterator[str | None]:
     """Yield the translation of each line, or None if it is too long, unsure, or lost its placeholders."""
     from rnnsearch.cli.translate_lines import OUTPUT
 
     first = 0
     for chunk in chunked(lines, translator.chunk_size):
-        done = translator.translate(chunk, first)
+        done = translator.translate(chunk, first, grammars[first : first + len(chunk)])
         first += len(chunk)
         for message in done.messages:
             # There are no lines; such a text stays in the file.

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from rnnsearch.search.options import SearchOptions
     from rnnsearch.text.alignment_types import AlignedBy
     from rnnsearch.text.alignments import Link
+    from rnnsearch.text.tokenizer import Segmented
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
@@ -232,14 +233,20 @@ class LineTranslator:
             yield self.translate(chunk, first)
             first += len(chunk)
 
-    def translate(self, lines: Sequence[str], first: int) -> Done:
-        """Translate one chunk of lines; `first` is the number of the first one, from 0."""
+    def translate(self, lines: Sequence[str], first: int, grammars: Sequence[str | None] | None = None) -> Done:
+        """Translate one chunk of lines.
+
+        Args:
+            lines: The lines.
+            first: Number of the first line, from 0.
+            grammars: Grammar of the placeholders of each line (see `text.markup.protected`).
+        """
         self._counts.clear()
         references: Sequence[str] = ()
         if self.options.closest_to is not None:
             lines, references = zip(*(line.split("\n") for line in lines), strict=True)
         texts, skipped, messages = self._parse_lines(lines, first)
-        n_best_lists = self._n_best(texts)
+        n_best_lists = self._n_best(texts, grammars or [None] * len(texts))
         if references:
             n_best_lists = map(self._choose_closest, n_best_lists, references)
         written: list[str] = []
@@ -258,11 +265,19 @@ class LineTranslator:
             outputs[ALIGNMENTS] = "".join(links)
         return Done(outputs, messages, {**self._counts, **replaced, EMPTY_LINES: written.count("\n")})
 
-    def _n_best(self, lines: Sequence[ParsedLine]) -> Iterator[list[Translation]]:
+    def _n_best(self, lines: Sequence[ParsedLine], grammars: Sequence[str | None]) -> Iterator[list[Translation]]:
         """Yield the n best translations of each line."""
+        remaining_grammars = iter(grammars)
         # Not all lines together: each may have thousands of sentences.
         for group in _groups(lines, self.chunk_size):
-            sentences = [line.marked.text[start:end] for line in group for start, end in line.spans]
+            sentences: list[str | Segmented] = []
+            for line, grammar in zip(group, remaining_grammars, strict=False):
+                texts_of_line = [line.marked.text[start:end] for start, end in line.spans]
+                # Terms are found in texts, so a glossary takes placeholders by the default grammar.
+                if grammar is not None and self.options.terms.glossary is None:
+                    sentences += self.translator.segment(texts_of_line, grammars=[grammar] * len(texts_of_line))
+                else:
+                    sentences += texts_of_line
             texts = [line.marked.text for line in group]
             spans = [line.spans for line in group]
             results = assign_sentences(texts, spans, self._search(sentences), self.translator.languages[1])

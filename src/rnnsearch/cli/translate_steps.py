@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rnnsearch.translator.translator import Translator
 
     Rerank = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
-    Search = Callable[[list[str]], list[list[Translation]]]
+    # Texts; without a glossary, they may be segmented already.
+    Search = Callable[[list[Any]], list[list[Translation]]]
 
 # Names of counts; prefixes are followed by what is counted.
 BELOW_CONFIDENCE = "below confidence"
@@ -85,7 +86,7 @@ def build_search(
         return lambda texts: translator.n_best(texts, options, batch)
     whole_beam = replace(options, n_best=options.beam)
 
-    def search(texts: list[str]) -> list[list[Translation]]:
+    def search(texts: list[Any]) -> list[list[Translation]]:
         reranked = rerank(translator.n_best(texts, whole_beam, batch))
         return [n_best[: options.n_best] for n_best in reranked]
 
