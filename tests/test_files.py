@@ -1,10 +1,13 @@
 """Writes are atomic: after failures, full disks and interruptions the old files are unchanged."""
 
 import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.utils.files import (
     atomic_file,
     atomic_folder,
+    complete_folder,
     locked,
     read_text,
     recover_folder,
@@ -85,9 +89,11 @@ def test_unwritable_path_is_reported(tmp_path):
 
 
 def test_block_without_output_is_an_error(tmp_path):
-    with pytest.raises(RnnsearchError, match="cannot be written"), atomic_file(tmp_path / "a"):
+    with pytest.raises(RnnsearchError, match="cannot be written: there is no output"), atomic_file(tmp_path / "a"):
         pass
     assert names(tmp_path) == []
+    write_text(tmp_path / "a", "")
+    assert (tmp_path / "a").read_bytes() == b""
 
 
 def fill(folder, text):
@@ -161,6 +167,38 @@ def test_link_is_followed_and_mode_preserved(tmp_path):
     assert names(file.parent) == ["a.txt"]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o755])
+def test_file_is_never_more_accessible_than_the_one_it_replaces(mode, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    with atomic_file(path) as temporary:
+        assert temporary.stat().st_mode & 0o777 & ~(mode | 0o600) == 0
+        temporary.write_text("new")
+        assert temporary.stat().st_mode & 0o777 & ~(mode | 0o600) == 0
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_folder_is_never_more_accessible_than_the_one_it_replaces(tmp_path):
+    fill(tmp_path / "run", "old")
+    (tmp_path / "run").chmod(0o700)
+    with atomic_folder(tmp_path / "run") as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o700
+        fill(temporary, "new")
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_output_for_a_pipe_is_stored_privately(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = threading.Thread(target=(tmp_path / "pipe").read_text)
+    reader.start()
+    with atomic_file(tmp_path / "pipe") as temporary:
+        temporary.write_text("x")
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    reader.join(20)
+
+
 def test_new_file_has_the_umask_mode(tmp_path):
     before = os.umask(0o022)
     try:
@@ -190,17 +228,98 @@ def test_too_long_path_is_reported(tmp_path):
         write_text(tmp_path / ("a" * 300), "x")
 
 
-def test_folder_set_aside_by_a_killed_process_is_restored(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    fill(tmp_path / f".run.{ended.pid}.old", "old")
-    fill(tmp_path / f".run.{os.getppid()}.old", "of one that runs")
+@pytest.mark.parametrize("process", [os.getppid(), os.getpid(), 4_000_000, f"0123abcd-{os.getppid()}-3"])
+def test_folder_set_aside_by_a_killed_process_is_restored(process, tmp_path):
+    """Its process id may belong to a running process by now."""
+    fill(tmp_path / f".run.{process}.old", "old")
+    fill(tmp_path / ".run.2020.old.old", "somebody's")
     recover_folder(tmp_path / "run")
     assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
-    fill(tmp_path / f".run.{ended.pid}.old", "older")
+    fill(tmp_path / f".run.{process}.old", "older")
     recover_folder(tmp_path / "run")
     assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
-    assert names(tmp_path) == [f".run.{os.getppid()}.old", "run"]
+    assert names(tmp_path) == [".run.2020.old.old", "run"]
+
+
+def test_last_of_several_old_folders_is_restored(tmp_path):
+    for number, text in ((3, "first"), (1, "last")):
+        fill(tmp_path / f".run.{number}.new", text)
+        time.sleep(0.02)  # the resolution of times
+        (tmp_path / f".run.{number}.new").rename(tmp_path / f".run.{number}.old")
+    recover_folder(tmp_path / "run")
+    assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "last"
+    assert names(tmp_path) == ["run"]
+
+
+def test_readers_find_a_complete_folder_and_change_nothing(tmp_path):
+    run = tmp_path / "run"
+    old = tmp_path / f".run.{os.getppid()}.old"
+    assert complete_folder(run) == run
+    assert complete_folder(tmp_path / "none" / "run") == tmp_path / "none" / "run"
+    (tmp_path / ".run.5.old").symlink_to(tmp_path.parent)
+    assert complete_folder(run) == run, "links are not followed"
+    fill(old, "old")
+    (tmp_path / "link").symlink_to(run)
+    assert complete_folder(run) == complete_folder(tmp_path / "link") == old
+    assert names(tmp_path) == sorted([".run.5.old", old.name, "link"])
+    fill(run, "new")
+    assert complete_folder(run) == run
+    assert old.is_dir()
+
+
+def test_old_folder_is_complete_as_long_as_it_has_its_name(tmp_path, monkeypatch):
+    removed = []
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: removed.append(Path(path).name))
+    for text in ("one", "two"):
+        with atomic_folder(tmp_path / "run") as temporary:
+            fill(temporary, text)
+    assert len(removed) == 1
+    assert removed[0].startswith(".run.")
+    assert removed[0].endswith(".tmp")
+
+
+def test_file_is_not_replaced_by_a_folder(tmp_path):
+    (tmp_path / "run").write_text("somebody's")
+    with pytest.raises(RnnsearchError, match="cannot be written: Not a directory"), atomic_folder(tmp_path / "run"):
+        pass
+    assert names(tmp_path) == ["run"]
+
+
+def test_temporaries_of_running_processes_are_kept(tmp_path):
+    with atomic_file(tmp_path / "a.txt") as file, atomic_folder(tmp_path / "run") as folder:
+        fill(folder, "new")
+        file.write_text("new")
+        remove_temporaries(tmp_path)
+        recover_folder(tmp_path / "run")
+    assert (tmp_path / "a.txt").read_text() == "new"
+    assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "new"
+    assert names(tmp_path) == ["a.txt", "run"]
+
+
+def test_writers_of_one_folder_do_not_disturb_each_other(tmp_path):
+    with atomic_folder(tmp_path / "run") as first:
+        fill(first, "one")
+        with atomic_folder(tmp_path / "run") as second:
+            fill(second, "two")
+    assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "one"
+    assert names(tmp_path) == ["run"]
+
+
+def test_temporaries_are_kept_for_a_day_where_locks_are_not_supported(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    (tmp_path / ".0123abcd-12-3.tmp").touch()
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == [".0123abcd-12-3.tmp"]
+    os.utime(tmp_path / ".0123abcd-12-3.tmp", (time.time() - 90_000,) * 2)
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == []
+    write_text(tmp_path / "a", "x")
+    with locked(tmp_path):
+        pass
+    assert names(tmp_path) == ["a"]
 
 
 def test_leftovers_of_killed_processes_are_removed(tmp_path):
@@ -229,7 +348,7 @@ def test_other_temporary_files_are_left_alone(tmp_path):
 def test_temporary_names_match_the_cleanup_pattern(tmp_path):
     """The files are as after a killed process."""
     with atomic_file(tmp_path / "a.txt") as file, atomic_folder(tmp_path / "run") as folder:
-        file.touch()
+        file.write_text("x")
         left = [file.name, folder.name]
     for name in left:
         fill(tmp_path / name, "half") if name.startswith(".run.") else (tmp_path / name).touch()
@@ -246,9 +365,7 @@ def test_link_to_a_folder_is_followed(tmp_path):
     assert link.is_symlink()
     assert (tmp_path / "real" / "run" / "deep" / "a.txt").read_text() == "new"
     assert names(tmp_path / "real") == ["run"]
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    (tmp_path / "real" / "run").rename(tmp_path / "real" / f".run.{ended.pid}.old")
+    (tmp_path / "real" / "run").rename(tmp_path / "real" / f".run.{os.getppid()}.old")
     recover_folder(link)
     assert (link / "deep" / "a.txt").read_text() == "new"
 

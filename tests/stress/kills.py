@@ -109,6 +109,8 @@ class Runs:
         shutil.rmtree(folder, ignore_errors=True)
 
         def train_until_killed() -> None:
+            # As after a reboot or in a container, the id of the killed process is in use when the run is resumed.
+            os.getpid = os.getppid
             sys.addaudithook(Killer(folder, at))
             self.train("resumed")
 

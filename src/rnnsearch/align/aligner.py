@@ -15,7 +15,6 @@ Axes: I target and J source units or tokens; weights are [target, source].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
@@ -42,7 +41,7 @@ from rnnsearch.text.normalization import NONE, Normalization
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
-from rnnsearch.utils.files import atomic_folder, recover_folder
+from rnnsearch.utils.files import atomic_folder, complete_folder
 from rnnsearch.utils.weights import read_weights, save_weights
 
 FOLDER = "aligner"
@@ -212,10 +211,7 @@ class Aligner:
         Raises:
             ModelError: The aligner's folder is damaged.
         """
-        path = folder / FOLDER
-        # The folder may be read-only; an interrupted replacement then stays as it is.
-        with suppress(OSError):
-            recover_folder(path)
+        path = complete_folder(folder / FOLDER)
         return Aligner.load(path) if path.is_dir() else None
 
     @staticmethod

@@ -16,10 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.utils.files import TEMPORARY_FILE, locked, write_bytes
+from rnnsearch.utils.files import locked, remove_temporaries, write_bytes
 
-_TEMPORARY = re.compile(rf"{TEMPORARY_FILE.pattern}|\.[0-9a-f]{{32}}\.tmp")
-"""Names of unfinished files of `FolderStore` and of `UrlStore`."""
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+"""Names of unfinished files of `UrlStore`."""
 
 
 def store_at(location: str) -> Store:
@@ -90,10 +90,11 @@ class FolderStore:
         write_bytes(self.folder / name, content)
 
     def remove(self, names: set[str]) -> None:
-        removed = [name for name in self.names() if name in names or _TEMPORARY.fullmatch(name)]
+        removed = self.names() & names
         with self._translate_errors():
             for name in removed:
                 (self.folder / name).unlink(missing_ok=True)
+            remove_temporaries(self.folder)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

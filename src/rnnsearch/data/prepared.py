@@ -40,6 +40,7 @@ from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
+from rnnsearch.utils.files import complete_folder
 
 FORMAT = 2
 """Version of the folder; increased if its files or their meaning change."""
@@ -85,6 +86,7 @@ class Prepared:
             DataError: The folder is missing, truncated or something else, or was prepared with other settings or from
                 files that have changed since.
         """
+        folder = complete_folder(folder)
         facts = _read_facts(folder)
         # Sizes reveal interrupted copies, without reading the contents.
         for name, size in facts["files"].items():

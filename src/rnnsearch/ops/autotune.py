@@ -23,7 +23,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from inspect import getfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops.native.building import SWITCH, cpuinfo_field
 from rnnsearch.ops.native.library import DTYPE_NAMES, library
-from rnnsearch.utils.files import atomic_file, default_cache_folder
+from rnnsearch.utils.files import default_cache_folder, temporary_file
 
 log = logging.getLogger(__name__)
 
@@ -298,21 +298,21 @@ def _store(path: Path, measured: TimingTable) -> TimingTable:
         RnnsearchError: The file cannot be written.
     """
     timings = [timing._asdict() for timing in measured.timings]
-    # Written completely under a name of this process, so that the link publishes a whole file.
-    own_file = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with atomic_file(own_file) as temporary:
-        temporary.write_text(json.dumps({"key": measured.key, "cases": timings}, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"key": measured.key, "cases": timings}, indent=1) + "\n"
     try:
-        os.link(own_file, path)  # fails if the file exists, unlike a renaming
-    except OSError:
-        # Processes that started together use the table of the first, so that they make the same choices.
-        if (first := _read(path, measured.key)) is not None:
-            return first
-        # The existing file is damaged, or the file system has no hard links.
-        with suppress(OSError):
-            own_file.replace(path)
-    finally:
-        own_file.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_file(path.parent) as own_file:
+            own_file.write_text(text, encoding="utf-8")
+            try:
+                os.link(own_file, path)  # fails if the file exists, unlike a renaming
+            except OSError:
+                # Processes that started together use the table of the first, so that they make the same choices.
+                if (first := _read(path, measured.key)) is not None:
+                    return first
+                # The existing file is damaged, or the file system has no hard links.
+                own_file.replace(path)
+    except OSError as error:
+        raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}") from error
     return measured
 
 

@@ -43,6 +43,7 @@ from rnnsearch.translator.loading import load
 from rnnsearch.translator.placement import MAX_PLACED_TERMS
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
+from rnnsearch.utils.files import complete_folder
 
 # Fraction of a batch's sentences that must have finished before they are dropped from it. It is small because a batch
 # contains long and short sentences of different clients.
@@ -413,7 +414,7 @@ def read_model_info(folder: Path) -> ModelInfo:
         source_name=language_name(config.data.single_source),
         target_name=language_name(config.data.target),
         attention=config.translation.attention is not None,
-        aligner=(folder / aligner.FOLDER).is_dir(),
+        aligner=complete_folder(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,
         score=_dev_score(folder),
     )

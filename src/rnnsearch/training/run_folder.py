@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch import config as run_config
+from rnnsearch.align import aligner
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
@@ -59,6 +60,8 @@ def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: boo
     """
     last = _last_checkpoint(folder)
     recover_folder(last)
+    for output in _output_folders(config, folder):
+        recover_folder(output / aligner.FOLDER)
     if config.search.candidates > 0 and not (folder / CANDIDATES_FILE).is_file():
         requirement = f"must be 0 until `rnnsearch candidates` has added lists to {folder}, after training"
         raise ConfigError([f"search.candidates: {requirement}; got {config.search.candidates}"])

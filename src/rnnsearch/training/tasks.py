@@ -42,6 +42,7 @@ from rnnsearch.text.alignments import Links
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.sparse_tables import SparseTables, count_mappable
 from rnnsearch.utils.distributed import Processes
+from rnnsearch.utils.files import recover_folder
 
 Tensors = dict[str, Tensor]
 
@@ -135,6 +136,7 @@ class OutputFolder:
 
     def remove_aligner(self) -> None:
         """Remove the aligner of an earlier run in the folder."""
+        recover_folder(self.folder / aligner.FOLDER)  # an old version would be found, too
         shutil.rmtree(self.folder / aligner.FOLDER, ignore_errors=True)
 
     def save(self, tensors: Tensors) -> None:

@@ -33,7 +33,7 @@ from rnnsearch.translator.language_model import TextModel, load_text_model
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
-from rnnsearch.utils.files import atomic_folder, write_json
+from rnnsearch.utils.files import atomic_folder, complete_folder, write_json
 from rnnsearch.utils.tables import as_markdown
 
 Method = Literal["mert", "pro"]
@@ -168,7 +168,7 @@ def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
         ModelError: The folder or one of its models is missing or damaged, or is something else.
         ConfigError: The device is not available.
     """
-    path = Path(folder) / RERANKER_FILE
+    path = complete_folder(Path(folder)) / RERANKER_FILE
     if not path.is_file():
         raise ModelError(f"{folder}: must be a folder written by `rnnsearch reranker`; it has no {RERANKER_FILE}")
     reverse = path.parent / REVERSE_FOLDER

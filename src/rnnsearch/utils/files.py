@@ -5,19 +5,24 @@ either the old or the new version even after a crash.
 
 All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports. Small
 files of users are read by `read_text`; `data.corpus.read_lines` reads large ones.
-Names of temporary and old folders are recognised after a crash (`recover_folder`), so they must stay the same. Tests:
-tests/test_files.py, and killed processes in tests/stress. This module must not import torch.
+One rule holds for all temporary files and folders: their names are unique, and their writer holds a lock on them, which
+ends with its process. Whether a process is alive is never inferred from its id, which another process may have by now.
+Names of temporary and old folders are recognised after a crash (`recover_folder`), also those of earlier versions, so
+they must stay the same. Tests: tests/test_files.py, and killed processes in tests/stress. This module must not import
+torch.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import file_digest
 from itertools import count
 from pathlib import Path
@@ -30,9 +35,12 @@ from rnnsearch.errors import RnnsearchError
 
 _file_numbers = count()  # of this process's temporary files
 _PROCESS_TOKEN = token_hex(4)  # distinguishes temporary files of processes on different machines
-TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp")
+_UNIQUE = r"[0-9a-f]{8}-\d+-\d+"
+_UNIQUE_OF_FOLDER = rf"(?:{_UNIQUE}|\d+)"  # earlier versions used the process id only
+TEMPORARY_FILE = re.compile(rf"\.{_UNIQUE}\.tmp")
 """Names of the temporary files of `atomic_file`."""
-_TEMPORARY_FOLDER = re.compile(r"\..+\.\d+\.tmp")
+_TEMPORARY_FOLDER = re.compile(rf"\..+\.{_UNIQUE_OF_FOLDER}\.tmp")
+_ABANDONED_SECONDS = 24 * 60 * 60  # age of temporary files that are removed where locks are not supported
 
 
 def default_cache_folder() -> Path:
@@ -86,45 +94,102 @@ def require_appendable(path: Path) -> None:
         raise RnnsearchError(f"{path}: must be a file that can be added to; got: {error.strerror}") from None
 
 
+def _unique_name() -> str:
+    return f"{_PROCESS_TOKEN}-{os.getpid()}-{next(_file_numbers)}"
+
+
+@contextmanager
+def temporary_file(folder: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a new, empty file in a folder, which no other process removes, and remove it if it is still there.
+
+    Args:
+        folder: An existing folder.
+        mode: Mode of the file, without the bits of the umask.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+
+    def create(path: Path) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
+
+    with _temporary(folder, "", create) as path:
+        yield path
+
+
+@contextmanager
+def _temporary(folder: Path, prefix: str, create: Callable[[Path], None]) -> Iterator[Path]:
+    """Create a temporary file or folder, yield it, locked by this process, and remove it if it is still there."""
+    with ExitStack() as stack:
+        while True:
+            path = folder / f".{prefix}{_unique_name()}.tmp"
+            create(path)
+            stack.callback(_remove, path)
+            if os.name == "nt":  # no locks, and open files cannot be renamed
+                break
+            with suppress(FileNotFoundError):
+                descriptor = _open_to_lock(path)
+                stack.callback(os.close, descriptor)
+                _lock(descriptor, wait=True)
+                if path.exists():  # else another process removed it before it was locked: try again
+                    break
+        yield path
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _open_to_lock(path: Path) -> int:
+    """Return a descriptor of a file or folder; NFS can lock only files, and only those that are open for writing."""
+    access = os.O_RDONLY if path.is_dir() else os.O_RDWR
+    return os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which is renamed to `path` when the block ends, or removed if it fails.
 
-    Symbolic links are followed. An existing file keeps its mode; a new one has the mode of the
-    umask. To a device or pipe, the content is copied when the block ends.
+    Symbolic links are followed. An existing file keeps its mode, which the temporary file has from
+    the beginning; a new one has the mode of the umask. To a device or pipe, the content is copied
+    when the block ends.
 
     Raises:
         RnnsearchError: The disk is full, or the file cannot be written; `path` is unchanged.
         BrokenPipeError: Raised by other output inside the block.
     """
-    temporary = None
     is_device = False
     try:
         is_device = path.exists() and not path.is_file() and not path.is_dir()
         target = path if is_device else path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(gettempdir()) if is_device else target.parent
-        temporary = folder / f".{_PROCESS_TOKEN}-{os.getpid()}-{next(_file_numbers)}.tmp"
-        temporary.touch()
-        mode = S_IMODE((target if target.is_file() else temporary).stat().st_mode)
-        temporary.unlink()
-        yield temporary
-        if is_device:
-            with temporary.open("rb") as source, target.open("wb", buffering=0) as sink:
-                shutil.copyfileobj(source, sink)
-            return
-        temporary.chmod(mode)
-        _sync(temporary)
-        temporary.replace(target)
+        mode = S_IMODE(target.stat().st_mode) if target.is_file() else None
+        # The owner can write also while a read-only file is replaced.
+        created_mode = 0o600 if is_device else 0o666 if mode is None else mode & 0o777 | 0o600
+        with temporary_file(Path(gettempdir()) if is_device else target.parent, created_mode) as temporary:
+            os.utime(temporary, ns=(0, 0))
+            created = temporary.stat()
+            yield temporary
+            written = temporary.stat()
+            if written.st_size == 0 and written.st_mtime_ns == created.st_mtime_ns:
+                raise FileNotFoundError(errno.ENOENT, "there is no output")
+            if is_device:
+                with temporary.open("rb") as source, target.open("wb", buffering=0) as sink:
+                    shutil.copyfileobj(source, sink)
+                return
+            temporary.chmod(S_IMODE(created.st_mode) if mode is None else mode)
+            _sync(temporary)
+            temporary.replace(target)
     except OSError as error:
         # A file has no reader that can disappear, so the error is that of another output.
         if isinstance(error, BrokenPipeError) and not is_device:
             raise
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
-    finally:
-        if temporary is not None:
-            with suppress(OSError):  # it would hide the error above
-                temporary.unlink()
 
 
 def path_conflict(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> str | None:
@@ -183,79 +248,135 @@ def sha256_of(path: Path) -> str:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill, which replaces `path` when the block ends, or is removed if it fails.
 
-    Symbolic links are followed. An unfinished replacement by a killed process is undone first.
+    Symbolic links are followed, and the mode of an existing folder is preserved. An unfinished
+    replacement by a killed process is undone first.
 
     Raises:
         RnnsearchError: The disk is full, or the folder cannot be written; `path` is unchanged.
     """
     target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         recover_folder(target)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        yield temporary
-        for file in temporary.rglob("*"):
-            _sync(file)
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
+        if target.exists() and not target.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        mode = S_IMODE(target.stat().st_mode) | 0o700 if target.exists() else None
+
+        def create(temporary: Path) -> None:
+            temporary.mkdir(0o777 if mode is None else mode & 0o777)
+
+        with _temporary(target.parent, f"{target.name}.", create) as temporary:
+            yield temporary
+            for file in temporary.rglob("*"):
+                _sync(file)
+            if mode is not None:
+                temporary.chmod(mode)
+            _replace_folder(target, temporary)
     except OSError as error:
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with suppress(OSError):
-            recover_folder(target)
+
+
+def _replace_folder(target: Path, new: Path) -> None:
+    """Rename a folder to `target`, whose old version is removed, or restored if it fails."""
+    with _replacing(target):
+        try:
+            if target.exists():
+                target.rename(_sibling(target, "old"))
+            new.rename(target)
+        finally:
+            _recover(target)
 
 
 def recover_folder(path: Path) -> None:
-    """Undo the replacement of a folder by a process that was killed.
+    """Finish or undo the replacement of a folder by a process that was killed.
 
-    The old version is restored if the new one is not in place yet, else removed. Replacements by
-    running processes are left alone.
+    The old version is restored if the new one is not in place yet, else removed. Only writers call
+    this, and no other process can be replacing the folder meanwhile. Readers use `complete_folder`.
+
+    Raises:
+        OSError: The parent folder cannot be written.
     """
     path = path.resolve()  # as in `atomic_folder`
-    with suppress(FileNotFoundError):
-        for old in path.parent.iterdir():
-            before, _, after = old.name.rpartition(f".{path.name}.")
-            process, _, ending = after.partition(".")
-            if before or ending != "old" or not process.isdecimal() or _is_running(int(process)):
-                continue
-            if not path.exists():
-                old.rename(path)
-            shutil.rmtree(old, ignore_errors=True)
+    if not path.parent.is_dir():
+        return
+    with _replacing(path):
+        _recover(path)
+        for temporary in _siblings(path, "tmp"):
+            _remove_if_abandoned(temporary)
 
 
-def _is_running(process: int) -> bool:
-    """Return True if another process with this id may be running."""
-    if process == os.getpid():
-        return False
-    if os.name == "nt":  # where `os.kill` would terminate it
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass
-    return True
+def complete_folder(path: Path) -> Path:
+    """Return the folder to read: `path`, or the old version if a killed process has set it aside. Changes nothing."""
+    if not path.is_dir():
+        with suppress(OSError):
+            for old in _siblings(path.resolve(), "old"):
+                return old
+    return path
+
+
+def _recover(path: Path) -> None:
+    """Restore or remove the old versions of a folder; the caller holds the lock of `_replacing`."""
+    for old in _siblings(path, "old"):
+        if not path.exists():
+            old.rename(path)
+        else:
+            # Renamed first, so that an old version is complete as long as it has its name.
+            removed = old.rename(_sibling(path, "tmp"))
+            shutil.rmtree(removed, ignore_errors=True)
+
+
+def _sibling(path: Path, ending: str) -> Path:
+    """Return a new temporary or old name of a folder."""
+    return path.with_name(f".{path.name}.{_unique_name()}.{ending}")
+
+
+def _siblings(path: Path, ending: str) -> list[Path]:
+    """Return the temporary or old versions of a folder, the last renamed first."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.{_UNIQUE_OF_FOLDER}\.{ending}")
+    found = [other for other in path.parent.iterdir() if name.fullmatch(other.name)]
+    # A stranger's model folder must not refer to other folders.
+    folders = [(other.stat().st_ctime_ns, other) for other in found if other.is_dir() and not other.is_symlink()]
+    return [other for _, other in sorted(folders, reverse=True)]
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[None]:
+    """Hold the lock under which the folder `path` is replaced and recovered; wait for other processes."""
+    lock = path.with_name(f".{path.name}.lock")
+    file = _acquire(lock, wait=True)
+    assert file is not None
+    with file:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def remove_temporaries(*folders: Path) -> None:
     """Remove temporary files and folders that killed processes left directly in these folders.
 
-    No other process may be writing there.
+    Those of running processes are kept, in which a lock is held. Where locks are not supported, they are removed when
+    they are a day old.
     """
     for folder in folders:
         if not folder.is_dir():
             continue
         for path in list(folder.iterdir()):
-            if path.is_dir() and not path.is_symlink():
-                if _TEMPORARY_FOLDER.fullmatch(path.name):
-                    shutil.rmtree(path, ignore_errors=True)
-            elif TEMPORARY_FILE.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+            is_folder = path.is_dir() and not path.is_symlink()
+            if (_TEMPORARY_FOLDER if is_folder else TEMPORARY_FILE).fullmatch(path.name):
+                _remove_if_abandoned(path)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary file or folder unless its writer is running."""
+    with suppress(OSError), ExitStack() as stack:
+        is_locked = None
+        if os.name != "nt":
+            descriptor = _open_to_lock(path)
+            stack.callback(os.close, descriptor)
+            is_locked = _lock(descriptor)
+        if is_locked or (is_locked is None and time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS):
+            _remove(path)
 
 
 @contextmanager
@@ -269,7 +390,18 @@ def locked(folder: Path) -> Iterator[None]:
         RnnsearchError: Another process works in the folder; the message names it.
     """
     path = folder / ".lock"
-    with _acquire(path) as file:
+    try:
+        file = _acquire(path)
+        owner = "another process"
+        if file is None:
+            with suppress(FileNotFoundError):
+                owner = path.read_text(encoding="utf-8").strip() or owner
+    except OSError as error:
+        why = error.strerror or error
+        raise RnnsearchError(f"{folder}: must be a folder that can be written to; got: {why}") from None
+    if file is None:
+        raise RnnsearchError(f"{folder}: {owner} works here; wait for its end, or name another folder")
+    with file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()
@@ -279,39 +411,34 @@ def locked(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _acquire(path: Path) -> TextIO:
-    """Return the open lock file, locked by this process."""
+def _acquire(path: Path, wait: bool = False) -> TextIO | None:
+    """Return the open lock file, locked by this process, or None if another process holds the lock."""
     while True:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+", encoding="utf-8")
-        except OSError as error:
-            why = error.strerror or error
-            raise RnnsearchError(f"{path.parent}: must be a folder that can be written to; got: {why}") from None
-        if not _try_lock(file):
-            file.seek(0)
-            owner = file.read().strip() or "another process"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+        if _lock(file.fileno(), wait) is False:
             file.close()
-            raise RnnsearchError(f"{path.parent}: {owner} works here; wait for its end, or name another folder")
+            return None
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                 return file
         file.close()  # its owner removed it in the meantime: try again
 
 
-def _try_lock(file: TextIO) -> bool:
-    """Lock an open file until this process ends; return False if another process holds the lock.
+def _lock(descriptor: int, wait: bool = False) -> bool | None:
+    """Lock an open file until it is closed.
 
-    Returns True where locks are not supported.
+    Returns:
+        True; False if another process holds the lock; None where locks are not supported.
     """
     try:
         import fcntl
     except ImportError:  # Windows
-        return True
+        return None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
-        return True
+        return None
     return True
