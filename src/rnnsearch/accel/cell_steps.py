@@ -26,8 +26,7 @@ RecurrentMask = Tensor | None  # dropout mask of the old state in products [N, D
 class StateValues(NamedTuple):
     """The values of a cell's state."""
 
-    h: Value
-    """Output of the cell."""
+    h: Value  # output of the cell
     c: Value | None = None  # memory of an LSTM or SSRU
 
     @property
@@ -39,8 +38,7 @@ class StateValues(NamedTuple):
 class GateSums(NamedTuple):
     """The sums of a cell's gates and candidate."""
 
-    all: Sums
-    """Ranges of all sums."""
+    all: Sums  # ranges of all sums
     inputs: tuple[tuple[int, Sums], ...]  # first row of the gate inputs, and the sums that these rows are added to
 
 

@@ -153,14 +153,10 @@ class PassRecorder:
 class Call:
     """One pass as it was requested."""
 
-    forward: Forward[Any]
-    """Function that runs the forward pass."""
-    model: nn.Module
-    """Model whose parameters are trained."""
-    tensors: Sequence[Tensor]
-    """Inputs of the pass."""
-    rng: BatchRng | None
-    """Random numbers of the batch; None without any."""
+    forward: Forward[Any]  # function that runs the forward pass
+    model: nn.Module  # model whose parameters are trained
+    tensors: Sequence[Tensor]  # inputs of the pass
+    rng: BatchRng | None  # random numbers of the batch; None without any
     rng_state: Tensor | None  # of the rng's generator before the pass
     parameters: Sequence[nn.Parameter]  # those that are trained
     autocast_dtype: torch.dtype | None  # None without autocast
@@ -251,9 +247,7 @@ class Workspaces:
     outputs: Workspace = field(default_factory=Workspace)
     """Outputs of the forward pass."""
     output_gradients: Workspace = field(default_factory=Workspace)
-    """Gradients of the outputs."""
     parameter_gradients: Workspace = field(default_factory=Workspace)
-    """Gradients of the parameters."""
 
 
 class Recording:

@@ -71,8 +71,7 @@ from rnnsearch.utils.tensors import repeat_rows
 class ReadoutInputs(NamedTuple):
     """Inputs of a decoder's readout: `Reading.state` and `Reading.context`."""
 
-    state: Value
-    """`Reading.state`."""
+    state: Value  # `Reading.state`
     context: Value | None  # None without attention
 
 

@@ -61,8 +61,7 @@ ACCELERATED = (Cell, Decoder, Attention, Output)
 class FastImplementation(NamedTuple):
     """A fast implementation of a method of one class of modules."""
 
-    description: str
-    """Description in `rnnsearch inspect`."""
+    description: str  # description in `rnnsearch inspect`
     run: Callable[..., Any]  # takes the module and the arguments of the method
     unsupported_reason: Callable[[Any], str | None] = lambda _: None  # why it cannot replace the method of a module
 

@@ -166,10 +166,8 @@ class SearchConstraints(NamedTuple):
     token_ids: Tensor | None  # [C], token of each column of the output layer; None: the whole vocabulary
     banned: Tensor  # columns that are never chosen
     max_lengths: Tensor  # [B], tokens per translation
-    bos: int
-    """Id of BOS."""
-    eos: int
-    """Id of EOS."""
+    bos: int  # id of BOS
+    eos: int  # id of EOS
 
     @property
     def struct(self) -> CSearchOptions:

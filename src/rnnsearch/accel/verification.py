@@ -67,8 +67,7 @@ FAST_IMPLEMENTATION = "the fast implementation"  # name in messages
 class Conditions(NamedTuple):
     """Intended use of a model, which decides what is compared."""
 
-    gradients: bool
-    """True if the model is trained, so that gradients are compared, too."""
+    gradients: bool  # true if the model is trained, so that gradients are compared, too
     dtype: torch.dtype = torch.float32  # of the products in training, in addition to fp32
 
     @classmethod

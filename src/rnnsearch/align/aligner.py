@@ -87,9 +87,7 @@ class Pair(NamedTuple):
     target: str
     """Raw target sentence."""
     source_units: Sequence[Span]
-    """Spans of the units of the source."""
     target_units: Sequence[Span]
-    """Spans of the units of the target."""
 
     @classmethod
     def from_words(cls, source: str, target: str) -> Pair:

@@ -79,17 +79,13 @@ class TranslateOptions:
     lines: LineGroup = field(default_factory=LineGroup)
     """Options of input and output lines."""
     search: SearchGroup = field(default_factory=SearchGroup)
-    """Options of the search."""
     sampling: SamplingGroup = field(default_factory=SamplingGroup)
-    """Options of sampling."""
     ensemble: FusionGroup = field(default_factory=FusionGroup)
     """Options of ensembles and language models."""
     unknown_words: UnknownWordsGroup = field(default_factory=UnknownWordsGroup)
-    """Options of unknown words."""
     terms: TermsGroup = field(default_factory=TermsGroup)
     """Options of terms and markup."""
     hardware: TranslationHardwareGroup = field(default_factory=TranslationHardwareGroup)
-    """Options of the hardware."""
     alignments: bool = False
     """True if word alignments are written, too."""
     banned_phrases: tuple[str, ...] = ()

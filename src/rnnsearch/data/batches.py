@@ -59,7 +59,6 @@ class Batch:
     """Sentences and their translations; each sentence ends with EOS."""
 
     streams: Mapping[str, Stream]
-    """Streams by name."""
     direction: Direction
     """Streams to read and to write."""
     indices: tuple[int, ...]

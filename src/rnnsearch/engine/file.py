@@ -69,12 +69,9 @@ SYSTEMS: dict[str, type[RNNsearchModel] | type[RecurrentModel]] = {
 class Contents(NamedTuple):
     """The contents of an engine file."""
 
-    header: dict[str, Any]
-    """The JSON header."""
-    model: EngineModel
-    """Arrays and program."""
-    dtype: DType
-    """Data type of the products."""
+    header: dict[str, Any]  # the JSON header
+    model: EngineModel  # arrays and program
+    dtype: DType  # data type of the products
     candidates: tuple[Array, Array] | None = None  # the arrays of CANDIDATES
 
 

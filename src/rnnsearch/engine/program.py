@@ -27,22 +27,18 @@ class MatrixSlice(NamedTuple):
     """Some rows and columns of an array."""
 
     array: str
-    """Name of the array."""
     row: int
     """First row."""
     rows: int
-    """Number of rows."""
     column: int
     """First column."""
     columns: int
-    """Number of columns."""
 
 
 class Affine(NamedTuple):
     """The layer x W^T + b."""
 
-    weight: MatrixSlice
-    """W [outputs, inputs]."""
+    weight: MatrixSlice  # W [outputs, inputs]
     bias: str | None  # name of an array
 
 
@@ -63,7 +59,6 @@ class ValueRange(NamedTuple):
     offset: int
     """Index of the first value."""
     size: int
-    """Number of values."""
 
 
 class StepProgram(NamedTuple):
@@ -71,12 +66,9 @@ class StepProgram(NamedTuple):
 
     inputs: tuple[Affine, ...]  # layers of the projected inputs x, stacked by rows
     sums: int  # sizes of the rows of a position, see recurrence.h
-    values: int
-    """Number of values per position."""
-    reads: int
-    """Number of inputs of products per position."""
-    operations: tuple[Operation, ...]
-    """Operations, in the order in which they run."""
+    values: int  # number of values per position
+    reads: int  # number of inputs of products per position
+    operations: tuple[Operation, ...]  # operations, in the order in which they run
     bias: str  # array that the sums are initialised with
     states: tuple[ValueRange, ...]  # values that are carried to the next position
 
@@ -97,8 +89,7 @@ class LayerProgram(NamedTuple):
 class EncoderProgram(NamedTuple):
     """The layers of an encoder, bottom first."""
 
-    layers: tuple[LayerProgram, ...]
-    """Layers, bottom first."""
+    layers: tuple[LayerProgram, ...]  # layers, bottom first
     reads_end: bool  # the end token is read
     reverse: bool  # words are read from last to first, before the end token
 
@@ -130,20 +121,17 @@ class AttentionProgram(NamedTuple):
     follows_target: bool  # the window's centre is the target position; otherwise the step computes it
     score_vector: str | None  # v_a of an additive score
     position_layer: Affine | None  # of log(1 + j) and log(1 + J), added to the key of source position j of J
-    features: tuple[FeatureProgram, ...]
-    """Features that the score reads."""
+    features: tuple[FeatureProgram, ...]  # features that the score reads
 
 
 class InitialState(NamedTuple):
     """One of the decoder's initial states: zeros, or outputs of the encoder through a layer and a function."""
 
     size: int
-    """Number of values."""
     # "zeros"; "summary", the last output of the top layer; "mean" of the annotations; or "finals", last states
     source: str
     finals: tuple[tuple[int, int], ...]  # encoder layer from 0, and 0 for h or 1 for c
-    layer: Affine | None
-    """Layer that computes the state; None without one."""
+    layer: Affine | None  # layer that computes the state; None without one
     activation: str  # "", "tanh" or "relu"
     offset: int  # of the state in the result
 
@@ -152,12 +140,9 @@ class Program(NamedTuple):
     """A whole model, except for embeddings and output layer."""
 
     encoder: EncoderProgram
-    """The encoder."""
-    attention: AttentionProgram | None
-    """Attention; None without one."""
+    attention: AttentionProgram | None  # attention; None without one
     initial_states: tuple[InitialState, ...]  # in the order of `step.states`
-    step: StepProgram
-    """The step of the decoder."""
+    step: StepProgram  # the step of the decoder
     readout_offset: int  # of the output layer's inputs among the reads of the step
 
     @property

@@ -147,8 +147,7 @@ class Sizes:
 class Weight(NamedTuple):
     """A weight [outputs, inputs] in fp32, or in int8 with a scale per row."""
 
-    values: Array
-    """Values [outputs, inputs]."""
+    values: Array  # values [outputs, inputs]
     scale: Array | None = None  # [outputs]
 
     @property

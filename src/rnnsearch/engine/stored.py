@@ -166,8 +166,7 @@ def max_bytes(shape: list[int]) -> int:
 class Payload(NamedTuple):
     """The arrays of an open file."""
 
-    file: BufferedIOBase
-    """The open file."""
+    file: BufferedIOBase  # the open file
     begin: int  # position in the file
     size: int  # bytes
 

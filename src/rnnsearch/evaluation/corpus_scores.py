@@ -44,7 +44,6 @@ class Evaluation:
     name: str
     """Name of the system in tables."""
     sentences: int
-    """Number of sentences."""
     scores: tuple[CorpusScore, ...]
     """BLEU, chrF and TER over all sentences."""
     note: str = ""

@@ -41,7 +41,6 @@ class GroupedSentence:
     sentence: str
     """Raw sentence."""
     group: str = ""
-    """Name of its group."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,6 @@ class Caption(NamedTuple):
     """A shortened sentence next to its dot."""
 
     text: str
-    """Text of the caption."""
     side: int
     """1 if it is to the right of the dot, -1 to the left."""
     down: int

@@ -186,7 +186,6 @@ class Graphs(NamedTuple):
     """The two graphs of a model."""
 
     encoder: Proto
-    """Graph of the encoder."""
     step: Proto
     """Graph of one decoder step."""
 

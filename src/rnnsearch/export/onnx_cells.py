@@ -33,8 +33,7 @@ from rnnsearch.models.translation_model import TranslationModel
 class Operator(NamedTuple):
     """An ONNX operator and its weights."""
 
-    name: str
-    """Name of the operator in ONNX."""
+    name: str  # name of the operator in ONNX
     W: Tensor  # [gates * D, E], input weights
     R: Tensor  # [gates * D, D], recurrent weights
     b: Tensor  # [2 * gates * D], input biases, then recurrent biases

@@ -39,7 +39,6 @@ class ConvertedModel(NamedTuple):
     """A model from a checkpoint, in terms of rnnsearch."""
 
     toolkit: str
-    """Name of the toolkit."""
     weights: dict[str, Tensor]
     """Weights by their names here."""
     tokens: tuple[list[str], list[str]]
@@ -60,7 +59,6 @@ class Imported(NamedTuple):
     """Summary of an imported model."""
 
     parameters: int
-    """Number of parameters."""
     vocabularies: tuple[int, int]
     """Number of source and target tokens."""
     encoder: str

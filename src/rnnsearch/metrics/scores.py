@@ -170,7 +170,6 @@ class Bucket:
     high: int
     """Maximum number of source words."""
     sentences: int
-    """Number of sentences."""
     mean_length: float
     """Mean number of source words."""
     bleu: float

@@ -60,7 +60,6 @@ class ForwardPass(NamedTuple):
     model: TranslationModel
     """The model that is trained."""
     batch: Batch
-    """The batch."""
     memories: Memories
     """Memory of each source stream."""
     decoder_outputs: Unrolled

@@ -75,26 +75,19 @@ class Case(NamedTuple):
     """A kernel at one size, with the candidates to time."""
 
     kernel: str
-    """Name of the kernel."""
-    dtype: str
-    """Data type of the products."""
-    sizes: str
-    """Sizes, as shown in the table."""
+    dtype: str  # data type of the products
+    sizes: str  # sizes, as shown in the table
     operations: float  # multiplications and additions of its products; for a softmax, five per value
     calls: int  # per repetition
-    candidates: dict[str, Run]
-    """Implementation name -> function to time."""
+    candidates: dict[str, Run]  # implementation name -> function to time
 
 
 class Timing(NamedTuple):
     """The best time of each candidate of a case; the field names are stored in the file."""
 
     kernel: str
-    """Name of the kernel."""
-    dtype: str
-    """Data type of the products."""
-    sizes: str
-    """Sizes, as shown in the table."""
+    dtype: str  # data type of the products
+    sizes: str  # sizes, as shown in the table
     operations: float  # arithmetic operations of one call
     seconds: dict[str, float]  # per call
 
@@ -107,8 +100,7 @@ class TimingTable(NamedTuple):
     """The timings of a machine."""
 
     key: dict[str, Any]  # everything that the timings depend on
-    timings: list[Timing]
-    """One entry per case."""
+    timings: list[Timing]  # one entry per case
 
     def fastest(self, kernel: str, dtype: str) -> str:
         """Return the fastest candidate in the mean over all sizes; TORCH if nothing was timed."""

@@ -33,7 +33,6 @@ class Value(NamedTuple):
     offset: int
     """Index of the first value."""
     size: int
-    """Number of values."""
     from_previous: bool = False
     """True if the values are those of the previous position."""
 
@@ -53,7 +52,6 @@ class Sums(NamedTuple):
     offset: int
     """Index of the first sum."""
     size: int
-    """Number of sums."""
 
     def slice(self, start: int, size: int) -> Sums:
         """Return a part of the range."""
@@ -79,8 +77,7 @@ class StepFeature(NamedTuple):
     accumulates: bool = True  # False: only the weights of the previous target position count
     # For a GRU: the weight of alpha [3 units], U_gates [2 units, units] and U [units, units]; and the projected query
     gru: tuple[Tensor, Tensor, Tensor] | None = None
-    query_sums: Sums | None = None
-    """Sums for a GRU of the projected query."""
+    query_sums: Sums | None = None  # sums for a GRU of the projected query
 
     @property
     def units(self) -> int:
@@ -113,15 +110,13 @@ class AttentionSource(NamedTuple):
     window_radius: int = -1  # -1: all positions
     window_sigma: float = 0.0  # of the Gaussian factor of the weights; 0: none
     window_centres: Tensor | None = None  # [N, I]; None: a value of the step
-    features: tuple[StepFeature, ...] = ()
-    """Features that the score reads."""
+    features: tuple[StepFeature, ...] = ()  # features that the score reads
 
 
 class StepOp(NamedTuple):
     """`Op` of recurrence.h."""
 
-    type: OpType
-    """Type of the operation."""
+    type: OpType  # type of the operation
     size: int  # elements per operand
     offsets: tuple[int, ...]  # of the operands, -1 for those that are absent; see ops.h
     previous: int = 0  # bit k: operand k is a value of the previous position

@@ -74,7 +74,6 @@ class BatchReport(NamedTuple):
     """Statistics of a finished batch."""
 
     sentences: int
-    """Number of sentences in the batch."""
     requests: int
     """Number of requests with sentences in the batch."""
     seconds: float

@@ -40,7 +40,6 @@ class StoredGlossary:
     terms: Glossary
     """The entries, prepared for translation."""
     creation_time: datetime
-    """Time of its creation."""
 
     @property
     def size(self) -> int:

@@ -44,7 +44,6 @@ class TranslationTask:
     """Texts to translate, and how."""
 
     texts: Sequence[str]
-    """The texts."""
     source: str | None = None
     """Code of their language; `AUTO` to detect that of each text, None for that of the model."""
     target: str | None = None
@@ -101,7 +100,6 @@ class TextResult:
     """The translation of a text."""
 
     source: str
-    """The text."""
     model: ModelInfo
     """Model that translated it."""
     detected: DetectedLanguage | None

@@ -146,7 +146,6 @@ class LearningStatistics:
     model: str
     """Name of the model in the table."""
     updates: int
-    """Number of updates."""
     epochs: float
     """Number of passes over the training data."""
     hours: float

@@ -100,7 +100,6 @@ class NllEvaluator(DevEvaluator[Model]):
     """NLL of the dev batches, and other metrics."""
 
     held_out: DevBatches[Model]
-    """The dev batches."""
     measures: Mapping[str, Measure[Model] | None]
     """Function per metric; None for a metric that the run does not measure."""
 

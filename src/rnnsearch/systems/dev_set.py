@@ -96,7 +96,6 @@ class Bleu:
     """BLEU of greedy translations."""
 
     dev: DevSet
-    """The dev set."""
     language: str
     """Target language, which determines BLEU's tokenizer."""
     search: SearchConfig

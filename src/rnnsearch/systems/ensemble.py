@@ -231,7 +231,6 @@ class FusedSystem(System[Any]):
     """
 
     translation: System[Any]
-    """The translation system."""
     language: LanguageSystem
     """The language model."""
     weight: float

@@ -70,9 +70,7 @@ class ClassSparsity(NamedTuple):
     """Number of zeros of a class."""
 
     name: str
-    """Name of the class."""
     weights: int
-    """Number of weights of the class."""
     zeros: int
     """Number of weights that are 0."""
 
@@ -91,7 +89,6 @@ class Pruning:
     """Report on a pruned model."""
 
     classes: tuple[ClassSparsity, ...]
-    """Sparsity of each class."""
     unpruned: int
     """Number of parameters that are never pruned: biases and other vectors."""
     bound: float | None

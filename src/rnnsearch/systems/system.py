@@ -60,7 +60,6 @@ class ParameterGroup(NamedTuple):
     """Parameters that are trained in the same way. Each parameter of a system is in one group."""
 
     parameters: list[nn.Parameter]
-    """The parameters."""
     learning_rate_factor: float = 1.0
     """Factor of the run's learning rate."""
     frozen: bool = False
@@ -75,7 +74,6 @@ class System(ABC, Generic[Model]):
     """
 
     model: Model
-    """The model."""
     config: RunConfig
     """The resolved run file."""
     tokenizers: Mapping[str, Tokenizer]

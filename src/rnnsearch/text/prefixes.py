@@ -33,7 +33,6 @@ class Prefix(NamedTuple):
     """A text that a translation must start with."""
 
     text: str
-    """Text of the prefix."""
     ids: tuple[int, ...]
     """Tokens that the translation must start with."""
     continuations: ByteContinuations

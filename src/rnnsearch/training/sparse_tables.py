@@ -137,7 +137,6 @@ class _Rows:
     indices: Tensor
     """Indices of the rows in the table."""
     values: nn.Parameter
-    """The rows."""
     folder: Path | None
 
     @classmethod

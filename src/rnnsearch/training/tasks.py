@@ -86,7 +86,6 @@ class Task(Generic[Model]):
     """A model with everything it is trained by; the training loop only calls these methods."""
 
     model: Model
-    """The model."""
     optimiser: Optimizer
     """Optimiser of the parameters that are trained."""
     objective: Objective[Model]
@@ -126,7 +125,6 @@ class OutputFolder:
     """A model folder that a run writes."""
 
     folder: Path
-    """Path of the folder."""
     system: Trainable[Any]
     """System that is stored."""
     select_weights: Callable[[Tensors], Tensors]

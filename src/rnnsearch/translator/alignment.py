@@ -43,7 +43,6 @@ class PairLinks:
     """The links of one sentence pair of a batch."""
 
     batch: BatchLinks
-    """Links of the batch."""
     index: int
     """Index of the pair in the batch."""
 

@@ -34,11 +34,8 @@ class Perplexity(NamedTuple):
     log_prob: float
     """Log-probability of the text, in nats."""
     tokens: int
-    """Number of tokens."""
     words: int
-    """Number of words."""
     characters: int
-    """Number of characters."""
 
     @property
     def per_token(self) -> float:

@@ -42,7 +42,6 @@ class TextTranslation:
     """A text and the translations of its sentences."""
 
     source: str
-    """The text."""
     spans: list[Span]
     """Characters of each sentence in `source`."""
     n_best: list[list[Translation]]

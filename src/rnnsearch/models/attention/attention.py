@@ -49,8 +49,7 @@ class AttentionState(NamedTuple):
     position: Tensor | None = None  # [N], target position from 0
     features: tuple[Any, ...] = ()  # the state of each feature
     random: Tensor | None = None  # [N, I, M, J], noise of the normaliser, or the dropout mask of the weights
-    previous: PreviousStep = PreviousStep()
-    """Values of the previous target position."""
+    previous: PreviousStep = PreviousStep()  # values of the previous target position
 
 
 class Query(NamedTuple):

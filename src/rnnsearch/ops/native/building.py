@@ -51,10 +51,8 @@ Command = tuple[str, ...]
 class NativeVariant(NamedTuple):
     """A library for one instruction set."""
 
-    name: str
-    """Name of the variant, in file names and `RNNSEARCH_NATIVE`."""
-    flags: tuple[str, ...]
-    """Flags of GCC and Clang."""
+    name: str  # name of the variant, in file names and `RNNSEARCH_NATIVE`
+    flags: tuple[str, ...]  # flags of GCC and Clang
     zig_cpu: str  # the instruction set in Zig's notation
     capabilities: tuple[str, ...]  # that the processor must have, as in `torch.cpu.get_capabilities()`
     multiplies_bf16_pairs: bool = False  # by a vector instruction for pairs of bf16 values

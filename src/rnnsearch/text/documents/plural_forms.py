@@ -46,7 +46,6 @@ class PluralForms:
     header: str
     """Value of the field `Plural-Forms`."""
     count: int
-    """Number of forms."""
     form_of_one: int
     """Number of the form for 1, from 0."""
     one_is_shared: bool

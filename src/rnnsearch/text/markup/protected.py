@@ -79,7 +79,6 @@ class ProtectedText(NamedTuple):
     end: int
     """Offset after the last one."""
     type: ProtectedType
-    """Type of protected text."""
 
     def span(self) -> tuple[int, int]:
         """Return the characters [start, end), like a match of a regular expression."""

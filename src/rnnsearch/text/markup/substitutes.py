@@ -86,7 +86,6 @@ class SubstitutedText:
     """A source text whose protected text is replaced by substitutes."""
 
     source: str
-    """The source text."""
     text: str
     """The text for the model."""
     slots: tuple[Slot, ...]
@@ -98,7 +97,6 @@ class SubstitutedText:
     grammar: str | None
     """Grammar of placeholders (see `protected.Recogniser`)."""
     variant: int
-    """Number of the variant."""
 
     @property
     def is_translatable(self) -> bool:
