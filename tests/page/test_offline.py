@@ -205,7 +205,7 @@ def test_exported_files_are_small_and_self_contained(folder):
         if not name.endswith((".rnn", ".wasm")):
             text = path.read_text(encoding="utf-8")
             assert set(re.findall(r"https?://[^\s\"'`<>)]+", text)) <= {"http://www.w3.org/2000/svg"}, name
-            assert text.count("\n") <= 250 or not name.endswith(".js"), name
+            assert text.count("\n") <= 300 or not name.endswith(".js"), name
     page = files["index.html"].read_text(encoding="utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
     assert policy.startswith("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'")
