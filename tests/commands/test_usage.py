@@ -88,7 +88,11 @@ def test_every_command_has_help(cli, name):
     assert len(result.out.splitlines()) > 5
 
 
-@pytest.mark.parametrize("allocate", [lambda: torch.empty(2**50), lambda: np.empty(2**50)], ids=["torch", "numpy"])
+@pytest.mark.parametrize(
+    "allocate",
+    [lambda: torch.empty(2**50), lambda: np.empty(2**50), lambda: bytearray(2**62)],
+    ids=["torch", "numpy", "without a message"],
+)
 def test_out_of_memory_is_a_one_line_error(allocate, cli, monkeypatch):
     monkeypatch.setattr("rnnsearch.cli.app.app", lambda *_, **__: allocate())
     code, out, err = cli("translate")

@@ -103,7 +103,7 @@ def test_incompatible_members_are_rejected(toy):
         EnsembleScorer([EnsembleMember(toy(symbols=8), 1.0, OWN), EnsembleMember(toy(symbols=9), 1.0, OWN)])
     with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[\]"):
         EnsembleScorer([])
-    for weight in (0.0, -1.0, float("nan"), float("inf")):
+    for weight in (0.0, -1.0, 1e-300, 1e308, float("nan"), float("inf")):
         with pytest.raises(RnnsearchError, match="weights must be above 0"):
             EnsembleScorer([EnsembleMember(toy(), weight, OWN)])
     with pytest.raises(RnnsearchError, match='mean must be one of geometric, arithmetic; got "harmonic"'):

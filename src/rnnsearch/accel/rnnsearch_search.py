@@ -20,6 +20,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,7 +142,7 @@ class NativeRNNsearch:
         """Search a batch with a beam; return None if a score is NaN."""
         result = constraints.allocate(options.n_best, memory.keys.shape[1])
         is_finite = self._engine.beam(memory.arrays, output, constraints.struct, options, result.struct)
-        return result if is_finite else None
+        return result if is_finite and not np.isnan(result.scores).any() else None
 
 
 class NativeRNNsearchMemory(NamedTuple):

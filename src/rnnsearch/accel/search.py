@@ -302,7 +302,7 @@ class NativeDecoder:
         is_finite = self._native.decoder_beam(
             *(*arguments, byref(options), c_int64(len(state)), pointer(state), byref(result.struct), num_threads())
         )
-        if not is_finite:
+        if not is_finite or np.isnan(result.scores).any():
             return None
         B, n, T, _ = result.attention.shape
         alphas = self._to_source(memory, torch.from_numpy(result.attention).view(B, n * T, -1))

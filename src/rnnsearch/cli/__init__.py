@@ -57,16 +57,20 @@ def main() -> None:
             raise
         sys.stderr.write(
             "rnnsearch: not enough memory; use smaller batches (`--batch`, search.batch_sentences; in training, "
-            f"training.batch): {str(error).strip().splitlines()[0]}\n"
+            f"training.batch): {str(error).strip().partition(chr(10))[0] or type(error).__name__}\n"
         )
         sys.exit(1)
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True if memory was exhausted; on a CPU, PyTorch reports that as a RuntimeError with this text."""
+    """Return True if memory was exhausted; on a CPU, PyTorch reports that as a RuntimeError with one of these texts."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return "can't allocate memory" in str(error)
+    return _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+# Of PyTorch's allocator (on Linux, on Windows), of the operating system (for mapped files), and of C++.
+_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
 
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)

@@ -218,7 +218,7 @@ def _read_contents(path: Path, file: BufferedReader, header: dict[str, Any], beg
         # Sparse and shared arrays can be much larger in memory than in the file.
         if sum(stored.max_bytes(entry[1]) for entry in entries.values()) > MAX_EXPANSION * size:
             raise damaged_error(path)
-        weights = StoredWeights(stored.Payload(file, begin, size), entries)
+        weights = StoredWeights(path, stored.Payload(file, begin, size), entries)
         # Shapes are checked before any weight is read.
         model = SYSTEMS[system].from_header(header, weights.shapes_only, weights.vectors)
         model.check()
@@ -242,12 +242,13 @@ def damaged_error(path: Path) -> ModelError:
 class StoredWeights(Mapping[str, Weight]):
     """The weights of an open file; each is read from the file whenever it is accessed."""
 
-    def __init__(self, payload: stored.Payload, entries: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, payload: stored.Payload, entries: Mapping[str, Any]) -> None:
         """Check the header's entries of all arrays.
 
         Raises:
             ValueError, KeyError, TypeError: An entry is invalid.
         """
+        self._path = path
         self._payload = payload
         self.entries = entries
         for entry in entries.values():
@@ -278,8 +279,12 @@ class StoredWeights(Mapping[str, Weight]):
         return vectors
 
     def array(self, name: str) -> Array:
-        """Read any array of the file."""
-        return stored.read_array(self._payload, *self.entries[name])
+        """Read any array of the file; raise ModelError if it has infinite values or NaN."""
+        values = stored.read_array(self._payload, *self.entries[name])
+        # Two passes without a temporary array; NaN is passed on and fails the comparison.
+        if values.dtype.kind == "f" and not (values.min() > -np.inf and values.max() < np.inf):
+            raise ModelError(f"{self._path}: must contain finite numbers; {name} has infinite values or NaN")
+        return values
 
     def _empty(self, name: str) -> Array:
         type, shape, *_ = self.entries[name]

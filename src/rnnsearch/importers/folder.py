@@ -31,7 +31,7 @@ from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.words import words_from_list
 from rnnsearch.utils.files import atomic_folder, sha256_of, write_text
 from rnnsearch.utils.tables import as_markdown
-from rnnsearch.utils.weights import copy_weights
+from rnnsearch.utils.weights import copy_weights, require_finite
 from rnnsearch.utils.weights import named_weights as parameters
 
 
@@ -119,6 +119,7 @@ def _make_system(path: str, converted: ConvertedModel, source: str, target: str)
     # On the meta device first, without memory: a small file may claim a large model.
     with torch.device("meta"):
         _require_shapes(path, TranslationSystem.make(config, tokenizers, seed=None).model, weights)
+    require_finite(path, weights)
     system = TranslationSystem.make(config, tokenizers, seed=None)
     copy_weights(system.model, weights)
     system.model.eval()

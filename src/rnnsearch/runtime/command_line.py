@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"rnnsearch-runtime: {error}")
     except OSError as error:
         exit_on_io_error("rnnsearch-runtime", error)
+    except MemoryError:
+        sys.exit("rnnsearch-runtime: not enough memory; use shorter lines or a smaller beam (`--beam`)")
     except KeyboardInterrupt:
         sys.exit(130)
 

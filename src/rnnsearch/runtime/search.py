@@ -145,7 +145,8 @@ def search_batch(
         token_bytes=token_bytes,
     )
     hypotheses = NBestArrays.allocate(B, options.n_best, T, attention_width)
-    if not model.beam(memory, output, search_options, request.c_struct, hypotheses.struct):
+    is_finite = model.beam(memory, output, search_options, request.c_struct, hypotheses.struct)
+    if not is_finite or np.isnan(hypotheses.scores).any():
         raise RnnsearchError(NAN_MESSAGE)
     return hypotheses
 

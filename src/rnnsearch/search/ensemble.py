@@ -30,6 +30,9 @@ from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hi
 Mean = Literal["geometric", "arithmetic"]
 MEANS: tuple[Mean, ...] = get_args(Mean)
 """Names of the means; they are stored in model folders."""
+MIN_WEIGHT = 1e-12
+MAX_WEIGHT = 1e12
+"""Range of an ensemble's weights: in fp32, their fractions of the sum are then neither 0 nor infinite."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,11 @@ class EnsembleScorer:
         if len({member.scorer.device for member in members}) != 1:
             raise RnnsearchError("an ensemble's members must be on one device")
         total = sum(member.weight for member in members)
-        if any(not member.weight > 0 for member in members) or not math.isfinite(total):
-            raise RnnsearchError(f"an ensemble's weights must be above 0; got {[m.weight for m in members]}")
+        if not all(MIN_WEIGHT <= member.weight <= MAX_WEIGHT for member in members):
+            weights = [member.weight for member in members]
+            raise RnnsearchError(
+                f"an ensemble's weights must be above 0, at least {MIN_WEIGHT} and at most {MAX_WEIGHT}; got {weights}"
+            )
         self._members = tuple(members)
         self._weights = [member.weight / total for member in members]
         self._mean = mean

@@ -540,6 +540,8 @@ class Tokenizer:
             # The library raises a bare `Exception` for an unknown layout.
             with panics_as_errors():
                 core = tokenizers.Tokenizer.from_str(text)
+        except MemoryError:
+            raise
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
         problem = _layout_problem(core) or _rare_problem(rare, core)

@@ -7,7 +7,8 @@ tests/models/test_checkpoint.py, tests/stress/bombs.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ FORMAT = "rnnsearch-1"
 """Format name in the metadata of files that rnnsearch writes."""
 FLOAT_TYPES = frozenset({"F16", "BF16", "F32", "F64"})
 """Allowed types of stored parameters. In other types the library may pack several values into one element."""
+
+
+MAX_VALUE = torch.finfo(torch.float32).max
+"""Maximum magnitude of stored values: larger ones of 64 bits would be infinite in a model."""
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -59,10 +64,24 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read tensors by name.
 
     Raises:
-        ModelError: The file is missing, truncated, or was not written by rnnsearch.
+        ModelError: The file is missing, truncated, was not written by rnnsearch, or has infinite values or NaN.
     """
     with _open(path) as file:
-        return {name: file.get_tensor(name) for name in list(file.keys())}
+        tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+    require_finite(path, tensors)
+    return tensors
+
+
+def require_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ModelError if a tensor of floats from a file has a value that is infinite in fp32, or NaN."""
+    for name, tensor in tensors.items():
+        # 8-bit floats have no `aminmax`; `require_shapes` rejects them.
+        if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
+            continue
+        # One pass without a temporary tensor; NaN is passed on and fails the comparison.
+        low, high = map(float, torch.aminmax(tensor))
+        if not (low >= -MAX_VALUE and high <= MAX_VALUE):
+            raise ModelError(f"{path}: must contain finite numbers; {name} has infinite values or NaN")
 
 
 @contextmanager
@@ -76,6 +95,8 @@ def _open(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
     except (SafetensorError, LibraryPanicError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise MemoryError(f"{path}: {error.strerror}") from None
         raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
 
 

@@ -1,0 +1,129 @@
+"""Files of model folders that nobody could have trained: infinite numbers, and every error of the libraries."""
+
+import hashlib
+import math
+import struct
+
+import pytest
+import torch
+
+import rnnsearch
+from rnnsearch.cli import is_out_of_memory
+from rnnsearch.engine import file
+from rnnsearch.errors import ModelError
+from rnnsearch.export.engine_file import export
+from rnnsearch.text import tokenizer as tokenizer_module
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.utils import weights as weights_module
+from rnnsearch.utils.weights import SafetensorError, read_weights, save_weights
+from tests.runtime.test_runtime import with_changed_header
+from tests.untrained import BAHDANAU, write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Return a model folder."""
+    return write_model(tmp_path_factory.mktemp("model") / "en-de", BAHDANAU)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([1.0, torch.inf]),
+        torch.tensor([-torch.inf]),
+        torch.tensor([torch.nan, 1.0]),
+        torch.tensor([1e300], dtype=torch.float64),
+        torch.tensor([torch.inf], dtype=torch.bfloat16),
+    ],
+)
+def test_weights_must_be_finite(tmp_path, value):
+    save_weights(tmp_path / "w.safetensors", {"fine": torch.zeros(0), "bad": value})
+    with pytest.raises(
+        ModelError, match=r"w\.safetensors: must contain finite numbers; bad has infinite values or NaN"
+    ):
+        read_weights(tmp_path / "w.safetensors")
+
+
+def test_infinite_weights_are_neither_loaded_nor_exported(tmp_path):
+    folder = write_model(tmp_path / "en-de", BAHDANAU)
+    tensors = read_weights(folder / "model.safetensors")
+    tensors["output.bias"][7] = torch.inf
+    save_weights(folder / "model.safetensors", tensors)
+    for use in (rnnsearch.load, lambda path: export(path, tmp_path / "m.rnn")):
+        with pytest.raises(ModelError, match=r"output\.bias has infinite values or NaN"):
+            use(folder)
+
+
+@pytest.mark.parametrize("name", ["output", "vector"])
+def test_arrays_of_engine_files_must_be_finite(model, tmp_path, name):
+    path = tmp_path / "m.rnn"
+    export(model, path, "fp32")
+    content = bytearray(path.read_bytes())
+    head = 24 + int.from_bytes(content[8:16], "little")
+    start = head + -head % 64
+    _, shape, offset, form = file.read_header(path)["arrays"][name]
+    offset += start + (-(-math.prod(shape) // 8) if form == "sparse" else 0)  # of the first value that is not 0
+    content[offset : offset + 4] = struct.pack("<f", float("inf"))
+    digest = hashlib.sha256(content[start:]).hexdigest()
+    path.write_bytes(with_changed_header(bytes(content), lambda header: header.update(sha256=digest)))
+    with (
+        pytest.raises(ModelError, match=r"m\.rnn: must contain finite numbers; (output|vector) has"),
+        file.open_file(path) as contents,
+    ):
+        contents.model.weights[name]
+
+
+class PanicException(BaseException):
+    """An exception like those of libraries in Rust, which is no `Exception`."""
+
+
+WEIGHT_ERRORS = [SafetensorError("bad"), PanicException("bad"), OSError(5, "bad"), PermissionError(13, "bad")]
+
+
+@pytest.mark.parametrize("error", [*WEIGHT_ERRORS, FileNotFoundError(2, "bad")], ids=lambda error: type(error).__name__)
+def test_every_error_of_reading_weights_is_a_model_error(model, monkeypatch, error):
+    def safe_open(*_, **__):
+        raise error
+
+    monkeypatch.setattr(weights_module, "safe_open", safe_open)
+    with pytest.raises(ModelError, match=r"^[^\n]*model\.safetensors: [^\n]+$"):
+        read_weights(model / "model.safetensors")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")])
+def test_exhausted_memory_is_not_taken_for_damage(model, monkeypatch, error):
+    def safe_open(*_, **__):
+        raise error
+
+    monkeypatch.setattr(weights_module, "safe_open", safe_open)
+    with pytest.raises(MemoryError):
+        read_weights(model / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("bad"), ValueError("bad"), PanicException("bad"), TypeError()], ids=lambda e: type(e).__name__
+)
+def test_every_error_of_reading_tokenizers_is_a_model_error(model, monkeypatch, error):
+    class Library:
+        @staticmethod
+        def from_str(_):
+            raise error
+
+    monkeypatch.setattr(tokenizer_module.tokenizers, "Tokenizer", Library)
+    with pytest.raises(ModelError, match=r"^[^\n]*en\.json: must be a tokenizer that rnnsearch saved; got"):
+        Tokenizer.load(model / "tokenizers/en.json")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("unable to mmap 8 bytes from file <w>: Cannot allocate memory (12)"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_out_of_memory_is_recognised(error):
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("shapes differ"))
