@@ -118,7 +118,7 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_panic_only_fails_its_own_request(threads):
-    def translate(_: Any, jobs: list[TranslationJob]) -> list[str]:
+    def translate(_key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
         if jobs[0].source.text == "bad":
             raise PanicException("panicked")
         return [job.source.text for job in jobs]
