@@ -7,7 +7,8 @@ links. A task carries its lines, because another machine may not see these files
 Passes without an aligner do not import torch, which takes each process more than a second.
 
 `bulk` stores arguments and results by their declared types (`bulk/encoding.py`): annotate them exactly, and use no
-other types than those that are listed there. Tests: tests/bulk/test_corpora.py.
+other types than those that are listed there. The names of the functions and the order of the passes identify what a
+killed run has stored (`bulk/prepare.py`). Tests: tests/bulk/test_corpora.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The counterpart of `search.decode` without PyTorch, for `runtime.translator`. This module must not import torch.
 
-Results must equal those of `search.decode` on the same
-model, which the tests compare: `tests/properties/test_engine.py`, `tests/properties/test_written_models.py`.
+Results must equal those of `search.decode` on the same model, which the tests compare:
+`tests/properties/test_engine.py`, `tests/properties/test_written_models.py`.
 
 Axes: B sentences, K hypotheses per sentence (the beam), P prefix positions, T steps, J source positions, V tokens of
 the vocabulary.

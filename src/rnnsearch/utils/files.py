@@ -4,12 +4,11 @@ Content is written to a temporary name next to the target, synced, and renamed, 
 either the old or the new version even after a crash.
 
 All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports. Small
-files of users are read by `read_text`; `data.corpus.read_lines` reads large ones.
-One rule holds for all temporary files and folders: their names are unique, and their writer holds a lock on them, which
-ends with its process. Whether a process is alive is never inferred from its id, which another process may have by now.
-Names of temporary and old folders are recognised after a crash (`recover_folder`), also those of earlier versions, so
-they must stay the same. Tests: tests/test_files.py, and killed processes in tests/stress. This module must not import
-torch.
+files of users are read by `read_text`; `data.corpus.read_lines` reads large ones. One rule holds for all temporary
+files and folders: their names are unique, and their writer holds a lock on them, which ends with its process. Whether a
+process is alive is never inferred from its id, which another process may have by now. Names of temporary and old
+folders are recognised after a crash (`recover_folder`), also those of earlier versions, so they must stay the same.
+Tests: tests/test_files.py, and killed processes in tests/stress. This module must not import torch.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A page of another site can make a browser send requests to a server on the reader's machine. It cannot read the
 responses, but it could start work. Such requests are rejected by their `Origin` and `Sec-Fetch-Site` headers, unless
-the owner of the server has allowed the origin. A page
-that reaches this machine under its own domain name (DNS rebinding) is rejected by its `Host` header.
+the owner of the server has allowed the origin. A page that reaches this machine under its own domain name (DNS
+rebinding) is rejected by its `Host` header.
 
 `serve/admission.py` and `runtime/serve.py` call `rejection` for every request; see docs/threats.md. This module must
 import only the standard library. Tests: tests/serve/test_admission.py, tests/runtime/test_serve.py.

@@ -5,8 +5,8 @@ The weights sum to 1, except those of `exponential` and `monotonic`.
 By default a checked equivalent (native or fused) of the softmax runs, as a step of a decoder's fast implementation; set
 `RNNSEARCH_FAST=0` to debug the definition.
 
-`Attention.forward` calls them. Fast implementations (`accel/registry.py`, `accel/decoder_steps.py`) and ONNX graphs
-(`export/onnx.py`) select normalisers by exact class.
+`Attention.forward` calls them. Fast implementations (`accel/fast_forwards.py`, `accel/decoder_steps.py`) and ONNX
+graphs (`export/onnx.py`) select normalisers by exact class.
 
 Axes: B sentences, Q queries per sentence (several heads count as queries), J source positions.
 """

@@ -19,9 +19,9 @@ annotations. `additive` and `concat` are the same function, because Luong's W_a 
 initialisation: Luong's is initialised as one matrix with D + H columns (with a different range under Glorot's rule),
 Bahdanau's as two.
 
-`Attention` creates one by name (`SCORES`). Native steps (`accel/decoder_steps.py`, `accel/registry.py`), the engine
-(`accel/program_writer.py`, `accel/rnnsearch_search.py`) and ONNX graphs (`export/onnx.py`) implement some of these
-equations again, by exact class. tests/models/test_scores.py compares each with a NumPy loop.
+`Attention` creates one by name (`SCORES`). Native steps (`accel/decoder_steps.py`, `accel/fast_forwards.py`), the
+engine (`accel/program_writer.py`, `accel/rnnsearch_search.py`) and ONNX graphs (`export/onnx.py`) implement some of
+these equations again, by exact class. tests/models/test_scores.py compares each with a NumPy loop.
 
 Axes: B sentences, Q queries per sentence, J source positions, M heads, E = Q * M rows of energies, A hidden layer, D
 query, H annotation, K key.

@@ -3,8 +3,8 @@
 Source positions are counted from 0, in the original order (also if the encoder reads the source in reverse); t is the
 target position, from 0. `Attention` calls `centre` and `mask` for each query.
 
-Tests: tests/models/test_windows.py. `accel/registry.py` has a fast implementation for local windows,
-`accel/verification.py` checks it, and `accel/decoder_steps.py` has native steps for some classes.
+`accel/windowed_attention.py` is a fast implementation for local windows, and `accel/decoder_steps.py` has native steps
+for some classes (`SUPPORTED_WINDOWS`).
 
 Axes: B sentences, Q queries per sentence, J source positions, P positions that the queries see, D query (D in the
 papers' equations is the largest distance from the centre), K bell curves of a mixture.

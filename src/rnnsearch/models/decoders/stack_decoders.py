@@ -8,7 +8,7 @@
 | neubig              | h_t                     | c_{t-1}, to the bottom  | [h_t; c_t]       | Neubig, chapter 8     |
 | rnmt-plus           | h^1_{t-1} of the bottom | c_t, to every layer     | [x^L_t; c_t]     | Chen et al. 2018      |
 
-`accel/registry.py` and `accel/decoder_steps.py` have faster versions of all of them, by exact class; importers of
+`accel/fast_forwards.py` and `accel/decoder_steps.py` have faster versions of all of them, by exact class; importers of
 OpenNMT-py and JoeyNMT build models with `luong` and `luong-input-feeding`. Tests: tests/importers.
 
 Axes: those of `decoder.py`, and F, the vector that is fed back.

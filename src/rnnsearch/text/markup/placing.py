@@ -2,9 +2,8 @@
 
 `marks.MarkedText` takes the marks out of the source and calls `MarkPlacement.render`.
 
-Results never lose or repeat a mark, whatever the links (between existing words) are (tests/text/test_marks.py). Place
-0 is the whole text, place n + 1 that of mark n. Offsets are characters; words and
-links are counted from 0.
+Results never lose or repeat a mark, whatever the links (between existing words) are (tests/text/test_marks.py). Place 0
+is the whole text, place n + 1 that of mark n. Offsets are characters; words and links are counted from 0.
 """
 
 from __future__ import annotations
