@@ -3,17 +3,20 @@
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.utils.files import (
+    append_line,
     atomic_file,
     atomic_folder,
     complete_folder,
@@ -165,6 +168,52 @@ def test_link_is_followed_and_mode_preserved(tmp_path):
     assert file.read_text() == "new"
     assert file.stat().st_mode & 0o777 == 0o640
     assert names(file.parent) == ["a.txt"]
+
+
+@pytest.fixture
+def file_size_limit():
+    """Return a function that lets writes beyond a size fail, as on a full disk, until the test ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_line_is_appended_completely_or_not_at_all(tmp_path, file_size_limit):
+    path = tmp_path / "lines"
+    append_line(path, "eins ü \ud800")
+    before = path.read_bytes()
+    assert before == "eins ü \\ud800\n".encode()
+    for size in (len(before), len(before) + 2):
+        file_size_limit(size)
+        with pytest.raises(RnnsearchError, match=f"{path}: cannot be written: .*; nothing was added"):
+            append_line(path, "second")
+        assert path.read_bytes() == before
+    file_size_limit(1 << 20)
+    append_line(path, "third")
+    assert path.read_bytes() == before + b"third\n"
+
+
+def test_line_is_not_appended_to_half_a_line(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\nha")
+    path.chmod(0o600)
+    append_line(path, "two")
+    append_line(path, "three")
+    assert path.read_bytes() == b"one\nha\ntwo\nthree\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_of_several_writers_are_not_mixed(tmp_path):
+    lines = [letter * 50_000 for letter in "abcdefgh"]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda line: append_line(tmp_path / "lines", line), lines))
+    assert sorted((tmp_path / "lines").read_text().splitlines()) == lines
+
+
+def test_lines_can_be_appended_to_devices():
+    append_line(Path("/dev/null"), "x")
+    with pytest.raises(RnnsearchError, match="/dev/full: cannot be written: No space left on device"):
+        append_line(Path("/dev/full"), "x")
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o755])

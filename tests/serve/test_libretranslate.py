@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,12 @@ def test_suggestions_are_saved_if_the_server_has_a_file(http, serve, tmp_path):
     accepted = serve(suggestions=tmp_path / "suggestions.jsonl").post("/suggest", json=body)
     assert accepted.json() == {"success": True}
     assert json.loads((tmp_path / "suggestions.jsonl").read_text(encoding="utf-8")) == body
+
+
+def test_suggestion_that_cannot_be_saved_is_an_error(serve):
+    response = serve(suggestions=Path("/dev/full")).post("/suggest", json={"q": "the cat", "s": "die Katze", **EN_DE})
+    assert response.status_code == 503
+    assert response.json() == {"error": "the suggestion could not be saved; try again later"}
 
 
 @pytest.mark.parametrize(

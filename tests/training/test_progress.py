@@ -112,7 +112,6 @@ def test_log_is_appended_to(tmp_path):
         log.update(ROW)
         log.update(ROW | {"update": 21})
         log.evaluated(DEV)
-        log.close()
     rows = read_log(tmp_path / "log.jsonl")
     assert [row["kind"] for row in rows] == ["message", "update", "dev"] * 2
     assert rows[3]["text"] == "zweitens: äöü"
@@ -131,7 +130,6 @@ def test_line_summarises_updates_since_previous_line(tmp_path: Path) -> None:
     for row in rows:
         log.update(row)
         screen.update(row)
-    log.close()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["update"] for line in lines] == [20, 40]
     assert [line["tokens"] for line in lines] == [210, 610]
@@ -156,8 +154,7 @@ def test_log_on_full_disk_raises():
     log = RunLog(Path("/dev/full"))
     with pytest.raises(TrainingError) as error:
         log.message("text")
-    assert str(error.value) == "/dev/full: cannot be written: No space left on device"
-    log.close()
+    assert str(error.value) == "/dev/full: cannot be written: No space left on device; nothing was added"
 
 
 def test_tensorboard_has_scalars(trained):

@@ -3,7 +3,7 @@
 A route gets it as the parameter `service: UseService`.
 
 `app.create_app` creates it; the modules of routes are the callers. It runs in the event loop: anything slow belongs in
-`limits.run_in_thread` or a `Batcher`. `_suggestions_lock` keeps the lines of the suggestions file whole.
+`limits.run_in_thread` or a `Batcher`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
+from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import Files
 from rnnsearch.serve.glossaries import Glossaries
 from rnnsearch.serve.limits import MAX_INLINE_CHARACTERS, ServeError, Settings
-from rnnsearch.serve.observability import Metrics
+from rnnsearch.serve.observability import Metrics, log_failure
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationService, TranslationTask
+from rnnsearch.utils.files import append_line
 from rnnsearch.utils.origin_check import DEFAULT_PORTS, is_own_host
 
 AUTHORIZATION_SCHEMES = ("bearer", "deepl-auth-key")
@@ -47,7 +49,6 @@ class Service:
         self.glossaries = Glossaries()
         self.num_characters = 0
         """Number of characters of all texts that were translated, apart from files."""
-        # Lines of several requests must not be mixed.
         self._suggestions_lock = asyncio.Lock()
         self._large_responses = asyncio.Semaphore(MAX_LARGE_RESPONSES)
 
@@ -235,20 +236,19 @@ class Service:
         """Append a better translation from a user to the suggestions file, as one line of JSON.
 
         Raises:
-            ServeError: With status 403 if the server has no such file.
+            ServeError: With status 403 if the server has no such file, and 503 if it cannot be written.
         """
         path = self.settings.suggestions
         if path is None:
             raise ServeError(403, "this server does not accept suggestions (see --suggestions)")
         # JSON escapes line ends, so each suggestion is one line.
         line = json.dumps(row, ensure_ascii=False)
-
-        def append() -> None:
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{line}\n")
-
-        async with self._suggestions_lock:
-            await asyncio.to_thread(append)
+        try:
+            async with self._suggestions_lock:  # so that not many threads wait for the lock of the file
+                await asyncio.to_thread(append_line, path, line)
+        except RnnsearchError as error:
+            log_failure("a suggestion could not be saved", error)
+            raise ServeError(503, "the suggestion could not be saved; try again later") from None
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -11,7 +11,6 @@ history in `training.json`.
 import json
 import time
 from abc import abstractmethod
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -20,7 +19,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rnnsearch.errors import TrainingError
+from rnnsearch.errors import RnnsearchError, TrainingError
+from rnnsearch.utils.files import append_line
 
 
 @runtime_checkable
@@ -86,24 +86,15 @@ class RunLog(PeriodicReporter):
         super().__init__()
         self.path = path
         try:
-            self.file = path.open("a", encoding="utf-8")
+            path.open("a").close()
         except OSError as error:
-            raise self._write_error(error) from None
-
-    def _write_error(self, error: OSError) -> TrainingError:
-        return TrainingError(f"{self.path}: cannot be written: {error.strerror or error}")
+            raise TrainingError(f"{path}: cannot be written: {error.strerror or error}") from None
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
         try:
-            self.file.write(json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n")
-            self.file.flush()
-        except OSError as error:
-            raise self._write_error(error) from None
-
-    def close(self) -> None:
-        """Close the file; buffered lines that a full disk does not take are lost."""
-        with suppress(OSError):
-            self.file.close()
+            append_line(self.path, json.dumps({"kind": kind, **row}, ensure_ascii=False))
+        except RnnsearchError as error:
+            raise TrainingError(str(error)) from None
 
     def line(self, row: dict[str, Any]) -> None:
         self._write("update", row)

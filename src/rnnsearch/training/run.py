@@ -94,7 +94,7 @@ def train(
         stack.enter_context(retain_freed_memory())
         reporters: list[Reporter] = []
         if processes.is_first:
-            reporters = [reporter, stack.enter_context(closing(RunLog(folder / LOG_FILE)))]
+            reporters = [reporter, RunLog(folder / LOG_FILE)]
             if config.training.tensorboard:
                 reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
         return _train(stored_config, prepared, folder, device, ReporterGroup(*reporters), processes)

@@ -23,10 +23,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import file_digest
+from io import FileIO
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
-from stat import S_IMODE
+from stat import S_IMODE, S_ISREG
 from tempfile import gettempdir
 from typing import TextIO
 
@@ -91,6 +92,47 @@ def require_appendable(path: Path) -> None:
         path.open("a").close()
     except OSError as error:
         raise RnnsearchError(f"{path}: must be a file that can be added to; got: {error.strerror}") from None
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line completely or not at all, also after a line that another program has left unfinished.
+
+    Lines of several processes are not mixed. Lone surrogates are written as escape sequences.
+
+    Raises:
+        RnnsearchError: The disk is full, or the file cannot be written; nothing was added.
+    """
+    content = f"{line}\n".encode("utf-8", "backslashreplace")
+    try:
+        with path.open("ab", buffering=0) as file:
+            _lock(file.fileno(), wait=True)
+            status = os.fstat(file.fileno())
+            if not S_ISREG(status.st_mode):  # a device or pipe
+                file.write(content)
+                return
+            try:
+                _append_after_line(path, file, content, status.st_size)
+            except BaseException:
+                os.ftruncate(file.fileno(), status.st_size)
+                raise
+    except OSError as error:
+        raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was added") from error
+
+
+def _append_after_line(path: Path, file: FileIO, content: bytes, size: int) -> None:
+    """Append content to a file of some size in one write, after a line feed if the last line has none.
+
+    Raises:
+        OSError: Not everything was written.
+    """
+    if size > 0:
+        with suppress(PermissionError), path.open("rb") as last:  # it may be readable by others only
+            last.seek(size - 1)
+            if last.read(1) != b"\n":
+                content = b"\n" + content
+    if file.write(content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
 
 
 def _unique_name() -> str:
