@@ -1,8 +1,10 @@
 """Loading and unloading of models, and sentences that are tokenized once."""
 
 import asyncio
+import gc
 import shutil
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -137,6 +139,27 @@ def test_the_model_unused_for_the_longest_time_is_unloaded(folders, tmp_path):
         return {model.info.name for model in registry.loaded}
 
     assert run([*folders, third], scenario, Settings(max_loaded=2)) == {"en-de", "third"}
+
+
+def test_unloaded_models_are_freed(folders):
+    """Every switch would otherwise need the memory of another model, until Python collects its objects."""
+
+    async def scenario(registry: Registry) -> None:
+        unloaded = []
+        for name in ("en-de", "de-en", "en-de", "de-en"):
+            async with registry.lease(registry.find(name)) as model:
+                await model.translate(["the cat"], BatchOptions())
+                unloaded.append(weakref.ref(model.translator.system.model))
+            del model
+            assert [freed() is None for freed in unloaded] == [True] * (len(unloaded) - 1) + [False]
+
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        run(folders, scenario, Settings(max_loaded=1))
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def test_closed_registry_rejects_requests(folders):

@@ -10,6 +10,7 @@ without leases. `_translate_batch` runs in several threads at once and must not 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -38,6 +39,7 @@ from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.training.malloc import release_free_memory
 from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.placement import MAX_PLACED_TERMS
@@ -380,11 +382,26 @@ class Registry:
             return
         idle = [model for model in self.loaded if not self._leases[model.info.name]]
         idle.sort(key=lambda model: model.last_used)
-        while len(self._loaded) > max_loaded and idle:
-            model = idle.pop(0)
-            # Removed before the await, during which another request could otherwise lease it.
-            del self._loaded[model.info.name]
-            await model.batcher.close()
+        # Removed before the await, during which another request could otherwise lease them.
+        names = [model.info.name for model in idle[: max(0, len(self._loaded) - max_loaded)]]
+        del idle
+        closing = [self._loaded.pop(name).batcher.close() for name in names]
+        for close in closing:
+            await close
+        if closing:
+            del close, closing
+            # The event loop refers to the batchers' cancelled tasks until its next iteration.
+            await asyncio.sleep(0)
+            await asyncio.to_thread(_free_memory)
+
+
+def _free_memory() -> None:
+    """Free unloaded models, whose parts refer to each other, and return their memory to the system.
+
+    Python would free them only after very many new objects, which a server of few large models hardly makes.
+    """
+    gc.collect()
+    release_free_memory()
 
 
 def _load_prepared(folder: Path, device: str) -> Translator:
