@@ -50,6 +50,27 @@ def test_flags_of_a_po_entry_select_its_placeholders(cli, model, tmp_path):
     assert "% s" not in results["no-c-format"]
 
 
+def test_second_column_of_tsv_files_is_filled(cli, model, translations, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{CAT}\t\t3\n{BIRD}\tder Vogel\n", encoding="utf-8")
+    assert cli("translate", model, "-i", path).out == f"{CAT}\t{translations[0]}\t3\n{BIRD}\tder Vogel\n"
+    path.write_text(f"{CAT}\n", encoding="utf-8")
+    assert cli("translate", model, "-i", path).lines == [translations[0]]
+
+
+def test_unsupported_files_and_text_in_place_of_a_model_are_errors(cli, model, user_error, tmp_path):
+    path = tmp_path / "letter.docx"
+    path.write_bytes(b"PK")
+    assert user_error("translate", model, "-i", path).startswith(
+        f"{path}: .docx files are not supported; save the text"
+    )
+    text = tmp_path / "a.txt"
+    text.write_text(CAT)
+    result = cli("translate", model, text)
+    assert result.code == 2
+    assert f"{text} is not a model; name the file to translate by -i" in " ".join(result.err.split())
+
+
 def test_file_without_open_texts_is_copied(cli, model, tmp_path):
     content = TMX.format(UNIT.format(CAT, '<tuv xml:lang="de-AT"><seg>x</seg></tuv>'))
     (tmp_path / "a.tmx").write_text(content)

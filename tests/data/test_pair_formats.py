@@ -97,10 +97,12 @@ def test_po_messages_are_rows(tmp_path):
         ('"He said ""no"", then left.";Er sagte nein.\r\n"a\r\nb";c\r\n', "utf-8"),
         ('"He said ""no"", then left."\tEr sagte nein.\r\na b\tc\r\n', "utf-16"),
         ('id,de,en\n1,Er sagte nein.,"He said ""no"", then left."\n2,c,"a\nb"\n', "utf-8"),
+        ('id;de-DE;en_US\n1;Er sagte nein.;"He said ""no"", then left."\n2;c;"a\nb"\n', "utf-8"),
+        ('He said "no", then left.\tEr sagte nein.\na b\tc\n', "utf-8"),
         ('German,English\nEr sagte nein.,"He said ""no"", then left."\nc,"a\nb"\n', "utf-8"),
         ('Source;Target;Note\n"He said ""no"", then left.";Er sagte nein.;x\na b;c;\n', "utf-8"),
     ],
-    ids=["comma", "semicolon", "tab", "codes", "names", "roles"],
+    ids=["comma", "semicolon", "tab", "codes", "regions", "commas in text", "names", "roles"],
 )
 def test_csv_rows_are_read_like_those_of_a_spreadsheet(tmp_path, text, encoding):
     assert pairs(tmp_path / "a.csv", text.encode(encoding)) == [

@@ -74,6 +74,7 @@ def translate(
 
     from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
     from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, TranslateOptions, report_counts
+    from rnnsearch.text.documents import document_format
 
     options = TranslateOptions(
         models=tuple(models),
@@ -88,6 +89,9 @@ def translate(
         alignments=files.alignments is not None,
         banned_phrases=terms.banned_phrases(),
     )
+    for model in models:
+        if model.is_file() and document_format(model.name, b"") is not None:
+            raise BadParameter(f"{model} is not a model; name the file to translate by -i")
     if is_document(files.input):
         require_text_options(options, bulk)
         report_counts(options, translate_document(options, files))

@@ -19,7 +19,7 @@ from rnnsearch.cli.io import chunked, print_message
 from rnnsearch.cli.pairs import EMPTY_OUTPUT
 from rnnsearch.cli.translate_steps import WARNING_PREFIX
 from rnnsearch.errors import DataError
-from rnnsearch.text.documents import Document, document_format
+from rnnsearch.text.documents import FORMATS, Document, document_format
 from rnnsearch.text.documents.lines import PlainText, Tsv
 from rnnsearch.text.markup.tags import fixed_spans
 from rnnsearch.utils.files import write_bytes
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 26
 """Maximum size of a file that is read as a whole."""
+UNSUPPORTED_SUFFIXES = frozenset((".doc", ".docx", ".epub", ".odp", ".ods", ".odt", ".pdf", ".pptx", ".rtf", ".xlsx"))
+"""Formats of office programs, which users may expect to be supported."""
 _START_BYTES = 1 << 12  # by which a format is recognised
 _LINE_END = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 _HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
@@ -39,15 +41,24 @@ _SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()
 
 
 def is_document(path: Path | None) -> bool:
-    """Return True if the file is translated as a whole, and not line by line; its name or content says so."""
+    """Return True if the file is translated as a whole, and not line by line; its name or content says so.
+
+    Raises:
+        DataError: The file is of a format that is not supported.
+    """
     if path is None or not path.is_file():
         return False
+    if path.suffix.lower() in UNSUPPORTED_SUFFIXES:
+        raise DataError(f"{path}: {path.suffix} files are not supported; save the text as one of {', '.join(FORMATS)}")
     try:
         with path.open("rb") as file:
-            format = document_format(path.name, file.read(_START_BYTES))
+            start = file.read(_START_BYTES)
     except OSError:  # reported by the reader of lines
         return False
-    return format not in (None, PlainText, Tsv)
+    document_class = document_format(path.name, start)
+    if document_class is Tsv:
+        return b"\t" in start  # without columns, it is lines
+    return document_class not in (None, PlainText)
 
 
 def require_text_options(options: TranslateOptions, bulk: BulkGroup) -> None:

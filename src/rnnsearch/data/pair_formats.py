@@ -10,15 +10,20 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from io import BufferedIOBase
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 from xml.parsers import expat
 
+from rnnsearch.config.options import LANGUAGE
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents.document import FileText
 from rnnsearch.text.documents.po import parse_po
@@ -38,6 +43,9 @@ MAX_FILE_BYTES = 1 << 28
 """Maximum size of files that are read as a whole: PO and XLSX."""
 MAX_XLSX_BYTES = 1 << 30
 """Maximum size of an uncompressed workbook."""
+DELIMITERS = "\t;,"
+"""Separators of columns; the first of equally consistent ones counts, because text has more commas than tabs."""
+SAMPLED_LINES = 100
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "bx", "ex", "sc", "ec", "cp"})
 """Elements whose content is code of the original file (TMX and XLIFF)."""
 
@@ -227,18 +235,30 @@ def _read_csv(path: Path, file: BufferedIOBase, languages: Sequence[str]) -> Ite
     text = io.TextIOWrapper(content, encoding=encoding, newline="")
     number = 0
     try:
-        first_line = text.readline(MAX_UNIT_CHARACTERS)
-        delimiter = max(",;\t", key=lambda character: len(next(csv.reader([first_line], delimiter=character), [])))
+        # Bounded by the limit of a line, which the csv module checks later.
+        sample = list(islice(iter(partial(text.readline, MAX_UNIT_CHARACTERS), ""), SAMPLED_LINES))
+        delimiter = max(DELIMITERS, key=partial(_consistency, sample))
         # A quoted cell may continue on the next lines.
-        lines = (line for part in ([first_line], text) for line in part)
-        rows = csv.reader(lines, delimiter=delimiter)
+        rows = csv.reader(chain(sample, text), delimiter=delimiter)
         for texts in _select_columns(rows, languages):
             number += 1
             yield texts
     except (csv.Error, UnicodeError) as error:
         raise DataError(f"{path}:{number + 1}: must be a table of text in UTF-8 (CSV): {error}") from None
     finally:
-        text.detach()  # the caller closes the file
+        # The caller closes the file, possibly before this generator.
+        with suppress(ValueError):
+            text.detach()
+
+
+def _consistency(lines: Sequence[str], delimiter: str) -> float:
+    """Return the fraction of rows that have the most frequent number of columns, 0 if that is one."""
+    try:
+        widths = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
+    except csv.Error:
+        return 0.0
+    width, rows = widths.most_common(1)[0] if widths else (0, 0)
+    return rows / widths.total() if width > 1 else 0.0
 
 
 def _read_xlsx(path: Path, file: BufferedIOBase, languages: Sequence[str]) -> Iterator[Texts]:
@@ -291,6 +311,9 @@ def _header_columns(row: Sequence[str], languages: Sequence[str]) -> list[int] |
         role = "target" if index == len(languages) - 1 else "source"
         known = (language.lower(), base_language(language), language_name(language).lower(), role)
         column = next((names.index(name) for name in known if name in names), None)
+        if column is None:  # another region
+            codes = [base_language(name) if re.fullmatch(LANGUAGE, name, re.IGNORECASE) else "" for name in names]
+            column = codes.index(base_language(language)) if base_language(language) in codes else None
         if column is None:
             return None
         columns.append(column)

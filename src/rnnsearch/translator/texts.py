@@ -338,7 +338,7 @@ def _join_confidence(parts: Sequence[_Part], num_words: int) -> tuple[float, ...
 
     A word that contains words of two sentences has their mean.
     """
-    if any(part.translation.word_confidence is None for part in parts):
+    if not parts or any(part.translation.word_confidence is None for part in parts):
         return None
     totals = np.zeros(num_words)
     counts = np.zeros(num_words)
