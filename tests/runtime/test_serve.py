@@ -156,6 +156,16 @@ def test_only_own_host_names_are_accepted(exported, address):
             assert httpx.get(f"{other_address}/health", headers={"Host": "mt.example:443"}).status_code == 200
 
 
+def test_several_host_headers_are_rejected(address):
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n")
+        response = client.recv(10_000)
+        while block := client.recv(10_000):
+            response += block
+    assert response.split(b" ")[1] == b"400"
+    assert b"a request must have one Host header; got several" in response
+
+
 def test_unsupported_methods_and_paths_are_rejected(address):
     response = httpx.get(f"{address}/languages")
     head = httpx.head(f"{address}/languages")

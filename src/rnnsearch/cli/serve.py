@@ -67,6 +67,7 @@ class LimitGroup(OptionGroup):
     max_symbols: Annotated[int, Option(min=1, help="Maximum number of tokens per sentence.")] = 500
     max_queue: Annotated[int, Option(min=1, help="Maximum number of waiting sentences per model.")] = 2000
     timeout: Annotated[float, Option(min=0.1, help="Seconds until a request is cancelled.")] = 60.0
+    max_connections: Annotated[int, Option(min=2, help="Maximum number of open connections.")] = 1000
     stop_timeout: Annotated[
         float, Option(min=1, help="Seconds after a signal in which files and requests are finished.")
     ] = 90.0
@@ -115,6 +116,7 @@ def serve(
         max_tokens=limits.max_symbols,
         max_queue=limits.max_queue,
         timeout=limits.timeout,
+        max_connections=limits.max_connections,
         stop_timeout=limits.stop_timeout,
         batch_sentences=batch,
         device=hardware.device,

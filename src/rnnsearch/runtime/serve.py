@@ -214,6 +214,9 @@ class Handler(BaseHTTPRequestHandler):
             origin=self.headers.get("Origin", ""),
             fetch_site=self.headers.get("Sec-Fetch-Site", ""),
         )
+        if len(self.headers.get_all("Host", [])) > 1:
+            self._send_error(400, "a request must have one Host header; got several")
+            return
         if status_and_message := rejection(origin, self.server.allowed_hosts):
             self._send_error(*status_and_message)
             return

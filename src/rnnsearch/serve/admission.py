@@ -27,8 +27,8 @@ Headers = dict[bytes, bytes]
 class AdmissionControl:
     """Middleware that rejects requests without reading their bodies to the end.
 
-    Statuses: 400 for another host or too many headers, 403 for pages of other sites, 408 for a body that does not
-    arrive in time, 413 for a body that is too large.
+    Statuses: 400 for another host, several hosts or too many headers, 403 for pages of other sites, 408 for a body
+    that does not arrive in time, 413 for a body that is too large.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -53,6 +53,8 @@ class AdmissionControl:
         """Return the error to reject a request with, or None to accept it."""
         if len(scope["headers"]) > MAX_HEADERS:
             return _rejected(400, f"a request must have at most {MAX_HEADERS} headers; got {len(scope['headers'])}")
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return _rejected(400, "a request must have one Host header; got several")
         # Routes that work for a GET request are as worth protecting as others.
         is_working_get = scope["path"] in WORKING_PATHS
         origin = RequestOrigin(

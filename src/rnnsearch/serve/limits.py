@@ -47,6 +47,8 @@ class Settings:
     """Maximum number of files of all requests that wait or are being translated."""
     timeout: float = 60.0
     """Seconds until a request is abandoned."""
+    max_connections: int = 1000
+    """Maximum number of open connections, of which a client may have half."""
     stop_timeout: float = 90.0
     """Seconds after a signal until the process exits, whatever it is doing."""
     batch_sentences: int = 64

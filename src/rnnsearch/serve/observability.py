@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rnnsearch.serve.batching import BatchReport
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_WARNINGS = 20  # records of a type ...
+WARNING_SECONDS = 10.0  # ... in this time
 _SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _SENTENCES_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 LOGGER_NAME = "rnnsearch.serve"
@@ -87,6 +89,28 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+class RateLimit(logging.Filter):
+    """Drops warnings and errors of a type that occur often, so that no client can fill the disk with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[str, int] = {}
+        self._end_time = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True for the first `MAX_WARNINGS` records of a type per `WARNING_SECONDS`."""
+        if record.levelno < logging.WARNING:
+            return True
+        now = time.monotonic()
+        if now >= self._end_time:
+            self._counts.clear()
+            self._end_time = now + WARNING_SECONDS
+        # Of messages with values in them, the part before the first one.
+        key = f"{record.name} {str(record.msg)[:40]}"
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return self._counts[key] <= MAX_WARNINGS
+
+
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object: time, level, logger, event, and the fields in `extra["fields"]`."""
 
@@ -110,9 +134,10 @@ def log_to_stderr(level: str) -> None:
     """Write the records of the server, and warnings of the package and of uvicorn, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(RateLimit())
     server_logger = logging.getLogger(LOGGER_NAME)
     server_logger.setLevel(level.upper())
-    for name in ("rnnsearch", "uvicorn"):
+    for name in ("rnnsearch", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

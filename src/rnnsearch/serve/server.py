@@ -19,19 +19,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from rnnsearch.errors import ConfigError
 from rnnsearch.serve.app import create_app, observe
+from rnnsearch.serve.clients import ConnectionCounts, client_of
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.observability import RequestObserver, log_event, log_to_stderr
 from rnnsearch.serve.service import Service
 
 MAX_HEAD_SECONDS = 10.0  # time until the whole head of a request must have arrived
 MAX_HEAD_BYTES = 64 << 10
+PARSE_BYTES = 4096  # parsed at a time, so that pipelined requests wait as bytes
+RESERVED_DESCRIPTORS = 128  # for models, uploaded files and libraries
 # Time after a signal in which a request that is already on its way on an open connection is still read.
 DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.02
@@ -54,9 +60,13 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     service: Service = app.state.service
     observer = observe(app)
     log_to_stderr(log_level)
+
+    class LimitedConnection(Connection):
+        max_connections = min(settings.max_connections, max_open_connections())
+
     # The observer logs requests; uvicorn's access log would contain paths and addresses.
     config = uvicorn.Config(
-        observer, http=Connection, log_config=None, access_log=False, server_header=False, lifespan="on"
+        observer, http=LimitedConnection, log_config=None, access_log=False, server_header=False, lifespan="on"
     )
     # Objects of the libraries live until the end: exclude them from garbage collection.
     gc.collect()
@@ -175,12 +185,43 @@ def exit_after(seconds: float) -> None:
     timer.start()
 
 
+def max_open_connections() -> int:
+    """Return the number of connections that the limit of file descriptors allows."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 500
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return 1 << 20
+    return max(soft_limit - RESERVED_DESCRIPTORS, soft_limit // 2)
+
+
+class ReadControl(FlowControl):
+    """Pauses reading like uvicorn, and does not resume it while bytes wait to be parsed."""
+
+    has_unparsed = False
+    """True while bytes wait."""
+
+    def resume_reading(self) -> None:
+        """Resume reading, unless bytes wait."""
+        if not self.has_unparsed:
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's connection with limits on the head of a request and on reading a response, and errors in JSON.
 
     While a request is being answered, the next one is read up to the size of a head; so a disconnect is noticed.
+    Further requests are not parsed yet, because parsed ones take a hundred times as much memory.
     """
 
+    max_connections = 1000
+    """Maximum number of connections of the server, of which a client may have half."""
+    _counts: ClassVar[WeakKeyDictionary[ServerState, ConnectionCounts]] = WeakKeyDictionary()
+    """Connections of each server."""
+    _client = ""
+    """Client whose connection is counted; empty if it is not."""
     _head_bytes = 0
     """Bytes of the current head: those since the last head or part of a body ended."""
     _deadline: asyncio.TimerHandle | None = None
@@ -195,24 +236,51 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timers."""
         super().connection_made(transport)
+        self.flow = ReadControl(transport)
+        self._unparsed = bytearray()
+        counts = self._counts.setdefault(self.server_state, ConnectionCounts())
+        client = client_of(self.client[0]) if self.client else "unknown"
+        if not counts.add(client, self.max_connections, max(1, self.max_connections // 2)):
+            self._send_error("503 Service Unavailable", "too many connections are open; try again later")
+            return
+        self._client = client
         self._start_timer()
         self._check_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._end_head()
+        if self._client:
+            self._counts[self.server_state].remove(self._client)
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head."""
-        # Counted before parsing, which resets the count if a head ends in this packet.
-        self._head_bytes += len(data)
-        super().data_received(data)
-        if self._is_idle:
-            self._start_timer()
-        self._check_head_size()
+        """Parse requests."""
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse a little at a time until a complete request waits for the response to the one before it."""
+        while self._unparsed and not self._is_blocked:
+            piece = bytes(self._unparsed[:PARSE_BYTES])
+            del self._unparsed[:PARSE_BYTES]
+            # Counted before parsing, which resets the count if a head ends in this piece.
+            self._head_bytes += len(piece)
+            super().data_received(piece)
+            if self._is_idle:
+                self._start_timer()
+            self._check_head_size()
+        flow: Any = self.flow
+        flow.has_unparsed = bool(self._unparsed)
+        if self._unparsed:
+            flow.pause_reading()
+
+    @property
+    def _is_blocked(self) -> bool:
+        """True if nothing can be parsed before the current response is complete."""
+        return bool(self.pipeline) or self._head_bytes > MAX_HEAD_BYTES or self.transport.is_closing()
 
     def on_headers_complete(self) -> None:
         """Stop the timer: the head is complete."""
@@ -231,15 +299,22 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Reject the next request if its head is already too large."""
+        """Parse the next request; reject it if its head is already too large."""
         super().on_response_complete()
         self._check_head_size()
+        self._parse()
+        # uvicorn has tried to resume while bytes were waiting.
+        if not (self._unparsed or self.pipeline or self.transport.is_closing()):
+            self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
         """Send `{"error": msg}` and close the connection."""
         self._end_head()
-        body = json.dumps({"error": msg}).encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self._send_error("400 Bad Request", msg)
+
+    def _send_error(self, status: str, message: str) -> None:
+        body = json.dumps({"error": message}).encode()
+        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 

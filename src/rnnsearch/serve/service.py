@@ -19,6 +19,7 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, Request
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.clients import WrongKeys, client_of
 from rnnsearch.serve.files import Files
 from rnnsearch.serve.glossaries import Glossaries
 from rnnsearch.serve.limits import MAX_INLINE_CHARACTERS, ServeError, Settings
@@ -47,6 +48,7 @@ class Service:
         self.files = Files(registry, settings)
         self.translations = TranslationService(registry)
         self.glossaries = Glossaries()
+        self.wrong_keys = WrongKeys()
         self.num_characters = 0
         """Number of characters of all texts that were translated, apart from files."""
         self._suggestions_lock = asyncio.Lock()
@@ -100,7 +102,7 @@ class Service:
             api_key: The key in the body, if there is one.
 
         Raises:
-            ServeError: With status 403 if no key is valid.
+            ServeError: With status 403 if no key is valid, 429 after too many wrong keys.
         """
         if not self.settings.api_keys:
             return ""
@@ -109,9 +111,17 @@ class Service:
         keys = [key.encode("utf-8", "surrogatepass") for key in (api_key, *header_keys) if key]
         if not keys:
             raise ServeError(403, "an API key is required (header X-API-Key, or api_key in the body)")
+        client = client_of(request.client.host if request.client else "")
+        retry_after = self.wrong_keys.retry_after(client)
         # All pairs are compared in constant time, so that response times reveal nothing about the keys.
         matches = [valid for key in keys for valid in self.settings.api_keys if compare_digest(key, valid.encode())]
-        if not matches:
+        if retry_after and not any(self.wrong_keys.is_known(client, key) for key in matches):
+            # The same answer to all keys, so that it reveals nothing about them either.
+            raise ServeError(429, "too many wrong API keys were sent from this address; try again later", retry_after)
+        if matches:
+            self.wrong_keys.accept(client, matches[0])
+        else:
+            self.wrong_keys.count(client)
             raise ServeError(403, "the API key must be one of this server's; got another one")
         return matches[0]
 
