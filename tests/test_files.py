@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import pwd
 import resource
 import shutil
 import subprocess
@@ -13,19 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
-from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.errors import DataError, ModelError, RnnsearchError
+from rnnsearch.ops import autotune
+from rnnsearch.ops.autotune import Timing, TimingTable
 from rnnsearch.utils.files import (
     append_line,
     atomic_file,
     atomic_folder,
     complete_folder,
+    default_cache_folder,
     locked,
     read_text,
     recover_folder,
     remove_temporaries,
     write_text,
 )
+from rnnsearch.utils.weights import read_weights, save_weights
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FAILURES = [
@@ -38,6 +44,29 @@ each_failure = pytest.mark.parametrize(("failure", "raised", "message"), FAILURE
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_user_without_a_home_folder_has_no_cache(monkeypatch):
+    def unknown(user):
+        raise KeyError(user)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "RNNSEARCH_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(RnnsearchError, match=r"without a home folder, .* set RNNSEARCH_CACHE"):
+        default_cache_folder()
+    measured = TimingTable({"library": ""}, [Timing("product", "fp32", "", 1.0, {"torch": 1.0})])
+    monkeypatch.setattr(autotune, "_measure", lambda: measured.timings)
+    assert autotune.load_or_measure({"library": ""}).timings == measured.timings, "this needs no folder"
+
+
+def test_weights_may_be_in_a_folder_whose_name_is_not_utf8(tmp_path):
+    path = tmp_path / os.fsdecode(b"m\xfcnchen") / "model.safetensors"
+    save_weights(path, {"a": torch.arange(3.0)})
+    assert read_weights(path)["a"].tolist() == [0.0, 1.0, 2.0]
+    assert names(path.parent) == ["model.safetensors"]
+    with pytest.raises(ModelError, match="no such file"):
+        read_weights(path.with_name("other"))
 
 
 def test_byte_order_mark_is_not_text(tmp_path):

@@ -62,7 +62,10 @@ def running(*arguments: object, **streams: Any) -> Iterator[Any]:
 
 def test_each_line_of_a_pipe_is_answered_before_the_next(cli, model):
     expected = cli("translate", model, stdin=f"{CAT}\n{BIRD}\n\n").lines
-    with running(model, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    # No folder can be written to.
+    environment = {"HOME": "/dev/null", "RNNSEARCH_NATIVE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with running(model, env=environment, **pipes) as process:
         talk = OutputReader(process.stdout.fileno())
         for line, answer in zip((CAT, BIRD, ""), expected, strict=True):
             process.stdin.write(f"{line}\n".encode())

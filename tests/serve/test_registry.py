@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import shutil
 import threading
 import weakref
@@ -57,6 +58,18 @@ def run(
             await registry.close()
 
     return asyncio.run(with_registry())
+
+
+def test_model_in_a_folder_whose_name_is_not_utf8_can_be_found(folders, tmp_path):
+    folder = tmp_path / os.fsdecode(b"m\xfcnchen")
+    shutil.copytree(folders[0], folder)
+
+    async def scenario(registry: Registry) -> None:
+        [info] = registry.models.values()
+        assert info.name == "m\ufffdnchen"
+        assert (await use(registry, info.name)).info == info
+
+    run([folder], scenario)
 
 
 def test_loading_continues_if_the_first_request_is_cancelled(folders, monkeypatch):

@@ -20,6 +20,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.engine.file import damaged_error, read_header
+from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native.library import status
@@ -105,8 +106,16 @@ def _machine_rows(timings: autotune.TimingTable) -> dict[str, str]:
         "Library": f"torch {timings.key['torch']}",
         "Native code": status(),
         "Limit": ", ".join(limits),
-        "Stored in": str(autotune.table_path(timings.key)),
+        "Stored in": _stored_in(timings),
     }
+
+
+def _stored_in(timings: autotune.TimingTable) -> str:
+    try:
+        path = autotune.table_path(timings.key)
+    except RnnsearchError:  # there is no cache folder
+        return "-"
+    return str(path) if path.is_file() else "-"
 
 
 def _kernel_row(timings: autotune.TimingTable, case: autotune.Timing, implementations: Sequence[str]) -> Sequence[str]:

@@ -23,7 +23,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import getfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -245,23 +245,27 @@ def processor_name() -> str:
 
 
 def table_path(key: dict[str, Any]) -> Path:
-    """Return the path of the file for a key."""
+    """Return the path of the file for a key.
+
+    Raises:
+        RnnsearchError: There is no cache folder.
+    """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     return default_cache_folder() / "native" / f"{Path(key['library']).stem or 'none'}-times-{digest}.json"
 
 
 def load_or_measure(key: dict[str, Any]) -> TimingTable:
     """Return the stored timings, or measure and store them."""
-    path = table_path(key)
-    if (stored := _read(path, key)) is not None:
-        return stored
+    with suppress(RnnsearchError):
+        if (stored := _read(table_path(key), key)) is not None:
+            return stored
     start = time.perf_counter()
     measured = TimingTable(key, _measure())
     if not measured.timings:
         return measured
-    log.info("native code was compared with libraries in %.1f s: %s", time.perf_counter() - start, path)
+    log.info("native code was compared with libraries in %.1f s", time.perf_counter() - start)
     try:
-        return _store(path, measured)
+        return _store(table_path(key), measured)
     # A cache folder that cannot be written costs each process a new measurement, but is no error.
     except RnnsearchError as error:
         log.info("%s", error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -425,7 +426,8 @@ def read_model_info(folder: Path) -> ModelInfo:
         config = load_translation_config(folder)
         calibrated = (folder / CALIBRATION_FILE).is_file()
     return ModelInfo(
-        name=folder.resolve().name,
+        # JSON has no bytes that are not UTF-8.
+        name=os.fsencode(folder.resolve().name).decode("utf-8", "replace"),
         source=config.data.single_source,
         target=config.data.target,
         source_name=language_name(config.data.single_source),

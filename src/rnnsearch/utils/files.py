@@ -44,10 +44,18 @@ _ABANDONED_SECONDS = 24 * 60 * 60  # age of temporary files that are removed whe
 
 
 def default_cache_folder() -> Path:
-    """Return `$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
-    if folder := os.environ.get("RNNSEARCH_CACHE"):
-        return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rnnsearch"
+    """Return `$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`.
+
+    Raises:
+        RnnsearchError: The user has no home folder, as in some containers.
+    """
+    own = os.environ.get("RNNSEARCH_CACHE")
+    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "rnnsearch"
+    try:
+        return folder.expanduser()
+    except RuntimeError:
+        problem = "without a home folder, there is no folder for downloads and compiled code"
+        raise RnnsearchError(f"{problem}; set RNNSEARCH_CACHE to one") from None
 
 
 def _sync(path: Path) -> None:

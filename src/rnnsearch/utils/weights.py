@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from rnnsearch.errors import ModelError
@@ -50,7 +50,10 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     with atomic_file(path) as temporary:
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         try:
-            save_file(contiguous, temporary, metadata={"format": FORMAT})
+            if _is_utf8(path):
+                save_file(contiguous, temporary, metadata={"format": FORMAT})
+            else:  # the library rejects the path; this takes more memory
+                temporary.write_bytes(save(contiguous, metadata={"format": FORMAT}))
         except SafetensorError as error:  # the library's error for a full disk
             raise OSError(str(error)) from error
 
@@ -84,11 +87,33 @@ def require_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
             raise ModelError(f"{path}: must contain finite numbers; {name} has infinite values or NaN")
 
 
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def _utf8_path(path: Path) -> Iterator[Path]:
+    """Yield a path for the library, which accepts only UTF-8: of other files, the path of a descriptor."""
+    if _is_utf8(path):
+        yield path
+        return
+    with path.open("rb") as file:
+        yield Path(f"/dev/fd/{file.fileno()}")
+
+
 @contextmanager
 def _open(path: Path) -> Iterator[Any]:
     """Open a file of tensors that rnnsearch wrote; raises ModelError as `read_weights`."""
     try:
-        with panics_as_errors(), safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with (
+            panics_as_errors(),
+            _utf8_path(path) as name,
+            safe_open(name, framework="pt") as file,  # type: ignore[no-untyped-call]
+        ):
             if (file.metadata() or {}).get("format") != FORMAT:
                 raise ModelError(f"{path}: was not written by rnnsearch (its format is not {FORMAT})")
             yield file
