@@ -60,7 +60,7 @@ def test_tmx_gets_missing_variants():
     assert document.marked_segments[0] == "one &amp; <hi>two</hi> three"
     filled = document.fill_marked(["eins <hi>zwei</hi>\x07", "vier &lt;&gt;"])
     expected = TMX.replace(
-        "three</seg></tuv>", 'three</seg></tuv><tuv xml:lang="de"><seg>eins <hi>zwei</hi></seg></tuv>'
+        "three</seg></tuv>", 'three</seg></tuv><tuv xml:lang="DE"><seg>eins <hi>zwei</hi></seg></tuv>'
     )
     expected = expected.replace("<seg/>", "<seg>vier &lt;&gt;</seg>")
     assert filled == expected.encode("utf-16")
@@ -68,6 +68,15 @@ def test_tmx_gets_missing_variants():
     assert read_document("a.tmx", filled, "de", "en").segments == []
     assert document.fill(["eins <\x07>", ""]).count(">".encode("utf-16-le")) > 0
     assert "eins &lt;&gt;" in document.fill(["eins <\x07>", ""]).decode("utf-16")
+
+
+@pytest.mark.parametrize("empty", ["<target></target>", "<target/>"])
+def test_empty_xliff_target_is_marked_as_machine_translation(empty):
+    unit = f'<trans-unit id="1"><source>one</source>{empty}</trans-unit>'
+    content = f'<xliff version="1.2"><file source-language="en" target-language="de"><body>{unit}</body></file></xliff>'
+    document = read_document("a.xlf", content.encode(), "en", "de")
+    target = '<target state="needs-review-translation" state-qualifier="mt-suggestion">eins</target>'
+    assert document.fill(["eins"]).decode() == content.replace(empty, target)
 
 
 def memory(*units: str) -> bytes:

@@ -22,10 +22,15 @@ class _Variant:
     segment: Element | None = None
 
     @property
+    def code(self) -> str:
+        """Language code as it is written, or an empty string."""
+        codes = (self.element.attributes.get(name) for name in _LANGUAGE_ATTRIBUTES)
+        return next(filter(None, codes), "").strip()
+
+    @property
     def language(self) -> str:
         """Language code in lower case, or an empty string."""
-        codes = (self.element.attributes.get(name) for name in _LANGUAGE_ATTRIBUTES)
-        return next(filter(None, codes), "").strip().lower()
+        return self.code.lower()
 
     @property
     def is_blank(self) -> bool:
@@ -57,10 +62,12 @@ class Tmx(Document):
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._file = XmlFile(name, "TMX", "tmx", content, ("tu", "tuv", "seg"))
+        units = _read_units(self._file.elements)
         self._target = target
+        self._target_code = next((v.code for unit in units for v in unit.in_language(target)), target)
         self._open_units: list[tuple[_Unit, _Variant, str]] = []
         self.marked_segments = []
-        for unit in _read_units(self._file.elements):
+        for unit in units:
             if not all(variant.is_blank for variant in unit.in_language(target)):
                 continue
             for variant in unit.in_language(source):
@@ -97,7 +104,7 @@ class Tmx(Document):
         before = self._file.spaces_before(element.start)
         inside = self._file.spaces_before(segment.start)
         after = self._file.spaces_before(element.content_end)
-        return f"{before}<tuv {attribute}={quoteattr(self._target)}>{inside}<seg>{content}</seg>{after}</tuv>"
+        return f"{before}<tuv {attribute}={quoteattr(self._target_code)}>{inside}<seg>{content}</seg>{after}</tuv>"
 
 
 def _read_units(elements: Sequence[Element]) -> list[_Unit]:

@@ -14,10 +14,11 @@ _TAGS = ("xliff", "file", "group", "unit", "trans-unit", "segment", "alt-trans",
 _UNITS = ("trans-unit", "segment")
 _SOURCE_LANGUAGES = {"xliff": "srcLang", "file": "source-language"}
 _TARGET_LANGUAGES = {"xliff": "trgLang", "file": "target-language"}
-_NEW_TARGET = {
-    "trans-unit": '<target state="needs-review-translation" state-qualifier="mt-suggestion">',
-    "segment": "<target>",
+_TARGET_ATTRIBUTES = {
+    "trans-unit": {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"},
+    "segment": {},
 }
+"""Attributes of a target with a new translation, by the tag of its unit."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,12 +66,16 @@ class Xliff(Document):
             if not translation.strip():
                 continue
             content = with_spaces_around(as_content(translation), text)
+            attributes = _TARGET_ATTRIBUTES[unit.element.tag]
             if unit.target is not None:
                 splices.append(self._file.fill(unit.target, content))
+                if not attributes.keys() & unit.target.attributes.keys():
+                    splices += [self._file.add_attribute(unit.target, *attribute) for attribute in attributes.items()]
             else:
                 assert unit.source is not None  # its text is translated
                 last = unit.last or unit.source
-                new = f"{self._file.spaces_before(unit.source.start)}{_NEW_TARGET[unit.element.tag]}{content}</target>"
+                tag = "".join(["target", *(f' {name}="{value}"' for name, value in attributes.items())])
+                new = f"{self._file.spaces_before(unit.source.start)}<{tag}>{content}</target>"
                 splices.append(Splice(last.end, last.end, new))
             undeclared.update(dict.fromkeys(_undeclared(unit.element)))
         for element in undeclared:
