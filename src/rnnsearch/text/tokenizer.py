@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
@@ -36,9 +36,6 @@ from rnnsearch.text.piece_patterns import KNOWN_PATTERNS
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import write_text
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
-
-if TYPE_CHECKING:
-    from rnnsearch.text.markup.substitutes import SubstitutedText
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
@@ -114,8 +111,8 @@ class Segmented:
     """
     replaced: tuple[Replacement, ...] = ()
     """Unknown tokens for which `text` has other words."""
-    substituted: "SubstitutedText | None" = None
-    """Protected text of `text` for which `ids` have substitutes (see `text.markup.substitutes`)."""
+    substituted: Any = None
+    """The `SubstitutedText` whose substitutes are in `ids`, or None; `text.markup.substitutes` imports this module."""
     pieces: tuple[str, ...] = ()
     """Normalised text of each word with the space before it; empty if normalisation has not changed the text."""
     case: LetterCase | None = None

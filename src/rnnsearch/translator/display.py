@@ -1,7 +1,7 @@
 """Representations of translations for consoles and notebooks.
 
-`Translation.__repr__`, `Translation._repr_html_` and `Translation.plot` use this module. The HTML has no script and no
-external resource, so that notebooks show it without trust.
+`Translation.__repr__`, `Translation._repr_html_` and `Translation.plot` use this module, which therefore cannot import
+`Translation`. The HTML has no script and no external resource, so that notebooks show it without trust.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from rnnsearch.text.alignments import Link
-    from rnnsearch.translator.translation import Translation
+from rnnsearch.text.alignments import Link
 
 MAX_TEXT_CHARACTERS = 60
 """Longer texts are shortened in a repr, so that it fits a line."""
@@ -22,7 +20,7 @@ _CELL = 'style="text-align:left;padding:2px 6px;border:none"'
 _SMALL_CELL = 'style="text-align:left;padding:0 6px 4px;border:none;font-size:85%;opacity:.65"'
 
 
-def translation_repr(translation: Translation) -> str:
+def translation_repr(translation: Any) -> str:
     """Return one line with the text, the score and the confidence of a calibrated model."""
     text = translation.text
     if len(text) > MAX_TEXT_CHARACTERS:
@@ -31,7 +29,7 @@ def translation_repr(translation: Translation) -> str:
     return f"Translation({text!r}, score={translation.score:.2f}{confidence})"
 
 
-def translation_html(translation: Translation) -> str:
+def translation_html(translation: Any) -> str:
     """Return a table of the translation's words, with the source words aligned to each below it."""
     linked = _linked_words(translation.source_words, len(translation.words), translation.alignment)
     words = "".join(f"<td {_CELL}>{escape(word)}</td>" for word in translation.words)

@@ -569,10 +569,10 @@ class Translator:
                     return self.n_best([source], options)[0][0]
                 return self._make_translations([source], [target], hypotheses)[0]
             # The last character may still be incomplete.
-            text = self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
+            partial = self.target.join(ids).rstrip("\N{REPLACEMENT CHARACTER}")
             if source.substituted is not None:
-                text = source.substituted.partly_restored(text)
-            yield Segmented(text, [], [], []).in_case_of(source, self.target.normalization.language).text
+                partial = source.substituted.partly_restored(partial)
+            yield Segmented(partial, [], [], []).in_case_of(source, self.target.normalization.language).text
 
     def likeliest_tokens(self, text: str | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
         """Return the most probable tokens after a prefix of the translation, best first.
