@@ -70,7 +70,7 @@ class Xliff(Document):
             if unit.target is not None:
                 splices.append(self._file.fill(unit.target, content))
                 if not attributes.keys() & unit.target.attributes.keys():
-                    splices += [self._file.add_attribute(unit.target, *attribute) for attribute in attributes.items()]
+                    splices.append(self._file.add_attributes(unit.target, attributes))
             else:
                 assert unit.source is not None  # its text is translated
                 last = unit.last or unit.source
@@ -79,7 +79,7 @@ class Xliff(Document):
                 splices.append(Splice(last.end, last.end, new))
             undeclared.update(dict.fromkeys(_undeclared(unit.element)))
         for element in undeclared:
-            splices.append(self._file.add_attribute(element, _TARGET_LANGUAGES[element.tag], self._target))
+            splices.append(self._file.add_attributes(element, {_TARGET_LANGUAGES[element.tag]: self._target}))
         return self._file.spliced(splices)
 
 

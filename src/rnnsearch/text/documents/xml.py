@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from xml.parsers import expat
@@ -89,10 +89,11 @@ class XmlFile:
         old = self._data[element.content_start : element.content_end]
         return Splice(element.content_start, element.content_start if old.strip() else element.content_end, content)
 
-    def add_attribute(self, element: Element, name: str, value: str) -> Splice:
-        """Return the splice that adds an attribute to the start tag of an element."""
+    def add_attributes(self, element: Element, attributes: Mapping[str, str]) -> Splice:
+        """Return the splice that adds attributes to the start tag of an element."""
         position = element.content_start - (2 if element.is_empty_tag else 1)
-        return Splice(position, position, f" {name}={quoteattr(value)}")
+        text = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+        return Splice(position, position, text)
 
     def spliced(self, splices: Iterable[Splice]) -> bytes:
         """Return the file with its changes; characters that its encoding does not have become references."""
