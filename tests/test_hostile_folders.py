@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+import os
+import shutil
 import struct
 
 import pytest
@@ -9,8 +11,9 @@ import torch
 
 import rnnsearch
 from rnnsearch.cli import is_out_of_memory
+from rnnsearch.config.run_file import resolve
 from rnnsearch.engine import file
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.export.engine_file import export
 from rnnsearch.text import tokenizer as tokenizer_module
 from rnnsearch.text.tokenizer import Tokenizer
@@ -127,3 +130,47 @@ def test_every_error_of_reading_tokenizers_is_a_model_error(model, monkeypatch, 
 def test_out_of_memory_is_recognised(error):
     assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("shapes differ"))
+
+
+DAMAGE = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "link to itself": lambda path: path.symlink_to(path),
+    "link to a file outside": lambda path: path.symlink_to("/etc/passwd"),
+    "folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "model.safetensors", "tokenizers/en.json", "dictionary.tsv"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_files_of_a_folder_must_be_regular_and_inside(model, tmp_path, name, damage):
+    folder = shutil.copytree(model, tmp_path / "en-de")
+    if name == "dictionary.tsv":
+        config = (folder / "config.toml").read_text(encoding="utf-8")
+        config = config.replace("[search]", '[search]\nreplace_unknown = "dictionary"\ndictionary = "dictionary.tsv"')
+        config = config.replace('\nreplace_unknown = "none"', "")
+        (folder / "config.toml").write_text(config, encoding="utf-8")
+    (folder / name).unlink(missing_ok=True)
+    DAMAGE[damage](folder / name)
+    with pytest.raises(RnnsearchError, match=r"^[^\n]+$"):
+        rnnsearch.load(folder)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_engine_files_must_be_regular(tmp_path, damage):
+    DAMAGE[damage](tmp_path / "m.rnn")
+    with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
+        file.read_header(tmp_path / "m.rnn")
+
+
+def test_folders_in_a_folder_must_be_inside(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "en-de")
+    shutil.move(folder / "tokenizers", tmp_path / "elsewhere")
+    (folder / "tokenizers").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="tokenizers must be inside the folder"):
+        rnnsearch.load(folder)
+
+
+def test_run_files_must_not_contain_nul():
+    with pytest.raises(ConfigError, match=r"^data\.train: must not contain NUL$"):
+        resolve({"data": {"source": "en", "target": "de", "train": ["a\0b"]}})

@@ -41,7 +41,7 @@ from rnnsearch.text.normalization import NONE, Normalization
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
-from rnnsearch.utils.files import atomic_folder, complete_folder
+from rnnsearch.utils.files import atomic_folder, complete_folder, is_inside
 from rnnsearch.utils.weights import read_weights, save_weights
 
 FOLDER = "aligner"
@@ -210,7 +210,11 @@ class Aligner:
             ModelError: The aligner's folder is damaged.
         """
         path = complete_folder(folder / FOLDER)
-        return Aligner.load(path) if path.is_dir() else None
+        if not path.is_dir():
+            return None
+        if not is_inside(path, folder):
+            raise ModelError(f"{path}: must be inside the model's folder; got a link to a folder outside")
+        return Aligner.load(path)
 
     @staticmethod
     def load(folder: Path) -> Aligner:

@@ -53,6 +53,10 @@ def main() -> None:
     except OSError as error:
         exit_on_io_error("rnnsearch", error)
     except (MemoryError, RuntimeError) as error:
+        # `Path.resolve` raises it before Python 3.13.
+        if str(error).startswith("Symlink loop from"):
+            sys.stderr.write(f"rnnsearch: a path must not be a loop of symbolic links; got a {str(error).lower()}\n")
+            sys.exit(1)
         if not is_out_of_memory(error):
             raise
         sys.stderr.write(

@@ -175,6 +175,8 @@ def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path 
     for setting in settings:
         overrides = merge(overrides, parse_setting(setting))
     whole = _without_unset(_with_preset(merge(tables, overrides)))
+    if problems := [f"{path}: must not contain NUL" for path, value in dotted(whole).items() if _has_nul(value)]:
+        raise ConfigError(problems)
     try:
         config = RunConfig.model_validate(whole)
     except ValidationError as error:
@@ -191,6 +193,15 @@ def override_search(search: SearchConfig, overrides: Mapping[str, Any]) -> Searc
         return SearchConfig.model_validate({**search.model_dump(), **overrides})
     except ValidationError as error:
         raise ConfigError(_messages(error)) from None
+
+
+def _has_nul(value: Any) -> bool:
+    """Return True if a string in a value contains NUL, which no path may contain."""
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
+    if isinstance(value, Mapping):
+        return any(map(_has_nul, value.values()))
+    return isinstance(value, str) and "\0" in value
 
 
 def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:

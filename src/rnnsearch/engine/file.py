@@ -36,7 +36,7 @@ from rnnsearch.engine.rnnsearch import TABLES, RNNsearchModel, Weight
 from rnnsearch.engine.stored import ALIGNMENT
 from rnnsearch.engine.structs import Array, DType
 from rnnsearch.errors import ModelError
-from rnnsearch.utils.files import write_bytes
+from rnnsearch.utils.files import require_regular_file, write_bytes
 
 MAGIC = b"RNNENGN\n"
 """First bytes of every engine file."""
@@ -166,6 +166,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def _open(path: Path) -> BufferedReader:
     try:
+        require_regular_file(path)
         return path.open("rb")
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such engine file") from None

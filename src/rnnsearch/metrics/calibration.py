@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.utils.files import write_json
+from rnnsearch.utils.files import read_folder_text, write_json
 
 Floats = npt.NDArray[np.float64]
 MAX_NEWTON_STEPS = 50
@@ -130,7 +130,7 @@ class Calibration:
             ModelError: The file is damaged, something else, or has other features.
         """
         try:
-            return Calibration.from_json(path.read_text(encoding="utf-8"), path, features)
+            return Calibration.from_json(read_folder_text(path), path, features)
         except (OSError, UnicodeDecodeError):
             raise _format_error(path) from None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.utils.files import sha256_of, write_json, write_text
+from rnnsearch.utils.files import read_folder_text, sha256_of, write_json, write_text
 from rnnsearch.utils.tables import as_markdown
 
 TRAINING_FILE = "training.json"
@@ -73,8 +73,8 @@ def _load_json(path: Path, must_be: str) -> dict[str, Any]:
     """Return the object in a JSON file, empty if there is no file; raise ModelError for anything else."""
     try:
         # `dict` raises an error for JSON that is not an object.
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except (ValueError, TypeError, RecursionError):
+        return dict(json.loads(read_folder_text(path))) if path.is_file() else {}
+    except (OSError, ValueError, TypeError, RecursionError):
         raise ModelError(f"{path}: must be {must_be}; got another file (remove it)") from None
 
 
@@ -129,11 +129,11 @@ def load_scores(folder: Path, digest: str | None = None) -> list[dict[str, Any]]
         return []
     digest = digest or sha256_of(folder / "model.safetensors")
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(read_folder_text(path))
         if isinstance(rows, dict):  # written by an early version, without the digest of the weights
             return []
         return [row for row in rows if row["weights"] == digest]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise ModelError(
             f"{path}: must be a file written by `rnnsearch evaluate`; got another file (remove it)"
         ) from None

@@ -24,7 +24,7 @@ from rnnsearch.systems.language import NEEDS_TRANSLATION_MODEL, LanguageSystem
 from rnnsearch.systems.system import System, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
-from rnnsearch.utils.files import write_text
+from rnnsearch.utils.files import MAX_TEXT_BYTES, is_inside, require_folder_file, write_text
 from rnnsearch.utils.weights import copy_weights, named_weights, read_weights, require_shapes, save_weights
 
 SYSTEMS: dict[str, type[Trainable[Any]]] = {system.kind: system for system in (TranslationSystem, LanguageSystem)}
@@ -66,6 +66,12 @@ def require_complete(folder: Path) -> None:
         missing.append(TOKENIZERS)
     if missing:
         raise ModelError(f"{folder}: is not a complete model folder: missing {', '.join(missing)}")
+    if not is_old and not is_inside(folder / TOKENIZERS, folder):
+        raise ModelError(f"{folder}: its {TOKENIZERS} must be inside the folder; got a link to a folder outside")
+    try:
+        require_folder_file(folder / CONFIG, max_bytes=MAX_TEXT_BYTES)
+    except OSError as error:
+        raise ModelError(f"{folder / CONFIG}: cannot be read: {error.strerror}") from None
 
 
 def load_translation_config(folder: Path) -> RunConfig:
@@ -100,9 +106,13 @@ def _require_local_files(folder: Path, search: SearchConfig) -> None:
     if search.ensemble is not None:
         paths += [("ensemble", member) for member in search.ensemble.members]
     for option, path in paths:
-        # `resolve` follows symbolic links, which may also lead outside.
-        if path is not None and not (folder / path).resolve().is_relative_to(folder.resolve()):
+        if path is not None and not is_inside(folder / path, folder):
             raise ModelError(f"{folder}: its search.{option} must be inside the folder; got a path outside")
+    if search.dictionary is not None and (folder / search.dictionary).exists():
+        try:
+            require_folder_file(folder / search.dictionary, folder)
+        except OSError as error:
+            raise ModelError(f"{folder / search.dictionary}: cannot be read: {error.strerror}") from None
 
 
 def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:

@@ -34,7 +34,7 @@ from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization, Normalized, from_settings
 from rnnsearch.text.piece_patterns import KNOWN_PATTERNS
 from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
-from rnnsearch.utils.files import write_text
+from rnnsearch.utils.files import read_folder_text, write_text
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
 TokenizerType = Literal["words", "bpe", "unigram"]
@@ -503,7 +503,7 @@ class Tokenizer:
             ModelError: The file is missing, truncated or something else.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_folder_text(path)
             # Checked before the library reads it, because its error would not say that the file is truncated.
             json.loads(text)
         except FileNotFoundError:

@@ -33,7 +33,7 @@ from rnnsearch.translator.language_model import TextModel, load_text_model
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
-from rnnsearch.utils.files import atomic_folder, complete_folder, write_json
+from rnnsearch.utils.files import atomic_folder, complete_folder, read_folder_text, write_json
 from rnnsearch.utils.tables import as_markdown
 
 Method = Literal["mert", "pro"]
@@ -177,7 +177,7 @@ def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
         reverse if reverse.is_dir() else None, language_model if language_model.is_dir() else None, device
     )
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
+        contents = json.loads(read_folder_text(path))
         source, target = map(str, contents["languages"])
         weights = {str(name): float(weight) for name, weight in contents["weights"].items()}
         n_best = int(contents["n_best"])

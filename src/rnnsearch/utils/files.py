@@ -267,6 +267,57 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+MAX_TEXT_BYTES = 256 << 20
+"""Maximum size of a JSON or TOML file in a folder."""
+
+
+def require_folder_file(path: Path, folder: Path | None = None, max_bytes: int | None = None) -> None:
+    """Raise OSError unless a file of a folder is regular, inside the folder, and not larger than `max_bytes`.
+
+    A folder may come from anyone: a pipe or device in it would be read forever, and a link may lead anywhere. All
+    modules that read files of folders call it, or `read_folder_text`, before they open them.
+
+    Args:
+        path: The file.
+        folder: The folder; by default the one that the file is in.
+        max_bytes: Maximum size; None for files whose readers check it.
+    """
+    require_regular_file(path, max_bytes)
+    if not is_inside(path, path.parent if folder is None else folder):
+        raise OSError(errno.EINVAL, "is a link to a file outside of its folder")
+
+
+def require_regular_file(path: Path, max_bytes: int | None = None) -> None:
+    """Raise OSError unless a file, possibly behind links, is regular and not larger than `max_bytes`."""
+    try:
+        information = path.stat()
+    except ValueError as error:  # NUL in the path
+        raise OSError(errno.EINVAL, str(error)) from None
+    if not S_ISREG(information.st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file")
+    if max_bytes is not None and information.st_size > max_bytes:
+        raise OSError(errno.EFBIG, f"has more than {max_bytes:,} bytes")
+
+
+def read_folder_text(path: Path, folder: Path | None = None) -> str:
+    """Return the text of a UTF-8 file of a folder of at most MAX_TEXT_BYTES (see `require_folder_file`).
+
+    Raises:
+        OSError: The file cannot be read, or is not inside the folder.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    require_folder_file(path, folder, MAX_TEXT_BYTES)
+    return path.read_text(encoding="utf-8")
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Return True if a path leads into a folder after all links are followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # links that form a loop, or NUL in the path
+        return False
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file from a user, without a byte order mark, which editors on Windows write.
 

@@ -19,7 +19,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from rnnsearch.errors import ModelError
-from rnnsearch.utils.files import atomic_file
+from rnnsearch.utils.files import atomic_file, require_folder_file
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
 FORMAT = "rnnsearch-1"
@@ -109,6 +109,7 @@ def _utf8_path(path: Path) -> Iterator[Path]:
 def _open(path: Path) -> Iterator[Any]:
     """Open a file of tensors that rnnsearch wrote; raises ModelError as `read_weights`."""
     try:
+        require_folder_file(path)
         with (
             panics_as_errors(),
             _utf8_path(path) as name,
