@@ -19,6 +19,7 @@ import torch
 from rnnsearch.errors import DataError, ModelError, RnnsearchError
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune import Timing, TimingTable
+from rnnsearch.utils import weights
 from rnnsearch.utils.files import (
     append_line,
     atomic_file,
@@ -67,6 +68,20 @@ def test_weights_may_be_in_a_folder_whose_name_is_not_utf8(tmp_path):
     assert names(path.parent) == ["model.safetensors"]
     with pytest.raises(ModelError, match="no such file"):
         read_weights(path.with_name("other"))
+
+
+def test_all_unfinished_weights_are_in_a_temporary_folder(tmp_path, monkeypatch):
+    def killed(_, path, **__):
+        (path.parent / ".tmpA1b2C3").write_text("half")  # as the library does
+        shutil.copytree(path.parent, tmp_path / ".folder.0123abcd-1-2.tmp")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(weights, "save_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_weights(tmp_path / "model.safetensors", {"a": torch.arange(3.0)})
+    assert names(tmp_path) == [".folder.0123abcd-1-2.tmp"]
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_byte_order_mark_is_not_text(tmp_path):

@@ -71,7 +71,7 @@ def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: boo
         raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        remove_temporaries(folder, folder / CHECKPOINTS, folder / TOKENIZERS)
+        remove_temporaries(*_output_folders(config, folder), folder / CHECKPOINTS, folder / TOKENIZERS)
         if not last.is_dir():
             # Otherwise the weights of an earlier run would be averaged with those of this one.
             for path in (folder / CHECKPOINTS).glob(EVALUATED_WEIGHTS_GLOB):

@@ -167,6 +167,17 @@ def temporary_file(folder: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 @contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder in another one, which no other process removes, and remove it at the end.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    with _temporary(parent, "folder.", Path.mkdir) as path:
+        yield path
+
+
+@contextmanager
 def _temporary(folder: Path, prefix: str, create: Callable[[Path], None]) -> Iterator[Path]:
     """Create a temporary file or folder, yield it, locked by this process, and remove it if it is still there."""
     with ExitStack() as stack:

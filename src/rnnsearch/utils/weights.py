@@ -19,7 +19,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from rnnsearch.errors import ModelError
-from rnnsearch.utils.files import atomic_file, require_folder_file
+from rnnsearch.utils.files import atomic_file, require_folder_file, temporary_folder
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
 FORMAT = "rnnsearch-1"
@@ -51,7 +51,10 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         try:
             if _is_utf8(path):
-                save_file(contiguous, temporary, metadata={"format": FORMAT})
+                # The library writes to another temporary file, which is not recognised after a crash.
+                with temporary_folder(temporary.parent) as folder:
+                    save_file(contiguous, folder / path.name, metadata={"format": FORMAT})
+                    (folder / path.name).replace(temporary)
             else:  # the library rejects the path; this takes more memory
                 temporary.write_bytes(save(contiguous, metadata={"format": FORMAT}))
         except SafetensorError as error:  # the library's error for a full disk
