@@ -1,12 +1,13 @@
 """Damaged model folders: each must load or be rejected with an error message.
 
 `python -m tests.stress.folders --count 100000` damages that many copies of two small models: bytes are changed, files
-truncated, exchanged, emptied, removed or replaced by folders or links, and values of the config replaced by unusual
-ones.
+truncated, exchanged, emptied, removed or replaced by folders, pipes or links, also to devices, weights become infinite,
+and values of the config and options of tokenizers are replaced by unusual ones.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -18,11 +19,14 @@ from pathlib import Path
 os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # do not build or time native code
 
 import tomli_w
+import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.systems.card import load_origin
 from rnnsearch.translator.loading import load
+from rnnsearch.utils.weights import read_weights, save_weights
 from tests.stress import mutants
+from tests.stress.engine_files import corrupt_value
 from tests.stress.run_files import garble, mutate
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
@@ -31,7 +35,7 @@ def damage(folder: Path, rng: random.Random) -> None:
     """Damage a model folder in one way."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     file = rng.choice(files)
-    damage_type = rng.randrange(8)
+    damage_type = rng.randrange(11)
     if damage_type <= 1:
         file.write_bytes(garble(file.read_bytes(), rng))
     elif damage_type == 2:
@@ -45,7 +49,22 @@ def damage(folder: Path, rng: random.Random) -> None:
             file.mkdir()
     elif damage_type == 5:
         file.unlink()
-        file.symlink_to(rng.choice([file, Path("/dev/null"), Path("/nowhere"), folder]))
+        file.symlink_to(
+            rng.choice([file, Path("/dev/null"), Path("/dev/zero"), Path("/etc/passwd"), Path("/nowhere"), folder])
+        )
+    elif damage_type == 6:
+        file.unlink()
+        os.mkfifo(file)
+    elif damage_type == 7:
+        tensors = read_weights(folder / "model.safetensors")
+        tensor = tensors[rng.choice(sorted(tensors))].view(-1)
+        tensor[rng.randrange(len(tensor))] = rng.choice([torch.inf, -torch.inf, torch.nan, 3e38, -3e38])
+        save_weights(folder / "model.safetensors", tensors)
+    elif damage_type == 8:
+        tokenizer = rng.choice(sorted(folder.glob("tokenizers/*.json")))
+        content = json.loads(tokenizer.read_text(encoding="utf-8"))
+        key = rng.choice(sorted(content.keys() - {"model"}))
+        tokenizer.write_text(json.dumps(content | {key: corrupt_value(content[key], rng)}), encoding="utf-8")
     else:
         config = folder / "config.toml"
         try:
