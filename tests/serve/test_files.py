@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 import rnnsearch
 from rnnsearch.serve import files
 from rnnsearch.serve.app import create_app
-from rnnsearch.serve.limits import Settings
+from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import BatchOptions, ServedModel
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.markup.substitutes import SubstitutedText
@@ -263,3 +263,55 @@ def test_invalid_requests_get_errors(serve, fields, content, status, message):
     response = serve(max_body=1000).post("/v1/files", data=fields, **content)
     assert response.status_code == status
     assert response.json()["error"].startswith(message)
+
+
+def test_file_of_another_client_is_translated_in_turn(http):
+    # Files of two clients that differ only by their addresses.
+    files_of_app = http.app.state.service.files
+    models = http.app.state.service.candidate_models("en-de", None, None)
+
+    async def add(client: str, lines: int) -> files.FileJob:
+        return await files_of_app.add("a.txt", ("the dog\n" * lines).encode(), models, client)
+
+    long = [http.portal.call(add, "a", 3000) for _ in range(2)]
+    short = http.portal.call(add, "b", 20)
+    assert final_status(http, short.id)["state"] == "done"
+    assert [job.state for job in long] == ["running", "queued"]
+
+
+def test_waiting_files_are_limited_by_client_and_bytes(serve):
+    app_files = serve(max_files=2, max_body=1000).app.state.service.files
+    app_files._check_waiting("a", 1000)
+    app_files._being_read = [("a", 900)]
+    app_files._check_waiting("a", 100)
+    app_files._check_waiting("b", 1000)
+    for waiting, client, size in (
+        ([("a", 900)], "a", 200),
+        ([("a", 1), ("a", 1)], "a", 1),
+        ([("a", 900), ("b", 900)], "c", 900),
+        ([(str(n), 0) for n in range(8)], "a", 1),
+    ):
+        app_files._being_read = waiting
+        with pytest.raises(ServeError) as error:
+            app_files._check_waiting(client, size)
+        assert (error.value.status, error.value.retry_after) == (429, 60)
+
+
+def test_file_keeps_only_its_result_and_old_results_make_room(http, monkeypatch):
+    ids = []
+    for _ in range(3):
+        ids.append(http.post("/v1/files", data={"model": "en-de"}, **file("a.txt", "the dog\n")).json()["id"])
+        assert final_status(http, ids[-1])["state"] == "done"
+    job_files = http.app.state.service.files
+    assert [job_files.get(id).document for id in ids] == [None] * 3
+    monkeypatch.setattr(files, "MAX_RESULT_BYTES", 1)
+    http.portal.call(job_files._forget_old_results)
+    assert [http.get(f"/v1/files/{id}").status_code for id in ids] == [404, 404, 200]
+
+
+def test_file_must_be_translated_in_time(http, monkeypatch):
+    monkeypatch.setattr(files, "MAX_FILE_SECONDS", 0.01)
+    id = http.post("/v1/files", data={"model": "en-de"}, **file("a.txt", "the dog\n" * 3000)).json()["id"]
+    status = final_status(http, id)
+    assert status["state"] == "failed"
+    assert status["error"].startswith("a.txt: must be translated within")

@@ -1,4 +1,4 @@
-"""Translation of files in the background: one file at a time, a few segments at a time between other requests.
+"""Translation of files in the background: one file per client at a time, a few segments at a time in turn.
 
 The routes are in `v1` (`files_router`); file formats are read and written by `text.documents`.
 
@@ -33,6 +33,9 @@ CHUNK_SEGMENTS = 16  # segments of a file in the queue at a time
 LANGUAGE_SEGMENTS = 500  # first segments of a file, by which its language is detected
 RESULT_SECONDS = 3600.0  # time that a result is available
 MAX_RESULTS = 50  # results that are available at a time
+MAX_RESULT_BYTES = 64 << 20  # of all results together, except the latest one
+MAX_FILE_SECONDS = 7200.0  # time to translate a file
+CLIENTS_WITH_FILES = 4  # clients that can have the maximum number of files at the same time
 FETCH_SECONDS = 30.0  # time that a stopping server waits for its last results to be fetched
 
 
@@ -46,8 +49,12 @@ class FileJob:
     """File name as sent by the client."""
     model: ModelInfo
     """Model that translates the file."""
-    document: Document
-    """The file's segments, and everything between them."""
+    document: Document | None
+    """The file's segments, and everything between them; None when the job has ended."""
+    client: str
+    """API key or address of the client."""
+    num_bytes: int
+    """Size of the file."""
     state: Literal["queued", "running", "done", "failed"] = "queued"
     """State of the job, as in `/v1/files`."""
     done: int = 0
@@ -64,8 +71,13 @@ class FileJob:
     """True if the client has fetched the result."""
     changed: float = field(default_factory=time.monotonic)
     """Time when the file was sent or, later, when the job ended (monotonic clock, in seconds)."""
+    num_segments: int = field(init=False)
+    """Number of segments to translate."""
     task: asyncio.Task[None] = field(init=False)
     """Task of the event loop that translates the file; `Files.add` sets it."""
+
+    def __post_init__(self) -> None:
+        self.num_segments = 0 if self.document is None else len(self.document.marked_segments)
 
     @property
     def has_ended(self) -> bool:
@@ -77,11 +89,6 @@ class FileJob:
         """Name of the translated file: `letter.de.txt` for `letter.txt`."""
         path = PurePath(self.name)
         return f"{path.stem}.{self.model.target}{path.suffix}"
-
-    @property
-    def num_segments(self) -> int:
-        """Number of segments to translate."""
-        return len(self.document.marked_segments)
 
     def status(self) -> FileStatus:
         """Return the progress as sent to clients."""
@@ -103,42 +110,58 @@ class Files:
     def __init__(self, registry: Registry, settings: Settings) -> None:
         self._registry = registry
         self._max_files = settings.max_files
+        # As many bytes as one client's files may have, because a file takes about twenty times its size.
+        self._max_bytes = settings.max_files * settings.max_body
         self._jobs: dict[str, FileJob] = {}
-        self._turn = asyncio.Semaphore(1)  # held by the job that is running
-        self._files_being_read = 0
+        self._turn = asyncio.Semaphore(1)  # held by the job that translates its next segments
+        self._client_turns: dict[str, asyncio.Semaphore] = {}  # held by the running job of each client
+        self._being_read: list[tuple[str, int]] = []  # client and size of each file
         self._is_stopping = False
 
-    async def add(self, name: str, content: bytes, models: Sequence[ModelInfo]) -> FileJob:
+    async def add(self, name: str, content: bytes, models: Sequence[ModelInfo], client: str = "") -> FileJob:
         """Start to translate a file.
 
         Args:
             name: Its name, whose suffix is the format.
             content: Its content.
             models: The possible models; the one whose source language fits the text best is used.
+            client: API key or address of the client.
 
         Raises:
             DataError: The file cannot be read.
-            ServeError: With status 429 if too many files wait, 503 if the server is stopping.
+            ServeError: With status 429 if too many files of this client or of all wait, 503 if the server is stopping.
         """
         if self._is_stopping:
             raise ServeError(503, "the server is shutting down and accepts no more files", 60)
-        waiting = sum(not job.has_ended for job in self._jobs.values())
-        if self._files_being_read + waiting >= self._max_files:
-            raise ServeError(429, f"at most {self._max_files} files may wait; try again later", 60)
+        self._check_waiting(client, len(content))
         # Only the last component: the name of an upload may contain any path.
         name = PurePath(name.replace("\\", "/")).name
         # Counted while a thread reads the file, so that requests in the meantime respect the limit.
-        self._files_being_read += 1
+        being_read = client, len(content)
+        self._being_read.append(being_read)
         try:
             model, document = await asyncio.to_thread(_read_file, name, content, models)
         finally:
-            self._files_being_read -= 1
+            self._being_read.remove(being_read)
         self._forget_old_results()
         # The id cannot be guessed, because any client that knows it may fetch the result.
-        job = FileJob(secrets.token_urlsafe(16), name, model, document)
+        job = FileJob(secrets.token_urlsafe(16), name, model, document, client, len(content))
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job))
         return job
+
+    def _check_waiting(self, client: str, num_bytes: int) -> None:
+        """Raise ServeError with status 429 if a client's next file is one too many."""
+        waiting = [(job.client, job.num_bytes) for job in self._jobs.values() if not job.has_ended]
+        waiting += self._being_read
+        if sum(other == client for other, _ in waiting) >= self._max_files:
+            raise ServeError(429, f"at most {self._max_files} files may wait; try again later", 60)
+        # A client's files may have half of the bytes, unless it has only one file.
+        client_bytes = sum(size for other, size in waiting if other == client)
+        total_bytes = sum(size for _, size in waiting)
+        is_full = len(waiting) >= CLIENTS_WITH_FILES * self._max_files or total_bytes + num_bytes > self._max_bytes
+        if is_full or (client_bytes and client_bytes + num_bytes > self._max_bytes // 2):
+            raise ServeError(429, "too much text in files waits; try again later", 60)
 
     def get(self, id: str) -> FileJob:
         """Return the job of an id.
@@ -184,27 +207,35 @@ class Files:
         return job.state == "done" and not job.is_fetched and time.monotonic() - job.changed < FETCH_SECONDS
 
     def _forget_old_results(self) -> None:
-        """Delete jobs that ended more than `RESULT_SECONDS` ago, and the oldest ones beyond `MAX_RESULTS`."""
+        """Delete jobs that ended more than `RESULT_SECONDS` ago, and the oldest ones that are too many or too large."""
         ended = sorted((job for job in self._jobs.values() if job.has_ended), key=lambda job: job.changed)
         now = time.monotonic()
-        for index, job in enumerate(ended):
-            is_surplus = len(ended) - index > MAX_RESULTS
+        num_bytes = 0
+        for index, job in enumerate(reversed(ended)):
+            num_bytes += len(job.result or b"")
+            is_surplus = index >= MAX_RESULTS or (index and num_bytes > MAX_RESULT_BYTES)
             if is_surplus or now - job.changed > RESULT_SECONDS:
                 del self._jobs[job.id]
 
     async def _run(self, job: FileJob) -> None:
         try:
-            # Semaphores are fair, so files are translated in the order in which they were sent.
-            async with self._turn:
+            # Semaphores are fair, so files of a client are translated in the order in which they were sent.
+            async with self._client_turns.setdefault(job.client, asyncio.Semaphore(1)):
+                document = job.document
+                assert document is not None
                 job.state = "running"
-                translations = await self._translate_segments(job)
+                async with asyncio.timeout(MAX_FILE_SECONDS):
+                    translations = await self._translate_segments(job, document)
                 if job.num_segments and len(job.too_long) == job.num_segments:
                     raise ServeError(TOO_LARGE, "all of its segments have a sentence that is too long")
-                job.result = await asyncio.to_thread(job.document.fill_marked, translations)
+                job.result = await asyncio.to_thread(document.fill_marked, translations)
                 job.state = "done"
         except RnnsearchError as error:
             job.state = "failed"
             job.error = f"{job.name}: {error}"
+        except TimeoutError:
+            job.state = "failed"
+            job.error = f"{job.name}: must be translated within {MAX_FILE_SECONDS / 60:g} minutes; it was not"
         # A bug ends this job only; the task has no caller that could see the exception.
         except Exception as error:
             job.state = "failed"
@@ -214,19 +245,25 @@ class Files:
                 job.state = "failed"
                 job.error = f"{job.name}: its translation was cancelled"
             job.changed = time.monotonic()
+            job.document = None  # much larger than the result
+            if all(other.has_ended for other in self._jobs.values() if other.client == job.client):
+                self._client_turns.pop(job.client, None)
+            self._forget_old_results()
+            asyncio.get_running_loop().call_later(RESULT_SECONDS + 1, self._forget_old_results)
             log_event("file", {"state": job.state, "segments": job.done})
 
-    async def _translate_segments(self, job: FileJob) -> list[str]:
+    async def _translate_segments(self, job: FileJob, document: Document) -> list[str]:
         """Return the translation of each segment, empty for one that is too long."""
         translations: list[str] = []
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
-            segments = job.document.marked_segments[start : start + CHUNK_SEGMENTS]
+            segments = document.marked_segments[start : start + CHUNK_SEGMENTS]
             size = sum(map(len, segments))
-            marked = await run_in_thread(_mark, segments, job.document, size=size)
+            marked = await run_in_thread(_mark, segments, document, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
-            grammars = job.document.grammars[start : start + CHUNK_SEGMENTS]
-            async with self._registry.lease(job.model) as model:
+            grammars = document.grammars[start : start + CHUNK_SEGMENTS]
+            # A turn per chunk, too, so that files of several clients alternate.
+            async with self._turn, self._registry.lease(job.model) as model:
                 results = await _translate_or_skip(model, [text.text for text in marked], options, grammars)
             placed = await run_in_thread(_place_marks, marked, results, size=size)
             for index, result in enumerate(results):
@@ -234,7 +271,7 @@ class Files:
                     job.too_long.append(start + index + 1)
                 elif result.is_untranslated:
                     job.untranslated.append(start + index + 1)
-                    if job.document.is_bilingual:
+                    if document.is_bilingual:
                         placed[index] = ""
             translations += placed
             job.done = len(translations)

@@ -44,7 +44,7 @@ class Settings:
     max_queue: int = 2000
     """Maximum number of sentences of all requests that wait for one model."""
     max_files: int = 8
-    """Maximum number of files of all requests that wait or are being translated."""
+    """Maximum number of files of a client that wait or are being translated."""
     timeout: float = 60.0
     """Seconds until a request is abandoned."""
     max_connections: int = 1000

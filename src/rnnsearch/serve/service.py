@@ -125,6 +125,14 @@ class Service:
             raise ServeError(403, "the API key must be one of this server's; got another one")
         return matches[0]
 
+    def client(self, request: Request, api_key: str | None = None) -> str:
+        """Return the identity of a client: its API key or, if the server requires none, its address.
+
+        Raises:
+            ServeError: As in `owner`.
+        """
+        return self.owner(request, api_key) or client_of(request.client.host if request.client else "")
+
     async def run(self, request: Request, work: Awaitable[Result], patient: bool = False) -> Result:
         """Return the result of work for a request; cancel it if the client disconnects or after the timeout.
 

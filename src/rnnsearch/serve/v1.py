@@ -416,8 +416,8 @@ async def add_file(
     model: OptionalField = None,
 ) -> FileStatus:
     """Translate a file (.txt, .tsv, .tmx, .po, .xliff, .html, .srt, .vtt) in the background."""
-    service.check_key(request)
-    job = await _add_file(service, file, service.candidate_models(model, source, target))
+    client = service.client(request)
+    job = await _add_file(service, client, file, service.candidate_models(model, source, target))
     return job.status()
 
 
@@ -458,8 +458,8 @@ async def translate_file(
     api_key: OptionalField = None,
 ) -> dict[str, str]:
     """Translate a file, and return the address of the result when it is done."""
-    service.check_key(request, api_key)
-    job = await _add_file(service, file, service.candidate_models(None, source, target))
+    client = service.client(request, api_key)
+    job = await _add_file(service, client, file, service.candidate_models(None, source, target))
     await service.run(request, job.task, patient=True)
     if job.error is not None:
         raise ServeError(400, job.error)
@@ -467,5 +467,5 @@ async def translate_file(
     return {"translatedFileUrl": f"{public_address(request, service.settings.allowed_hosts)}{path}"}
 
 
-async def _add_file(service: Service, file: UploadFile, candidate_models: Sequence[ModelInfo]) -> FileJob:
-    return await service.files.add(file.filename or "", await file.read(), candidate_models)
+async def _add_file(service: Service, client: str, file: UploadFile, candidate_models: Sequence[ModelInfo]) -> FileJob:
+    return await service.files.add(file.filename or "", await file.read(), candidate_models, client)
