@@ -321,7 +321,11 @@ def test_too_long_path_is_reported(tmp_path):
         write_text(tmp_path / ("a" * 300), "x")
 
 
-@pytest.mark.parametrize("process", [os.getppid(), os.getpid(), 4_000_000, f"0123abcd-{os.getppid()}-3"])
+@pytest.mark.parametrize(
+    "process",
+    [os.getppid(), os.getpid(), 4_000_000, f"0123abcd-{os.getppid()}-3"],
+    ids=["parent", "own", "dead", "unique name"],  # workers must collect the same names
+)
 def test_folder_set_aside_by_a_killed_process_is_restored(process, tmp_path):
     """Its process id may belong to a running process by now."""
     fill(tmp_path / f".run.{process}.old", "old")
