@@ -2,9 +2,12 @@
 
 import json
 from collections import Counter
-from itertools import permutations
+from dataclasses import replace
 
 import pytest
+
+from rnnsearch.text.vocabulary import EOS
+from rnnsearch.translator.translator import Translator
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
@@ -65,14 +68,23 @@ def test_noisy_chains_are_never_worse_than_greedy_search(cli, model):
     assert error == (1, "", "rnnsearch: beam must be divisible by the number of chains (3); got 4\n")
 
 
-def test_line_without_allowed_translation_is_empty_and_reported(cli, model, tmp_path):
-    """Four terms are forced, adjacent terms are banned, and the length allows a single other token."""
-    source, terms, ban = (tmp_path / name for name in ("source.txt", "terms.tsv", "ban.txt"))
-    term_pairs = {"small": "kleine", "cat": "Hund", "sees": "findet", "dog": "Baum"}
-    terms.write_text("".join(f"{source_term}\t{term}\n" for source_term, term in term_pairs.items()), encoding="utf-8")
-    ban.write_text("".join(f"{one} {other}\n" for one, other in permutations(term_pairs.values(), 2)), encoding="utf-8")
+def test_line_without_allowed_translation_is_empty_and_reported(cli, model, tmp_path, monkeypatch):
+    """All words are banned for one sentence, and translations must not be empty."""
+    source = tmp_path / "source.txt"
     source.write_text(TEXT, encoding="utf-8")
-    command = ["translate", model, "--glossary", terms, "--ban", ban, "--max-length", "1", "--beam", "6"]
+    unrestricted = Translator.n_best
+
+    def n_best(self, texts, options, *arguments, **named):
+        banned = frozenset(range(len(self.target))) - {EOS}
+        n_best_lists = []
+        for text in texts:
+            is_first = text == TEXT.split("\n", maxsplit=1)[0]
+            limits = {"min_length": 1, "banned": banned} if is_first else {}
+            n_best_lists += unrestricted(self, [text], replace(options, **limits), *arguments, **named)
+        return n_best_lists
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    command = ["translate", model, "--max-length", "1", "--beam", "6"]
     result = cli(*command, "-i", source)
     message = f"{source}:1: the search found no translation that satisfies the constraints; its output line is empty"
     assert result.err.splitlines()[0] == message
@@ -106,17 +118,16 @@ def test_banned_phrases_are_in_no_translation(cli, model, tmp_path):
     terms.write_text(f"cat\t{words[0]}\n", encoding="utf-8")
     error = cli("translate", model, "--ban", ban, "--glossary", terms, "--beam", "6", stdin=TEXT)
     assert error == (1, "", f'rnnsearch: a term must not contain a banned phrase; got "{words[0]}"\n')
-    error = cli("translate", model, "--noisy", "2", "--glossary", terms, stdin=TEXT)
-    assert error == (1, "", "rnnsearch: terms need an ordinary beam search; got noisy chains\n")
 
 
 @pytest.mark.parametrize("method", [["--sample"], ["--groups", "3"], ["--noisy", "3"], ["--stochastic"]])
-def test_search_methods_without_terms_are_rejected_before_translation(user_error, model, tmp_path, method):
+def test_all_search_methods_place_terms_or_report_them(cli, model, tmp_path, method):
     terms = tmp_path / "terms.tsv"
     terms.write_text("cat\tVogel\n", encoding="utf-8")
-    for text in (f"{BIRD}\n", ""):
-        message = user_error("translate", model, "--glossary", terms, *method, stdin=text)
-        assert message.startswith("terms need an ordinary beam search; got ")
+    result = cli("translate", model, "--glossary", terms, *method, stdin=TEXT)
+    assert result.code == 0
+    assert ("Vogel" in result.lines[0]) != ("1 could not be placed" in result.err)
+    assert cli("translate", model, "--glossary", terms, *method, stdin="") == (0, "", "")
 
 
 def test_banned_term_is_rejected_before_translation(user_error, model, tmp_path):

@@ -1,6 +1,5 @@
 """`rnnsearch translate`: input, output, options and errors."""
 
-import json
 import os
 import re
 import subprocess
@@ -218,15 +217,23 @@ def test_terms_may_be_outside_the_vocabulary(cli, few_words, tmp_path):
     assert ("Zebra" in result.out) != ("1 glossary terms, 1 could not be placed" in result.err)
 
 
-def test_json_reports_terms_that_could_not_be_placed(cli, model, tmp_path):
+def test_json_reports_terms_that_could_not_be_placed(cli, one_vector, tmp_path):
+    """Without attention and aligner, no word is known to translate the source term."""
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("cat\tZebra\n", encoding="utf-8")
+    result = cli("translate", one_vector, "--glossary", terms, "--format", "json", "--beam", "1", stdin=f"{CAT}\n")
+    [row] = result.rows
+    assert row["missing_terms"] == ["cat"]
+    assert "missing terms" in row["warnings"]
+    assert "1 glossary terms, 1 could not be placed" in result.err
+
+
+def test_terms_inside_protected_text_are_left_alone(cli, model, tmp_path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("https://a.org\tVogel\n", encoding="utf-8")
-    result = cli("translate", model, "--glossary", terms, "--format", "json", stdin="https://a.org\n")
-    row = json.loads(result.out)
+    [row] = cli("translate", model, "--glossary", terms, "--format", "json", stdin="https://a.org\n").rows
     assert row["text"] == "https://a.org"
-    assert row["missing_terms"] == ["https://a.org"]
-    assert row["warnings"] == ["missing terms"]
-    assert "1 glossary terms, 1 could not be placed" in result.err
+    assert "missing_terms" not in row
 
 
 def test_dictionary_is_learned_from_text_links_or_model(cli, model, corpus, tmp_path):

@@ -97,7 +97,7 @@ def test_aligner_is_learned_from_evenly_spaced_rows(tmp_path, monkeypatch, chunk
     monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", chunk)
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_PAIRS", 20)
     original = module.learn_aligner
-    monkeypatch.setattr(module, "learn_aligner", lambda s, t, each: learned.append((s, t)) or original(s, t, each))
+    monkeypatch.setattr(module, "learn_aligner", lambda s, t, *more: learned.append((s, t)) or original(s, t, *more))
     pairs = [(f"word{n} a", f"wort{n} b") for n in range(58)]
     spec = write(tmp_path, "train", pairs)
     prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data")

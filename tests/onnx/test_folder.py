@@ -102,7 +102,7 @@ def test_command_writes_folder_and_example_reads_it(tmp_path):
     program = [sys.executable, EXAMPLES / "translate.py", tmp_path / "onnx"]
     text = "\ufeff" + "".join(f"{line}\r\n" for line in TEXTS)
     process = subprocess.run(program, input=text.encode(), capture_output=True, timeout=120, check=True)
-    assert process.stdout.decode() == run("translate", model, stdin=text).out
+    assert process.stdout.decode() == run("translate", model, "--split", "lines", stdin=text).out
 
 
 def test_javascript_example_parses():
