@@ -8,8 +8,8 @@ Used in training (`objectives/likelihood.py`), where batches are padded to a few
 `multiple`).
 
 Before changing it: a recorded function must not synchronise with the host or depend on values of tensors, and
-everything that decides which kernels run must be part of `Call.key`. `training/gradients.py` calls `forget` when
-memory runs out. The environment variable RNNSEARCH_GRAPHS=0 switches graphs off. Tests:
+everything that decides which kernels run must be part of `Call.key`. `training/tasks.py` calls `forget` when memory
+runs out. The environment variable RNNSEARCH_GRAPHS=0 switches graphs off. Tests:
 `tests/objectives/test_recorded.py` and `tests/properties/test_recorded.py` on the CPU,
 `tests/properties/test_cuda.py` and `tests/training/test_cuda.py` on a GPU.
 """

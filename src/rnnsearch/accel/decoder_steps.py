@@ -1,7 +1,15 @@
 """The steps of attention, stacks and decoders as operations of native recurrences, like cells in `cell_steps.py`.
 
-Each function in `DECODER_STEPS` writes the `step` of one decoder in `models`. Property tests compare both, with
-gradients, and so does `verification.py`.
+Each function in `DECODER_STEPS` writes the `step` of the decoders in `models` that it is listed for. Property tests
+compare both, with gradients, and so does `verification.py`.
+
+In the functions, `Sums` are ranges of pre-activations, `Value`s are ranges of results, and `Reads` are ranges of inputs
+of a product, all of one target position. `v.previous` is the value `v` at the last position. Values from `step.state`
+are carried from one position to the next; those from `step.value` are not. Methods of `StepBuilder` append operations;
+nothing is computed here. See `ops/step.py`.
+
+Other modules use `DECODER_STEPS`, `ReadoutInputs`, `add_attentional` (`readout_steps.py`), `is_derived` and
+`unsupported_reason`. All other functions are helpers of those in `DECODER_STEPS`.
 
 The operations run in training (`recurrences.py`) and search (`search.py`), and engine files store them
 (`program_writer.py`). So a changed sequence of operations changes only new files, but a new type of operation needs

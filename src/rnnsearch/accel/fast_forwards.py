@@ -2,6 +2,8 @@
 
 `registry.py` lists each function with the classes that it replaces a method of, and calls the functions whose names
 end in `unsupported_reason` first. Native code is called through `recurrences.py`, where it is faster on this machine.
+Recurrences in PyTorch with a manual backward pass are in `ops/torch_recurrences.py`; some functions here wrap one of
+them, as their docstrings say.
 """
 
 from __future__ import annotations
@@ -39,14 +41,17 @@ SequenceResult = tuple[Tensor, CellState]  # all outputs and the last state
 def cell_sequence(
     cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, recurrent_mask: Tensor | None
 ) -> SequenceResult:
-    """Run `Cell.sequence` as one native recurrence where that is faster, otherwise in PyTorch."""
+    """Run `Cell.sequence` as one native recurrence where that is faster, otherwise in PyTorch (see `run_cell`)."""
     return run_cell(cell, cell.inputs(x), mask, backward, start, recurrent_mask)
 
 
 def run_cell(
     cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, recurrent_mask: Tensor | None
 ) -> SequenceResult:
-    """Run `Cell.run` on gate inputs x; in PyTorch, only the GRU without dropout has a backward pass of its own."""
+    """Run `Cell.run` on gate inputs x in native code where that is faster, otherwise in PyTorch.
+
+    In PyTorch, a GRU without dropout runs `torch_recurrences.gru_sequence`; any other cell runs its definition.
+    """
     if recurrences.runs_natively(cell, x):
         return recurrences.run(cell, x, mask, backward, start, recurrent_mask)
     if recurrent_mask is not None or type(cell) is not GRU:
@@ -60,7 +65,8 @@ def _native_or_library(library_sequence: Callable[..., SequenceResult]) -> Calla
     """Return a function like `Cell.sequence` that prefers native code, then PyTorch's fused sequence, then the loop.
 
     Args:
-        library_sequence: Takes cell, inputs, mask, backward and start.
+        library_sequence: Wrapper of a function in `torch_recurrences` that calls PyTorch's fused sequence. Takes cell,
+            inputs, mask, backward and start.
     """
 
     def sequence(
@@ -83,6 +89,7 @@ def _native_or_library(library_sequence: Callable[..., SequenceResult]) -> Calla
 def _library_gru(
     cell: TorchGRU, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None
 ) -> SequenceResult:
+    """Run `torch_recurrences.torch_gru_sequence` with the parameters of a cell."""
     weights = cell.input.weight, cell.recurrent.weight, cell.input.bias, cell.recurrent.bias
     first = None if start is None else start.h
     outputs, h = torch_recurrences.torch_gru_sequence(x, mask, weights, backward, first)
@@ -92,6 +99,7 @@ def _library_gru(
 def _library_lstm(
     cell: LSTM, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None
 ) -> SequenceResult:
+    """Run `torch_recurrences.lstm_sequence` with the parameters of a cell."""
     assert start is None or isinstance(start, HiddenAndCell)
     weights = cell.input.weight, cell.input.bias, cell.recurrent.weight
     outputs, h, c = torch_recurrences.lstm_sequence(x, mask, *weights, backward, start)
@@ -99,9 +107,9 @@ def _library_lstm(
 
 
 torch_gru_sequence = _native_or_library(_library_gru)
-"""`Cell.sequence` of `TorchGRU`."""
+"""`Cell.sequence` of `TorchGRU`: native code, else `torch_recurrences.torch_gru_sequence`."""
 lstm_sequence = _native_or_library(_library_lstm)
-"""`Cell.sequence` of `LSTM`."""
+"""`Cell.sequence` of `LSTM`: native code, else `torch_recurrences.lstm_sequence`."""
 
 
 # `Decoder.unroll`: layer by layer if nothing else feeds back, otherwise as a native recurrence or in PyTorch.
@@ -180,7 +188,10 @@ def _repeat_step(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Rea
 
 
 def _bahdanau_in_pytorch(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
-    """Unroll in PyTorch; with dropout or other components than the paper's, the step is repeated."""
+    """Run `torch_recurrences.unroll_rnnsearch` with the parameters of a decoder.
+
+    With dropout or other components than the paper's, the step is repeated.
+    """
     if state.recurrent_mask is not None or _other_component(decoder) is not None:
         return decoder.repeat_step(x, state, memory)
     cell = decoder.cell
@@ -210,9 +221,9 @@ def _other_component(decoder: Bahdanau) -> str | None:
 
 
 unroll_rnnsearch = _native_or(_bahdanau_in_pytorch)
-"""`Decoder.unroll` of `Bahdanau` and `BahdanauTanh`."""
+"""`Decoder.unroll` of `Bahdanau` and `BahdanauTanh`: native code, else `torch_recurrences.unroll_rnnsearch`."""
 unroll_recurrence = _native_or(_repeat_step)
-"""`Decoder.unroll` of the other decoders whose attention feeds back."""
+"""`Decoder.unroll` of the other decoders whose attention feeds back: native code, else the repeated step."""
 
 
 def is_rnnsearch(decoder: Decoder) -> bool:
@@ -229,7 +240,10 @@ def is_rnnsearch(decoder: Decoder) -> bool:
 def output_losses(
     output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None
 ) -> Losses:
-    """Compute `Output.losses` in chunks of rows, so that the scores of a whole batch are never in memory."""
+    """Compute `Output.losses` in chunks of rows, so that the scores of a whole batch are never in memory.
+
+    Wraps `ops.loss.cross_entropy`.
+    """
     weight, lexical, bias = output.select_rows(rows)
     if lexical is not None:
         # The readout has the lexical model's hidden layer in its last columns.

@@ -194,6 +194,13 @@ class _ArrayTable:
 
 
 def _step_program(arrays: _ArrayTable, step: StepBuilder, input_layers: list[nn.Linear]) -> StepProgram:
+    """Return a step as a program, whose weights and parameters are named arrays.
+
+    Args:
+        arrays: The model's arrays; constants of the step are added.
+        step: The step.
+        input_layers: Layers that compute `step.x` from embedded words, in the order of its columns.
+    """
     operations = []
     for op in step.ops:
         weight = None
@@ -219,6 +226,7 @@ def _step_program(arrays: _ArrayTable, step: StepBuilder, input_layers: list[nn.
 
 
 def _encoder(arrays: _ArrayTable, encoder: Encoder) -> EncoderProgram:
+    """Return the programs of an encoder's layers, bottom first, with the forward cell of each layer first."""
     layers: list[nn.Module] = [encoder]
     first_residual = 2
     if isinstance(encoder, Stacked):
@@ -239,6 +247,7 @@ def _encoder(arrays: _ArrayTable, encoder: Encoder) -> EncoderProgram:
 
 
 def _cell(arrays: _ArrayTable, cell: Cell) -> StepProgram:
+    """Return the step of an encoder's cell as a program; its inputs are not normalised yet."""
     step = StepBuilder(torch.empty(1, 1, 0), normalises_inputs=True)
     state = allocate_state(step, cell.start(torch.zeros(1, cell.size)))
     add_cell(step, cell, sums_of_inputs(step, cell), state.previous, state, None)
@@ -289,6 +298,14 @@ def _attention(arrays: _ArrayTable, model: TranslationModel, step: StepBuilder) 
 
 
 def _feature(arrays: _ArrayTable, feature: nn.Module, step_feature: StepFeature, query_values: int) -> FeatureProgram:
+    """Return an attention feature, with the layer that prepares it once per sentence.
+
+    Args:
+        arrays: The model's arrays.
+        feature: The feature's module.
+        step_feature: The feature in the decoder's step.
+        query_values: See `StepFeature.description`.
+    """
     layer = None
     max_fertility = 0.0
     if isinstance(feature, NeuralCoverage):
@@ -319,7 +336,7 @@ def _word_layer(decoder: Decoder) -> nn.Linear:
 
 
 def _initial_states(arrays: _ArrayTable, decoder: Decoder, encoder: Encoder) -> Iterator[InitialState]:
-    """Return the decoder's initial states in the order of its step."""
+    """Yield the initial states in the order of the `step.state` calls of the decoder's function in `DECODER_STEPS`."""
     if isinstance(decoder, StackDecoder):
         if decoder.fed_size:
             yield _zeros(decoder.fed_size)
@@ -353,7 +370,7 @@ def _projected_mean(arrays: _ArrayTable, layer: nn.Module, size: int, offset: in
 
 
 def _cell_states(cell: Cell, h: InitialState) -> Iterator[InitialState]:
-    """Return the parts of `Cell.start`: h, and a memory that is zero (LSTM) or also h (SSRU)."""
+    """Yield the parts of `Cell.start`: h, and a memory that is zero (LSTM) or also h (SSRU)."""
     # Started from ones, the parts that stay 0 are those that do not depend on h.
     for part in cell.start(torch.ones(1, cell.size)):
         yield h if part.any() else _zeros(cell.size)
@@ -367,7 +384,7 @@ def _projected_finals(
 
 
 def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateShape]) -> Iterator[InitialState]:
-    """Return the initial states of all layers of a stack."""
+    """Yield the initial states of all layers of a stack, bottom first."""
     offset = 0
     for l, (state_type, size) in enumerate(bridge.decoder):
         for part in range(len(state_type._fields)):

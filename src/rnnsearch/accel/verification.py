@@ -8,8 +8,9 @@ catches native code that was miscompiled on the user's machine.
 Each check takes some milliseconds and runs once per process for the same classes, code, options and precision: a class
 that is redefined in a notebook is checked again. Checks do not change the state of any random number generator.
 
-Results are stored in `_problems` under `_lock`, since server threads may check at the same time. A wider tolerance
-hides errors; `tests/properties` uses `TOLERANCE` as well. Tests: tests/properties/test_verification.py.
+Results are stored in `_problems` under `_lock`, since server threads may check at the same time. A wider `TOLERANCE` or
+`SEARCH_TOLERANCE` hides errors; property tests have separate tolerances. Tests:
+tests/properties/test_verification.py.
 
 Axes: B sentences, I target positions, J source positions, H annotation, E embedding, D query.
 """
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=nn.Module)
 
 TOLERANCE = {torch.float32: 5e-4, torch.bfloat16: 0.02}
-"""Allowed distance from the definition in fp32, relative to the norm of a tensor; the property tests use it, too."""
+"""Allowed distance from the definition in fp32, relative to the norm of a tensor."""
 BF16_FACTOR = 16.0  # in bf16, this many times the distance between the definitions in bf16 and fp32 in addition
 SEARCH_TOLERANCE = 2e-4  # of log-probabilities and attention weights, absolute and relative
 MIN_RELATIVE_NORM = 0.01  # tensors with a smaller norm, relative to the largest, count as that large
@@ -158,7 +159,9 @@ def search_problem(
     """Return why a native search must not be used, or None if its steps equal those of the model.
 
     Args:
-        create: Returns the native search of a model, with `encode`, `start` and `step`.
+        model: The model; a tiny model of its config is compared.
+        create: Returns the native search of a model in a type (see `_steps_are_equal`), or None if there is none, which
+            is a problem, too.
         name: Its name in messages.
     """
 
@@ -172,7 +175,14 @@ def search_problem(
 
 @torch.no_grad()
 def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
-    """Return True if a native search gives the log-probabilities and attention weights of its model."""
+    """Return True if a native search gives the log-probabilities and attention weights of its model.
+
+    Args:
+        tiny: The model and its source sentences.
+        native: Native search of this model, like `NativeDecoder`: `encode` returns the memory of sentences, `start` the
+            first state, and `step` the logits, the logarithm of the sum of their exponentials, the next state and the
+            attention weights; `output` is the output layer over the whole vocabulary.
+    """
     memories = tiny.model.encode({"source": tiny.source})
     state = tiny.model.start(memories)
     native_memory = native.encode(tiny.source)
@@ -192,8 +202,12 @@ def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
 
 
 def _without_rounding(conditions: Conditions, module: nn.Module) -> Conditions:
-    """Return conditions in fp32 for modules whose results or gradients jump, so that rounding may change them a lot."""
-    jumps = any(isinstance(part, LocalPredictive | SSRU) for part in module.modules())  # windows, max(0, c)
+    """Return conditions in fp32 for modules whose results or gradients jump, so that rounding may change them a lot.
+
+    These are predictive local windows (the positions inside change) and SSRU cells (the gradient of max(0, c)). Other
+    modules keep their conditions.
+    """
+    jumps = any(isinstance(part, LocalPredictive | SSRU) for part in module.modules())
     return Conditions(conditions.gradients) if jumps else conditions
 
 
@@ -210,6 +224,7 @@ def find_problem(check: Callable[[], bool], name: str, definition: nn.Module | t
             module and a key.
         name: Name of the fast implementation in messages.
         definition: The module or class that has the definition.
+        key: Everything else that the result depends on, such as the implementation, options and precision; hashable.
     """
     probe = torch.empty(0)
     if probe.is_meta or type(probe) is not Tensor:

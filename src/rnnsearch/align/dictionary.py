@@ -1,4 +1,4 @@
-"""Dictionaries of words and short phrases with p(e | f), counted in word alignments.
+"""Dictionaries of words and short phrases with p(target | source), counted in word alignments.
 
 They are used to translate unknown words (Luong et al. 2015, "Addressing the Rare Word Problem", section
 3.3; Jean et al. 2015, section 3.3). A translation is a phrase pair as in Och & Ney 2004 (equation 9): words
@@ -46,7 +46,14 @@ class Dictionary:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, source: str, target: str, links: Collection[Link]) -> None:
-        """Count the phrase pairs of one sentence pair, given the links between its words."""
+        """Count the phrase pairs of one sentence pair.
+
+        Args:
+            source: The source sentence.
+            target: The target sentence.
+            links: Word alignment: index of the source word and of the target word of each link, where words are
+                numbered like the spans of `bare_word_spans`.
+        """
         source_spans = bare_word_spans(source)
         target_spans = bare_word_spans(target)
         for (first_source, last_source), (first_target, last_target) in phrase_pairs(links, self._max_words):

@@ -152,9 +152,13 @@ class StoredWorkers:
     ) -> Iterator[Result]:
         """Yield results like `Workers.map`, once all shards of the pass are done.
 
+        Nothing is done before the first result is requested. Then all tasks are stored, unless an earlier run has
+        stored them, and all shards are processed; results are read from the store shard by shard. The number of a pass
+        is also given at its first request, so passes must be started in the same order in every run.
+
         Raises:
-            DataError: The store holds another run. Exceptions of the function, the store and the engine are raised,
-                too.
+            DataError: The store holds another run (see `_start`). Exceptions of the function, the store and the engine
+                are raised, too.
         """
         self._start()
         key = jobs.digest_key([self._about, next(self._pass_numbers), function.__name__])
@@ -176,7 +180,11 @@ class StoredWorkers:
             yield from from_bytes(self._store.read(name), types.results, f"{self._store}/{name}")
 
     def _start(self) -> None:
-        """Lock the store and write the manifest, at the first pass."""
+        """Lock the store and write the manifest, at the first pass.
+
+        Raises:
+            DataError: The store has the manifest of another run. Files of a run without a manifest are removed.
+        """
         if self._is_started:
             return
         self._lock.enter_context(self._store.locked())

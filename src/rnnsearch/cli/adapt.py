@@ -40,6 +40,7 @@ def adapt(
     compares both models on held-out pairs. The copy keeps tokenizers, aligner and candidate lists, and is calibrated
     if the model is. Called again, it continues an interrupted adaptation.
     """
+    # In this function, `adapt` is the function below, not the command.
     from rnnsearch.evaluation.adaptation import AdaptationOptions, adapt
     from rnnsearch.training.progress import Screen
     from rnnsearch.utils.tables import align_columns

@@ -1,4 +1,4 @@
-"""`rnnsearch serve`.
+"""`rnnsearch serve`: serve models over HTTP.
 
 The command makes `serve.limits.Settings` from its options and calls `serve.server.run`. API keys are read from a file
 or the environment variable RNNSEARCH_API_KEYS, never from the command line. Tests: tests/commands/test_serve.py.
@@ -62,8 +62,10 @@ class LimitGroup(OptionGroup):
     max_loaded: Annotated[
         int | None, Option(min=1, help="Maximum number of models in memory at the same time.", show_default="all")
     ] = None
+    # In megabytes here, in bytes in `Settings`.
     max_body: Annotated[int, Option(min=1, help="Maximum size of an uploaded file in megabytes.")] = 10
     max_characters: Annotated[int, Option(min=1, help="Maximum number of characters per request.")] = 50_000
+    # `Settings.max_tokens`; the option keeps its published name.
     max_symbols: Annotated[int, Option(min=1, help="Maximum number of tokens per sentence.")] = 500
     max_queue: Annotated[int, Option(min=1, help="Maximum number of waiting sentences per model.")] = 2000
     timeout: Annotated[float, Option(min=0.1, help="Seconds until a request is cancelled.")] = 60.0
@@ -111,9 +113,9 @@ def serve(
         api_keys=_read_api_keys(access.api_keys),
         allowed_hosts=frozenset(name.lower() for name in access.allowed_host or ()),
         allowed_origins=frozenset(map(_origin, access.allow_origin or ())),
-        max_body=limits.max_body << 20,
+        max_body=limits.max_body << 20,  # megabytes to bytes
         max_characters=limits.max_characters,
-        max_tokens=limits.max_symbols,
+        max_tokens=limits.max_symbols,  # tokens were called symbols
         max_queue=limits.max_queue,
         timeout=limits.timeout,
         max_connections=limits.max_connections,

@@ -131,7 +131,7 @@ def _translate_segments(document: Document, translator: LineTranslator, counts: 
     """
     segments = [_split_lines(segment) for segment in document.marked_segments]
     lines: list[str] = []
-    grammars: list[str | None] = []
+    grammars: list[str | None] = []  # of placeholders (see `Document.grammars`); a line has that of its segment
     for segment, grammar in zip(segments, document.grammars, strict=True):
         texts = [line.strip() for line in segment if line and not line.isspace()]
         lines += texts
@@ -170,6 +170,7 @@ def _translate_lines(
             print_message(message.replace(EMPTY_OUTPUT, "it is not translated"))
         for name, number in done.counts.items():
             counts[name] = counts.get(name, 0) + number
+        # The name of this warning is a literal in `translator/confidence.py` (`warnings`); keep both equal.
         has_lost_placeholders = done.counts.get(f"{WARNING_PREFIX}untranslated", 0) > 0
         for line, translation in zip(chunk, done.outputs[OUTPUT].removesuffix("\n").split("\n"), strict=True):
             # A sentence whose placeholders were lost is its own translation; the counts are of the whole chunk.

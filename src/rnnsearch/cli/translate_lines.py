@@ -1,7 +1,8 @@
 """The work of `translate`, `backtranslate` and `distil`: lines of text to lines of output.
 
 `TranslateOptions` says how; it can be pickled, so that workers on other machines build the same `LineTranslator`. That
-translates one chunk of lines per call and returns the text for each output file.
+translates one chunk of lines per call and returns the text for each output file. `translate_documents.py` translates
+the lines of documents with it; the prompt (`prompt.py`) takes only its translator and search options.
 
 Fields of `TranslateOptions` are part of the fingerprint of stored shards, and the keys of `translation_row` are those
 of `--format json` (docs/translating.md). Tests: tests/commands/test_translate.py, tests/commands/test_bulk.py.
@@ -242,6 +243,7 @@ class LineTranslator:
         if self.options.closest_to is not None:
             lines, references = zip(*(line.split("\n") for line in lines), strict=True)
         texts, skipped, messages = self._parse_lines(lines, first)
+        # Lazy: a group of lines is translated when the loop below reaches its first line.
         n_best_lists = self._n_best(texts, grammars or [None] * len(texts))
         if references:
             n_best_lists = map(self._choose_closest, n_best_lists, references)
@@ -402,10 +404,12 @@ class TranslationWriter:
         self._confidence = confidence
 
     def lines(self, source: MarkedText, n_best: list[Translation], number: int, skipped: str | None) -> str:
-        """Return the output of one sentence.
+        """Return the output of one line of input, which may be several lines in the n-best format.
 
         Args:
-            number: Number of the sentence, from 0.
+            source: Text and markup of the line.
+            n_best: Its translations, best first.
+            number: Number of the line, from 0.
             skipped: The input line, if it was too long and an empty one was translated in its place.
         """
         best = n_best[0]

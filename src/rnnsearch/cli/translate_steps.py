@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rnnsearch.translator.translator import Translator
 
     Rerank = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
-    # Texts; without a glossary, they may be segmented already.
+    # The texts are `str`; without a glossary, some may be `Segmented`, which `GlossaryTranslator` does not accept.
     Search = Callable[[list[Any]], list[list[Translation]]]
 
 # Names of counts; prefixes are followed by what is counted.
@@ -84,10 +84,10 @@ def build_search(
     """Return a function that finds the n best translations of texts, after reranking all that the beam has found."""
     if rerank is None:
         return lambda texts: translator.n_best(texts, options, batch)
-    whole_beam = replace(options, n_best=options.beam)
+    beam_options = replace(options, n_best=options.beam)  # as many translations as the beam holds
 
     def search(texts: list[Any]) -> list[list[Translation]]:
-        reranked = rerank(translator.n_best(texts, whole_beam, batch))
+        reranked = rerank(translator.n_best(texts, beam_options, batch))
         return [n_best[: options.n_best] for n_best in reranked]
 
     return search

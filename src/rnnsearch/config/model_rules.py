@@ -1,7 +1,8 @@
 """Rules for `[model]`: sizes and compatibility of the components of a model.
 
 `rules.py` has the other rules of a run file and calls these. These rules depend on the options and on the traits of
-components, never on their implementations. Tests: tests/models/test_model_checks.py,
+components, never on their implementations. A message is the dotted path of an option, a colon, and the problem with
+what to do: "model.tie: must be ...; got ...". Tests: tests/models/test_model_checks.py,
 tests/properties/test_combinations.py.
 """
 

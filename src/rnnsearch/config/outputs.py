@@ -1,9 +1,10 @@
 """`[model.output]`, `[model.dropout]` and `[model.init]` of a run file.
 
-It also holds the options of dropout and initialisation. Implemented in `models/class_outputs.py`, `models/outputs.py`
-and `models/layers.py`. `type` names and options are stored in model folders: never rename them. docs/configuration.md
-is generated from the docstrings. Tests: tests/models/test_outputs.py, tests/models/test_class_outputs.py,
-tests/models/test_initialise.py.
+Output layers are implemented in `models/outputs.py` (`softmax`) and `models/class_outputs.py`, initialisation in
+`models/layers.py`; each module of `models` applies the dropout rates that are for it. `CONFLICTS` in `config/rules.py`
+lists the options that no output with `predicts_class` supports. `type` names and options are stored in model folders:
+never rename them. docs/configuration.md is generated from the docstrings. Tests: tests/models/test_outputs.py,
+tests/models/test_class_outputs.py, tests/models/test_initialise.py.
 """
 
 from __future__ import annotations
@@ -140,4 +141,4 @@ class UniformOptions(InitConfig):
     """Uniform between -`scale` and `scale`."""
 
     type: Literal["uniform"] = "uniform"
-    scale: Positive
+    scale: Positive  # documented at `NormalOptions.scale`

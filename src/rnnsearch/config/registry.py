@@ -34,7 +34,7 @@ def implements(options: type[Options]) -> Callable[[T], T]:
     """Register the decorated class or function as the implementation of a component.
 
     A class gets the options class as its attribute `component`, from which it reads the
-    component's traits.
+    component's traits: class variables of the options class, such as `predicts_class`.
     """
 
     def register(implementation: T) -> T:

@@ -1,7 +1,7 @@
 """Filters that leave rows of a corpus out of training, and a tally of the rejected rows with examples per reason.
 
-`preprocess.clean` applies them; `prepare.py` and `bulk/prepare.py` add up the tallies. Thresholds come from
-`[data.cleaning]`.
+`preprocess.clean` applies them to a chunk of rows; `CleanedText.read` adds up the tallies of all chunks, and
+`prepare.py` writes the result. Thresholds come from `[data.cleaning]`.
 
 Keys (`row_key`) decide which rows are duplicates, and names of reasons are stored in cleaning.json.
 """

@@ -5,8 +5,8 @@ The source word is the one with the most attention (Jean et al. 2015, section 3.
 applies an `UnknownWordReplacer` after every search (`translator/postprocess.py`).
 
 `translator/loading.py` creates it from `[search]` and reads `dictionary.tsv` (source word, tab, translation) of the
-model folder; `training/run_folder.py` copies the file there. `training/run.py` and `cli/translate_steps.py`
-(glossaries) read files of this format. Tests: tests/text/test_copied_words.py.
+model folder; `training/run_folder.py` writes the file there. `training/run.py` reads files of this format for inline
+terms; glossaries have another reader (`translator/glossaries.py`). Tests: tests/text/test_copied_words.py.
 """
 
 import re

@@ -3,10 +3,10 @@
 The training loop calls a `DevEvaluator`; a system returns one, usually `NllEvaluator`, from
 `Trainable.validation`. `systems.dev_set` has the metrics that need translations or alignments.
 
-`translation.py`, `language.py`, `system.py` and `dev_set.py` build the evaluators, `training/gradients.py` and
-`training/tasks.py` hold them. `training/loop.py` selects the best weights by `DevScore.cost`. All processes must call
-`score` at the same time, because it sums over them. A metric in which higher scores are better must be in
-`HIGHER_IS_BETTER`. Tests: tests/training/test_loop.py, tests/training/test_resume.py.
+`translation.py` and `language.py` build the evaluators of systems; `training/tasks.py` holds them, and has that of a
+translation pair. `training/loop.py` selects the best weights by `DevScore.cost`. All processes must call `score` at the
+same time, because it sums over them. A metric in which higher scores are better must be in `HIGHER_IS_BETTER`. Tests:
+tests/training/test_loop.py, tests/training/test_resume.py.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ before white space and something that can start a sentence. A period after an ab
 or (in languages that write ordinals so) a short number ends none. `sentence_rules.py` has the words of each language.
 Precision and recall: `python -m benchmarks.sentences` (docs/results/sentences.md).
 
-`serve`, `translator/texts.py` and `runtime/serve.py` split texts with it. `export/web/page/sentences.js` has the same
-rules: change both (tests/page/test_module.py compares them). The time must be linear in the text
-(tests/text/test_linear.py).
+`translator/texts.py` (for commands and the runtime) and `serve/limits.py` split texts with it.
+`export/web/page/sentences.js` has the same rules: change both (tests/page/test_module.py compares them). The time must
+be linear in the text (tests/text/test_linear.py).
 """
 
 import re

@@ -4,7 +4,7 @@ As in `subwords`, tokens do not cross words, and rare characters are represented
 tokens are learned by sentencepiece, Kudo's own program: the trainer of `tokenizers` visits words in
 a different order in every process, so the same text would give different vocabularies.
 
-`data/prepare.py` calls `train_unigram`.
+`data/prepare.py` calls `unigram_from_counts`; `train_unigram` does the same for lines of text.
 """
 
 from collections import Counter
@@ -49,7 +49,17 @@ def train_unigram(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
 
 
 def unigram_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
-    """Train like `train_unigram`, from the counts of a text's chunks, which are scaled as in `bpe_from_counts`."""
+    """Train like `train_unigram`, from the counts of a text's chunks, which are scaled as in `bpe_from_counts`.
+
+    Args:
+        chunks: Number of occurrences of each chunk (see `words.count_chunks`).
+        size: Maximum vocabulary size, including special tokens and byte tokens.
+        min_count: Minimum number of occurrences of a token.
+
+    Raises:
+        ConfigError: `size` cannot hold the byte tokens, or sentencepiece is not installed.
+        DataError: No character is frequent enough.
+    """
     require_sentencepiece()
     subwords.require_min_vocabulary(size)
     chunks, min_count = subwords.scale_counts(chunks, min_count)

@@ -213,6 +213,7 @@ def warnings(translation: Translation) -> tuple[str, ...]:
     if translation.blocked:
         return ("blocked", *missing_terms)
     if translation.fallback == "source":
+        # `cli/translate_documents.py` reads the count of this warning by its name.
         return ("untranslated", *missing_terms)
     source_words = translation.source_words
     target_words = translation.words

@@ -116,7 +116,12 @@ class Processes:
                     dist.broadcast(tensor.detach(), src=0)
 
     def run_on_first(self, work: Callable[[], Value]) -> Value:
-        """Call `work` in the first process only; return its result, or raise its error, in all processes."""
+        """Call `work` in the first process only; return its result, or raise its error, in all processes.
+
+        Only errors of class RnnsearchError are passed on: all processes, the first one included, raise a plain
+        RnnsearchError with the message, or Interrupted for an Interrupted. Any other exception is raised in the first
+        process only; the others wait until that process ends, and then raise ProcessLost.
+        """
         if self.world_size == 1:
             return work()
         result: tuple[Value | None, str, bool] | None = None

@@ -3,6 +3,13 @@
 Content is written to a temporary name next to the target, synced, and renamed, so that a target is
 either the old or the new version even after a crash.
 
+Entry points:
+- one file: `write_bytes`, `write_text`, `write_json`; `atomic_file` for a writer that needs a path; `append_line`
+- one folder: `atomic_folder` to write, `complete_folder` to read, `recover_folder` and `remove_temporaries` to clean up
+- reading: `read_text` for files of users, `read_folder_text` and `require_folder_file` for files of folders
+- checks before work starts: `require_writable_file`, `require_writable_folder`, `require_appendable`, `path_conflict`
+- locks: `locked`, for a folder in which only one process may work
+
 All modules that write a file or folder use it: checkpoints, model folders, prepared data, engine files, reports. Small
 files of users are read by `read_text`; `data.corpus.read_lines` reads large ones. One rule holds for all temporary
 files and folders: their names are unique, and their writer holds a lock on them, which ends with its process. Whether a
@@ -41,6 +48,9 @@ TEMPORARY_FILE = re.compile(rf"\.{_UNIQUE}\.tmp")
 """Names of the temporary files of `atomic_file`."""
 _TEMPORARY_FOLDER = re.compile(rf"\..+\.{_UNIQUE_OF_FOLDER}\.tmp")
 _ABANDONED_SECONDS = 24 * 60 * 60  # age of temporary files that are removed where locks are not supported
+
+
+# Folders and checks before work starts.
 
 
 def default_cache_folder() -> Path:
@@ -102,6 +112,9 @@ def require_appendable(path: Path) -> None:
         raise RnnsearchError(f"{path}: must be a file that can be added to; got: {error.strerror}") from None
 
 
+# Appending.
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line completely or not at all, also after a line that another program has left unfinished.
 
@@ -141,6 +154,9 @@ def _append_after_line(path: Path, file: FileIO, content: bytes, size: int) -> N
     if file.write(content) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(file.fileno())
+
+
+# Temporary files and folders, each locked by its writer.
 
 
 def _unique_name() -> str:
@@ -211,6 +227,9 @@ def _open_to_lock(path: Path) -> int:
     return os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
+# Atomic writing of files.
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which is renamed to `path` when the block ends, or removed if it fails.
@@ -278,6 +297,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+# Reading.
+
 MAX_TEXT_BYTES = 256 << 20
 """Maximum size of a JSON or TOML file in a folder."""
 
@@ -339,6 +360,9 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8-sig")
 
 
+# Files by type, and their hashes.
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text to a file as UTF-8, atomically."""
     write_bytes(path, text.encode("utf-8"))
@@ -353,6 +377,9 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+# Atomic replacement of folders, and recovery after a crash.
 
 
 @contextmanager
@@ -488,6 +515,9 @@ def _remove_if_abandoned(path: Path) -> None:
             is_locked = _lock(descriptor)
         if is_locked or (is_locked is None and time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS):
             _remove(path)
+
+
+# Locks.
 
 
 @contextmanager

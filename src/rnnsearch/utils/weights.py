@@ -124,6 +124,7 @@ def _open(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
     except (SafetensorError, LibraryPanicError, OSError) as error:
+        # A file that is too large for the memory is not damaged, so the message must not say so.
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             raise MemoryError(f"{path}: {error.strerror}") from None
         raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
@@ -133,14 +134,14 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """Load the parameters of a model from a file.
 
     Raises:
-        ModelError: The file cannot be read, or names or shapes differ.
+        ModelError: The file cannot be read, names or shapes differ, or a tensor is not of finite floats.
     """
     require_shapes(path, model)
     copy_weights(model, read_weights(path))
 
 
 def require_shapes(path: Path, model: nn.Module) -> None:
-    """Raise ModelError if a file's tensors and the model's parameters differ in names, shapes or number types.
+    """Raise ModelError if a file's tensors and a model's parameters differ in names or shapes, or one is not of floats.
 
     No tensor is read.
     """

@@ -4,6 +4,18 @@ Decoders create one; `accel/readout_steps.py` and `accel/rnnsearch_search.py` ha
 derived class runs its definition), and `systems/pruning.py` reads its layers. Tests: tests/models/test_decoders.py,
 tests/properties/test_native_search.py. With a language model inside (`models/fusion.py`), `add_fusion` adds a term
 before the activation. Output [N, R]: N = B * K hypotheses, R the size of the readout.
+
+Arguments of `__init__` are sizes: `state`, `embedding` and `context` of the inputs, `width`, `maxout` or `size` of the
+readout. Decoders that use each class:
+
+- `DeepOutput`: `bahdanau`, `rnnencdec`, `cho`, `memdec` and `memory`
+- `TanhOutput`: `bahdanau-tanh`, `bi-scale`, `cgru`, `deep-transition` and `bideep`
+- `StateOutput`: `cohn`
+- `StateReadout`: `copynet`
+- `Attentional` and the classes derived from it: `luong` and `luong-input-feeding`, by their option `attentional`
+
+`StateOutput` and `StateReadout` need a readout of the state's size: `readout_option` of `CohnOptions` and of
+`CopyNetOptions` (`config/decoders.py`) is "size", so no config can violate their assertions.
 """
 
 from __future__ import annotations
@@ -48,6 +60,14 @@ class Readout(ReadoutLayer, ABC):
     """An activation of U s + V E y_{i-1} + C c + b, a vector of size `width`."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
+        """Create the layers.
+
+        Args:
+            state: Size of the decoder's state.
+            embedding: Size of the word embedding.
+            context: Size of the context.
+            width: Number of units.
+        """
         super().__init__(width)
         self.state = Linear(state, width)  # U and b
         self.word = Linear(embedding, width, bias=False)  # V
@@ -108,7 +128,7 @@ class StateOutput(TanhOutput):
     """t_i = tanh(s_i + Q c_i + P E y_{i-1}), without a bias (Cohn et al. 2016, section 2)."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
-        assert width == state
+        assert width == state  # see the module docstring
         super().__init__(state, embedding, context, width)
         self.state = IdentityLinear(state)  # in place of U and b
 
@@ -120,7 +140,7 @@ class StateReadout(nn.Module):
     """
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
-        assert width == state
+        assert width == state  # see the module docstring
         super().__init__()
 
     def forward(

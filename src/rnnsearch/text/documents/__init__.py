@@ -3,8 +3,8 @@
 `read_document` finds the segments without a translation; `Document.fill` returns the file with their translations.
 Everything else in the file stays byte for byte as it is, because translations are spliced into the original.
 
-`serve/files.py` and `cli/translate.py` use it. New format: subclass `Document`, add it to `FORMATS`. Files come from
-strangers: nothing external is loaded, and time and memory are bounded (tests/stress/bombs.py). Tests:
+`serve/files.py` and `cli/translate_documents.py` use it. New format: subclass `Document`, add it to `FORMATS`. Files
+come from strangers: nothing external is loaded, and time and memory are bounded (tests/stress/bombs.py). Tests:
 tests/data/test_formats.py, tests/data/test_po.py.
 """
 

@@ -6,8 +6,8 @@ text (URLs, numbers, placeholders, ...), which must stay letter for letter. A mo
 that are linked to its words and to no others. Whatever the links, each mark is placed exactly once,
 and nested as in the source.
 
-`translator/translator.py`, `serve/files.py`, `html_document.py` and `cli/translate_lines.py` use it;
-`text/documents` and `cli/options.py` use the types of protected text. Tests: tests/text/test_marks.py, and
+`translator/translator.py`, `serve/files.py`, `html_document.py`, `inline_document.py`, `text/documents` and
+`cli/translate_lines.py` use it. Types of protected text are in `protected.py`. Tests: tests/text/test_marks.py, and
 tests/text/test_linear.py for linear time.
 """
 

@@ -1,7 +1,7 @@
 """Recognition of text that must stay letter for letter: URLs, placeholders of programs, codes, numbers.
 
-`substitutes.py` takes it out of a sentence before translation and puts it back afterwards; `marks.py` and
-`text.sentences` use `find_protected`, too. Names of types are values of `--protect`.
+`substitutes.py` takes it out of a sentence before translation and puts it back afterwards; `marks.py` uses
+`find_protected`, too, and `text.sentences` uses `without_breaks`. Names of types are values of `--protect`.
 
 New placeholder: add its syntax to `_PLACEHOLDERS`, and an example to tests/text/test_protected.py. Texts come from
 strangers, so each pattern must take linear time (tests/text/test_linear.py): repetitions are bounded, and braces are
