@@ -5,8 +5,9 @@ that holds its name, its documentation and its options, and is registered in its
 of a run file selects a component with `OneOf` if the component has options, otherwise with
 `NameIn`. The code that implements a component is registered in `config.registry`.
 
-All modules of `config` use it, and `scripts/configuration_page.py` reads the docstrings of options. Error messages
-start with the dotted path of an option; tests/models/test_model_checks.py and tests/test_config.py check them.
+All modules of `config` that declare options use it, and `scripts/configuration_page.py` reads the docstrings of
+options. Error messages start with the dotted path of an option; tests/models/test_model_checks.py and
+tests/test_config.py check them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 | `output_layer`, without a bias      | the output layer, with a bias of zeros                            |
 
 `importers/folder.py` does the steps that all toolkits share. An option that changes the equations belongs in
-`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: benchmarks/importing.py.
+`SUPPORTED_VALUES`, or models would be converted wrongly. Tests:
+tests/importers/test_joeynmt.py, and benchmarks/importing.py with the toolkit itself.
 """
 
 from __future__ import annotations

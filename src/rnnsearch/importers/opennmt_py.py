@@ -10,7 +10,8 @@
 | `linear_in` (general), of the query | `key`, of the annotation: its transpose                            |
 
 `importers/folder.py` does the steps that all toolkits share. An option that changes the equations belongs in
-`SUPPORTED_VALUES`, or models would be converted wrongly. Tests: benchmarks/importing.py.
+`SUPPORTED_VALUES`, or models would be converted wrongly. Tests:
+tests/importers/test_opennmt_py.py, and benchmarks/importing.py with the toolkit itself.
 """
 
 from __future__ import annotations

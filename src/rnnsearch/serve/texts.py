@@ -1,6 +1,6 @@
 """Requests for the translation of whole texts, which are split into sentences for the model's queue.
 
-Used by all routes and by `files`. `translator/texts.py` joins the translations of the sentences.
+Used by `translation_service`, `v1` and `files`. `translator/texts.py` joins the translations of the sentences.
 """
 
 from __future__ import annotations

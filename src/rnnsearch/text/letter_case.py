@@ -5,8 +5,8 @@ badly. A tokenizer with a normalisation therefore reads them as "The water is co
 translation of a sentence in capital letters is written in capital letters (`upper_cased`). Words with digits or
 symbols, such as placeholders and URLs, stay as they are.
 
-`Tokenizer` and `PrefixReader` call it; `export/web/module/letter-case.js` is the same in JavaScript and must agree,
-with its copy of `SUBSTITUTE_NAMES`. All functions take linear time. Tests: tests/page/test_module.py.
+`Tokenizer` calls it, also for `PrefixReader`; `export/web/module/letter-case.js` is the same in JavaScript and must
+agree, with its copy of `SUBSTITUTE_NAMES`. All functions take linear time. Tests: tests/page/test_module.py.
 """
 
 from __future__ import annotations

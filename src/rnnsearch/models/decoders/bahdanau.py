@@ -3,8 +3,8 @@
 RNNsearch is described in section 3.1 and appendix A.2.2 of the paper. All of these decoders take any cell.
 
 `accel/` has fast implementations of `Bahdanau` in PyTorch, native code and the engine (`accel/rnnsearch_search.py`,
-`engine/rnnsearch.py`), all compared with these equations; a changed equation disables them with a warning. `cho.py` and
-`copynet.py` derive from its classes.
+`engine/rnnsearch.py`), all compared with these equations; a changed equation disables them with a warning. `CopyNet`
+(`copynet.py`) derives from `SingleCellDecoder`, and `cho.py` uses `ContextState`.
 
 Axes: those of `decoder.py`.
 """

@@ -1,4 +1,5 @@
 """Inline tags and protected text: found in the source and placed in the translation.
 
-Callers use `marks.MarkedText` and `html_document.HtmlDocument`; everything else is internal.
+Callers use `marks.MarkedText`, `html_document.HtmlDocument`, `inline_document.InlineDocument`, the types of protected
+text in `protected` and the parser in `tags`; `placing` and `substitutes` are internal to `text`.
 """

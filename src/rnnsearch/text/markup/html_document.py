@@ -1,6 +1,6 @@
 """HTML as texts to translate and everything between them.
 
-`serve/libretranslate.py` and `text.documents` use it. HTML comes from strangers: tests/text/test_linear.py. Tests:
+`serve/translation_service.py` and `text.documents` use it. HTML comes from strangers: tests/text/test_linear.py. Tests:
 tests/serve/test_html_documents.py.
 """
 
