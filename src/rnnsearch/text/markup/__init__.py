@@ -1,5 +1,5 @@
 """Inline tags and protected text: found in the source and placed in the translation.
 
 Callers use `marks.MarkedText`, `html_document.HtmlDocument`, `inline_document.InlineDocument`, the types of protected
-text in `protected` and the parser in `tags`; `placing` and `substitutes` are internal to `text`.
+text in `protected`, `substitutes` (`translator/protection.py`) and the parser in `tags`; `placing` is internal.
 """
