@@ -166,8 +166,11 @@ def test_ensemble_folder_equals_the_ensemble(folders, tmp_path):
     expected = rnnsearch.load([folders[n] for n in names], weights=weights, mean="arithmetic").score(ENGLISH, GERMAN)
     assert [t.log_prob for t in other_mean] == [t.log_prob for t in expected]
     lines = "".join(f"{line}\n" for line in ENGLISH)
-    assert run("translate", tmp_path / "all", stdin=lines).lines == [t.text for t in together.translate(ENGLISH)]
-    only = run("translate", tmp_path / "all", "--weights", "1,0.001,0.001", "--mean", "geometric", stdin=lines).lines
+    assert run("translate", tmp_path / "all", "--split", "lines", stdin=lines).lines == [
+        t.text for t in together.translate(ENGLISH)
+    ]
+    reweighted = ["--weights", "1,0.001,0.001", "--mean", "geometric"]
+    only = run("translate", tmp_path / "all", *reweighted, "--split", "lines", stdin=lines).lines
     first = rnnsearch.load([folders[name] for name in names], weights=[1.0, 0.001, 0.001])
     assert only == [t.text for t in first.translate(ENGLISH)] != [t.text for t in together.translate(ENGLISH)]
     with pytest.raises(ModelError, match="one: is one model; a mean needs several"):

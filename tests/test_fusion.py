@@ -133,7 +133,7 @@ def test_incompatible_models_are_rejected(folders, tmp_path, problems):
 def test_command_line(folders):
     cli, lines = run, "".join(f"{line}\n" for line in ENGLISH)
     options = ["--lm", folders["lm"], "--lm-weight", "0.7"]
-    found = cli("translate", folders["model"], *options, "--beam", 4, stdin=lines)
+    found = cli("translate", folders["model"], *options, "--beam", 4, "--split", "lines", stdin=lines)
     translator = load(folders["model"], language_model=folders["lm"], language_model_weight=0.7)
     assert found.lines == [t.text for t in translator.translate(ENGLISH, translator.options(beam=4))]
     alone = cli("translate", folders["model"], "--lm-weight", "0.7", stdin=lines)

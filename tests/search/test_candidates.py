@@ -93,10 +93,13 @@ def test_candidate_lists_are_stored_in_the_model_folder(tmp_path):
         with pytest.raises(ModelError, match=r"candidates\.safetensors: must fit this model's vocabularies"):
             load_candidates(tmp_path, 1, source, target)
     whole = torch.ones(10, MAX_CANDIDATES, dtype=torch.int32)
-    for frequent in (torch.tensor([-9], dtype=torch.int32), torch.tensor([torch.nan]), torch.tensor([1])):
+    for frequent in (torch.tensor([-9], dtype=torch.int32), torch.tensor([1])):
         save_candidate_tables(tmp_path, {"translations": whole, "frequent": frequent})
         with pytest.raises(ModelError, match=r"candidates\.safetensors: must fit this model's vocabularies"):
             load_candidates(tmp_path, 1, 10, 12)
+    save_candidate_tables(tmp_path, {"translations": whole, "frequent": torch.tensor([torch.nan])})
+    with pytest.raises(ModelError, match=r"candidates\.safetensors: must contain finite numbers"):
+        load_candidates(tmp_path, 1, 10, 12)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"create it with `rnnsearch candidates \S+ SRC TGT`"):
         load_candidates(tmp_path / "empty", 1, 10, 12)

@@ -159,7 +159,7 @@ def test_connection_of_client_that_does_not_read_is_closed(folders, listening, m
         return Response(b"a" * (16 << 20))
 
     with listening(app) as url, connect(url) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # much less than the response
         client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(1)
         assert len(receive_all(client)) < 16 << 20
