@@ -11,6 +11,7 @@ be linear in the text (tests/text/test_linear.py).
 """
 
 import re
+import string
 from collections.abc import Sequence
 
 from rnnsearch.text.languages import base_language, unspaced_language
@@ -30,6 +31,9 @@ _FULL_STOPS = "。！？｡．။។៕"
 """Terminators that end a sentence anywhere, also without white space after them."""
 _TERMINATORS = ".!?…؟۔।॥։።‽⁇⁈⁉‼" + _FULL_STOPS
 """Terminators that end a sentence only before white space."""
+_ALL_TERMINATORS = frozenset(_TERMINATORS)
+_AFTER_SENTENCE = "".join(set(_TERMINATORS) - set(_FULL_STOPS)) + _CLOSERS + string.whitespace
+"""Characters at the end of a line in which no other sentence starts."""
 _CONTINUATIONS = ",;:،、，"
 """Punctuation before which no sentence ends."""
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002ffff"
@@ -67,7 +71,8 @@ def sentence_spans(text: str, language: str | None = None, ends_at_line_breaks: 
     language = base_language(language or "")
     for line in (_LINE if ends_at_line_breaks else _TEXT).finditer(text):
         start = line.start()
-        for end_in_line in [*_Line(line.group(), language).ends, len(line.group())]:
+        inner_ends = _Line(line.group(), language).ends if _may_have_sentences(line.group()) else []
+        for end_in_line in [*inner_ends, len(line.group())]:
             end = line.start() + end_in_line
             sentence = text[start:end]
             if not is_invisible(sentence):
@@ -76,6 +81,12 @@ def sentence_spans(text: str, language: str | None = None, ends_at_line_breaks: 
             start = end
     # Only these contain white space.
     return without_breaks(text, spans) if len(spans) > 1 and ("{" in text or "<" in text) else spans
+
+
+def _may_have_sentences(line: str) -> bool:
+    """Return False if only the last word of a line has terminators, as in most lines of a corpus; this is fast."""
+    before = line.rstrip(_AFTER_SENTENCE)
+    return len(line[len(before) :].split()) > 1 or not _ALL_TERMINATORS.isdisjoint(before)
 
 
 def rejoin(
