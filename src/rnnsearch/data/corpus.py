@@ -17,15 +17,15 @@ import lzma
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count, islice, repeat
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import zstandard
 
-from rnnsearch.data.pair_formats import Reader, pair_reader
+from rnnsearch.data.pair_formats import READERS, Reader
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
@@ -171,7 +171,7 @@ def read_chunks(
     """
     for index, spec in enumerate(specs):
         names = [name.strip() for name in spec.split("|")]
-        if len(names) == 1 and languages and (reader := pair_reader(names[0])) is not None:
+        if len(names) == 1 and languages and (reader := _unit_reader(names[0])) is not None:
             if alignments is not None:
                 raise DataError(f"{names[0]}: word alignments need text files, whose lines they belong to")
             yield from _read_unit_chunks(base / names[0], reader, languages, chunk_rows)
@@ -281,33 +281,28 @@ def _decode_row(cells: Sequence[bytes], path: Path, line: int) -> Row:
         return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID_UTF8)
 
 
+def _unit_reader(name: str) -> Reader | None:
+    """Return the reader of a file of units, by its suffix without that of a compression; None for text."""
+    path = PurePath(name.lower())
+    if path.suffix == ".gz" or path.suffix in _DECOMPRESSORS:
+        path = path.with_suffix("")
+    return READERS.get(path.suffix)
+
+
 def _read_unit_chunks(path: Path, reader: Reader, languages: Sequence[str], chunk_rows: int) -> Iterator[Chunk]:
     """Yield the chunks of a file that contains all languages."""
     check_files([path])
-    with opened_for_reading(path) as file:
-        rows = reader(path, file, languages)
-        for first in count(1, chunk_rows):
-            columns = list(zip(*islice(rows, chunk_rows), strict=True))
-            if not columns:
-                return
-            texts = tuple("\n".join(column).encode("utf-8", "replace") for column in columns)
-            yield Chunk(texts, len(languages), None, path, None, first)
-
-
-@contextmanager
-def opened_for_reading(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Open a file that may be compressed, and name it if it is damaged.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
     try:
         with _open(path) as file:
-            yield file
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise DataError(f"{path}: the compressed file is damaged: {error}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+            rows = reader(path, file, languages)
+            for first in count(1, chunk_rows):
+                columns = list(zip(*islice(rows, chunk_rows), strict=True))
+                if not columns:
+                    return
+                texts = tuple("\n".join(column).encode("utf-8", "replace") for column in columns)
+                yield Chunk(texts, len(languages), None, path, None, first)
+    except _READ_ERRORS as error:
+        raise _read_error(path, error) from None
 
 
 def _read_chunks(
@@ -377,14 +372,22 @@ def _raw_lines(path: Path, truncate: bool = False) -> Generator[bytes, None, Non
                 # Only \n and \r\n end a line. Other separators of Unicode are text, or parallel files could differ in
                 # lines.
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        problem = f"the compressed file is damaged here or a little before: {error}"
-        raise DataError(f"{path}:{number + 1}: {problem}") from None
-    except OSError as error:
-        if error.errno is None:  # raised by bz2
-            problem = f"the compressed file is damaged here or a little before: {error}"
-            raise DataError(f"{path}:{number + 1}: {problem}") from None
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _READ_ERRORS as error:
+        raise _read_error(path, error, number + 1) from None
+
+
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+"""Errors of files that cannot be read, and of damaged compressed files."""
+
+
+def _read_error(path: Path, error: Exception, line: int | None = None) -> DataError:
+    """Return the error for a file that could not be read; the next line is given if lines are read."""
+    # bz2 and gzip raise OSError without a number for damaged content.
+    if isinstance(error, OSError) and error.errno is not None:
+        return DataError(f"{path}: cannot be read: {error.strerror or error}")
+    if line is None:
+        return DataError(f"{path}: the compressed file is damaged: {error}")
+    return DataError(f"{path}:{line}: the compressed file is damaged here or a little before: {error}")
 
 
 def _open(path: Path) -> io.BufferedIOBase:

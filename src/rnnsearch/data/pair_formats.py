@@ -12,6 +12,7 @@ import csv
 import io
 import re
 import zipfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from functools import partial
 from importlib.util import find_spec
 from io import BufferedIOBase
 from itertools import chain, islice
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
@@ -27,16 +28,16 @@ from rnnsearch.config.options import LANGUAGE
 from rnnsearch.errors import DataError
 from rnnsearch.text.documents.document import FileText
 from rnnsearch.text.documents.po import parse_po
+from rnnsearch.text.documents.xml import MAX_DEPTH
 from rnnsearch.text.languages import base_language, language_name
+from rnnsearch.text.markup.tags import CODES
 
 Texts = tuple[str, ...]
 """Text in each language; empty if it is missing."""
 Reader = Callable[[Path, BufferedIOBase, Sequence[str]], Iterator[Texts]]
 """Yields the rows of a file in some languages; raises DataError."""
 
-COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 BLOCK_BYTES = 1 << 16
-MAX_DEPTH = 50
 MAX_UNIT_CHARACTERS = 1 << 20
 """Maximum length of the texts of a unit, like that of a line."""
 MAX_FILE_BYTES = 1 << 28
@@ -46,16 +47,6 @@ MAX_XLSX_BYTES = 1 << 30
 DELIMITERS = "\t;,"
 """Separators of columns; the first of equally consistent ones counts, because text has more commas than tabs."""
 SAMPLED_LINES = 100
-_CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "bx", "ex", "sc", "ec", "cp"})
-"""Elements whose content is code of the original file (TMX and XLIFF)."""
-
-
-def pair_reader(name: str) -> Reader | None:
-    """Return the reader for a file name, or None for text files."""
-    path = PurePath(name.lower())
-    if path.suffix in COMPRESSION_SUFFIXES:
-        path = path.with_suffix("")
-    return READERS.get(path.suffix)
 
 
 def one_line(text: str) -> str:
@@ -63,7 +54,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-class _XmlReader:
+class _XmlReader(ABC):
     """Collects the rows of an XML file while it is parsed; subclasses handle elements."""
 
     def __init__(self, path: Path, languages: Sequence[str]) -> None:
@@ -93,13 +84,13 @@ class _XmlReader:
             raise DataError(f"{self.path}:{error.lineno}: must be XML; got an error: {problem}") from None
         yield from self.rows
 
+    @abstractmethod
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Handle the start of an element."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, tag: str) -> None:
         """Handle the end of an element."""
-        raise NotImplementedError
 
     def open_text(self) -> None:
         """Collect text from here on."""
@@ -117,13 +108,13 @@ class _XmlReader:
         if self._depth > MAX_DEPTH:
             raise self._error(f"must have at most {MAX_DEPTH} nested elements")
         name = tag.rpartition(":")[2]
-        self._codes += name in _CODES
+        self._codes += name in CODES
         self.start(name, attributes)
 
     def _end(self, tag: str) -> None:
         self._depth -= 1
         name = tag.rpartition(":")[2]
-        self._codes -= name in _CODES
+        self._codes -= name in CODES
         self.end(name)
 
     def _data(self, text: str) -> None:
