@@ -11,8 +11,6 @@ docs/results/adaptation.md compares learning rates. Tests: tests/commands/test_a
 from __future__ import annotations
 
 import math
-import shutil
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -31,7 +29,7 @@ from rnnsearch.data.progress import stage_lines
 from rnnsearch.data.split import sentence_key
 from rnnsearch.errors import ConfigError, DataError, ModelError
 from rnnsearch.evaluation.assess import assess, record
-from rnnsearch.systems.ensemble_folder import EXTRA_FILES
+from rnnsearch.systems.ensemble_folder import EXTRA_FILES, copy_files
 from rnnsearch.systems.folder import load_system, load_translation_config
 from rnnsearch.systems.system import System
 from rnnsearch.text.vocabulary import UNK
@@ -39,6 +37,7 @@ from rnnsearch.training.progress import Reporter
 from rnnsearch.training.run import check, train
 from rnnsearch.translator.confidence import CALIBRATION_FILE, learn_calibration
 from rnnsearch.translator.loading import load
+from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import write_text
 
 Pair = tuple[str, str]
@@ -153,18 +152,19 @@ def adapt(
             f"{model} has no prepared data, so no old text is mixed in and the model may forget; name some by --old"
         )
     config = _write_run(model, system, output, new, old, options)
-    _copy_extra_files(model, output)  # before training: search.candidates needs its lists
+    copy_files(model, output, EXTRA_FILES)  # before training: search.candidates needs its lists
     data = output / "data"
     if (data / FACTS_FILE).is_file():
         prepared = Prepared.open(data, config)
     else:
         prepared = prepare(config, data, progress=stage_lines(reporter.message))
     end_reason = train(config, prepared, output, reporter, resume=True)
-    _copy_extra_files(model, output)  # a new run has removed the aligner
+    copy_files(model, output, EXTRA_FILES)  # a new run has removed the aligner
     if (model / CALIBRATION_FILE).is_file():
         _calibrate(output, new.dev + old.dev, reporter)
+    models = [(folder.name, load(folder)) for folder in (model, output)]
     test_sets = {"new": new.test, "old": old.test}
-    compared = [_compare(model, output, name, test) for name, test in test_sets.items() if test]
+    compared = [_compare(models, output, name, test) for name, test in test_sets.items() if test]
     return Adaptation(end_reason, tuple(compared))
 
 
@@ -267,7 +267,7 @@ def _run_tables(
 ) -> dict[str, Any]:
     """Return the run file of an adaptation: the model's own, with other text and another schedule."""
     config = system.config
-    tables = tomllib.loads(run_config.dump(config))
+    tables = config.model_dump(mode="json", exclude_none=True)
     source, target = config.data.languages
     files = {name: f"{TEXT_FOLDER}/{name}.{source}|{TEXT_FOLDER}/{name}.{target}" for name in ("new", "old", "dev")}
     train = [files["new"]]
@@ -292,7 +292,7 @@ def _training_table(
     config: RunConfig, system: System[Any], pairs: list[Pair], options: AdaptationOptions
 ) -> dict[str, Any]:
     """Return `[training]` for the pairs of one epoch, with warm-up and epochs scaled to their number."""
-    training: dict[str, Any] = tomllib.loads(run_config.dump(config))["training"]
+    training = config.training.model_dump(mode="json", exclude_none=True)
     dropped = ("patience", "max_updates", "max_minutes", "checkpoint_every", "average", "keep_zeros", "evaluate_every")
     table = {name: value for name, value in training.items() if name not in dropped}
     updates_per_epoch = max(1, round(len(pairs) / _sentences_per_update(config, system, pairs)))
@@ -329,16 +329,6 @@ def _sentences_per_update(config: RunConfig, system: System[Any], pairs: list[Pa
     return batch.tokens * batch.accumulate / (sum(lengths) / len(lengths))
 
 
-def _copy_extra_files(model: Path, output: Path) -> None:
-    """Copy the aligner, candidate lists, dictionary and language model of a model, if it has them."""
-    for name in EXTRA_FILES:
-        path = model / name
-        if path.is_dir():
-            shutil.copytree(path, output / name, dirs_exist_ok=True)
-        elif path.is_file():
-            shutil.copyfile(path, output / name)
-
-
 def _calibrate(folder: Path, pairs: list[Pair], reporter: Reporter) -> None:
     """Calibrate the new model: the old calibration is valid for the old weights only."""
     sources, references = _columns(pairs)
@@ -353,12 +343,12 @@ def _columns(pairs: list[Pair]) -> tuple[list[str], list[str]]:
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def _compare(model: Path, output: Path, name: str, pairs: list[Pair]) -> Comparison:
-    """Score both models on held-out pairs, and add the scores of the new one to its card."""
+def _compare(models: Sequence[tuple[str, Translator]], output: Path, name: str, pairs: list[Pair]) -> Comparison:
+    """Score the old and the new model on held-out pairs, and add the scores of the new one to its card."""
     sources, references = _columns(pairs)
     scores: list[dict[str, float]] = []
-    for folder in (model, output):
-        assessment = assess(load(folder), sources, references, folder.name)
+    for folder_name, translator in models:
+        assessment = assess(translator, sources, references, folder_name)
         scores.append({score.name: score.value for score in assessment.evaluation.scores})
     record(output, assessment, f"{name} text held out by rnnsearch adapt")
     before, after = scores

@@ -86,19 +86,22 @@ def write_ensemble(
         config = systems[0].config
         search = override_search(config.search, options)
         write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
-        _copy(folders[0], folder, EXTRA_FILES)
+        copy_files(folders[0], folder, EXTRA_FILES)
 
 
 def copy_model(folder: Path, output: Path) -> None:
     """Copy the files of a model folder that are needed to use the model, and the origin of its training data."""
     output.mkdir(parents=True, exist_ok=True)
-    _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *OLD_TOKENIZER_FILES, MEMBERS, *EXTRA_FILES})
+    copy_files(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *OLD_TOKENIZER_FILES, MEMBERS, *EXTRA_FILES})
     write_origin([folder], output)
 
 
-def _copy(folder: Path, output: Path, names: Collection[str]) -> None:
-    """Copy the files and subfolders of a folder that have one of some names."""
+def copy_files(folder: Path, output: Path, names: Collection[str]) -> None:
+    """Copy the files and subfolders of a folder that have one of some names, over those that exist."""
     for path in folder.iterdir():
-        if path.name in names:
-            copy = shutil.copytree if path.is_dir() else shutil.copyfile
-            copy(path, output / path.name)
+        if path.name not in names:
+            continue
+        if path.is_dir():
+            shutil.copytree(path, output / path.name, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(path, output / path.name)
