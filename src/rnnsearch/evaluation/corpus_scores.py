@@ -1,4 +1,4 @@
-"""All scores of one system on one test set, and the tables that show them.
+"""Scores of one system on one test set, and the tables that show them.
 
 `evaluate` computes an `Evaluation`; `to_text` prints it, `as_dict` gives its JSON, and `page.py` shows the tables in
 the report. The main table has the columns of Bahdanau et al. 2015, table 1: all sentences, and those without unknown

@@ -31,7 +31,7 @@ BLOCK_BYTES = 1 << 24
 """Size of a storage block. If smaller blocks are freed, glibc returns the end of the heap to the system at every step,
 which slows a search down by 5% (mallopt(3): M_MMAP_THRESHOLD adapts to what was freed)."""
 ALIGNMENT_BYTES = 64
-"""Each stored tensor starts at a multiple of this."""
+"""Alignment of the start of each stored tensor."""
 
 
 class StepStorage:

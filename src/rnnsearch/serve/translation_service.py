@@ -103,7 +103,7 @@ class TextResult:
     model: ModelInfo
     """Model that translated it."""
     detected: DetectedLanguage | None
-    """Its detected language; None if the request names the language."""
+    """Detected language of the text; None if the request names the language."""
     parts: Sequence[TextTranslation] = ()
     """Translations of the text or, for markup, of each stretch of it that is translated by itself."""
     document: Document | None = None

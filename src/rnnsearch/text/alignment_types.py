@@ -17,6 +17,6 @@ aligner: the word aligner of the model folder. attention: attention weights. rea
 position after a word, which has read it. posterior: attention given the target word.
 """
 ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
-"""All values of `AlignedBy`; they are values of the option `--by`."""
+"""Values of `AlignedBy` and of the option `--by`."""
 Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
 """Method that combines the links of two directions (`alignments.symmetrise`)."""

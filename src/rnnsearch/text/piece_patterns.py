@@ -23,4 +23,4 @@ A piece with `<` contains nothing else, so no piece equals a special token or a 
 SPACE_PATTERN = " [^ ]*"
 """Pattern of the tokens of a text that is already tokenized: separated by spaces, each with the space before it."""
 KNOWN_PATTERNS = (PIECE_PATTERN, SPACE_PATTERN)
-"""All patterns that tokenizer files may contain."""
+"""Patterns that tokenizer files may contain."""

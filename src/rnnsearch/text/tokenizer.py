@@ -160,7 +160,7 @@ class Segmented:
 
     @property
     def translatable(self) -> "Segmented":
-        """This sentence; without tokens if it shows nothing, which a model would "translate"."""
+        """The sentence to search for; without tokens if the text shows nothing, which a model would "translate"."""
         return self.without_tokens if is_invisible(self.text) else self
 
     @property

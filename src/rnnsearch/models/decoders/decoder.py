@@ -35,7 +35,7 @@ State = Any
 """A named tuple of batch-first tensors with one row per hypothesis; each decoder has its own."""
 
 UNTRANSLATED = "untranslated"
-"""In `Reading.extras`: [N, J], the remaining coverage of each source position before this target position."""
+"""Key in `Reading.extras` of the remaining coverage [N, J] of each source position before this target position."""
 
 
 class Reading(NamedTuple):

@@ -91,7 +91,7 @@ class SubstitutedText:
     slots: tuple[Slot, ...]
     """The substitutes in order."""
     protected: tuple[ProtectedText, ...]
-    """All protected text of the source."""
+    """Protected text of the source, in order."""
     types: tuple[ProtectedType, ...]
     """Types of text that are protected."""
     grammar: str | None
