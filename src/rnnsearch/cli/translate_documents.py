@@ -40,13 +40,13 @@ _HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "
 _SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()}
 
 
-def is_document(path: Path | None) -> bool:
+def is_document(path: Path) -> bool:
     """Return True if the file is translated as a whole, and not line by line; its name or content says so.
 
     Raises:
         DataError: The file is of a format that is not supported.
     """
-    if path is None or not path.is_file():
+    if not path.is_file():
         return False
     if path.suffix.lower() in UNSUPPORTED_SUFFIXES:
         raise DataError(f"{path}: {path.suffix} files are not supported; save the text as one of {', '.join(FORMATS)}")

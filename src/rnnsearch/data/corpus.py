@@ -21,14 +21,16 @@ from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count, islice, repeat
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zstandard
 
-from rnnsearch.data.pair_formats import READERS, Reader
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
+
+if TYPE_CHECKING:
+    from rnnsearch.data.pair_formats import Reader
 
 INVALID_UTF8 = "invalid UTF-8"
 """Problem of a row whose line is not UTF-8."""
@@ -283,6 +285,8 @@ def _decode_row(cells: Sequence[bytes], path: Path, line: int) -> Row:
 
 def _unit_reader(name: str) -> Reader | None:
     """Return the reader of a file of units, by its suffix without that of a compression; None for text."""
+    from rnnsearch.data.pair_formats import READERS  # with all formats, which most users of this module do not need
+
     path = PurePath(name.lower())
     if path.suffix == ".gz" or path.suffix in _DECOMPRESSORS:
         path = path.with_suffix("")
