@@ -32,3 +32,6 @@ fi
 
 echo "== environment: installing $1 into .venv (constraints.txt)"
 .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e "$1"
+
+# Compiled now rather than at first use. rnnsearch works without it.
+echo "== environment: $(.venv/bin/python -m rnnsearch.ops.native.library || echo "no native code")"

@@ -5,6 +5,8 @@ import os
 import shlex
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,60 @@ def test_wheel_has_native_code_without_a_compiler(tmp_path):
     assert Path(package).is_relative_to(tmp_path / "site")
     assert status == f"native code for {chosen}"
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.fixture
+def compiler(empty_path, monkeypatch):
+    """Return the command of a compiler that is never called, with an empty cache."""
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(empty_path / "cache"))
+    monkeypatch.setenv("CXX", str(create_program(empty_path / "c++")))
+    monkeypatch.setattr(building.platform, "machine", lambda: "x86_64")
+    return building.find_compiler()
+
+
+def test_one_of_two_processes_builds_and_both_report_that_they_wait(compiler, monkeypatch, caplog):
+    targets = []
+
+    def build(_variant, _command, target, _flags):
+        targets.append(target)
+        time.sleep(0.1)  # the other one arrives
+        target.write_text("library")
+
+    monkeypatch.setattr(building, "build", build)
+    with ThreadPoolExecutor(2) as threads:
+        paths = set(threads.map(lambda _: building.build_if_missing(V3, compiler), range(2)))
+    assert paths == {building.cached_library(V3, compiler)}
+    assert len(targets) == 1
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].startswith("compiling native code (once per environment")
+    building.build_if_missing(V3, compiler)
+    assert len(caplog.messages) == 2
+
+
+def test_missing_library_is_built_by_another_process(compiler, monkeypatch, caplog):
+    commands = []
+
+    class Started(subprocess.Popen):
+        def __init__(self, command, **_):
+            commands.append(command)
+
+    def build(_variant, _command, target, _flags):
+        target.write_text("library")
+
+    monkeypatch.setattr(building.subprocess, "Popen", Started)
+    monkeypatch.setattr(building, "build", build)
+    assert building.start_building(V3) is not None
+    assert commands == [[sys.executable, "-m", "rnnsearch.ops.native.building", V3.name]]
+    assert caplog.messages == [f"compiling native code in the background ({building.DURATION})"]
+    building.main(V3.name)
+    assert building.cached_library(V3, compiler).read_text() == "library"
+    assert building.start_building(V3) is None
+    assert len(commands) == 1
+
+
+@pytest.mark.usefixtures("compiler")
+def test_nothing_is_built_without_compiler_or_cache(monkeypatch):
+    monkeypatch.setenv("RNNSEARCH_CACHE", "~nobody-here/cache")
+    assert building.start_building(V3) is None
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert building.start_building(V3) is None

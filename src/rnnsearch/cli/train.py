@@ -50,9 +50,12 @@ def prepare(
 
     Writes memory-mapped token ids, and prints what was left out of the corpus and why.
     """
+    from rnnsearch.ops.native.library import build_in_background
+
     if processes is not None and bulk.engine == "ray":
         raise BadParameter("--processes has no effect with --engine ray; use --actors")
     config = _load_run_config(run_file, settings)
+    build_in_background()
 
     def make(folder: Path, show_stage: Progress) -> Prepared:
         if bulk.engine is not None:
@@ -184,6 +187,7 @@ def _run(
     """
     from rnnsearch import config as run_config
     from rnnsearch.data.prepared import FACTS_FILE
+    from rnnsearch.ops.native.library import build_in_background
     from rnnsearch.systems.folder import CONFIG
     from rnnsearch.training.progress import ReporterGroup, Screen
     from rnnsearch.training.run import train as train_run
@@ -195,6 +199,7 @@ def _run(
             check_run_folder(config, folder, resume)  # before anything is written to a folder that is not a run's
         _prepared_data(config, folder)
 
+    build_in_background()  # while the corpus is prepared
     processes = processes or Processes()
     resume = resume or processes.any(was_restarted())
     processes.run_on_first(prepare_first)

@@ -416,7 +416,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def _replace_folder(target: Path, new: Path) -> None:
     """Rename a folder to `target`, whose old version is removed, or restored if it fails."""
-    with _replacing(target):
+    with replacing(target):
         try:
             if target.exists():
                 target.rename(_sibling(target, "old"))
@@ -437,7 +437,7 @@ def recover_folder(path: Path) -> None:
     path = path.resolve()  # as in `atomic_folder`
     if not path.parent.is_dir():
         return
-    with _replacing(path):
+    with replacing(path):
         _recover(path)
         for temporary in _siblings(path, "tmp"):
             _remove_if_abandoned(temporary)
@@ -478,8 +478,8 @@ def _siblings(path: Path, ending: str) -> list[Path]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[None]:
-    """Hold the lock under which the folder `path` is replaced and recovered; wait for other processes."""
+def replacing(path: Path) -> Iterator[None]:
+    """Hold the lock under which `path` is created or replaced; wait for other processes."""
     lock = path.with_name(f".{path.name}.lock")
     file = _acquire(lock, wait=True)
     assert file is not None

@@ -1,4 +1,6 @@
-"""Building of the C++ libraries: one per instruction set, when a wheel is built or at first use.
+"""Building of the C++ libraries: one per instruction set, when a wheel is built, by `make`, or at first use.
+
+No process waits for the compiler without a message; `start_building` compiles next to other work.
 
 The code includes only C headers and needs no C++ standard library, so any C++ compiler builds it in seconds. Each
 instruction set is named explicitly, and nothing depends on the machine that builds. `setup.py` runs this module without
@@ -39,6 +41,9 @@ FLAGS = (
 )
 COMPILER_TIMEOUT_SECONDS = 600
 """Time limit of one call of the compiler."""
+
+DURATION = "once per environment, about ten seconds; longer next to other programs"
+"""Duration of a build, for messages."""
 
 SWITCH = "RNNSEARCH_NATIVE"
 """Environment variable: 0 disables native code; the name of a variant forces this variant, and 1 the best one, even
@@ -300,23 +305,63 @@ def best_first(variants: Iterable[NativeVariant]) -> list[NativeVariant]:
     return sorted(variants, key=rank)
 
 
+def cached_library(variant: NativeVariant, command: Command, flags: tuple[str, ...] = ()) -> Path:
+    """Return the path of a variant's library in the cache, whether it exists or not."""
+    from rnnsearch.utils.files import default_cache_folder  # setup.py loads this module without the package
+
+    return default_cache_folder() / "native" / library_file_name(variant, (*command, *flags))
+
+
 def build_if_missing(variant: NativeVariant, command: Command, flags: tuple[str, ...] = ()) -> Path:
-    """Return the cached library of a variant, and build it first if necessary.
+    """Return the cached library of a variant, and build it first if necessary, with a message.
 
     Raises:
-        SubprocessError, OSError: It cannot be built.
+        SubprocessError, OSError, RnnsearchError: It cannot be built.
     """
-    from rnnsearch.utils.files import (  # setup.py loads this module without the package
-        atomic_file,
-        default_cache_folder,
-    )
+    from rnnsearch.utils.files import atomic_file, replacing
 
-    path = default_cache_folder() / "native" / library_file_name(variant, (*command, *flags))
-    # Several processes may build the same library at once; each replaces the file atomically.
-    if not path.is_file():
-        with atomic_file(path) as temporary:
-            build(variant, command, temporary, flags)
+    path = cached_library(variant, command, flags)
+    if path.is_file():
+        return path
+    # A warning, because it is shown whether logging is configured or not.
+    log.warning("compiling native code (%s)", DURATION)
+    # One process builds, the others wait.
+    with replacing(path):
+        if not path.is_file():
+            with atomic_file(path) as temporary:
+                build(variant, command, temporary, flags)
     return path
+
+
+def start_building(variant: NativeVariant) -> subprocess.Popen[bytes] | None:
+    """Start to build a missing library in another process and return the process; None if nothing is to be built.
+
+    The process ends by itself, even if this one ends first. If it fails, a later `build_if_missing` reports the reason.
+    """
+    from rnnsearch.errors import RnnsearchError
+
+    command = find_compiler()
+    if command is None or bundled_library(variant).is_file():
+        return None
+    try:
+        if cached_library(variant, command).is_file():
+            return None
+    except RnnsearchError:  # there is no folder for it
+        return None
+    paths = os.pathsep.join(path for path in sys.path if path)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, variant.name],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C ends the command, but not the compiler
+        )
+    except OSError:
+        return None
+    log.warning("compiling native code in the background (%s)", DURATION)
+    return process
 
 
 def web_engine_path() -> Path:
@@ -342,3 +387,14 @@ def web_engine_path() -> Path:
     except (subprocess.SubprocessError, OSError) as error:
         raise RnnsearchError(f"the engine for browsers could not be built: {error_summary(error)}") from None
     return path
+
+
+def main(name: str) -> None:
+    """Build the library of a variant of this processor family, if it is missing (see `start_building`)."""
+    for variant in VARIANTS.get(processor_family(), ()):
+        if variant.name == name and (command := find_compiler()) is not None:
+            build_if_missing(variant, command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from rnnsearch.ops.native.building import (
     error_summary,
     find_compiler,
     processor_family,
+    start_building,
 )
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,20 @@ def _library(variant: NativeVariant) -> ctypes.CDLL | None:
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
         log.warning("native code could not be built, so PyTorch is used instead: %s", error_summary(error))
         return None
+
+
+@cache
+def build_in_background() -> subprocess.Popen[bytes] | None:
+    """Start to build the library in another process, if it is missing; `library()` then waits for less time.
+
+    Returns:
+        The process, if one was started; the cache keeps it, because Python warns of running processes that are deleted.
+
+    Raises:
+        RnnsearchError: SWITCH names a variant that cannot run.
+    """
+    variant = chosen_variant()
+    return None if variant is None else start_building(variant)
 
 
 def load(path: Path) -> ctypes.CDLL:
@@ -165,3 +181,7 @@ def status() -> str:
     variant = chosen_variant()
     assert variant is not None
     return f"native code for {variant.name}" if library() is not None else "no native code (it could not be built)"
+
+
+if __name__ == "__main__":  # scripts/environment.sh
+    sys.stdout.write(f"{status()}\n")
