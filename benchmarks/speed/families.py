@@ -18,8 +18,9 @@ from benchmarks.families import FAMILIES
 from benchmarks.harness import Row, argument_parser, build_model, machine_line, parse_arguments, publish, table
 from benchmarks.speed import rivals as others
 from benchmarks.speed.ours import SEARCH_SETTINGS, TRAINING_SETTINGS, Ours
-from benchmarks.speed.plan import Rows, version
+from benchmarks.speed.plan import Rows
 from benchmarks.speed.rivals import Rival
+from benchmarks.speed.rows import version
 from benchmarks.speed.table import ratio
 
 LSTM = (("GRU", "LSTM"), ("enc_layers: 1", "enc_layers: 2"), ("dec_layers: 1", "dec_layers: 2"))
@@ -56,12 +57,13 @@ def flops_per_token(model: Row, ours: Ours, vocabulary: Row) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
+    from benchmarks.speed.limit import average_counts
     from rnnsearch.accel.registry import choose
     from rnnsearch.data.batches import make_batch
     from rnnsearch.models.batch_rng import BatchRng
     from rnnsearch.objectives.likelihood import Likelihood
 
-    counts = ours.counts()
+    counts = average_counts(ours.tokens, ours.sizes.batch)
     pairs = 8
     lengths = [round(count / counts.sentences) - 1 for count in (counts.source, counts.target)]
     batch = make_batch([tuple([5] * length for length in lengths)] * pairs, range(pairs))  # type: ignore[list-item]

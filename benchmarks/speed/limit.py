@@ -17,6 +17,9 @@ from torch.nn.functional import linear
 
 from benchmarks.harness import Row, best_seconds
 from benchmarks.speed.model import Sizes
+from benchmarks.speed.tokens import Tokens
+
+GPU_ROUND_SECONDS = 0.005  # of ten calls and more at a time, whose time varies less than on a CPU
 
 
 class Counts(NamedTuple):
@@ -35,6 +38,16 @@ class Counts(NamedTuple):
         """Count from the lengths of the sentences."""
         pairs = sum(j * i for j, i in zip(source, target, strict=True))
         return cls(len(source), sum(source), sum(target), pairs)
+
+
+def average_counts(tokens: Tokens, sentences: int) -> Counts:
+    """Count the tokens of an average update of so many sentences on the training set, without padding."""
+    lengths = []
+    for language in tokens.languages:
+        lengths.append([len(line.split()) + 1 for line in tokens.lines("train", language)])
+    total = Counts.of(*lengths)
+    fraction = sentences / total.sentences
+    return Counts(sentences, *(round(fraction * count) for count in total[1:]))
 
 
 @dataclass(frozen=True)
@@ -107,10 +120,11 @@ def _implementations(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], o
 
 def time_fastest(product: Product, dtype: torch.dtype, device: torch.device, rounds: int) -> tuple[float, list[str]]:
     """Return the seconds of a product, forward and backward, and the fastest implementation of each."""
-    generator = torch.Generator().manual_seed(1)
+    # On the device, because a CPU would take seconds for the largest matrices.
+    generator = torch.Generator(device).manual_seed(1)
 
     def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device, dtype)
+        return torch.randn(*shape, generator=generator, device=device).to(dtype)
 
     total = 0.0
     names = []
@@ -137,7 +151,7 @@ def _seconds(function: Callable[[], object], device: torch.device, rounds: int) 
             function()
         torch.cuda.synchronize(device)
 
-    return best_seconds(call_and_synchronize, rounds) / 10
+    return best_seconds(call_and_synchronize, rounds, GPU_ROUND_SECONDS) / 10
 
 
 def measure(sizes: Sizes, vocabulary: int, n: Counts, device: str, precisions: Sequence[str], rounds: int = 5) -> Row:

@@ -14,7 +14,7 @@ import tomli_w
 
 from benchmarks.harness import CompletedCommand, Row, peak_mib, run
 from benchmarks.speed import child
-from benchmarks.speed.limit import Counts
+from benchmarks.speed.limit import average_counts
 from benchmarks.speed.model import Sizes, run_file
 from benchmarks.speed.tokens import Tokens, write_lines
 
@@ -182,20 +182,11 @@ class Ours:
         spec = {
             "sizes": asdict(self.sizes),
             "vocabulary": vocabulary,
-            "counts": list(self.counts()),
+            "counts": list(average_counts(self.tokens, self.sizes.batch)),
             "precisions": list(precisions),
             "rounds": 0 if self.in_process else 5,
         }
         return self._measure("limit", "limit", spec)
-
-    def counts(self) -> Counts:
-        """Count the tokens of an average update on the training set, without padding."""
-        lengths = []
-        for language in self.tokens.languages:
-            lengths.append([len(line.split()) + 1 for line in self.tokens.lines("train", language)])
-        total = Counts.of(*lengths)
-        fraction = self.sizes.batch / total.sentences
-        return Counts(self.sizes.batch, *(round(fraction * count) for count in total[1:]))
 
     def _measure(self, measurement: str, name: str, spec: Row) -> Row:
         """Run one measurement, normally in a separate process, and return its results with its peak memory."""

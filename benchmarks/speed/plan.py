@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.harness import Row, log, machine_facts, process_cpu_seconds, system_cpu_seconds
 from benchmarks.speed import rivals as others
 from benchmarks.speed import tokens as texts
-from benchmarks.speed.child import ROOT
-from benchmarks.speed.gpu import SCALES, Scale, measure_on_gpu
 from benchmarks.speed.model import Sizes
 from benchmarks.speed.ours import SEARCH_SETTINGS, TRAINING_SETTINGS, Ours, SearchSetting, TrainingSetting
 from benchmarks.speed.rivals import Rival
+from benchmarks.speed.rows import StoredRows, version
 from benchmarks.speed.table import Results
 from benchmarks.speed.tokens import Tokens
 
@@ -57,7 +55,6 @@ class Plan:
     bleu_updates: int = others.FOUR_EPOCHS
     model: Path | None = None
     quality: bool = False
-    device: str = "cpu"
     goal: float = GOAL_BLEU
     batches: Sequence[int] = (64, 128, 256, 512, 1000)
     phase_updates: int = 40
@@ -93,8 +90,7 @@ class Rows:
     """Finished rows, stored in one file each in the scratch folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "rows"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.stored = StoredRows(folder)
         self.all: dict[str, Row] = {}
 
     def get(self, name: str, key: object, measure: Callable[..., Row], *arguments: object) -> Row:
@@ -106,16 +102,15 @@ class Rows:
             measure: Called with the arguments if no row with the same key and arguments is stored.
             arguments: Arguments of `measure`.
         """
-        path = self.folder / f"{name}.json"
-        settings = json.loads(json.dumps([key, *arguments], default=_to_json))
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if stored.get("settings") == settings:
-            log(f"{name}: reusing the row of an earlier call")
-            self.all[name] = stored["row"]
+        settings = [key, *arguments]
+        row = self.stored.get(name, settings)
+        if row is None:
+            row = self._measure(name, lambda: measure(*arguments))
+            self.stored.put(name, settings, row)
         else:
-            self.all[name] = self._measure(name, lambda: measure(*arguments))
-            path.write_text(json.dumps({"settings": settings, "row": self.all[name]}, indent=1), encoding="utf-8")
-        return self.all[name]
+            log(f"{name}: reusing the row of an earlier call")
+        self.all[name] = row
+        return row
 
     def _measure(self, name: str, measure: Callable[[], Row]) -> Row:
         """Measure a row and add its duration and the fraction of a core that other processes used meanwhile."""
@@ -131,19 +126,6 @@ class Rows:
         return row
 
 
-def _to_json(value: object) -> object:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
-
-
-def version() -> str:
-    """Return a digest of the package's source. Rows of other code are measured again."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "src").rglob("*")):
-        if path.suffix in (".py", ".cpp", ".h", ".toml"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 class Measurement:
     """All measurements of a plan, with stored rows where there are some."""
 
@@ -156,24 +138,10 @@ class Measurement:
         self.results = Results({**machine_facts(), "threads": plan.threads})
 
     def run(self) -> Results:
-        """Measure and return the results: everything on a CPU, only training on a GPU."""
-        if self.plan.device == "cpu":
-            self._measure_everything()
-        else:
-            self.measure_on_gpu(SCALES)
+        """Measure everything and return the results."""
+        self._measure_everything()
         self.results.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
         return self.results
-
-    def measure_on_gpu(self, scales: Sequence[Scale]) -> None:
-        """Measure training at each scale and batch size, recorded and kernel by kernel."""
-        for scale in scales:
-            tokens = scale.tokens(self.plan.tokens, self.plan.scratch)
-            for batch in scale.batches:
-                folder = self.plan.scratch / scale.name / str(batch)
-                sizes = replace(scale.sizes, batch=batch)
-                ours = Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.in_process)
-                row = self._get_row(f"gpu-{scale.name}-{batch}", measure_on_gpu, ours, scale)
-                self.results.gpu.extend(row["ways"])
 
     def _measure_everything(self) -> None:
         plan = self.plan

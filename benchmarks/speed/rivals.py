@@ -88,14 +88,24 @@ def load_tokens(peers: Path | None, raw: Path | None, token_folder: Path | None)
         ValueError: The text or the scripts are missing.
     """
     folder = home() / "data" / "bpe8k"
-    text = raw or SHARED / "data" / "multi30k-en-de"
-    if not (text / "train.en").is_file():
-        raise ValueError(f"--data must be the folder of Multi30k's text (train.en, train.de, val.*, ...); got {text}")
+    text = text_folder(raw)
     if not (folder / "vocab.de.txt").is_file():
         if token_folder is not None:
             return make_tokens(text, token_folder)
         _run_script("prep", scripts(peers) / "prep.sh", [], {"RAW": str(text)})
     return Tokens(folder, text, home() / "tools" / "bin")
+
+
+def text_folder(raw: Path | None) -> Path:
+    """Return the folder of Multi30k's text: `raw`, or ../shared/data next to this checkout.
+
+    Raises:
+        ValueError: The text is missing.
+    """
+    text = raw or SHARED / "data" / "multi30k-en-de"
+    if not (text / "train.en").is_file():
+        raise ValueError(f"--data must be the folder of Multi30k's text (train.en, train.de, val.*, ...); got {text}")
+    return text
 
 
 def _run_script(name: str, script: Path, arguments: list[str], variables: Mapping[str, str]) -> str:

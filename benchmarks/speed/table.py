@@ -29,7 +29,6 @@ class Results:
     to_bleu: Row = field(default_factory=dict)
     phases: list[tuple[str, Row]] = field(default_factory=list)
     quality: Row = field(default_factory=dict)
-    gpu: list[Row] = field(default_factory=list)
 
     def fastest(self, key: str, context_fed: bool = False) -> float | None:
         """Return the highest value of the rivals, or of the context-fed ones, or None without any."""
@@ -58,7 +57,7 @@ def ratio(value: float | None, reference: float | None) -> float | None:
 def report(results: Results) -> list[str]:
     """Return the lines of the report."""
     sections: list[Callable[[Results], list[str]]] = [
-        *(_head, _targets, _training, _limit, _decoding, _latency, _bleu, _start, _phases, _quality, _gpu)
+        *(_head, _targets, _training, _limit, _decoding, _latency, _bleu, _start, _phases, _quality)
     ]
     return [line for make_section in sections for line in make_section(results)]
 
@@ -214,22 +213,6 @@ def _quality(results: Results) -> list[str]:
             rows.append([title, *(f"{bleu[name]:.2f} ({bleu[name] - exact[name]:+.2f})" for name in exact)])
         tables.append(table(" | ".join([f"BLEU with the same weights (difference to {REFERENCE})", *exact]), rows))
     return section("Quality", *tables)
-
-
-def _gpu(results: Results) -> list[str]:
-    rows = []
-    for row in results.gpu:
-        speed = row["tokens_per_second"]
-        limit = row["limit_tokens_per_second"]
-        milliseconds = 1000 * row["seconds"] / row["measured_updates"]
-        passes = "recorded" if row["recorded"] else "kernel by kernel"
-        setting = [row["scale"], str(row["batch"]), row["parameters"], passes, row["precision"]]
-        rows.append([*setting, milliseconds, speed, limit, speed / limit])
-    head = (
-        "size | sentences per batch | parameters {:,} | passes | precision | ms per update {:.1f} | "
-        "target tokens/s {:,.0f} | limit {:,.0f} | fraction of the limit {:.0%}"
-    )
-    return section(f"Training RNNsearch on {results.gpu[0]['device']}", table(head, rows)) if rows else []
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import random
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rnnsearch.text.vocabulary import SPACE_MARKER
 
@@ -37,6 +38,17 @@ class Tokens:
     test: str = "test_2016_flickr"
     marked: bool = False
     """True if units after a space are marked, as in rnnsearch; False if units continued by the next one are marked."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as values of JSON."""
+        fields = asdict(self)
+        return fields | {name: fields[name] and str(fields[name]) for name in ("folder", "raw", "tools")}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Tokens:
+        """Create tokens from the result of `as_json`."""
+        paths = {name: fields[name] and Path(fields[name]) for name in ("folder", "raw", "tools")}
+        return cls(**{**fields, **paths})
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -13,7 +13,6 @@ import torch
 from benchmarks import harness
 from benchmarks.speed import child, curves, model, plan, rivals
 from benchmarks.speed.__main__ import main
-from benchmarks.speed.gpu import Scale
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
 from benchmarks.speed.phases import PHASES, PhaseTimer
@@ -113,14 +112,13 @@ def test_invalid_options_are_reported_in_one_line(tmp_path, monkeypatch, capsys)
     assert main(["--rivals", "moses", "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "onmt", "--peers", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "none", "--data", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["--rivals", "none", "--device", "cuda", "--scratch", str(tmp_path / "s")]) == 1
+    assert main(["--rivals", "none", "--minutes", "4", "--scratch", str(tmp_path / "s")]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert "--rivals must be some of onmt, joeynmt, eole, or none; got moses" in errors[0]
     assert "--peers must be the folder of the rivals' scripts (onmt.sh, " in errors[1]
     assert f"got {tmp_path};" in errors[1]
     assert errors[2].endswith(f"got {tmp_path}")
-    assert errors[3].endswith("--device cuda needs a CUDA device; torch finds none")
+    assert errors[3].endswith("--minutes needs --device cuda")
 
 
 def case(batch, beam, tokens):
@@ -328,22 +326,7 @@ def test_complete_run_at_toy_size_reuses_its_rows(tmp_path, peers, monkeypatch):
     assert markdown(again) == text
 
 
-def test_gpu_rows_are_recorded_and_kernel_by_kernel(tmp_path, monkeypatch):
-    """Runs on a CPU, which does not record passes."""
-    sizes = Sizes(embedding=6, encoder=4, decoder=6, attention=4, readout=5, batch=4, pool=2)
-    scales = [Scale("toy", sizes, (4,), 3, 1), Scale("random", sizes, (8,), 3, 1, words=36, pairs=40, length=6)]
-    measurement = Measurement(plan.smoke(tmp_path, torch.get_num_threads(), quality=False))
-    measurement.measure_on_gpu(scales)
-    rows = measurement.results.gpu
-    assert [(row["scale"], row["batch"], row["recorded"]) for row in rows] == [
-        *(("toy", 4, True), ("toy", 4, False), ("random", 8, True), ("random", 8, False))
-    ]
-    assert all(row["measured_updates"] == 2 and row["limit_tokens_per_second"] > 0 for row in rows)
-    assert rows[2]["parameters"] == sum(p.numel() for p in build_model(sizes, (40, 40)).parameters())
-    text = markdown(measurement.results)
-    assert "## Training RNNsearch on cpu" in text and "| random | 8 |" in text and "kernel by kernel" in text
-    monkeypatch.setattr(Measurement, "measure_on_gpu", lambda self, _: self.rows.all.update(x={"foreign_cpu": 0.0}))
-    assert Measurement(replace(measurement.plan, device="cuda")).run().trainings == []
+def test_recording_is_switched_off_by_the_environment():
     assert child.environment(1)["OMP_NUM_THREADS"] == "1" and "RNNSEARCH_GRAPHS" not in child.environment(1)
     assert child.environment(1, recorded=False)["RNNSEARCH_GRAPHS"] == "0"
 
