@@ -132,9 +132,9 @@ def test_named_files_classes_and_members_exist(kind):
     [
         ("search/beam.py", True),
         ("search/beams.py", False),
-        ("BeamSearch._step", True),
-        ("BeamSearch._next_step", False),
-        ("BeamSearch._step(...)", True),
+        ("BeamExpansion.step", True),
+        ("BeamExpansion.next_step", False),
+        ("BeamExpansion.step(...)", True),
         ("SearchOptions.length_penalty", True),
         ("corpus.MAX_LINE_BYTES", True),
         ("corpus.LONGEST", False),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import combinations, product
 from typing import Any
 
@@ -377,6 +378,13 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "product_implementation", lambda *_: linear.TORCH)
     monkeypatch.setattr(recurrence, "can_run", lambda *_: False)
     monkeypatch.setattr(loss, "has_native_loss", lambda *_: False)
+
+
+@pytest.fixture
+def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable autocast, which does not support `meta`."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ create a result whose size depends on values (selection by a mask), or to use a 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
@@ -19,13 +17,6 @@ from rnnsearch.systems.translation import build
 from rnnsearch.training.optimisers import clip
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu", "without_autocast")
-
-
-@pytest.fixture
-def without_autocast(monkeypatch):
-    """Disable autocast, which does not support `meta`."""
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture

@@ -220,19 +220,33 @@ class Workspace:
 
     def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return tensors of the same shapes; those of the next call overlap them."""
-        # Each tensor starts at a multiple of ALIGNMENT_BYTES, as memory of PyTorch's allocator does.
-        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for t in tensors]
+        required = sum(map(_aligned_bytes, tensors))
         capacity = 0 if self._bytes is None else len(self._bytes)
-        if self._bytes is None or capacity < sum(sizes):
-            size = max(sum(sizes), 2 * capacity)
+        if self._bytes is None or capacity < required:
+            size = max(required, 2 * capacity)
             self._bytes = torch.empty(size, dtype=torch.uint8, device=tensors[0].device)
-        views = []
-        start = 0
-        for tensor, size in zip(tensors, sizes, strict=True):
-            memory = self._bytes[start : start + tensor.numel() * tensor.element_size()]
-            views.append(memory.view(tensor.dtype).view(tensor.shape))
-            start += size
-        return views
+        return views(self._bytes, tensors)
+
+
+def packed(tensors: Sequence[Tensor]) -> Tensor:
+    """Return memory [bytes] for the `views` of tensors of these shapes."""
+    return torch.empty(sum(map(_aligned_bytes, tensors)), dtype=torch.uint8, device=tensors[0].device)
+
+
+def views(memory: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of memory [bytes] with the shapes and types of `tensors`, one after the other."""
+    results = []
+    start = 0
+    for tensor in tensors:
+        content = memory[start : start + tensor.numel() * tensor.element_size()]
+        results.append(content.view(tensor.dtype).view(tensor.shape))
+        start += _aligned_bytes(tensor)
+    return results
+
+
+def _aligned_bytes(tensor: Tensor) -> int:
+    """Return the size of a tensor, rounded up to a multiple of ALIGNMENT_BYTES, as PyTorch's allocator does."""
+    return -(-tensor.numel() * tensor.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.ops import rows
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, map_hidden_states
+from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, combined_weights, map_hidden_states
 
 Mean = Literal["geometric", "arithmetic"]
 MEANS: tuple[Mean, ...] = get_args(Mean)
@@ -96,6 +96,15 @@ class EnsembleScorer:
     def device(self) -> torch.device:
         """The device of all members."""
         return self._members[0].scorer.device
+
+    @property
+    def recording_owner(self) -> object:
+        """The ensemble."""
+        return self
+
+    def recorded_weights(self) -> Sequence[Tensor] | None:
+        """Return the weights of all members, or None if one of them cannot be recorded."""
+        return combined_weights(member.scorer for member in self._members)
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memories = []
@@ -207,6 +216,15 @@ class WeightedSumScorer:
     def device(self) -> torch.device:
         """The device of the first member; the others must be on the same one."""
         return self._full[0].scorer.device
+
+    @property
+    def recording_owner(self) -> object:
+        """The sum."""
+        return self
+
+    def recorded_weights(self) -> Sequence[Tensor] | None:
+        """Return the weights of all members, or None if one of them cannot be recorded."""
+        return None if self._partial else combined_weights(member.scorer for member in self._full)
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         full = [member.scorer.start(sources, columns) for member in self._full]

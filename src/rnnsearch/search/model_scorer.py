@@ -37,6 +37,7 @@ from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import fastest_search_dtype
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
+from rnnsearch.search.expansion import BeamExpansion
 from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import ENGINE_NORMS, LENGTH_NORMS, Ranking
@@ -111,7 +112,7 @@ def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str |
         return _native_norms_are_equal()
 
     # The same search runs for all models, so that it is checked once for each native class.
-    code = code_of(BeamSearch, Ranking), *(norm.__code__ for norm in LENGTH_NORMS.values())
+    code = code_of(BeamSearch, BeamExpansion, Ranking), *(norm.__code__ for norm in LENGTH_NORMS.values())
     return find_problem(check, "the native version", BeamSearch, native_class, code)
 
 
@@ -176,6 +177,15 @@ class _TorchScorer(ABC, Generic[AnyModel]):
         """The device of the model."""
         return self._model.device
 
+    @property
+    def recording_owner(self) -> object:
+        """The model: scorers of the same model share recordings."""
+        return self._model
+
+    def recorded_weights(self) -> Sequence[Tensor]:
+        """Return all parameters and buffers of the model."""
+        return [*self._model.parameters(), *self._model.buffers()]
+
     @abstractmethod
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]: ...
 
@@ -185,7 +195,7 @@ class _TorchScorer(ABC, Generic[AnyModel]):
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         # Ids of V or more are copies of source tokens (see `Scorer.step`).
-        readout, state, alpha = self._readout(y.where(y < self.vocabulary, UNK), state, memory.encoded)
+        readout, state, alpha = self._readout(y.masked_fill(y >= self.vocabulary, UNK), state, memory.encoded)
         # Native row operations (`ops/rows.py`) read contiguous fp32.
         logits = memory.logits(readout).float().contiguous()  # [N, C]
         return Step(logits, state, alpha, rows.log_sum_exp(logits))

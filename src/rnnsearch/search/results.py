@@ -48,11 +48,10 @@ def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Array) -> dict
     step_index, hypothesis_index = np.nonzero(rows >= 0)
     gathered = {}
     for name in names:
-        selected = []
-        for step, row in zip(steps, rows, strict=True):
-            weights = step[name]
-            # Select on the device, where all rows of all steps are much larger than those of the result.
-            selected.append(weights.index_select(0, torch.from_numpy(row[row >= 0]).to(weights.device)))
+        # Select on the device, where all rows of all steps are much larger than those of the result.
+        index = torch.from_numpy(rows[rows >= 0]).to(steps[0][name].device)
+        by_step = index.split((rows >= 0).sum(1).tolist())
+        selected = [step[name].index_select(0, row) for step, row in zip(steps, by_step, strict=True)]
         attention = np.zeros((rows.shape[1], rows.shape[0], selected[0].shape[1]), dtype=np.float32)
         attention[hypothesis_index, step_index] = torch.cat(selected).float().cpu().numpy()
         gathered[name] = attention

@@ -19,7 +19,7 @@ Scorers are in `model_scorer.py` and `ensemble.py`; wrappers in `prefixes.py`, `
 A new method in the protocol must be added to all of them and to the scorers of `tests/search/conftest.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -93,6 +93,32 @@ class HasHiddenStates(Protocol):
 
         `state` itself is not modified.
         """
+
+
+@runtime_checkable
+class RecordableScorer(Scorer, Protocol):
+    """A Scorer whose `start` and `step` never wait for the device, and whose kernels depend only on shapes.
+
+    On a GPU its searches run from recordings (see `recorded.py`).
+    """
+
+    @property
+    def recording_owner(self) -> object:
+        """The object that recordings are stored for, as long as it exists."""
+
+    def recorded_weights(self) -> Sequence[Tensor] | None:
+        """Return all weights that the kernels read, or None if steps cannot be recorded."""
+
+
+def combined_weights(scorers: Iterable[Scorer]) -> list[Tensor] | None:
+    """Return the recorded weights of several scorers, or None if one of them cannot be recorded."""
+    combined = list[Tensor]()
+    for scorer in scorers:
+        weights = scorer.recorded_weights() if isinstance(scorer, RecordableScorer) else None
+        if weights is None:
+            return None
+        combined += weights
+    return combined
 
 
 def map_hidden_states(scorer: Scorer, state: Any, function: Callable[[Tensor], Tensor]) -> Any:

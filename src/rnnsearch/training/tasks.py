@@ -32,6 +32,7 @@ from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Loss, Model, Objective
 from rnnsearch.objectives.symmetry import SymmetricLikelihood
 from rnnsearch.ops.device import total_memory
+from rnnsearch.search import recorded
 from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
 from rnnsearch.systems.folder import SYSTEMS, save_system
 from rnnsearch.systems.pruning import read_pruned
@@ -115,8 +116,9 @@ class Task(Generic[Model]):
         return self.validation.score(self.model, stop)
 
     def release_memory(self) -> None:
-        """Free GPU memory that recorded passes hold."""
+        """Free GPU memory that recorded passes and searches hold."""
         forget(self.model)
+        recorded.forget(self.model)
         torch.cuda.empty_cache()
 
 
