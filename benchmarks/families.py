@@ -116,11 +116,13 @@ def make_update(model: TranslationModel, precision: str) -> Callable[[], object]
     return update
 
 
-def make_search(model: TranslationModel, beam_size: int, num_sentences: int) -> Callable[[], object]:
+def make_search(
+    model: TranslationModel, beam_size: int, num_sentences: int, precision: str = "auto"
+) -> Callable[[], object]:
     """Return a function that translates sentences with the model's fastest scorer; its weights are packed already."""
     import torch
 
-    scorer = fastest_scorer(model).scorer
+    scorer = fastest_scorer(model, precision).scorer
     ids = [source for source, _ in synthetic_pairs()[:num_sentences]]
     options = SearchOptions(beam=beam_size, n_best=1, max_ratio=0.0, max_extra=MAX_LENGTH)
     sources = make_sources(ids, torch.device("cpu"))

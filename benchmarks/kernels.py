@@ -49,9 +49,8 @@ def build(variant: NativeVariant, tuning: str) -> CDLL | None:
     command = find_compiler()
     assert command is not None
     try:
-        return library.load(
-            building.build_if_missing(variant, command, () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",))
-        )
+        flags = () if tuning == SHIPPED_TUNING else (f"-mtune={tuning}",)
+        return CDLL(str(building.build_if_missing(variant, command, flags)))
     except subprocess.CalledProcessError:
         return None
 

@@ -1,7 +1,4 @@
-// Properties of products and of the loss; and the test program, with threads in the place of
-// PyTorch's.
-#include <thread>
-
+// Properties of products and of the loss; and the test program.
 #include "test_utils.h"
 
 #ifdef __AMX_TILE__
@@ -23,7 +20,6 @@ DECLARE_LOSS(softmax_loss_bf16, bfloat16)
 EXPORT void pack(const float*, const PackedMatrix*);
 EXPORT void linear(const PackedMatrix*, const float*, int64_t, float*, int32_t);
 EXPORT int64_t panel_width();
-EXPORT void set_openmp(void*, void*, void*);
 
 namespace {
 
@@ -129,22 +125,6 @@ void test_loss(const char* name, F softmax_loss, double tolerance) {
         }
 }
 
-// An OpenMP runtime made of standard threads.
-thread_local int this_thread = 0, team_size = 1;
-
-void parallel(void (*body)(void*), void* argument, unsigned count, unsigned) {
-    std::vector<std::thread> threads;
-    for (unsigned n = 0; n < count; n++)
-        threads.emplace_back([=] {
-            this_thread = int(n);
-            team_size = int(count);
-            body(argument);
-        });
-    for (std::thread& thread : threads) thread.join();
-}
-int thread_num() { return this_thread; }
-int num_threads() { return team_size; }
-
 }  // namespace
 
 int failures = 0;
@@ -168,7 +148,7 @@ int main() {
 #ifdef __AMX_TILE__
     syscall(SYS_arch_prctl, 0x1023, 18);  // request AMX tiles from the system, as library.py does
 #endif
-    set_openmp((void*)parallel, (void*)thread_num, (void*)num_threads);
+    test_threads();
     test_products();
     test_recurrences();
     test_search();

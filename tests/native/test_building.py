@@ -1,6 +1,5 @@
 """Building native libraries: choice of the compiler, its command lines, file names, and wheels with libraries."""
 
-import ctypes
 import os
 import shlex
 import subprocess
@@ -74,23 +73,6 @@ def test_command_lines_per_system(system, ending, pic, as_needed, zig_target, mo
     assert commands[-2][4:7] == ("-target", zig_target, "-nostdlib++")
     assert "-mcpu=x86_64_v3" in commands[-2]
     assert not any(word.startswith("-march") for word in commands[-2])
-
-
-def test_library_loads_without_gnu_openmp(monkeypatch):
-    errors = [TypeError, OSError, AttributeError]
-
-    class Library(ctypes.CDLL):
-        def __init__(self, path):
-            if path is None:
-                raise errors.pop()("no OpenMP here")
-
-        def set_openmp(self, *entry_points):
-            raise AssertionError("there are no entry points")
-
-    library.library()  # types are checked against the real ctypes.CDLL at the first call
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    while errors:
-        assert isinstance(library.load(Path("native")), Library)
 
 
 def less_optimised(flags):

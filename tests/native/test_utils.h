@@ -87,5 +87,6 @@ inline void check(const char* name, const Doubles& actual, const Doubles& expect
 inline double logistic(double x) { return 1 / (1 + exp(-x)); }
 
 void test_products();
+void test_threads();
 void test_recurrences();
 void test_search();

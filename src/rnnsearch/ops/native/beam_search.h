@@ -373,22 +373,20 @@ static int64_t beam_search(int32_t threads, S step, int64_t C, const SearchOptio
             const int64_t N = search.A * search.width, width = search.width;
             step(team, search.row_sentence.data, search.y.data, N, width, state.data, next.data,
                  alpha.data, logits.data);
-            team.parallel_for(N, [&](int64_t n) {
+            team.parallel_for(N, 2 * C, [&](int64_t n) {
                 float* x = &logits[n * C];
                 norm[n] = log_sum_exp(x, C);
                 if (norm[n] != norm[n]) has_nan = true;
                 search.mask_disallowed(n, x, C);
             });
-            team.parallel_for(search.A, [&](int64_t a) {
+            team.parallel_for(search.A, width * C, [&](int64_t a) {
                 search.find_candidates(a, &logits[a * width * C], &norm[a * width],
                                        &alpha[a * width * J], C);
             });
-            team.single([&] {
-                unfinished = search.advance(logits.data, norm.data, alpha.data, C) && !has_nan;
-                const int64_t rows = search.A * search.width;
-                for (int64_t n = 0; n < rows; n++)
-                    memcpy(&state[n * D], &next[search.row[n] * D], D * sizeof(float));
-            });
+            unfinished = search.advance(logits.data, norm.data, alpha.data, C) && !has_nan;
+            const int64_t rows = search.A * search.width;
+            for (int64_t n = 0; n < rows; n++)
+                memcpy(&state[n * D], &next[search.row[n] * D], D * sizeof(float));
         }
     });
     search.write(result);

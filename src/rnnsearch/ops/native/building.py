@@ -113,7 +113,7 @@ VARIANTS = {
 """Variants by processor family, the best first."""
 
 WEB_SOURCES = (
-    *(HERE / name for name in ("openmp.cpp", "packed_matrix.cpp", "rnnsearch.cpp", "search.cpp")),
+    *(HERE / name for name in ("thread_team.cpp", "packed_matrix.cpp", "rnnsearch.cpp", "search.cpp")),
     *sorted((HERE / "web").glob("*.cpp")),
 )
 """Sources of the engine for browsers; those in `web/` are a flat interface to the others."""
@@ -198,10 +198,10 @@ def build(variant: NativeVariant, command: Command, target: Path, flags: tuple[s
         # Threads are enough, because each only waits for a compiler process.
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             objects = list(workers.map(compile_source, sorted(HERE.glob("*.cpp"))))
-        # Leave out the C++ library, and Zig's debug information, which is six times the code.
-        size_flags = ("-Wl,--as-needed", "-Wl,--strip-debug") if platform.system() == "Linux" else ()
+        # Leave out unused libraries, and Zig's debug information, which is six times the code.
+        link_flags = ("-Wl,--as-needed", "-Wl,--strip-debug", "-lpthread") if platform.system() == "Linux" else ()
         library = f"{folder}/{target.name}"  # some linkers write further files next to it
-        _run(*command, *system_flags, "-shared", *objects, *size_flags, "-o", library)
+        _run(*command, *system_flags, "-shared", *objects, *link_flags, "-o", library)
         shutil.copyfile(library, target)
 
 

@@ -16,7 +16,8 @@ static inline void parallel_product(Team& team, const PackedMatrix& W, const flo
     const int64_t groups = (W.panel_count() + group - 1) / group;
     const int64_t max_tasks = TASKS_PER_THREAD * team.num_threads;
     const int64_t panels = (groups + max_tasks - 1) / max_tasks * group;  // per task
-    team.parallel_for((W.panel_count() + panels - 1) / panels, [&](int64_t task) {
+    const int64_t cycles = panels * product_cycles(W, rows);
+    team.parallel_for((W.panel_count() + panels - 1) / panels, cycles, [&](int64_t task) {
         product(W, x, W.row_words(), rows, addend, y, y_stride, task * panels,
                 min((task + 1) * panels, W.panel_count()));
     });
@@ -32,7 +33,7 @@ static inline void parallel_project_words(Team& team, const PackedMatrix& W,
                                           const float* scales, const int64_t* y, int64_t N,
                                           float* prepared, float* out) {
     const int64_t E = W.inputs;
-    team.parallel_for(N, [&](int64_t n) {
+    team.parallel_for(N, 2 * E, [&](int64_t n) {
         float word[E], *row = prepared + n * W.row_words();
         if (embeddings) return prepare_row(W, embeddings + y[n] * E, row);
         for (int64_t i = 0; i < E; i++) word[i] = scales[y[n]] * int8_embeddings[y[n] * E + i];
@@ -106,7 +107,7 @@ struct GreedyResult {
 ///
 /// state: [B, D], the initial states; overwritten. step(team, sentence, y, N, state, next, alpha,
 /// logits) computes one position of N hypotheses, where sentence [N] has their rows in the batch
-/// and y [N] their previous tokens; it is called by every thread of the team.
+/// and y [N] their previous tokens.
 template <class S>
 static int64_t greedy_search(int32_t threads, S step, int64_t C, const SearchOptions& options,
                              int64_t B, int64_t D, int64_t J, float* state,
@@ -121,7 +122,7 @@ static int64_t greedy_search(int32_t threads, S step, int64_t C, const SearchOpt
     parallel_region(threads, [&](Team& team) {
         while (N > 0 && t < result.T) {
             step(team, sentence.data, y.data, N, state, next.data, alpha.data, logits.data);
-            team.parallel_for(N, [&](int64_t n) {
+            team.parallel_for(N, 3 * C, [&](int64_t n) {
                 float* x = &logits[n * C];
                 Maximum best = maximum_of(x, C);
                 const float norm = log_sum_exp(x, C, best.value);
@@ -131,24 +132,22 @@ static int64_t greedy_search(int32_t threads, S step, int64_t C, const SearchOpt
                 score[n] = best.value - norm;
             });
             // Record the step, and move the unfinished sentences to the front.
-            team.single([&] {
-                int64_t live = 0;
-                for (int64_t n = 0; n < N; n++) {
-                    const int64_t b = sentence[n];
-                    result.tokens[t * B + b] = chosen[n];
-                    result.scores[t * B + b] = score[n];
-                    memcpy(result.alphas + (b * result.T + t) * J, &alpha[n * J],
-                           J * sizeof(float));
-                    result.length[b] = t + 1;
-                    if (chosen[n] == options.eos || t + 1 > options.max_length[b]) continue;
-                    sentence[live] = b;
-                    y[live] = chosen[n];
-                    memcpy(state + live * D, &next[n * D], D * sizeof(float));
-                    live++;
-                }
-                N = live;
-                t++;
-            });
+            int64_t live = 0;
+            for (int64_t n = 0; n < N; n++) {
+                const int64_t b = sentence[n];
+                result.tokens[t * B + b] = chosen[n];
+                result.scores[t * B + b] = score[n];
+                memcpy(result.alphas + (b * result.T + t) * J, &alpha[n * J],
+                       J * sizeof(float));
+                result.length[b] = t + 1;
+                if (chosen[n] == options.eos || t + 1 > options.max_length[b]) continue;
+                sentence[live] = b;
+                y[live] = chosen[n];
+                memcpy(state + live * D, &next[n * D], D * sizeof(float));
+                live++;
+            }
+            N = live;
+            t++;
         }
     });
     return t;

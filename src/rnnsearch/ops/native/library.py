@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ def _library(variant: NativeVariant) -> ctypes.CDLL | None:
         log.info(unavailable_reason())
         return None
     try:
-        return load(path if path.is_file() else build_if_missing(variant, command or ()))
+        return ctypes.CDLL(str(path if path.is_file() else build_if_missing(variant, command or ())))
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
         log.warning("native code could not be built, so PyTorch is used instead: %s", error_summary(error))
         return None
@@ -83,22 +82,6 @@ def build_in_background() -> subprocess.Popen[bytes] | None:
     """
     variant = chosen_variant()
     return None if variant is None else start_building(variant)
-
-
-def load(path: Path) -> ctypes.CDLL:
-    """Load a library and let it use PyTorch's threads.
-
-    A second thread pool would spin on the cores of the first one while it waits.
-    """
-    native = ctypes.CDLL(str(path))
-    try:
-        # The symbols of this process, into which PyTorch has loaded its OpenMP runtime.
-        process = ctypes.CDLL(None)
-        entries = (process.GOMP_parallel, process.omp_get_thread_num, process.omp_get_num_threads)
-    except (AttributeError, OSError, TypeError):  # another OpenMP runtime: one thread
-        return native
-    native.set_openmp(*(ctypes.cast(entry, ctypes.c_void_p) for entry in entries))
-    return native
 
 
 def native_function(name: str, dtype: torch.dtype) -> Callable[..., None] | None:

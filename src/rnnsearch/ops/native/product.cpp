@@ -13,6 +13,7 @@ namespace {
 constexpr Index MAX_K_BLOCK = 2048;     // elements of k per pass: panels stay in the L2 cache
 constexpr Index MAX_M_BLOCK = 256;      // rows of x per block, which stay there, too
 constexpr Index BLOCKS_PER_THREAD = 4;  // that M is split into
+constexpr Index MACS_PER_CYCLE = 64;    // multiply-adds, roughly
 
 /// A strided matrix in T, or in fp32 if `is_fp32`; fp32 elements are rounded to T when they are
 /// packed.
@@ -188,8 +189,11 @@ void matmul(Index threads, Index M, Index N, Index K, Operand<T> x, Operand<T> w
         (M / (BLOCKS_PER_THREAD * threads) + Kernel::ROWS) / Kernel::ROWS * Kernel::ROWS;
     const Index m_block = min(rows_per_task, MAX_M_BLOCK / Kernel::ROWS * Kernel::ROWS);
     Buffer<float> packed_w(passes * panels * panel_size);  // [pass, panel, word, LANES]
+    const Index x_size = (m_block * (k_block / G) + 15) / 16 * 16;  // in whole cache lines
+    const Index sums_size = passes > 1 ? m_block * panels * LANES : 0;  // between passes
+    Buffer<float> x_of_threads(threads * x_size), sums_of_threads(threads * sums_size);
     parallel_region(threads, [&](Team& team) {
-        team.parallel_for(passes * groups, [&](Index n) {
+        team.parallel_for(passes * groups, 2 * Kernel::PANELS * panel_size, [&](Index n) {
             const Index pass = n / groups, k = pass * k_block, depth = min(k_block, K - k);
             const Index words = (depth + G - 1) / G;
             const Index end = min(panels, (n % groups + 1) * Kernel::PANELS);
@@ -203,10 +207,11 @@ void matmul(Index threads, Index M, Index N, Index K, Operand<T> x, Operand<T> w
                        (round_up(depth) / G - words) * LANES * sizeof(float));
             }
         });
-        Buffer<float> packed_x(m_block * (k_block / G));
-        Buffer<float> sums(passes > 1 ? m_block * panels * LANES : 0);  // between passes
-        Kernel::begin();
-        team.parallel_for((M + m_block - 1) / m_block, [&](Index block) {
+        const Index blocks = (M + m_block - 1) / m_block, cycles = m_block * N * K / MACS_PER_CYCLE;
+        team.parallel_for_with_thread(blocks, cycles, [&](Index block, Index thread) {
+            float* packed_x = &x_of_threads[thread * x_size];
+            float* sums = &sums_of_threads[thread * sums_size];
+            Kernel::begin();
             const Index m = block * m_block, rows = min(m_block, M - m);
             for (Index pass = 0; pass < passes; pass++) {
                 const Index k = pass * k_block, depth = min(k_block, K - k);
@@ -234,8 +239,8 @@ void matmul(Index threads, Index M, Index N, Index K, Operand<T> x, Operand<T> w
                     all_rows(Width<Kernel::PANELS>{}, p);
                 for (; p < panels; p++) all_rows(Width<1>{}, p);
             }
+            Kernel::end();
         });
-        Kernel::end();
     });
 }
 

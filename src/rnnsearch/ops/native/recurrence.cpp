@@ -295,7 +295,8 @@ struct StepMatrices {
         for (Index n = 0; n < rec.num_ops; n++) {
             if (rec.ops[n].type != PRODUCT) continue;
             const Index inputs = rec.ops[n].offset[2];
-            team.parallel_for(matrices[n].panel_count(), [&](Index panel) {
+            const Index cycles = 2 * matrices[n].panel_size();
+            team.parallel_for(matrices[n].panel_count(), cycles, [&](Index panel) {
                 pack_panels<T>(matrices[n], (const float*)rec.ops[n].weight,
                                transposed ? 1 : inputs, transposed ? inputs : 1, panel, panel + 1);
             });
@@ -313,7 +314,7 @@ void forward(Index threads, const Recurrence& rec) {
     const Index chunks = chunk_count(rec, threads);
     parallel_region(threads, [&](Team& team) {
         step.parallel_pack(team, rec, false);
-        team.parallel_for(chunks, [&](Index chunk) {
+        team.parallel_for(chunks, MANY_CYCLES, [&](Index chunk) {
             const Chunk rows(rec.rows, chunk, chunks);
             ChunkRunner<T>(rec, step.matrices.data, rows.begin, rows.end).forward();
         });
@@ -334,7 +335,7 @@ void backward(Index threads, const Recurrence& rec) {
                rec.rows * rec.source_length * rec.features.prepared_size * sizeof(float));
     parallel_region(threads, [&](Team& team) {
         step.parallel_pack(team, rec, true);
-        team.parallel_for(chunks, [&](Index chunk) {
+        team.parallel_for(chunks, MANY_CYCLES, [&](Index chunk) {
             const Chunk rows(rec.rows, chunk, chunks);
             ChunkRunner<T> runner(rec, step.matrices.data, rows.begin, rows.end);
             runner.d_parameters = &chunk_gradients[chunk * parameters];

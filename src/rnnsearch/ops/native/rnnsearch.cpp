@@ -74,7 +74,7 @@ EXPORT void pack_int8(const int8_t* weight, const float* scale, const PackedMatr
 EXPORT void linear(const PackedMatrix* W, const float* x, int64_t rows, float* y, int32_t threads) {
     Buffer<float> prepared(rows * W->row_words());
     parallel_region(threads, [&](Team& team) {
-        team.parallel_for(rows, [&](int64_t r) {
+        team.parallel_for(rows, W->inputs, [&](int64_t r) {
             prepare_row(*W, x + r * W->inputs, &prepared[r * W->row_words()]);
         });
         parallel_product(team, *W, prepared.data, rows, {W->bias, 0}, y, W->outputs);
@@ -99,7 +99,7 @@ EXPORT void rnnsearch_encode(const EncoderWeights* w, const float* x, const int6
         direction.allocate(words * 3 * D);  // [words, 3 D]: z, r, candidate
     memset(annotations, 0, B * J * 2 * D * sizeof(float));
     parallel_region(threads, [&](Team& team) {
-        team.parallel_for(B, [&](int64_t b) {
+        team.parallel_for(B, J * E, [&](int64_t b) {
             for (int64_t j = 0; j < lengths[b]; j++)
                 prepare_row(in, x + (b * J + j) * E, &prepared[(first[b] + j) * in.row_words()]);
         });
@@ -108,11 +108,11 @@ EXPORT void rnnsearch_encode(const EncoderWeights* w, const float* x, const int6
                              {w->directions[d].input.bias, 0}, projected[d].data, 3 * D);
         // A task is one direction of a group of sentences, from the first to the last position.
         const int64_t groups = max(1, min(B, (team.num_threads + 1) / 2));
-        Buffer<float> h(B * D), reset(D), zr(B * 2 * D), c(B * D), prepared_h(B * D + B);
-        team.parallel_for(2 * groups, [&](int64_t task) {
+        team.parallel_for(2 * groups, MANY_CYCLES, [&](int64_t task) {
             const int64_t d = task % 2, g = task / 2;
             const int64_t from = B * g / groups, to = B * (g + 1) / groups;
             const GRUWeights& gru = w->directions[d];
+            Buffer<float> h, reset(D), zr(B * 2 * D), c(B * D), prepared_h(B * D + B);
             h.zeros(B * D);
             for (int64_t t = 0; t < lengths[from]; t++) {
                 const int64_t j = d == 0 ? t : lengths[from] - 1 - t;
@@ -293,7 +293,7 @@ void parallel_step(Team& team, const DecoderWeights& w, const PackedMatrix& outp
     const int64_t U = s.shared.count;
     // Once per distinct state: W_a s, U_z s, U_r s and the readout's term [U, A + 2 D + O], then
     // the context's terms [U, 3 D + O].
-    team.parallel_for(U, [&](int64_t u) {
+    team.parallel_for(U, D, [&](int64_t u) {
         prepare_row(w.from_state, state + first[u] * D, &s.state[u * w.from_state.row_words()]);
     });
     parallel_product(team, w.from_state, s.state.data, U, {w.from_state.bias, 0}, s.from_state.data,
@@ -301,7 +301,7 @@ void parallel_step(Team& team, const DecoderWeights& w, const PackedMatrix& outp
     if (!w.word_table)
         parallel_project_words(team, w.from_word, w.embeddings, w.int8_embeddings,
                                w.embedding_scales, y, N, s.word.data, s.from_word.data);
-    team.parallel_for(U, [&](int64_t u) {
+    team.parallel_for(U, m.length * (2 * A + H / 4), [&](int64_t u) {
         float context[H];
         attend(w, m, sentence[first[u]], &s.from_state[u * S], alpha + first[u] * m.length,
                context);
@@ -310,7 +310,7 @@ void parallel_step(Team& team, const DecoderWeights& w, const PackedMatrix& outp
     parallel_product(team, w.from_context, s.context.data, U, {w.from_context.bias, 0},
                      s.from_context.data, C);
     // Once per hypothesis: gates, the reset state, and the readout.
-    team.parallel_for(N, [&](int64_t n) {
+    team.parallel_for(N, 2 * G, [&](int64_t n) {
         const int64_t u = group[n];
         const float* state_terms = &s.from_state[u * S + A];
         const float* context_terms = &s.from_context[u * C];
@@ -343,7 +343,7 @@ void parallel_step(Team& team, const DecoderWeights& w, const PackedMatrix& outp
     parallel_product(team, w.candidate, s.reset.data, N, {w.candidate.bias, 0}, s.candidate.data,
                      D);
     parallel_product(team, output, s.readout.data, N, {output.bias, 0}, logits, output.outputs);
-    team.parallel_for(N, [&](int64_t n) {
+    team.parallel_for(N, 2 * D, [&](int64_t n) {
         for (int64_t i = 0; i < D; i += LANES) {
             const float* g = &s.gates[n * 3 * D];
             Vec old = load(state + n * D + i);
@@ -369,7 +369,7 @@ EXPORT void rnnsearch_step(const DecoderWeights* w, const PackedMatrix* output,
     s.shared.find(state, w->state_size, N, per_sentence);
     parallel_region(threads, [&](Team& team) {
         parallel_step(team, *w, *output, *m, sentence.data, y, N, state, next, alpha, logits, s);
-        team.parallel_for(N, [&](int64_t n) {
+        team.parallel_for(N, 2 * output->outputs, [&](int64_t n) {
             norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
         });
     });
@@ -382,7 +382,7 @@ EXPORT int64_t rnnsearch_greedy(const DecoderWeights* w, const PackedMatrix* out
     Workspace s(*w, *output, B);
     auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, int64_t N,
                     const float* state, float* next, float* alpha, float* logits) {
-        team.single([&] { s.shared.all_distinct(N); });
+        s.shared.all_distinct(N);
         parallel_step(team, *w, *output, *m, sentence, y, N, state, next, alpha, logits, s);
     };
     return greedy_search(threads, step, output->outputs, *options, B, w->state_size, m->length,
@@ -398,7 +398,7 @@ EXPORT int64_t rnnsearch_beam(const DecoderWeights* w, const PackedMatrix* outpu
     auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, int64_t N,
                     int64_t per_sentence, const float* state, float* next, float* alpha,
                     float* logits) {
-        team.single([&] { s.shared.find(state, w->state_size, N, per_sentence); });
+        s.shared.find(state, w->state_size, N, per_sentence);
         parallel_step(team, *w, *output, *m, sentence, y, N, state, next, alpha, logits, s);
     };
     return beam_search(threads, step, output->outputs, *options, *beam, B, w->state_size, m->length,
@@ -409,8 +409,9 @@ EXPORT int64_t rnnsearch_beam(const DecoderWeights* w, const PackedMatrix* outpu
 EXPORT void log_sum_exp_rows(const float* x, int64_t rows, int64_t columns, float* norm,
                              int32_t threads) {
     parallel_region(threads, [&](Team& team) {
-        team.parallel_for(rows,
-                          [&](int64_t n) { norm[n] = log_sum_exp(x + n * columns, columns); });
+        team.parallel_for(rows, 2 * columns, [&](int64_t n) {
+            norm[n] = log_sum_exp(x + n * columns, columns);
+        });
     });
 }
 
@@ -420,8 +421,8 @@ EXPORT void topk_continuations(const float* scores, const float* prefix, int64_t
                                int64_t K, int64_t C, int64_t count, int64_t* index,
                                int32_t threads) {
     parallel_region(threads, [&](Team& team) {
-        Buffer<float> value(count);
-        team.parallel_for(sentences, [&](int64_t a) {
+        team.parallel_for(sentences, K * C, [&](int64_t a) {
+            Buffer<float> value(count);
             topk(scores + a * K * C, prefix + a * K, K, C, count, index + a * count, value.data);
         });
     });

@@ -119,6 +119,9 @@ void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
             alpha[n * source.length + j] = total / d.heads;
         }
     };
+    // Of the values of a row, and of attention.
+    const Index row_cycles =
+        2 * d.values_size + source.length * (2 * d.key_size + d.annotation_size / 4);
     for (Index p = 0; p < d.num_ops;) {
         // Operations p .. products run row by row; products .. after are products of all rows,
         // whose inputs are prepared in the same pass over the rows.
@@ -126,7 +129,7 @@ void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
         while (products < d.num_ops && d.ops[products].type != PRODUCT) products++;
         Index after = products;
         while (after < d.num_ops && d.ops[after].type == PRODUCT) after++;
-        team.parallel_for(N, [&](Index n) {
+        team.parallel_for(N, row_cycles, [&](Index n) {
             if (p == 0) begin_row(n);
             for (Index k = p; k < products; k++) run(d.ops[k], n);
             for (Index k = products; k < after; k++) {
@@ -143,7 +146,7 @@ void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
         }
         p = after;
     }
-    team.parallel_for(N, [&](Index n) {
+    team.parallel_for(N, w.state_size / 4, [&](Index n) {
         const StepRow<float> r = w.row(n);
         float* to = next + n * w.state_size + w.feature_states_size;
         for (Index k = 0; k < d.num_states; k++) {
@@ -165,7 +168,7 @@ void parallel_step(Team& team, const Decoder& d, const PackedMatrix& output,
         x = w.x.data;
     }
     parallel_advance(team, d, source, sentence, y, x, d.x_size, N, state, next, alpha, w);
-    team.parallel_for(N, [&](Index n) {
+    team.parallel_for(N, output.inputs, [&](Index n) {
         prepare_row(output, w.row(n).reads + d.readout->offset[0],
                     &w.readout[n * output.row_words()]);
     });
@@ -188,7 +191,7 @@ EXPORT void decoder_step(const Decoder* d, const PackedMatrix* output, const Sou
     parallel_region(threads, [&](Team& team) {
         parallel_step(team, *d, *output, *source, sentence.data, y, x, N, state, next, alpha,
                       logits, w);
-        team.parallel_for(N, [&](Index n) {
+        team.parallel_for(N, 2 * output->outputs, [&](Index n) {
             norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
         });
     });
@@ -244,7 +247,7 @@ EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, i
             while (N < B && lengths[N] > j) N++;
             parallel_advance(team, *d, no_source, row.data, nullptr, x + j * d->x_size,
                              J * d->x_size, N, state, next.data, nullptr, w);
-            team.parallel_for(N, [&](Index n) {
+            team.parallel_for(N, w.state_size / 4, [&](Index n) {
                 memcpy(state + n * w.state_size, &next[n * w.state_size],
                        w.state_size * sizeof(float));
                 memcpy(outputs + (n * J + j) * D, w.row(n).values + d->states[0],

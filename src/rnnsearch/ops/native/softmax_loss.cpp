@@ -20,9 +20,11 @@ void softmax_loss(Index threads, Index M, Index V, T* logits, const float* bias,
                   float* d_bias) {
     Buffer<float> chunk_d_bias;  // [CHUNKS, V]
     if (gradient) chunk_d_bias.zeros(CHUNKS * V);
+    const Index row_size = V + LANES, cycles = M * V * 4 / CHUNKS;
+    Buffer<float> thread_rows(threads * row_size);
     parallel_region(threads, [&](Team& team) {
-        Buffer<float> row(V + LANES);
-        team.parallel_for(CHUNKS, [&](Index chunk) {
+        team.parallel_for_with_thread(CHUNKS, cycles, [&](Index chunk, Index thread) {
+            float* row = &thread_rows[thread * row_size];
             float* d_bias_sum = &chunk_d_bias[chunk * V];
             const Chunk rows(M, chunk, CHUNKS);
             for (Index m = rows.begin; m < rows.end; m++) {

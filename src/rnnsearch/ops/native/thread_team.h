@@ -1,144 +1,76 @@
-// Parallel loops on the OpenMP threads of PyTorch.
+// Parallel loops on persistent threads.
 //
-// A separate thread pool would compete with PyTorch's, whose idle threads spin on the same cores. A
-// thread that waits at a barrier yields its core after some microseconds. Loop iterations are
-// claimed one by one: each thread first takes its share and then steals from the others, so that a
-// thread delayed by other programs holds up little work.
+// The calling thread runs everything but the bodies of loops, and never waits for a helper that has
+// not begun: helpers claim iterations as they arrive, and the caller takes all that are left. A
+// loop of little work runs on the caller only. If a helper has lost its core to another program in
+// the middle of an iteration, the caller must wait; helpers then rest for many times as long, so
+// that several threads are not slower than one.
 //
-// Results do not depend on which thread runs an iteration, since each iteration writes only its
+// Results do not depend on the thread that runs an iteration, since each iteration writes only its
 // part of the output.
 #pragma once
 
 #include "common.h"
 
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif !defined(_WIN32) && !defined(__wasm__)
-#include <sched.h>
-#endif
+constexpr Index MAX_THREADS = 128;
+constexpr Index MIN_CYCLES_PER_THREAD = 5000;  // a loop with less work has fewer threads
+constexpr Index MIN_CLAIM_CYCLES = 2000;       // work of the iterations that are claimed together
+constexpr Index MANY_CYCLES = 1 << 20;         // of an iteration that is worth sharing in any case
 
-constexpr int MAX_THREADS = 128;
-constexpr int BARRIER_SPINS = 1000;  // polls of a barrier before the thread yields its core
-
-/// Entry points of the OpenMP runtime (GNU ABI) that PyTorch uses. Null if there is none: a team is
-/// then one thread.
-struct OpenMP {
-    void (*parallel)(void (*)(void*), void*, unsigned, unsigned);  // GOMP_parallel
-    int (*thread_num)();
-    int (*num_threads)();
-};
-extern OpenMP OPENMP;
-
-/// Number of claimed iterations of one thread's share, in a cache line of its own.
-struct alignas(64) ClaimCounter {
-    Index next;
+/// A loop: calls body for the iterations begin .. end on thread `thread` of the team.
+struct Loop {
+    void (*run)(void* body, Index begin, Index end, Index thread);
+    void* body;
+    Index count, claim;  // iterations, and how many are claimed together
 };
 
-/// State that the threads of a team share.
-struct TeamState {
-    int arrived = 0, phase = 0, sleeping = 0;  // of the barrier
-    ClaimCounter claimed[MAX_THREADS] = {};
-};
+struct Crew;
 
-/// Hint to the processor that this is a spin loop.
-static inline void pause_cpu() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+/// Returns a free crew with helpers for `threads` threads; null if there is none.
+Crew* acquire_crew(Index threads);
+void release_crew(Crew* crew);
+/// Runs a loop on the calling thread and the helpers that arrive in time; returns when all
+/// iterations are done.
+void run_loop(Crew& crew, const Loop& loop, Index threads);
 
-/// One thread's handle on its team. All threads of a team must make the same sequence of calls.
+/// The threads of a parallel region. Only the calling thread has it.
 class Team {
-    TeamState* state;
+    Crew* crew;  // null: one thread
 
   public:
-    const int thread, num_threads;
+    /// Maximum number of threads that run an iteration.
+    const Index num_threads;
 
-    Team(TeamState* state, int thread, int num_threads)
-        : state(state), thread(thread), num_threads(num_threads) {}
-
-    /// Waits until every thread of the team has arrived here.
-    void barrier() {
-        if (num_threads == 1) return reset();
-        const int phase = __atomic_load_n(&state->phase, __ATOMIC_ACQUIRE);
-        if (__atomic_add_fetch(&state->arrived, 1, __ATOMIC_ACQ_REL) == num_threads) {
-            reset();
-            state->arrived = 0;
-            __atomic_store_n(&state->phase, phase + 1, __ATOMIC_SEQ_CST);
-            wake();
-            return;
-        }
-        for (int i = 0; i < BARRIER_SPINS; i++) {
-            if (__atomic_load_n(&state->phase, __ATOMIC_ACQUIRE) != phase) return;
-            pause_cpu();
-        }
-        while (__atomic_load_n(&state->phase, __ATOMIC_ACQUIRE) == phase) sleep(phase);
-    }
+    Team(Crew* crew, Index num_threads) : crew(crew), num_threads(num_threads) {}
 
     /// Calls body(i) once for each i in 0 .. count, on any thread, and waits until all calls have
-    /// returned.
+    /// returned. cycles: of the processor, roughly, per iteration.
     template <class F>
-    void parallel_for(Index count, F body) {
-        for (int offset = 0; offset < num_threads; offset++) {
-            const int owner = (thread + offset) % num_threads;
-            const Chunk share(count, owner, num_threads);
-            while (true) {
-                const Index i = share.begin + __atomic_fetch_add(&state->claimed[owner].next, 1,
-                                                                 __ATOMIC_RELAXED);
-                if (i >= share.end) break;
-                body(i);
-            }
+    void parallel_for(Index count, Index cycles, F body) {
+        parallel_for_with_thread(count, cycles, [&](Index i, Index) { body(i); });
+    }
+
+    /// Like `parallel_for`, with body(i, thread), for workspaces of each thread.
+    template <class F>
+    void parallel_for_with_thread(Index count, Index cycles, F body) {
+        const Index threads = min(num_threads, min(count, count * cycles / MIN_CYCLES_PER_THREAD));
+        if (!crew || threads <= 1) {
+            for (Index i = 0; i < count; i++) body(i, 0);
+            return;
         }
-        barrier();
-    }
-
-    /// Calls body() on one thread while the others wait.
-    template <class F>
-    void single(F body) {
-        parallel_for(1, [&](Index) { body(); });
-    }
-
-  private:
-    void reset() {
-        for (int t = 0; t < num_threads; t++) state->claimed[t].next = 0;
-    }
-    void wake() {
-#if defined(__linux__)
-        if (__atomic_load_n(&state->sleeping, __ATOMIC_SEQ_CST))
-            syscall(SYS_futex, &state->phase, FUTEX_WAKE_PRIVATE, MAX_THREADS, nullptr, nullptr, 0);
-#endif
-    }
-    void sleep(int phase) {
-#if defined(__linux__)
-        __atomic_add_fetch(&state->sleeping, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &state->phase, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);
-        __atomic_sub_fetch(&state->sleeping, 1, __ATOMIC_SEQ_CST);
-#elif !defined(_WIN32) && !defined(__wasm__)
-        sched_yield();
-#endif
+        auto run = [](void* body, Index begin, Index end, Index thread) {
+            for (Index i = begin; i < end; i++) (*(F*)body)(i, thread);
+        };
+        run_loop(*crew, {run, &body, count, max(1, MIN_CLAIM_CYCLES / max(1, cycles))}, threads);
     }
 };
 
-/// Runs body(team) on up to `threads` threads, each with its own `Team` handle.
+/// Runs body(team) with a team of up to `threads` threads.
 template <class F>
 void parallel_region(Index threads, F body) {
-    TeamState state;
-    if (threads <= 1 || !OPENMP.parallel) {
-        Team team(&state, 0, 1);
-        return body(team);
-    }
-    struct Region {
-        TeamState* state;
-        F* body;
-        static void run(void* argument) {
-            Region* region = (Region*)argument;
-            Team team(region->state, OPENMP.thread_num(), OPENMP.num_threads());
-            (*region->body)(team);
-        }
-    } region{&state, &body};
-    OPENMP.parallel(Region::run, &region, unsigned(min(threads, MAX_THREADS)), 0);
+    threads = min(threads, MAX_THREADS);
+    Crew* crew = threads > 1 ? acquire_crew(threads) : nullptr;
+    Team team(crew, crew ? threads : 1);
+    body(team);
+    if (crew) release_crew(crew);
 }
