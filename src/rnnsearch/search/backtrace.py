@@ -147,13 +147,7 @@ class BeamProgress:
     def add(self, step: BeamStep) -> Array:
         """Record a step and return a mask [A] of its sentences that are still active."""
         sentences = step.sentences
-        to_fetch = [step.total, step.is_eos.to(step.total)]
-        if step.penalty is not None:
-            to_fetch.append(step.penalty)
-        fetched = torch.stack(to_fetch).cpu().numpy()  # the only transfer to the host per step
-        total = fetched[0]  # [A, M]
-        is_eos = fetched[1] > 0  # [A, M]
-        penalty = np.zeros_like(total) if step.penalty is None else fetched[2]  # [A, M]
+        total, is_eos, penalty = _scores_on_host(step)  # [A, M]
         active = self._active[sentences]
         self._num_steps += 1
         # -inf is legal (a token that is not allowed); only NaN in an active sentence is an error.
@@ -299,6 +293,16 @@ def _trace(history: list[BeamStep], ended: EndedHypotheses) -> tuple[Array, Arra
         width = 1 if t == 0 else live_indices[t - 1].shape[1]
         rows[t, r] = row * width + index[r]
     return tokens, scores, rows
+
+
+def _scores_on_host(step: BeamStep) -> tuple[Array, Array, Array]:
+    """Return total, is_eos and penalty [A, M] of a step as arrays, in one transfer from a device."""
+    if step.total.device.type == "cpu":
+        total = step.total.numpy()
+        return total, step.is_eos.numpy(), np.zeros_like(total) if step.penalty is None else step.penalty.numpy()
+    penalty = torch.zeros_like(step.total) if step.penalty is None else step.penalty
+    fetched = torch.stack([step.total, step.is_eos.to(step.total), penalty]).cpu().numpy()
+    return fetched[0], fetched[1] > 0, fetched[2]
 
 
 def _to_host(tensors: Sequence[Tensor]) -> list[Array]:

@@ -245,7 +245,9 @@ class BeamSearch:
             for _ in self.steps():
                 pass
 
-    @torch.inference_mode()
+    # Not in inference mode, whose tensors cannot be changed outside of it: graphs of training share some of them.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def _run_recorded(self) -> bool:
         """Return True if the search ran from recordings."""
         recorder = find_recorder(self._scorer)
