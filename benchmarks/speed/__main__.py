@@ -141,11 +141,12 @@ def _gpu_plan(options: argparse.Namespace) -> gpu.GpuPlan:
     """
     if others.choose(options.rivals):
         raise ValueError(f"--rivals must be none with --device {options.device}; got {options.rivals}")
-    others.text_folder(options.data)
     scratch = options.scratch.resolve()
-    plan = gpu.GpuPlan(scratch, options.threads, options.peers, options.data, device=options.device)
     if options.smoke:
         plan = gpu.toy_plan(scratch, options.threads, options.device)
+    else:
+        data = others.text_folder(options.data).resolve()
+        plan = gpu.GpuPlan(scratch, options.threads, options.peers, data, device=options.device)
     plan = replace(
         plan,
         minutes=options.minutes,

@@ -31,6 +31,8 @@ KERNEL_SKIP = 20
 """Updates kernel by kernel before the measured ones; they have the same speed from the start."""
 PROFILE_SKIP = 100
 PROFILE_UPDATES = 40
+PROFILE_MORE = 40
+"""Updates after the profiled ones, because the loop may launch updates before it reports earlier ones."""
 SEARCHES = {"greedy": 1, "beam 5": 5}
 SEARCH_BATCH = 64
 PRECISIONS = ("bf16", "fp32")
@@ -335,7 +337,7 @@ class GpuMeasurement:
             skip = min(skip, updates // 2, KERNEL_SKIP)
         if row.kind == "profile":
             skip = min(skip, PROFILE_SKIP)
-            updates = skip + PROFILE_UPDATES + 1
+            updates = skip + PROFILE_UPDATES + PROFILE_MORE
         folder = self._model(row)
         settings = {"max_updates": updates, "device": self.plan.device, "precision": row.precision}
         return spec | {
@@ -344,6 +346,7 @@ class GpuMeasurement:
             "folder": str(folder),
             "settings": [f"training.{name}={value}" for name, value in settings.items()],
             "skip": skip,
+            "profiled": PROFILE_UPDATES,
             "batch": row.batch,
         }
 

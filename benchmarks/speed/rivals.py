@@ -68,7 +68,7 @@ def scripts(folder: Path | None) -> Path:
             f"--peers must be the folder of the rivals' scripts (onmt.sh, joeynmt.sh, eole.sh, prep.sh, lib.sh); "
             f"got {folder}; --rivals none measures only rnnsearch"
         )
-    return named
+    return folder
 
 
 def home() -> Path:

@@ -236,7 +236,6 @@ def _prepared(config: RunConfig, output: Path) -> Path:
     """Return the folder of the prepared corpus, named by everything that it depends on."""
     if config.data.prepared is not None:
         return config.base / config.data.prepared
-    tables = {"data": config.data.model_dump(mode="json"), "text": config.text.model_dump(mode="json")}
-    tables["base"] = str(config.base)
-    digest = hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()
+    tables = [table.model_dump(mode="json") for table in (config.data, config.text)]
+    digest = hashlib.sha256(json.dumps([str(config.base), *tables], sort_keys=True).encode()).hexdigest()
     return (output / f"corpus-{digest[:12]}").resolve()

@@ -121,6 +121,13 @@ def test_invalid_options_are_reported_in_one_line(tmp_path, monkeypatch, capsys)
     assert errors[3].endswith("--minutes needs --device cuda")
 
 
+def test_scripts_are_found_in_the_folder_of_the_rivals(tmp_path, monkeypatch):
+    (tmp_path / "lib.sh").touch()
+    assert rivals.scripts(tmp_path) == tmp_path
+    monkeypatch.setenv("PEERS_SCRIPTS", str(tmp_path))
+    assert rivals.scripts(None) == tmp_path
+
+
 def case(batch, beam, tokens):
     return {
         "beam": beam,

@@ -175,6 +175,7 @@ def test_window_starts_between_groups_of_reported_updates():
 
 def test_every_kind_of_row_is_measured_on_a_cpu(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gpu, "PROFILE_UPDATES", 1)
+    monkeypatch.setattr(gpu, "PROFILE_MORE", 1)
     plan = toy_plan(tmp_path / "s", 1)
     plan = replace(plan, scales=plan.scales[:1], precisions=("fp32",))
     results = gpu.run(plan, tmp_path / "out", "speed-gpu", "command", LocalWorker)
