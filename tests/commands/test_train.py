@@ -37,6 +37,25 @@ def test_aligner_does_not_affect_training(cli, corpus):
     assert weights[0] == weights[1]
 
 
+def test_aligner_that_was_interrupted_is_learned_by_a_resumed_run(cli, corpus, monkeypatch):
+    def interrupt(_prepared):
+        raise KeyboardInterrupt
+
+    run = ("train", corpus / "run.toml", "--set", "folder=stopped", "training.max_updates=2")
+    with monkeypatch.context() as patch:
+        patch.setattr("rnnsearch.data.aligner_text.learn_pending", interrupt)
+        stopped = cli(*run)
+    assert stopped.code == 130
+    assert stopped.err.index("training ended") < stopped.err.index("learning the word aligner")
+    assert "stopped: the model is complete, but has no word aligner; continue with --resume" in stopped.err
+    translated = cli("translate", corpus / "stopped", "--alignments", corpus / "links", stdin="the small cat\n")
+    assert "has no word aligner yet" in translated.err and translated.code == 0
+    assert "learns the word aligner after the model" in cli("inspect", corpus / "stopped").out
+    assert cli(*run, "--resume").code == 0
+    assert (corpus / "stopped" / "aligner").is_dir() and (corpus / "stopped" / "data" / "aligner").is_dir()
+    assert "has no word aligner" not in cli("translate", corpus / "stopped", "--tags", stdin="the small cat\n").err
+
+
 def test_bpe_dropout_uses_the_same_prepared_data(cli, corpus):
     def weights(name, *settings):
         shared = (f"folder={name}", "data.prepared=merges", "data.aligner=false", "training.max_updates=4")

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from rnnsearch.align import aligner
 from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
-from rnnsearch.data import prepare as module
+from rnnsearch.data import aligner_text
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.preprocess import _align_rows
+from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links
 from tests.data.toys import config, contents, write
 
@@ -96,8 +98,8 @@ def test_aligner_is_learned_from_evenly_spaced_rows(tmp_path, monkeypatch, chunk
     learned = []
     monkeypatch.setattr("rnnsearch.data.preprocess.CHUNK_ROWS", chunk)
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_PAIRS", 20)
-    original = module.learn_aligner
-    monkeypatch.setattr(module, "learn_aligner", lambda s, t, *more: learned.append((s, t)) or original(s, t, *more))
+    original = aligner.learn_aligner
+    monkeypatch.setattr(aligner, "learn_aligner", lambda s, t, *more: learned.append((s, t)) or original(s, t, *more))
     pairs = [(f"word{n} a", f"wort{n} b") for n in range(58)]
     spec = write(tmp_path, "train", pairs)
     prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data")
@@ -111,3 +113,50 @@ def test_aligner_is_equal_for_any_number_of_processes(tmp_path, monkeypatch):
     run_config = config(tmp_path, train=[spec], dev_size=2, test_size=2)
     one, two = (contents(prepare(run_config, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))
     assert one == two and len(one) >= 3
+
+
+def contents_and_files(prepared: Prepared) -> tuple[dict[str, bytes], set[str]]:
+    return contents(prepared.folder / "aligner"), {path.name for path in prepared.folder.iterdir()}
+
+
+@pytest.mark.parametrize("links", [{}, {"dev_alignments": "dev.align"}])
+def test_aligner_learned_later_equals_one_learned_at_once(tmp_path, links):
+    write(tmp_path, "train", rows())
+    write(tmp_path, "dev", rows(7))
+    files = {"train": ["train.en|train.de"], "dev": "dev.en|dev.de", "test_size": 2, **links}
+    at_once = prepare(config(tmp_path, **files), tmp_path / "at-once")
+    later = prepare(config(tmp_path, **files), tmp_path / "later", learn_aligner=False)
+    assert later.aligner is None and aligner_text.is_pending(later) and not aligner_text.is_pending(at_once)
+    assert aligner_text.learn_pending(later) is not None
+    assert contents_and_files(later) == contents_and_files(at_once)
+    reopened = Prepared.open(tmp_path / "later", config(tmp_path, **files))
+    assert reopened.aligner is not None and not aligner_text.is_pending(reopened)
+
+
+def test_aligner_that_the_training_text_needs_is_learned_at_once(tmp_path):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    guided = config(tmp_path, train=[spec], dev_size=2, test_size=2, alignments="aligner")
+    assert prepare(guided, tmp_path / "data", learn_aligner=False).aligner is not None
+
+
+def test_pending_aligner_of_a_read_only_folder_is_returned(tmp_path, monkeypatch):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    later = prepare(config(tmp_path, train=[spec], dev_size=2, test_size=2), tmp_path / "data", learn_aligner=False)
+
+    def replacing(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(aligner_text, "replacing", replacing)
+    assert aligner_text.learn_pending(later) is not None
+    assert aligner_text.is_pending(later)
+
+
+def test_damaged_text_of_the_aligner_is_an_error(tmp_path):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    later = prepare(config(tmp_path, train=[spec], dev_size=2, test_size=2), tmp_path / "data", learn_aligner=False)
+    (tmp_path / "data" / "aligner.de").write_text("eins\n")
+    with pytest.raises(DataError, match=r"aligner.de: must have as many lines as .*aligner.en; got 1 and "):
+        aligner_text.learn_pending(later)
+    (tmp_path / "data" / "aligner.de").write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"aligner.de: must be UTF-8"):
+        aligner_text.learn_pending(later)

@@ -1,4 +1,4 @@
-"""Kill training runs before every system call that changes their folder, resume them and compare the results.
+"""Kill training runs before every system call that changes their files, resume them and compare the results.
 
 `python -m tests.stress.kills` tries every such call, `--every 5` every fifth. Python's audit events report the calls; a
 forked child exits at one of them without any clean-up, as if by SIGKILL. The resumed run must end with the same files,
@@ -83,17 +83,26 @@ class Runs:
         write_split(folder, "train", corpus[:24])
         write_split(folder, "dev", corpus[44:50])
         self.config = toy_config(folder, {"training": training})
-        prepare(self.config, folder / "data", processes=1)
+        prepare(self.config, folder / "data", processes=1, learn_aligner=False)
+        self.copy_data("first")
         self.train("first")  # imports every module before the first fork
 
+    def copy_data(self, name: str) -> None:
+        """Give a run its own copy of the prepared data."""
+        copy = self.folder / f"{name}-data"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder / "data", copy)
+
     def train(self, name: str, resume: bool = False) -> None:
-        """Train to the end."""
-        data = Prepared.open(self.folder / "data", self.config)
+        """Train to the end, and then learn the aligner."""
+        data = Prepared.open(self.folder / f"{name}-data", self.config)
         train(self.config, data, self.folder / name, Recorder(), resume=resume)
 
     def count_changes(self) -> int:
-        """Train the run `uninterrupted` and return how many calls change its folder."""
+        """Train the run `uninterrupted` and return how many calls change its folder or its data."""
         counter = Killer(self.folder / "uninterrupted", 0)
+
+        self.copy_data("uninterrupted")
 
         def train_and_count() -> None:
             sys.addaudithook(counter)
@@ -107,6 +116,7 @@ class Runs:
         """Kill a run before a change and resume it; return an error message if the result differs, else None."""
         folder = self.folder / "resumed"
         shutil.rmtree(folder, ignore_errors=True)
+        self.copy_data("resumed")
 
         def train_until_killed() -> None:
             # As after a reboot or in a container, the id of the killed process is in use when the run is resumed.
@@ -119,12 +129,17 @@ class Runs:
             return f"the run exited with status {status} before change {at}"
         if exit_status_of_child(lambda: self.train("resumed", resume=True)) != 0:
             return f"the run killed before change {at} could not be resumed"
-        expected = contents(self.folder / "uninterrupted")
-        resumed = contents(folder)
+        expected = self.contents("uninterrupted")
+        resumed = self.contents("resumed")
         different = sorted(name for name in expected.keys() | resumed.keys() if expected.get(name) != resumed.get(name))
         if different:
             return f"the run killed before change {at} and resumed has different files: {', '.join(different)}"
         return None
+
+    def contents(self, name: str) -> dict[str, object]:
+        """Return the contents of a run's folder and of its prepared data by file name."""
+        data = contents(self.folder / f"{name}-data")
+        return contents(self.folder / name) | {f"data/{path}": content for path, content in data.items()}
 
 
 def contents(folder: Path) -> dict[str, object]:

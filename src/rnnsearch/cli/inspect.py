@@ -248,7 +248,8 @@ def _alignments(system: System[Any], path: Path) -> str:
     """Return the source of word alignments."""
     aligner = Aligner.find(path)
     if aligner is None:
-        return "by attention" if system.can("attend") else "none"
+        later = "; `rnnsearch train` learns the word aligner after the model" if system.config.stores_aligner else ""
+        return f"by attention{later}" if system.can("attend") else f"none{later}"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.segmentations)
     return f"by an aligner of {pairs:,} token pairs; the minimum weight of a link is {aligner.threshold:g}"
 

@@ -189,6 +189,15 @@ def count_attention_information(translation: Translation, counts: Counts) -> Non
             counts[TRANSLATIONS] = counts.get(TRANSLATIONS, 0) + 1
 
 
+def report_missing_aligner(translator: Translator, by: AlignedBy | None) -> None:
+    """Print a message if alignments come from attention only because the model's aligner has not been learned."""
+    if by is None and translator.misses_aligner:
+        print_message(
+            f"{translator.folder}: has no word aligner yet (`rnnsearch train` learns it after the model), "
+            "so alignments come from attention"
+        )
+
+
 def warn_of_uniform_attention(model: Path, counts: Counts) -> None:
     """Print a warning if the attention behind all alignments is nearly uniform, so that they mean nothing."""
     from rnnsearch.text.alignments import MIN_INFORMATION

@@ -134,14 +134,19 @@ def _data_folder(config: RunConfig, folder: Path) -> Path:
 
 
 def _prepared_data(config: RunConfig, folder: Path) -> Prepared:
-    """Return the prepared data of a run; prepare the corpus if that has not been done."""
+    """Return the prepared data of a run; prepare the corpus if that has not been done, without its word aligner.
+
+    The aligner is learned after training (`training/run.py`).
+    """
     from rnnsearch.data.prepare import prepare as prepare_at_once
     from rnnsearch.data.prepared import FACTS_FILE, Prepared
 
     data = _data_folder(config, folder)
     if (data / FACTS_FILE).is_file():
         return Prepared.open(data, config)
-    return _prepare_with_progress(data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage))
+    return _prepare_with_progress(
+        data, lambda folder, show_stage: prepare_at_once(config, folder, progress=show_stage, learn_aligner=False)
+    )
 
 
 def _prepare_with_progress(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:

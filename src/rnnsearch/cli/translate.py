@@ -218,12 +218,15 @@ def align(
         LinkWriter,
         pharaoh_line,
         read_pairs,
+        report_missing_aligner,
         warn_of_uniform_attention,
     )
     from rnnsearch.translator.loading import load
 
     translator = load(model, hardware.device)
+    requested_by = by
     by = translator.require_alignments(by)
+    report_missing_aligner(translator, requested_by)
     bidirectional = None
     if reverse is not None:
         if by == "aligner" or unit == "symbols":

@@ -36,6 +36,7 @@ from rnnsearch.cli.pairs import (
     EMPTY_OUTPUT,
     LinkWriter,
     fits_byte_limit,
+    report_missing_aligner,
     too_long_message,
     warn_of_uniform_attention,
 )
@@ -193,6 +194,7 @@ class LineTranslator:
         if options.alignments or options.terms.tags:
             # Called for its check, so that errors come before the first line is translated.
             self.translator.require_alignments(options.lines.by)
+            report_missing_aligner(self.translator, options.lines.by)
         if options.lines.min_confidence is not None:
             self.translator.require_confidence()
         batch = options.hardware.batch or self.translator.config.search.batch_sentences

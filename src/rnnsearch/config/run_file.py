@@ -86,6 +86,12 @@ class RunConfig(Table):
         return self.search.attended_word == "read"
 
     @property
+    def stores_aligner(self) -> bool:
+        """True if the model folder contains a word aligner: not if attention is supervised and gives the alignments."""
+        is_bilingual = len(self.data.languages) == 2
+        return self.data.aligner and is_bilingual and self.objective.supervision is None
+
+    @property
     def base(self) -> Path:
         """The folder of the run file, which relative paths refer to."""
         return self._base

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.align import aligner
-from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
-from rnnsearch.data import prepared
+from rnnsearch.data import aligner_text, prepared
 from rnnsearch.data.cleaning import DUPLICATE, MAX_EXAMPLES, Tally, first_occurrences
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.corpus import check_files
@@ -93,6 +92,7 @@ def prepare(
     progress: Progress = ignore,
     processes: int | None = None,
     workers: Workers | None = None,
+    learn_aligner: bool = True,
 ) -> prepared.Prepared:
     """Prepare the config's corpus in `folder`, which replaces earlier prepared data there, and open it.
 
@@ -105,6 +105,8 @@ def prepare(
         progress: Called at the start of each stage, after each chunk of text, and during downloads.
         processes: Number of processes; by default one per core. A small corpus takes one.
         workers: Run the tasks instead of new processes.
+        learn_aligner: Learn the word aligner now, if `[data] aligner` is set. Otherwise store its text, from which
+            `aligner_text.learn_pending` learns it later, unless the data contain its links.
 
     Raises:
         ConfigError: `[data]` or `[text]` is invalid.
@@ -127,10 +129,12 @@ def prepare(
     corpus = _corpus_files(config, cache, progress)
     check_files([corpus.base / name for name in data_files(corpus.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
-        facts = _write(config, corpus, temporary, workers or pool, progress)
+        facts = _write(config, corpus, temporary, workers or pool, progress, learn_aligner)
         progress(CHECKING, 0, None, "")
         facts["warnings"] += language_warnings(corpus.data, corpus.base)
-        paths = sorted(path for path in temporary.rglob("*") if path.is_file())
+        # Not the aligner's text, which is removed later.
+        pending = aligner_text.paths(temporary, config.data.languages)
+        paths = sorted(path for path in temporary.rglob("*") if path.is_file() and path not in pending)
         files = {path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths}
         # Last, with the sizes of all other files, by which `Prepared.open` notices truncated ones.
         write_json(temporary / prepared.FACTS_FILE, facts | {"files": files})
@@ -180,7 +184,7 @@ def _corpus_files(config: RunConfig, cache: Path | None, progress: Progress) -> 
 
 
 def _write(
-    config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Workers, progress: Progress
+    config: RunConfig, corpus: _CorpusFiles, folder: Path, workers: Workers, progress: Progress, learn_aligner: bool
 ) -> dict[str, Any]:
     """Write all files except prepared.json and return the content of that."""
     data = corpus.data
@@ -218,9 +222,13 @@ def _write(
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
             usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
-            progress(ALIGNING, 0, None, "")
-            learned = _learn_aligner(cleaned, usable_parts, held_out.get("dev"), workers, normalize)
-            learned.save(folder / aligner.FOLDER)
+            texts = aligner_text.sample(cleaned, usable_parts, aligner.MAX_PAIRS)
+            if learn_aligner or _needs_aligner(config, cleaned.aligned):
+                progress(ALIGNING, 0, None, "")
+                learned = _learn_aligner(texts, held_out.get("dev"), workers, normalize)
+                learned.save(folder / aligner.FOLDER)
+            else:
+                aligner_text.store(texts, folder, data.languages)
         # Third pass: segment into ids.
         linking = _link_options(config, data, cleaned.aligned, folder)
         facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers, progress)
@@ -285,13 +293,16 @@ def _split_rows(corpus: _CorpusFiles, cleaned: CleanedText, tally: Tally, sizes:
     return _SplitRows(keys, is_unique, has_source, parts, shared)
 
 
+def _needs_aligner(config: RunConfig, has_links: bool) -> bool:
+    """Return True if the training data depend on the aligner, because the corpus has no links but they are needed."""
+    return not has_links and (config.data.alignments == "aligner" or config.text.annotation is not None)
+
+
 def _link_options(config: RunConfig, data: DataConfig, has_links: bool, folder: Path) -> LinkOptions:
     """Return where the links of the training text come from: the corpus if it `has_links`, or the learned aligner."""
-    store_links = has_links or data.alignments == "aligner"
-    needs_aligner = not has_links and (store_links or config.text.annotation is not None)
     return LinkOptions(
-        aligner=Aligner.load(folder / aligner.FOLDER) if needs_aligner else None,
-        store_links=store_links,
+        aligner=Aligner.load(folder / aligner.FOLDER) if _needs_aligner(config, has_links) else None,
+        store_links=has_links or data.alignments == "aligner",
         text=config.text,
         copy_missing_source=data.target_only == "copied",
     )
@@ -526,28 +537,12 @@ def _write_ids(
     return facts
 
 
-def _learn_aligner(
-    cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers, normalize: str
-) -> Aligner:
-    """Learn an aligner from at most `aligner.MAX_PAIRS` training rows, evenly spaced, that normalises text.
-
-    If the dev set has links, they determine the threshold.
-    """
-    step = max(1, -(-int((parts == TRAIN).sum()) // aligner.MAX_PAIRS))
-    num_before = 0  # training rows of earlier chunks
-    texts: tuple[list[str], list[str]] = ([], [])
-    for lines, chunk_parts in cleaned.chunks(parts):
-        train_rows = np.flatnonzero(chunk_parts == TRAIN)
-        selected = train_rows[-num_before % step :: step]  # the first one continues the step of the last chunk
-        num_before += len(train_rows)
-        for index, sentences in enumerate(texts):
-            column = lines.column(index)
-            sentences.extend(column[row] for row in selected)
-    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True), normalize)
+def _learn_aligner(texts: aligner_text.Texts, dev: HeldOut | None, workers: Workers, normalize: str) -> Aligner:
+    """Learn an aligner that normalises text; if the dev set has links, they determine the threshold."""
     if dev is None or not dev.aligned:
-        return learned
-    pairs = [Pair.from_words(source, target) for source, target, _ in dev.rows]
-    return learned.tuned(pairs, [parse_pharaoh(row[2], dev.part) for row in dev.rows])
+        return aligner_text.learn(texts, [], None, workers, normalize)
+    gold = [parse_pharaoh(row[2], dev.part) for row in dev.rows]
+    return aligner_text.learn(texts, dev.rows, gold, workers, normalize)
 
 
 def _write_documents(table: npt.NDArray[Any], path: Path) -> None:

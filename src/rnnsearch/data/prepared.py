@@ -9,7 +9,7 @@
 - `train.target.words.tsv`: how often each target word occurs in the training text
 - `train.links` with its ends, `dev.align` and `test.align` (Pharaoh format), if the corpus has word alignments
 - `train.documents`, if it has documents: the document number of each row, and the row's position in the document
-- `aligner`, a folder, with `[data] aligner`
+- `aligner`, a folder, with `[data] aligner`; until it is learned, `aligner.NAME` (see `aligner_text.py`)
 - `cleaning.json`: the rows that were left out and why; `prepared.json`: everything else
 
 New keys of `prepared.json` need a default in `_read_facts`, since folders of earlier versions are still opened
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
 from rnnsearch.data.batch import Direction
@@ -189,6 +190,11 @@ class Prepared:
     def aligner(self) -> Aligner | None:
         """The aligner learned from the training text, if there is one."""
         return Aligner.find(self.folder)
+
+    @property
+    def has_aligner(self) -> bool:
+        """True if there is an aligner."""
+        return complete_folder(self.folder / aligner.FOLDER).is_dir()
 
     def _file(self, name: str) -> Path:
         return self.folder / self._old_names.get(name, name)

@@ -8,6 +8,7 @@ The names in `__all__` are the public Python API of training. With several proce
 first one writes. Tests: tests/old_models/test_old_models.py, tests/stress/kills.py.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,18 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
+from rnnsearch.align import aligner
 from rnnsearch.config import RunConfig
+from rnnsearch.data import aligner_text
 from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.epochs import CorpusMixture
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import ConfigError, DataError, TrainingError
+from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
-from rnnsearch.systems.folder import CONFIG
+from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.validation import check
 from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, UnigramSampling
@@ -43,7 +46,7 @@ from rnnsearch.training.run_folder import (
     resolve_language_model,
 )
 from rnnsearch.training.summary import describe_devices, describe_run, estimate, finish, verdicts
-from rnnsearch.training.tasks import make_task
+from rnnsearch.training.tasks import OutputFolder, make_task
 from rnnsearch.utils.distributed import Processes, was_restarted
 from rnnsearch.utils.files import locked, write_text
 from rnnsearch.utils.weights import named_weights
@@ -159,7 +162,30 @@ def _train(
     finish(trainer, outputs, prepared)
     reporter.message(f"training ended: {end_reason}")
     _report_verdicts(trainer, prepared, unknown_words)
+    if config.stores_aligner:
+        _complete_aligners(outputs, prepared, reporter)
     return end_reason
+
+
+def _complete_aligners(outputs: Sequence[OutputFolder], prepared: Prepared, reporter: Reporter) -> None:
+    """Learn the word aligner if `prepare` has left it for later, and store it in the model folders without one.
+
+    Raises:
+        Interrupted: After Ctrl-C; a resumed run learns it.
+    """
+    incomplete = [o for o in outputs if (o.folder / WEIGHTS).is_file() and not (o.folder / aligner.FOLDER).is_dir()]
+    if not incomplete:
+        return
+    if aligner_text.is_pending(prepared):
+        reporter.message("learning the word aligner")
+    try:
+        learned = aligner_text.learn_pending(prepared)
+    except KeyboardInterrupt:
+        folder = incomplete[0].folder
+        raise Interrupted(f"{folder}: the model is complete, but has no word aligner; continue with --resume") from None
+    for output in incomplete:
+        if learned is not None:
+            output.save_aligner(learned)
 
 
 def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) -> None:
@@ -172,7 +198,8 @@ def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) 
         f"{num_parameters:,} parameters; {len(prepared.train):,} training pairs{left_out}; "
         f"{config.training.precision} on {describe_devices(trainer.device, trainer.processes)}"
     )
-    if config.data.aligner and len(config.data.languages) == 2 and prepared.aligner is None:
+    needs_aligner = config.data.aligner and len(config.data.languages) == 2
+    if needs_aligner and not prepared.has_aligner and not aligner_text.is_pending(prepared):
         trainer.reporter.message(
             f"{prepared.folder}: has no aligner; alignments will come from attention (prepare the corpus again)"
         )

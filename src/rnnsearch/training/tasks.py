@@ -131,8 +131,10 @@ class OutputFolder:
     """System that is stored."""
     select_weights: Callable[[Tensors], Tensors]
     """Returns the weights of this folder's model from those of the run."""
-    aligner: Aligner | None
-    """Word aligner that is stored in the folder; None without one."""
+    find_aligner: Callable[[], Aligner | None]
+    """Returns the word aligner that is stored in the folder, or None without one, or before it is learned."""
+    reverses_aligner: bool = False
+    """True if the model translates in the opposite direction of the run."""
 
     def remove_aligner(self) -> None:
         """Remove the aligner of an earlier run in the folder."""
@@ -141,9 +143,13 @@ class OutputFolder:
 
     def save(self, tensors: Tensors) -> None:
         """Write the model folder from the run's weights."""
-        if self.aligner is not None and not (self.folder / aligner.FOLDER).is_dir():
-            self.aligner.save(self.folder / aligner.FOLDER)
+        if not (self.folder / aligner.FOLDER).is_dir() and (found := self.find_aligner()) is not None:
+            self.save_aligner(found)
         save_system(self.folder, self.system, self.select_weights(tensors))
+
+    def save_aligner(self, learned: Aligner) -> None:
+        """Write the aligner of the run's direction to the folder."""
+        (learned.reversed() if self.reverses_aligner else learned).save(self.folder / aligner.FOLDER)
 
 
 TaskWithOutputs = tuple[Task[Model], tuple[OutputFolder, ...]]
@@ -167,7 +173,8 @@ def make_task(
     gold = _gold_links(config, prepared)
     validation = None
     if prepared.dev:
-        validation = system.validation(prepared.dev, gold, device, processes, prepared.aligner)
+        annotator = None if config.text.annotation is None else prepared.aligner
+        validation = system.validation(prepared.dev, gold, device, processes, annotator)
     objective = system.objective()
     if config.objective.teacher is not None:
         assert isinstance(objective, Likelihood), "a language model has no teacher"
@@ -177,7 +184,7 @@ def make_task(
     tables = _sparse_tables(config, model, folder, device, processes)
     optimiser = make_optimiser(system.parameter_groups(), config.training.optimiser)
     task = Task(model, optimiser, objective, validation, sparsity, tables)
-    return task, (OutputFolder(folder, system, lambda tensors: tensors, _output_aligner(config, prepared)),)
+    return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner_finder(config, prepared)),)
 
 
 def _sparse_tables(
@@ -228,11 +235,16 @@ def _make_symmetric_task(
     back = TranslationSystem.make(reverse_config(config), prepared.tokenizers, seed + 1)
     pair = TranslationPair(onward.model, back.model).to(device)
     objective = SymmetricLikelihood(weight, onward.objective())
-    onward_aligner = _output_aligner(config, prepared)
-    back_aligner = None if onward_aligner is None else onward_aligner.reversed()
+    find_aligner = _aligner_finder(config, prepared)
     outputs = (
-        OutputFolder(folder, onward, lambda tensors: direction_tensors(tensors, "onward"), onward_aligner),
-        OutputFolder(reverse_folder(folder), back, lambda tensors: direction_tensors(tensors, "back"), back_aligner),
+        OutputFolder(folder, onward, lambda tensors: direction_tensors(tensors, "onward"), find_aligner),
+        OutputFolder(
+            reverse_folder(folder),
+            back,
+            lambda tensors: direction_tensors(tensors, "back"),
+            find_aligner,
+            reverses_aligner=True,
+        ),
     )
     validation = None
     if prepared.dev:
@@ -247,9 +259,9 @@ def _make_symmetric_task(
     return Task(pair, optimiser, objective, validation), outputs
 
 
-def _output_aligner(config: RunConfig, prepared: Prepared) -> Aligner | None:
-    """Return the aligner that the model folder stores; None if attention is supervised and gives the alignments."""
-    return prepared.aligner if config.data.aligner and config.objective.supervision is None else None
+def _aligner_finder(config: RunConfig, prepared: Prepared) -> Callable[[], Aligner | None]:
+    """Return a function that returns the aligner to store in the model folder, if it is already there."""
+    return lambda: prepared.aligner if config.stores_aligner else None
 
 
 def _gold_links(config: RunConfig, prepared: Prepared) -> list[Links] | None:

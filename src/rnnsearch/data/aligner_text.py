@@ -1,0 +1,151 @@
+"""The sentence pairs that a word aligner is learned from, and how it is learned from prepared data.
+
+`prepare` learns the aligner at once if the data depend on it or the user calls `rnnsearch prepare`. Before a training
+it only stores the pairs (`store`), and `training/run.py` learns it when training has ended (`learn_pending`). Both give
+the same aligner. The files `aligner.NAME` are removed when the aligner is complete; they are not in the list of files
+in `prepared.json`. Tests: tests/data/test_learned_aligner.py, tests/stress/kills.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rnnsearch.data.preprocess import CleanedText
+from rnnsearch.data.split import TRAIN, Parts
+from rnnsearch.data.workers import Pool, Workers, cores
+from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.text.alignments import Links
+from rnnsearch.utils.files import recover_folder, replacing
+
+if TYPE_CHECKING:
+    from rnnsearch.align.aligner import Aligner
+    from rnnsearch.data.prepared import Prepared
+
+Texts = tuple[list[str], list[str]]
+"""Source and target sentences."""
+
+
+def sample(cleaned: CleanedText, parts: Parts, max_pairs: int) -> Texts:
+    """Return at most `max_pairs` training rows, evenly spaced.
+
+    Raises:
+        DataError: None has text in both languages.
+    """
+    step = max(1, -(-int((parts == TRAIN).sum()) // max_pairs))
+    num_before = 0  # training rows of earlier chunks
+    texts: Texts = ([], [])
+    for lines, chunk_parts in cleaned.chunks(parts):
+        train_rows = np.flatnonzero(chunk_parts == TRAIN)
+        selected = train_rows[-num_before % step :: step]  # the first one continues the step of the last chunk
+        num_before += len(train_rows)
+        for index, sentences in enumerate(texts):
+            column = lines.column(index)
+            sentences.extend(column[row] for row in selected)
+    if not any(source.strip() and target.strip() for source, target in zip(*texts, strict=True)):
+        raise DataError("an aligner must be learned from sentence pairs with text on both sides; got none")
+    return texts
+
+
+def learn(
+    texts: Texts, dev: Sequence[Sequence[str]], gold: Sequence[Links] | None, workers: Workers, normalize: str
+) -> Aligner:
+    """Learn an aligner.
+
+    Args:
+        texts: Source and target sentences.
+        dev: Source and target of each dev pair.
+        gold: Links of the dev pairs, which determine the threshold, if there are any.
+        workers: Runs the tasks.
+        normalize: Level of normalisation of the text that the aligner reads.
+    """
+    from rnnsearch.align.aligner import Pair, learn_aligner  # imports torch
+
+    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True), normalize)
+    if gold is None:
+        return learned
+    return learned.tuned([Pair.from_words(source, target) for source, target, *_ in dev], gold)
+
+
+# Text that waits for the end of training.
+
+
+def paths(folder: Path, languages: Sequence[str]) -> list[Path]:
+    """Return the files of prepared data that contain the pairs of an aligner that has not been learned yet."""
+    return [folder / f"aligner.{language}" for language in languages]
+
+
+def store(texts: Texts, folder: Path, languages: Sequence[str]) -> None:
+    """Write the pairs to a folder of prepared data."""
+    for path, sentences in zip(paths(folder, languages), texts, strict=True):
+        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8", newline="\n")
+
+
+def is_pending(prepared: Prepared) -> bool:
+    """Return True if prepared data have no aligner yet, but the pairs to learn it from."""
+    languages = prepared.facts["sides"]
+    return not prepared.has_aligner and all(path.is_file() for path in paths(prepared.folder, languages))
+
+
+def learn_pending(prepared: Prepared) -> Aligner | None:
+    """Learn the aligner of prepared data if it is pending, store it there, and return the data's aligner, if any.
+
+    Processes that share the data learn it once. If the folder cannot be written, only the aligner is returned.
+
+    Raises:
+        DataError: The pairs are damaged.
+    """
+    from rnnsearch.align import aligner
+
+    files = paths(prepared.folder, prepared.facts["sides"])
+    if not any(file.is_file() for file in files):
+        return prepared.aligner
+    try:
+        with replacing(prepared.folder / "aligner-text"):
+            found = _learn_and_store(prepared, prepared.folder / aligner.FOLDER)
+    except OSError:  # a folder without write permission
+        return prepared.aligner or _learn_stored(prepared)
+    if prepared.has_aligner:
+        # After the lock, so that a process that is killed inside is followed by one that removes its lock.
+        for file in files:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+    return found
+
+
+def _learn_and_store(prepared: Prepared, folder: Path) -> Aligner | None:
+    """Learn and store the aligner, unless another process has done so."""
+    recover_folder(folder)
+    if not is_pending(prepared):
+        return prepared.aligner
+    learned = _learn_stored(prepared)
+    # If it cannot be written, the model folders still get their copy.
+    with suppress(RnnsearchError):
+        learned.save(folder)
+    return learned
+
+
+def _learn_stored(prepared: Prepared) -> Aligner:
+    source_path, target_path = paths(prepared.folder, prepared.facts["sides"])
+    try:
+        # Not `splitlines`, which also splits at characters such as U+2028.
+        sources = source_path.read_bytes().decode().split("\n")[:-1]
+        targets = target_path.read_bytes().decode().split("\n")[:-1]
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{source_path}, {target_path}: must be UTF-8; got other bytes (prepare the corpus again)"
+        ) from None
+    if len(sources) != len(targets):
+        lengths = f"{len(targets)} and {len(sources)}"
+        raise DataError(
+            f"{target_path}: must have as many lines as {source_path}; got {lengths} (prepare the corpus again)"
+        )
+    gold = prepared.links("dev")
+    dev = [row.texts for row in prepared.dev] if gold is not None else []
+    with Pool(cores()) as pool:
+        return learn((sources, targets), dev, gold, pool, prepared.target.normalization.level)
