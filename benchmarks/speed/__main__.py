@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -188,4 +189,6 @@ def _select(settings: Sequence[Named], option: str, names: str | None) -> list[N
 
 
 if __name__ == "__main__":
+    # `timeout` and schedulers end programs by SIGTERM: the finished rows are reported as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -149,6 +149,22 @@ def test_time_limit_is_kept_and_the_next_call_continues(tmp_path):
     assert not set(machine.measured[count + 1 :]) & set(names(results))
 
 
+def test_finished_rows_are_reported_after_an_interruption(tmp_path, monkeypatch):
+    machine = Machine()
+    receive = FakeWorker.receive
+
+    def interrupted(self, seconds):
+        if len(machine.measured) == 3:
+            raise KeyboardInterrupt
+        return receive(self, seconds)
+
+    monkeypatch.setattr(FakeWorker, "receive", interrupted)
+    plan = toy_plan(tmp_path, 1)
+    results = GpuMeasurement(plan, machine.connect, lambda: machine.now).run()
+    assert len(results.rows) + len(results.failed) == 3
+    assert len(results.skipped) == len(plan.rows()) - 3
+
+
 def test_rows_that_do_not_fit_are_not_started(tmp_path):
     machine = Machine(seconds=1.0)
     results = GpuMeasurement(replace(toy_plan(tmp_path, 1), minutes=0.01), machine.connect, lambda: machine.now).run()
@@ -193,6 +209,17 @@ def test_every_kind_of_row_is_measured_on_a_cpu(tmp_path, capsys, monkeypatch):
     assert average_counts(Tokens.from_json(json.loads(json.dumps(Tokens(tmp_path / "t", tmp_path).as_json()))), 2) == (
         *(2, 5, 5, 13),
     )
+
+
+@pytest.mark.cuda
+def test_every_kind_of_row_is_measured_on_a_gpu(tmp_path):
+    plan = toy_plan(tmp_path / "s", 1, "cuda")
+    plan = replace(plan, scales=plan.scales[:1], rounds=1)
+    results = gpu.run(plan, tmp_path / "out", "speed-gpu", "command")
+    assert results.failed == [] and results.skipped == []
+    assert all(row["device_mib"] > 0 for row in results.of("train"))
+    assert all(row["kernel_ms"] > 0 and row["kernels"] > 100 for row in results.of("profile"))
+    assert results.machine["device"] == torch.cuda.get_device_name()
 
 
 def test_worker_answers_in_a_process_and_is_ended_at_the_limit(tmp_path, monkeypatch):

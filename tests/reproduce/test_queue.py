@@ -259,6 +259,14 @@ def test_service_is_started_tried_and_ended(monkeypatch, tmp_path):
     assert messages[1].endswith("does not work here: the trainings take turns on the GPU")
 
 
+@pytest.mark.cuda
+def test_gpu_is_shared_and_its_memory_is_known():
+    messages: list[str] = []
+    with gpu.shared_gpu(True, messages):
+        assert gpu.free_mib() > 100
+    assert len(messages) == 1
+
+
 def test_trainings_of_rnnsearch_are_interrupted_resumed_and_evaluated(folder, monkeypatch):
     """Takes seconds, because it starts `rnnsearch` five times: only processes can receive signals."""
     monkeypatch.setenv("RNNSEARCH_FAST", "0")
