@@ -226,8 +226,9 @@ def _memory(device: torch.device) -> Iterator[Row]:
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
+    earlier = torch.cuda.memory_reserved(device)  # by libraries, or by recordings that are still referenced
     yield peak
-    peak["device_mib"] = torch.cuda.max_memory_reserved(device) / 2**20
+    peak["device_mib"] = (torch.cuda.max_memory_reserved(device) - earlier) / 2**20
 
 
 @contextmanager
