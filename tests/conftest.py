@@ -95,6 +95,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 # Use native code wherever it can be built, even if the library is faster.
 os.environ.setdefault("RNNSEARCH_NATIVE", "1")
+# Without a GPU, Triton's kernels are interpreted. Triton reads the variable when it is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

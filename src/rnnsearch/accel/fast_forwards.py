@@ -29,8 +29,9 @@ from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
 from rnnsearch.models.stack import Stack, StackState, layer_input
 from rnnsearch.ops import torch_recurrences
-from rnnsearch.ops.loss import cross_entropy
+from rnnsearch.ops.loss import NO_TARGET, cross_entropy
 from rnnsearch.ops.torch_recurrences import gru_sequence
+from rnnsearch.text.vocabulary import PAD
 from rnnsearch.utils.tensors import repeat_rows
 
 # `Cell.sequence`: in native code where that is faster, otherwise in PyTorch.
@@ -249,4 +250,5 @@ def output_losses(
         # The readout has the lexical model's hidden layer in its last columns.
         weight = torch.cat([weight, lexical], dim=1)
     # `rows` are sorted ids: their positions replace the ids of the targets.
-    return cross_entropy(readout, weight, bias, target if rows is None else torch.searchsorted(rows, target), smoothing)
+    column = target if rows is None else torch.searchsorted(rows, target)
+    return cross_entropy(readout, weight, bias, column.masked_fill(target == PAD, NO_TARGET), smoothing)

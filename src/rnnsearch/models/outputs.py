@@ -23,6 +23,7 @@ from torch.nn import functional
 from rnnsearch.config.outputs import SoftmaxOutputOptions
 from rnnsearch.config.registry import implements
 from rnnsearch.models.layers import Embedding, parameter
+from rnnsearch.text.vocabulary import PAD
 from rnnsearch.utils.tensors import at_least_fp32
 
 Losses = tuple[Float[Tensor, ""], Float[Tensor, "M"]]
@@ -127,6 +128,8 @@ class Output(PlainLoss):
     ) -> Losses:
         """Return the summed cross-entropy of M target tokens and the NLL of each, without a gradient.
 
+        Both are 0 for PAD, so that the number of tokens may be rounded up.
+
         Args:
             smoothing: With label smoothing eps, the target distribution is (1 - eps) on the token and eps / V on every
                 token (Szegedy et al. 2016).
@@ -136,10 +139,11 @@ class Output(PlainLoss):
         if self.fast_forward is not None:
             return self.fast_forward(self, readout, target, smoothing, rows)
         log_p = self.log_probs(readout, rows)  # [M, V or C]
+        is_real = target != PAD
         # `rows` is sorted and includes every target, so that the search returns its column.
-        target = target if rows is None else torch.searchsorted(rows, target)
-        nll = -log_p.gather(1, target[:, None])[:, 0]  # [M]
-        uniform = -log_p.mean(dim=1).sum()  # cross-entropy with the uniform distribution
+        target = target if rows is None else torch.searchsorted(rows, target.masked_fill(~is_real, rows[-1]))
+        nll = -log_p.gather(1, target[:, None])[:, 0] * is_real  # [M]
+        uniform = -(log_p.mean(dim=1) * is_real).sum()  # cross-entropy with the uniform distribution
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
     def sampled_logits(

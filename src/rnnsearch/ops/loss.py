@@ -18,12 +18,19 @@ from torch import Tensor
 from rnnsearch.ops import autotune
 from rnnsearch.ops.linear import operand, product, weight_gradient
 from rnnsearch.ops.native.library import native_function
+from rnnsearch.ops.recurrent_kernels import runs_triton
 from rnnsearch.utils.tensors import at_least_fp32, matmul_dtype
 
 CHUNK_BYTES = 1 << 24  # of logits that exist at once; the loss never has all [B, I, V] of them
+GPU_CHUNK_BYTES = 1 << 28  # small products do not fill a GPU
 # A smaller chunk would not pay: each adds to the gradient of all V rows of W, which costs as much as the logits of many
 # rows.
 MIN_CHUNK_ROWS = 128
+
+NO_TARGET = -1
+"""Target of a row without loss."""
+SoftmaxLoss = Callable[[Tensor, Tensor, Tensor, float, Tensor | None], tuple[Tensor, Tensor]]
+"""A function with the arguments and results of `torch_softmax_loss`."""
 
 
 def cross_entropy(
@@ -33,7 +40,10 @@ def cross_entropy(
     target: Int[Tensor, "M"],
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "M"]]:
-    """Return the sum of the tokens' cross-entropy with label smoothing, and each token's NLL, without gradient."""
+    """Return the sum of the tokens' cross-entropy with label smoothing, and each token's NLL, without gradient.
+
+    Both are 0 for rows whose target is NO_TARGET.
+    """
     if not torch.is_grad_enabled():
         # The function computes gradients of all inputs that require them, which a dev set does not need.
         readout, weight, bias = readout.detach(), weight.detach(), bias.detach()
@@ -56,12 +66,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_x = torch.empty_like(x) if needs_grad else None
         d_b = torch.zeros_like(b) if needs_grad else None
         d_W: Tensor | None = None
-        is_native = has_native_loss(readout, weight)
-        is_native = is_native and autotune.implementation(autotune.SOFTMAX, dtype) == autotune.NATIVE
-        softmax_loss = native_softmax_loss if is_native else torch_softmax_loss
+        softmax_loss = _choose_softmax_loss(readout, weight, dtype)
         total = b.new_zeros(())
         nll = b.new_empty(x.shape[0])
-        rows = chunk_rows(x.shape[0], W.shape[0] * x.element_size())
+        chunk_bytes = GPU_CHUNK_BYTES if x.is_cuda else CHUNK_BYTES
+        rows = chunk_rows(x.shape[0], W.shape[0] * x.element_size(), chunk_bytes)
         # All types are explicit here; autocast must not round the fp32 weights or sums.
         with torch.autocast(x.device.type, enabled=False):
             for start in range(0, x.shape[0], rows):
@@ -89,9 +98,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None
 
 
-def chunk_rows(rows: int, row_bytes: int) -> int:
-    """Return the rows per chunk: the fewest chunks of equal size that respect CHUNK_BYTES or MIN_CHUNK_ROWS."""
-    chunks = max(1, min(-(-rows * row_bytes // CHUNK_BYTES), -(-rows // MIN_CHUNK_ROWS)))
+def _choose_softmax_loss(readout: Tensor, weight: Tensor, dtype: torch.dtype) -> SoftmaxLoss:
+    """Return the fastest implementation of `torch_softmax_loss` for a device and type."""
+    if has_native_loss(readout, weight) and autotune.implementation(autotune.SOFTMAX, dtype) == autotune.NATIVE:
+        return native_softmax_loss
+    if runs_triton(readout.device, weight.dtype, dtype):
+        from rnnsearch.ops.triton_loss import triton_softmax_loss
+
+        return triton_softmax_loss
+    return torch_softmax_loss
+
+
+def chunk_rows(rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Return the rows per chunk: the fewest chunks of equal size that respect `chunk_bytes` or MIN_CHUNK_ROWS."""
+    chunks = max(1, min(-(-rows * row_bytes // chunk_bytes), -(-rows // MIN_CHUNK_ROWS)))
     return max(1, -(-rows // chunks))
 
 
@@ -102,20 +122,25 @@ def torch_softmax_loss(
 
     Args:
         logits: [M, V], without the bias. If `d_bias` is given, they are overwritten with the gradient of the sum of the
-            losses: softmax - (1 - eps) onehot - eps / V.
+            losses: softmax - (1 - eps) onehot - eps / V, or 0 in rows without a target.
         d_bias: Gradient of the bias, which is added to.
     """
     V = bias.shape[0]
     log_p = torch.log_softmax(at_least_fp32(logits) + bias, dim=1)  # [M, V]
-    nll = -log_p.gather(1, target[:, None])[:, 0]
+    has_target = target != NO_TARGET
+    column = target.clamp_min(0)[:, None]
+    nll = -log_p.gather(1, column)[:, 0] * has_target
     # -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V (Szegedy et al. 2016).
-    losses = nll if eps == 0.0 else (1 - eps) * nll - eps * log_p.mean(1)
+    losses = nll if eps == 0.0 else (1 - eps) * nll - eps * log_p.mean(1) * has_target
     if d_bias is not None:
         # In place: log_p has the size of the logits and is not needed any more.
         gradient = log_p.exp_()
-        gradient.scatter_add_(1, target[:, None], gradient.new_full((len(nll), 1), eps - 1.0))
+        gradient.scatter_add_(1, column, gradient.new_full((len(nll), 1), eps - 1.0))
         if eps > 0.0:
             gradient -= eps / V
+        # On a GPU, the question would wait for the device.
+        if gradient.is_cuda or not has_target.all():
+            gradient *= has_target[:, None]
         d_bias += gradient.sum(0)
         logits.copy_(gradient)
     return nll, losses

@@ -1,8 +1,9 @@
 """Recurrences in PyTorch with manual backward passes, for devices without native code, mainly GPUs.
 
 `unroll_rnnsearch` is `Bahdanau.unroll` with the components of Bahdanau et al. (2015), and `gru_sequence` is `Cell.run`
-of their GRU. `lstm_sequence` and `torch_gru_sequence` call PyTorch's fused recurrences. `accel/fast_forwards.py` calls
-them; `autotune_cases.py` times them.
+of their GRU. Between their matrix products both call the operations of `recurrent_kernels.py`. `lstm_sequence` and
+`torch_gru_sequence` call PyTorch's fused recurrences. `accel/fast_forwards.py` calls them; `autotune_cases.py` times
+them.
 
 Axes: B sentences, I target positions, J source positions, D state, H annotation, A alignment hidden, E input of a
 cell, G gate inputs.
@@ -13,7 +14,7 @@ Backward passes are written by hand: tests/properties/test_gradients.py and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.ops.linear import weight_gradient
+from rnnsearch.ops.recurrent_kernels import AttentionInputs, kernels_for
 from rnnsearch.utils.tensors import matmul_dtype
 
 # RNNsearch's decoder.
@@ -40,9 +42,11 @@ class _Trace(NamedTuple):
     """Results of all positions that the backward pass needs."""
 
     states: Tensor  # [I + 1, B, D], s_0..s_I
+    rounded: Tensor  # [I + 1, B, D], the same in the type of matrix products
+    projected: Tensor  # [I, B, A + 2 D], [W_a; U_z; U_r] s_{i-1}
     zr: Tensor  # [I, B, 2 D]
+    reset: Tensor  # [I, B, D], r_i * s_{i-1}
     candidates: Tensor  # [I, B, D]
-    queries: Tensor  # [I, B, A], W_a s_{i-1}
     contexts: Tensor  # [I, B, H]
     alphas: Tensor  # [I, B, J]
 
@@ -75,122 +79,140 @@ class _TorchRecurrence(torch.autograd.Function):
         v_a = w[1]
         from_state = torch.cat([W_a, U_gates])  # both read s: one product
         with torch.autocast(x.device.type, enabled=False):
-            fp32 = v_a.dtype
-            # [B, J], added to the energies: exp(-inf) is exactly 0.
-            score_mask = torch.zeros(mask.shape, dtype=fp32, device=x.device).masked_fill_(~mask, -torch.inf)
             # Rounded once for all positions; states and scores stay in fp32.
-            h, k, v_a = h.to(dtype), k.to(dtype), v_a.to(dtype)
+            h, k = h.to(dtype).contiguous(), k.to(dtype).contiguous()
+            inputs = AttentionInputs(h, k, mask.contiguous(), v_a.to(dtype))
             # Positions first: the rows of one position are then contiguous.
-            trace = _run_positions(x.transpose(0, 1).to(fp32), s_0, h, k, score_mask, v_a, C, from_state, U)
-        ctx.save_for_backward(*trace, h, k, v_a, C, from_state, U)
+            xs = _with_unit_stride(x.transpose(0, 1).to(v_a.dtype))
+            trace = _run_positions(xs, s_0, inputs, C, from_state, U)
+        ctx.save_for_backward(*trace, *inputs, C, from_state, U)
         return trace.states[:-1].transpose(0, 1), trace.contexts.transpose(0, 1), trace.alphas.transpose(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
+        saved = list(ctx.saved_tensors)
         trace = _Trace(*saved[: len(_Trace._fields)])
-        states = trace.states[:-1]
-        dtype = trace.contexts.dtype
-        D = trace.states.shape[2]
+        *attention_inputs, C, from_state, U = saved[len(_Trace._fields) :]
+        inputs = AttentionInputs(*attention_inputs)
+        A = inputs.v.shape[0]
+        D = U.shape[0]
         with torch.autocast(grads[0].device.type, enabled=False):
-            position_grads = (grad.transpose(0, 1) for grad in grads)
-            d_s_0, d_gates, d_queries, d_c, d_keys, d_v = _positions_backward(*position_grads, *saved)
-            previous_states = states.to(dtype)  # [I, B, D]
-            reset_states = (trace.zr[..., D:] * states).to(dtype)
+            position_grads = [_with_unit_stride(grad.transpose(0, 1)) for grad in grads]
+            d_s_0, d_sums, d_c, d_keys, d_v = _positions_backward(position_grads, trace, inputs, C, from_state, U)
+            d_gates = d_sums[..., A:]
             # [B, J, I] x [B, I, H]: the contexts of all positions in one product.
-            d_h = torch.bmm(trace.alphas.permute(1, 2, 0).to(dtype), d_c.transpose(0, 1))
+            d_h = torch.bmm(trace.alphas.permute(1, 2, 0).to(d_c.dtype), d_c.transpose(0, 1))
             # One product per weight over all I * B rows, instead of a small one per position.
-            d_W_a = weight_gradient(d_queries, previous_states, dtype)
-            d_C = weight_gradient(d_gates, trace.contexts, dtype)
-            d_U_gates, d_U = _gru_weight_gradients(d_gates, previous_states, reset_states)
+            d_from_state = weight_gradient(d_sums[..., : A + 2 * D], trace.rounded[:-1], d_c.dtype)
+            d_W_a, d_U_gates = d_from_state.split([A, 2 * D])
+            d_U = weight_gradient(d_gates[..., 2 * D :], trace.reset, d_c.dtype)
+            d_C = weight_gradient(d_gates, trace.contexts, d_c.dtype)
         return d_gates.transpose(0, 1), d_s_0, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
 
 
 def _run_positions(
-    xs: Tensor,
-    s_0: Tensor,
-    h: Tensor,
-    k: Tensor,
-    score_mask: Tensor,
-    v_a: Tensor,
-    C: Tensor,
-    from_state: Tensor,
-    U: Tensor,
+    xs: Tensor, s_0: Tensor, inputs: AttentionInputs, C: Tensor, from_state: Tensor, U: Tensor
 ) -> _Trace:
     """Run all positions in order.
 
     Args:
         xs: Gate inputs [I, B, 3 D].
-        score_mask: -inf on padding, otherwise 0 [B, J].
+        s_0: Initial state [B, D].
+        inputs: Annotations and keys.
+        C: [3 D, H].
         from_state: [W_a; U_gates].
+        U: [D, D].
     """
     I, B, G = xs.shape
     D = G // 3
-    A = v_a.shape[0]
-    states = xs.new_empty(I + 1, B, D)
+    J, A = inputs.k.shape[1:]
+    kernels = kernels_for(xs, U.dtype, J)
+    states, rounded = _allocate_states(xs, I, U.dtype)
     states[0] = s_0
-    zr = states.new_empty(I, B, 2 * D)
-    candidates = states.new_empty(I, B, D)
-    queries = h.new_empty(I, B, A)
-    contexts = h.new_empty(I, B, h.shape[2])
-    alphas = states.new_empty(I, B, h.shape[1])
+    if rounded is not states:
+        rounded[0] = s_0
+    projected = U.new_empty(I, B, A + 2 * D)
+    zr = xs.new_empty(I, B, 2 * D)
+    reset = U.new_empty(I, B, D)
+    candidates = xs.new_empty(I, B, D)
+    contexts = U.new_empty(I, B, inputs.h.shape[2])
+    alphas = xs.new_empty(I, B, J)
+    from_context = U.new_empty(B, 3 * D)
+    product = U.new_empty(B, D)
     for i in range(I):
         s = states[i]
-        projected = s.to(U.dtype) @ from_state.t()  # [B, A + 2 D]
-        queries[i] = projected[:, :A]
-        energy = torch.tanh_(k + queries[i].unsqueeze(1)) @ v_a  # [B, J]
-        # In fp32: bf16 has only 8 significant bits, too few for sums of probabilities.
-        torch.softmax(energy.to(xs.dtype) + score_mask, dim=-1, out=alphas[i])
-        torch.bmm(alphas[i].unsqueeze(1).to(h.dtype), h, out=contexts[i].unsqueeze(1))  # [B, 1, H]
-        gates = (contexts[i] @ C.t()) + xs[i]  # [B, 3 D]
-        torch.sigmoid(gates[:, : 2 * D] + projected[:, A:], out=zr[i])
-        z, r = zr[i].chunk(2, dim=-1)
-        torch.tanh((r * s).to(U.dtype) @ U.t() + gates[:, 2 * D :], out=candidates[i])
+        torch.mm(rounded[i], from_state.t(), out=projected[i])
+        kernels.attend(projected[i, :, :A], inputs, alphas[i], contexts[i])
+        torch.mm(contexts[i], C.t(), out=from_context)
+        kernels.gates(projected[i, :, A:], xs[i], from_context, s, zr[i], reset[i])
+        torch.mm(reset[i], U.t(), out=product)
         # s_i = (1 - z) s_{i-1} + z s~ (Bahdanau et al. 2015, appendix A.2.2), written as s + z (s~ - s).
-        torch.addcmul(s, z, candidates[i] - s, out=states[i + 1])
-    return _Trace(states, zr, candidates, queries, contexts, alphas)
+        kernels.update(product, xs[i], from_context, s, zr[i], None, candidates[i], states[i + 1], rounded[i + 1])
+    return _Trace(states, rounded, projected, zr, reset, candidates, contexts, alphas)
 
 
-def _positions_backward(d_states: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
+def _positions_backward(
+    grads: Sequence[Tensor], trace: _Trace, inputs: AttentionInputs, C: Tensor, from_state: Tensor, U: Tensor
+) -> tuple[Tensor, ...]:
     """Run all positions in reverse.
 
     Args:
-        d_states: Gradients of the outputs s_{i-1} [I, B, D]; the next two are those of c_i and alpha_i.
-        saved: The fields of `_Trace`, and h, k, v_a, C, from_state and U.
+        grads: Gradients of the outputs s_{i-1} [I, B, D], c_i [I, B, H] and alpha_i [I, B, J].
+        trace: Results of the forward pass.
+        inputs: Annotations and keys.
+        C: [3 D, H].
+        from_state: [W_a; U_gates].
+        U: [D, D].
 
     Returns:
-        Gradients of s_0, the gates' pre-activations, W_a s_{i-1}, c_i, the keys and v_a.
+        Gradients of s_0, of W_a s_{i-1} and the gates' pre-activations [I, B, A + 3 D], c_i, the keys and v_a.
     """
-    states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, from_state, U = saved
-    I, B, D = candidates.shape
-    dtype = U.dtype
-    fp32 = states.dtype
-    d_c = torch.empty_like(contexts)
-    d_gates = U.new_empty(I, B, 3 * D)
-    d_queries = torch.empty_like(queries)
-    d_keys = torch.zeros(k.shape, dtype=fp32, device=k.device)
-    d_v = torch.zeros_like(v_a, dtype=fp32)
-    d_s = torch.zeros_like(states[0])
+    d_states, d_contexts, d_alphas = grads
+    I, B, D = trace.candidates.shape
+    J, A = inputs.k.shape[1:]
+    kernels = kernels_for(trace.states, U.dtype, J)
+    attention = kernels.attention_backward(trace.projected[..., :A], trace.alphas, inputs)
+    d_c = torch.empty_like(trace.contexts)
+    d_sums = U.new_empty(I, B, A + 3 * D)  # of W_a s_{i-1}, z, r and the candidate
+    d_projected, d_gates = d_sums[..., : A + 2 * D], d_sums[..., A:]
+    d_z, d_r, d_candidates = d_gates.chunk(3, dim=-1)
+    from_gates = torch.empty_like(trace.contexts[0])
+    d_reset = U.new_empty(B, D)
+    # The gradient of s_i is a sum of three parts. s_I is no output and has none.
+    d_carried = torch.zeros_like(trace.states[0])
+    d_product = U.new_zeros(B, D)
+    d_output = d_carried.clone()
     for i in range(I - 1, -1, -1):
-        d_gates[i], d_s_carried = _gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
-        torch.add(d_gates[i] @ C, d_contexts[i].to(dtype), out=d_c[i])
-        d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(fp32) + d_alphas[i]  # [B, J]
-        weighted = alphas[i] * d_alpha
-        # Backward pass of the softmax: alpha * (d_alpha - sum_j alpha_j d_alpha_j).
-        d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
-        # Computed again: all positions together would take [I, B, J, A].
-        hidden = torch.tanh_(k + queries[i].unsqueeze(1))  # [B, J, A]
-        d_e = d_energy.to(dtype)
-        d_v += (d_e.flatten() @ hidden.flatten(0, 1)).to(fp32)
-        # Gradient of the argument of tanh: d_e v_a (1 - hidden^2)
-        d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
-        d_keys += d_hidden
-        torch.sum(d_hidden, dim=1, out=d_queries[i])
-        # [B, A + 2 D], in the order of the rows of `from_state`.
-        d_projected = torch.cat([d_queries[i], d_gates[i, :, : 2 * D]], dim=-1)
-        # d_states[i] belongs to s_{i-1}, because that is the output at position i.
-        d_s = d_s_carried + d_projected @ from_state + d_states[i]
-    return d_s, d_gates, d_queries, d_c, d_keys, d_v
+        s, zr = trace.states[i], trace.zr[i]
+        kernels.candidate_backward(
+            d_carried, d_product, d_output, s, zr, trace.candidates[i], None, d_z[i], d_candidates[i]
+        )
+        torch.mm(d_candidates[i], U, out=d_reset)
+        kernels.reset_backward(d_reset, s, zr, d_r[i], d_carried)
+        torch.mm(d_gates[i], C, out=from_gates)
+        attention.position(i, from_gates, d_contexts[i], d_alphas[i], d_c[i], d_sums[i, :, :A])
+        torch.mm(d_projected[i], from_state, out=d_product)
+        d_output = d_states[i]  # of s_{i-1}, because that is the output at position i
+    return d_carried + d_product + d_output, d_sums, d_c, *attention.gradients()
+
+
+def _allocate_states(like: Tensor, positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return memory for the states [positions + 1, B, D], and for the same states in the type of matrix products.
+
+    Both are the same tensor if the types are.
+
+    Args:
+        like: Gate inputs [positions, B, 3 D].
+        positions: Number of positions.
+        dtype: Type of matrix products.
+    """
+    states = like.new_empty(positions + 1, like.shape[1], like.shape[2] // 3)
+    return states, states if dtype == states.dtype else torch.empty_like(states, dtype=dtype)
+
+
+def _with_unit_stride(x: Tensor) -> Tensor:
+    """Return x with consecutive elements in the last axis."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 # The GRU of Bahdanau et al. (2015).
@@ -241,65 +263,94 @@ class _GRUSequence(torch.autograd.Function):
         start = start.to(U.dtype)
         U_gates, U = U_gates.to(dtype), U.to(dtype)
         with torch.autocast(x.device.type, enabled=False):
-            xs = x.transpose(0, 1).to(start.dtype)  # [J, B, 3 D]
-            active = mask.t().unsqueeze(-1).to(start.dtype)  # [J, B, 1]
-            if backward:  # in reading order
-                xs, active = xs.flip(0), active.flip(0)
-            states, zr, candidates = _run_gru(xs, active, U_gates, U, start)
-            outputs = states[1:].flip(0) if backward else states[1:]
-        ctx.save_for_backward(states, zr, candidates, active, U_gates, U)
+            xs = _with_unit_stride(x.transpose(0, 1).to(start.dtype))  # [J, B, 3 D]
+            trace = _run_gru(xs, mask.t(), U_gates, U, start, backward)
+        ctx.save_for_backward(*trace, mask, U_gates, U)
+        outputs = trace.states[:-1] if backward else trace.states[1:]
         return outputs.transpose(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, zr, _, _, _, U = ctx.saved_tensors
+        *saved, mask, U_gates, U = ctx.saved_tensors
+        trace = _GRUTrace(*saved)
         D = U.shape[0]
-        previous_states = states[:-1]
-        d_outputs = grads[0].transpose(0, 1)
-        with torch.autocast(d_outputs.device.type, enabled=False):
-            d_outputs = d_outputs.flip(0) if ctx.backward else d_outputs
-            d_start, d_gates = _gru_positions_backward(d_outputs, *ctx.saved_tensors)
-            reset_states = (zr[..., D:] * previous_states).to(U.dtype)
-            d_U_gates, d_U = _gru_weight_gradients(d_gates, previous_states.to(U.dtype), reset_states)
-        d_x = (d_gates.flip(0) if ctx.backward else d_gates).transpose(0, 1)
-        return None, d_x, None, d_start.to(ctx.start_dtype), d_U_gates, d_U
+        with torch.autocast(grads[0].device.type, enabled=False):
+            d_outputs = _with_unit_stride(grads[0].transpose(0, 1))
+            d_start, d_gates = _gru_positions_backward(d_outputs, trace, mask.t(), U_gates, U, ctx.backward)
+            previous = trace.rounded[1:] if ctx.backward else trace.rounded[:-1]
+            d_U_gates = weight_gradient(d_gates[..., : 2 * D], previous, U.dtype)
+            d_U = weight_gradient(d_gates[..., 2 * D :], trace.reset, U.dtype)
+        return None, d_gates.transpose(0, 1), None, d_start.to(ctx.start_dtype), d_U_gates, d_U
 
 
-def _run_gru(xs: Tensor, active: Tensor, U_gates: Tensor, U: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return h_0..h_J, [z, r] and the candidates, positions first in reading order.
+class _GRUTrace(NamedTuple):
+    """Results of all positions that the backward pass needs.
+
+    The state before position j is at index j, or at j + 1 if the positions are read from right to left.
+    """
+
+    states: Tensor  # [J + 1, B, D]
+    rounded: Tensor  # [J + 1, B, D], the same in the type of matrix products
+    zr: Tensor  # [J, B, 2 D]
+    reset: Tensor  # [J, B, D], r * h
+    candidates: Tensor  # [J, B, D]
+
+
+def _run_gru(xs: Tensor, active: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> _GRUTrace:
+    """Run a GRU over all positions.
 
     Args:
         xs: Gate inputs [J, B, 3 D].
-        active: m [J, B, 1].
+        active: m [J, B].
+        U_gates: [U_z; U_r].
+        U: [D, D].
+        start: State before the position that is read first [B, D].
+        backward: Read from right to left.
     """
     J, B, G = xs.shape
     D = G // 3
-    dtype = U.dtype
-    states = xs.new_empty(J + 1, B, D)
+    kernels = kernels_for(xs, U.dtype)
+    states, rounded = _allocate_states(xs, J, U.dtype)
+    first = J if backward else 0
+    states[first] = start
+    if rounded is not states:
+        rounded[first] = start
     zr = xs.new_empty(J, B, 2 * D)
+    reset = U.new_empty(J, B, D)
     candidates = xs.new_empty(J, B, D)
-    states[0] = start
-    for j in range(J):
-        h = states[j]
-        torch.sigmoid(h.to(dtype) @ U_gates.t() + xs[j, :, : 2 * D], out=zr[j])
-        z, r = zr[j].chunk(2, dim=-1)
-        torch.tanh((r * h).to(dtype) @ U.t() + xs[j, :, 2 * D :], out=candidates[j])
+    from_state = U.new_empty(B, 2 * D)
+    product = U.new_empty(B, D)
+    for j in range(J - 1, -1, -1) if backward else range(J):
+        before, after = (j + 1, j) if backward else (j, j + 1)
+        h = states[before]
+        torch.mm(rounded[before], U_gates.t(), out=from_state)
+        kernels.gates(from_state, xs[j], None, h, zr[j], reset[j])
+        torch.mm(reset[j], U.t(), out=product)
         # At padding, active is 0 and the state stays exactly the same.
-        torch.addcmul(h, z * active[j], candidates[j] - h, out=states[j + 1])
-    return states, zr, candidates
+        kernels.update(product, xs[j], None, h, zr[j], active[j], candidates[j], states[after], rounded[after])
+    return _GRUTrace(states, rounded, zr, reset, candidates)
 
 
-def _gru_positions_backward(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of h_0 and of the gates' pre-activations."""
-    states, zr, candidates, active, U_gates, U = saved
-    J, B, D = candidates.shape
+def _gru_positions_backward(
+    d_outputs: Tensor, trace: _GRUTrace, active: Tensor, U_gates: Tensor, U: Tensor, backward: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the first state [B, D] and of the gates' pre-activations [J, B, 3 D]."""
+    J, B, D = trace.candidates.shape
+    kernels = kernels_for(trace.states, U.dtype)
     d_gates = U.new_empty(J, B, 3 * D)
-    d_h = torch.zeros_like(states[0])
-    for j in range(J - 1, -1, -1):
-        d_next = d_h + d_outputs[j]  # [B, D]
-        d_gates[j], d_h_carried = _gru_backward(d_next, states[j], zr[j], candidates[j], active[j], U)
-        d_h = d_h_carried + d_gates[j, :, : 2 * D] @ U_gates
-    return d_h, d_gates
+    d_z, d_r, d_candidates = d_gates.chunk(3, dim=-1)
+    d_reset = U.new_empty(B, D)
+    d_carried = torch.zeros_like(trace.states[0])
+    d_product = U.new_zeros(B, D)
+    for j in range(J) if backward else range(J - 1, -1, -1):
+        h, zr = trace.states[j + 1 if backward else j], trace.zr[j]
+        kernels.candidate_backward(
+            d_carried, d_product, d_outputs[j], h, zr, trace.candidates[j], active[j], d_z[j], d_candidates[j]
+        )
+        torch.mm(d_candidates[j], U, out=d_reset)
+        kernels.reset_backward(d_reset, h, zr, d_r[j], d_carried)
+        torch.mm(d_gates[j, :, : 2 * D], U_gates, out=d_product)
+    return d_carried + d_product, d_gates
 
 
 # PyTorch's fused LSTM and GRU.
@@ -418,47 +469,3 @@ def _in_pytorch_order(weight: Tensor) -> Tensor:
     """Return blocks i, f, o, candidate as i, f, candidate, o."""
     i, f, o, candidate = weight.chunk(4)
     return torch.cat([i, f, candidate, o])
-
-
-# The backward pass of the gates of both recurrences.
-
-
-def _gru_weight_gradients(d_gates: Tensor, h: Tensor, reset_state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of [U_z; U_r] and of U, summed over all rows.
-
-    Args:
-        d_gates: Gradient of the pre-activations of z, r and the candidate [*rows, 3 D].
-        h: States that the gates read [*rows, D].
-        reset_state: r * h [*rows, D].
-    """
-    D = h.shape[-1]
-    dtype = d_gates.dtype
-    d_U_gates = weight_gradient(d_gates[..., : 2 * D], h, dtype)  # [2 D, D]
-    d_U = weight_gradient(d_gates[..., 2 * D :], reset_state, dtype)  # [D, D]
-    return d_U_gates, d_U
-
-
-def _gru_backward(
-    d_next: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, active: Tensor | None, U: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a step h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) (Bahdanau et al. 2015).
-
-    Args:
-        d_next: Gradient of h' [N, D].
-        gates: z and r [N, 2 D].
-        active: [N, 1], 0 where the step left the state unchanged; None if it did nowhere.
-
-    Returns:
-        The gradient of the pre-activations of z, r and the candidate [N, 3 D] in the type of products, and the part of
-        the gradient of h that does not go through the recurrent gates' product [N, D].
-    """
-    z, r = gates.chunk(2, dim=-1)
-    # h' = h + used * (candidate - h): padding has used = 0, so that the gradient of h' goes to h only.
-    used = z if active is None else z * active
-    # Gradients of pre-activations: tanh' = 1 - tanh^2 and sigma' = sigma (1 - sigma). [N, D] each.
-    d_candidate = d_next * used * (1 - candidate * candidate)
-    d_z = d_next * (candidate - h) * used * (1 - z)
-    d_reset = d_candidate.to(U.dtype) @ U  # of r * h
-    d_r = d_reset * h * r * (1 - r)
-    d_gates = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
-    return d_gates, d_next * (1 - used) + d_reset * r

@@ -12,8 +12,8 @@ constexpr Index CHUNKS = 16;
 /// Computes the loss of M rows of logits and, if `gradient`, overwrites them with its gradient.
 ///
 /// logits: [M, V], without the bias; d/dlogits = softmax - (1 - eps) onehot - eps / V. bias: [V].
-/// target: [M]. nll: [M], negative log-likelihood. smoothed: [M], loss with label smoothing eps.
-/// d_bias: [V], accumulated into.
+/// target: [M], -1 in rows without a loss, whose gradient is 0. nll: [M], negative log-likelihood.
+/// smoothed: [M], loss with label smoothing eps. d_bias: [V], accumulated into.
 template <class T>
 void softmax_loss(Index threads, Index M, Index V, T* logits, const float* bias,
                   const int64_t* target, float eps, bool gradient, float* nll, float* smoothed,
@@ -29,6 +29,11 @@ void softmax_loss(Index threads, Index M, Index V, T* logits, const float* bias,
             const Chunk rows(M, chunk, CHUNKS);
             for (Index m = rows.begin; m < rows.end; m++) {
                 T* x_m = logits + m * V;  // [V]
+                if (target[m] < 0) {
+                    nll[m] = smoothed[m] = 0;
+                    for (Index k = 0; k < V && gradient; k += LANES) store(x_m + k, Vec{}, V - k);
+                    continue;
+                }
                 Vec maximum = broadcast(-3e38f), total = {}, sum_of_x = {};
                 for (Index k = 0; k < V; k += LANES) {
                     Index n = V - k;
