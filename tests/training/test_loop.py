@@ -260,7 +260,7 @@ def test_nonfinite_loss_saves_batch_and_raises(
     path = folder / "checkpoints" / "not-finite-update-4.safetensors"
     message = str(error.value)
     assert message.startswith(f"the loss of update 4 is not finite (NLL {value}, gradient norm ")
-    assert f"is saved in {path} and the weights were not changed by it; start another run with a lower" in message
+    assert f"is saved in {path}, and no checkpoint contains it; start another run with a lower" in message
     assert message.endswith("(training.begin_from reuses the weights of this run's folder if it contains a model)")
     tensors = read_weights(path)
     config = configure(**training).training

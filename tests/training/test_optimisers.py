@@ -130,7 +130,7 @@ def test_adaptive_clipping_equals_its_equations():
     """Chen et al. 2018: m and s of log(1 + |g|), moving by 0.005, from 0.75 of their weight on."""
     norms = list(np.random.default_rng(9).lognormal(1.0, 0.3, 400))
     norms[100] = norms[300] = norms[301] = 1e6
-    clipping = AdaptiveClipping(4.0, {})
+    clipping = AdaptiveClipping(4.0)
     decisions = []
     weight = mean = square = 0.0
     for norm in norms:
@@ -138,12 +138,12 @@ def test_adaptive_clipping_equals_its_equations():
         m = mean / max(weight, 1e-6)
         limit = m + 4 * np.sqrt(max(square / max(weight, 1e-6) - m**2, 1e-6))
         expected = not (weight > 0.75 and x > limit)
-        decisions.append(clipping.accepts(norm))
+        decisions.append(bool(clipping.accepts(torch.tensor(norm, dtype=torch.float64))))
         assert decisions[-1] == expected
         x = x if expected else limit
         weight, mean, square = (0.995 * old + 0.005 * new for old, new in ((weight, 1), (mean, x), (square, x * x)))
     assert [n for n, accepted in enumerate(decisions) if not accepted] == [300, 301]  # at 100, too few norms are known
-    assert AdaptiveClipping(None, {}).accepts(1e9)
+    assert AdaptiveClipping(None).accepts(torch.tensor(1e9)) is None
 
 
 def test_clipping_zero_gradients_keeps_them_zero():

@@ -20,8 +20,8 @@ import logging
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -41,6 +41,8 @@ MIN_OCCURRENCES = 3  # of a shape before it is recorded, because recording costs
 MAX_RECORDINGS = 256
 """Limit of the number of recorded shapes."""
 MAX_COUNTED_SHAPES = 4096  # that have not occurred often enough yet
+MIN_FREE_BYTES = 4 << 30
+"""Free memory of a GPU below which PyTorch's cache is emptied for a recording, which takes time."""
 ALIGNMENT_BYTES = 512
 """Alignment of tensors in a workspace, that of PyTorch's allocator."""
 
@@ -59,11 +61,26 @@ def run_recorded(
 ) -> Outputs:
     """Return `forward(model, tensors, rng)`, computed by a recording in training on a GPU."""
     device = tensors[0].device
-    if device.type != "cuda" or not torch.is_grad_enabled() or os.environ.get(SWITCH) == "0":
+    if _pauses or not torch.is_grad_enabled() or not graphs_are_enabled(device):
         return forward(model, tensors, rng)
     if model not in _RECORDERS:
         _RECORDERS[model] = PassRecorder(CudaGraphs(device))
     return _RECORDERS[model].run(forward, model, tensors, rng)
+
+
+def graphs_are_enabled(device: torch.device) -> bool:
+    """Return True if work on a device is recorded."""
+    return device.type == "cuda" and os.environ.get(SWITCH) != "0"
+
+
+@contextmanager
+def pause_recording() -> Iterator[None]:
+    """Run passes inside the block without recording them, because a larger part of the work is recorded."""
+    _pauses.append(None)
+    try:
+        yield
+    finally:
+        _pauses.pop()
 
 
 def forget(model: nn.Module) -> None:
@@ -437,7 +454,9 @@ class CudaGraphs:
             graph.register_generator_state(generator)
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # a recording cannot use memory that was freed outside of it
+            free, _ = torch.cuda.mem_get_info()
+            if free < MIN_FREE_BYTES:
+                torch.cuda.empty_cache()  # a recording cannot use memory that was freed outside of it
             # Not `torch.cuda.graph`, which stays on its stream if the recording fails.
             with torch.cuda.stream(self._stream):
                 # thread_local: calls of other threads that are not allowed during a capture do not fail.
@@ -452,5 +471,7 @@ class CudaGraphs:
         return graph.replay
 
 
+_pauses: list[None] = []
+"""One entry per active `pause_recording`."""
 _RECORDERS: weakref.WeakKeyDictionary[nn.Module, PassRecorder] = weakref.WeakKeyDictionary()
 """Recorder of each model."""

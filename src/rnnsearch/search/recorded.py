@@ -151,10 +151,6 @@ class SearchRecorder:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def recordings(self) -> Mapping[tuple[int, object], _StepRecording]:
-        """Return the recordings by their sentences, with padding, and the rest of their shape."""
-        return self._shapes
-
     def run(self, call: RecordedCall) -> list[BeamStep] | None:
         """Return the steps of a search, or None if it must run without recordings, with a new `BeamProgress`."""
         if not self._works or not self._lock.acquire(blocking=False):
@@ -316,11 +312,10 @@ class _StartRecording:
         self, call: RecordedCall, ids: Mapping[str, Tensor], recording: _StepRecording, record: Record
     ) -> None:
         """Record a start from padded sources like `ids`."""
-        self.ids = {name: values.clone() for name, values in ids.items()}
-        """Padded ids of each source by name."""
+        self._ids = {name: values.clone() for name, values in ids.items()}
         self._constraints = call.expansion.constraints  # their tensors are read by the recorded kernels
         expansion = call.expansion
-        live, step = _first_step(expansion, self.ids)
+        live, step = _first_step(expansion, self._ids)
         if _layout(live) != _layout(recording.live):
             raise RuntimeError("the shapes of a state differ between batches")
         self.output = _StepBuffer(step)
@@ -328,17 +323,17 @@ class _StartRecording:
         del live, step
 
         def work() -> None:
-            live, step = _first_step(expansion, self.ids)
+            live, step = _first_step(expansion, self._ids)
             recording.load(live)
             self.output.write(step)
 
-        self.replay = record(work, None)
+        self._replay = record(work, None)
 
     def run(self, ids: Mapping[str, Tensor]) -> None:
         """Encode padded sources and run the first step."""
         for name, values in ids.items():
-            self.ids[name].copy_(values)
-        self.replay()
+            self._ids[name].copy_(values)
+        self._replay()
 
 
 class _StepBuffer:
@@ -428,16 +423,16 @@ def _padded(call: RecordedCall, rows: int) -> dict[str, Tensor]:
 
 
 def _copy(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy values to targets, which may be views of the targets' memory; few kernels copy all of them."""
-    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    """Copy values to targets, which may be views of the targets' memory."""
+    pairs = []
     for target, value in zip(targets, values, strict=True):
         shares_memory = value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         if shares_memory and value.data_ptr() == target.data_ptr() and value.stride() == target.stride():
             continue
         # Cloned before any target is overwritten.
-        pairs.setdefault(target.dtype, []).append((target, value.clone() if shares_memory else value))
-    for same_type in pairs.values():
-        torch._foreach_copy_([target for target, _ in same_type], [value for _, value in same_type])
+        pairs.append((target, value.clone() if shares_memory else value))
+    for target, value in pairs:
+        target.copy_(value)
 
 
 def _layout(tree: object) -> list[tuple[torch.Size, torch.dtype]]:

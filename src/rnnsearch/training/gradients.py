@@ -10,7 +10,7 @@ and all processes must send the same buckets in the same order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +174,8 @@ class Gradients(Generic[Model]):
     """Receiver of messages."""
     processes: Processes
     """Processes that train together."""
+    release_memory: Callable[[], None]
+    """Frees memory of the device that is not needed to go on."""
 
     def __post_init__(self) -> None:
         self.parameters: list[nn.Parameter] = []
@@ -189,10 +191,8 @@ class Gradients(Generic[Model]):
         Returns:
             The NLL (under "nll") and the statistics of the loss, summed over the batches and processes, on the device.
         """
-        sentences, tokens = count_examples(group)
-        normaliser = sentences if self.training.normalise == "sentences" else tokens
         self.reducer.begin()
-        sums = self._run_passes(list(enumerate(group)), update, normaliser)
+        sums = self._run_passes(list(enumerate(group)), update, self.normaliser(group))
         self.reducer.finish()
         return self.processes.all_reduce_dict(sums)
 
@@ -210,16 +210,10 @@ class Gradients(Generic[Model]):
             add_l2(self.parameters, self.training.l2)
         return clip(self.parameters, self.training.clip_norm, self.training.clip_value)
 
-    def check_finite(
-        self, group: list[Batch], update: int, sums: dict[str, Tensor], norm: Tensor
-    ) -> tuple[float, float, dict[str, Tensor]]:
-        """Return the NLL, the norm and the remaining statistics; raise TrainingError if NLL or norm is not finite."""
-        statistics = dict(sums)
-        nll = statistics.pop(NLL)
-        nll_value, norm_value = torch.stack([nll, norm.to(nll.dtype)]).tolist()  # one transfer from the device
-        if not (math.isfinite(nll_value) and math.isfinite(norm_value)):
-            self._abort(group, update, nll_value, norm_value)
-        return nll_value, norm_value, statistics
+    def check_finite(self, group: list[Batch], update: int, nll: float, norm: float) -> None:
+        """Save the batches of an update and raise TrainingError if its NLL or gradient norm is not finite."""
+        if not (math.isfinite(nll) and math.isfinite(norm)):
+            self._abort(group, update, nll, norm)
 
     def _run_passes(self, batches: list[tuple[int, Batch]], update: int, normaliser: int) -> dict[str, Tensor]:
         """Run the passes of numbered batches; if one does not fit into GPU memory, halve it and repeat them all."""
@@ -248,11 +242,19 @@ class Gradients(Generic[Model]):
         for name, value in {NLL: loss.nll, **loss.statistics}.items():
             sums[name] = sums.get(name, 0.0) + value.detach() * weight
 
+    def seed(self, update: int, number: int = 0) -> int:
+        """Return the seed of the random numbers of batch `number` of an update."""
+        # A function of the update and the batch, so that a resumed run and a repeated pass get the same numbers.
+        return (self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE) % NUM_SEEDS
+
+    def normaliser(self, group: list[Batch]) -> int:
+        """Return the divisor of the loss of a group of batches, its sentences or tokens."""
+        sentences, tokens = count_examples(group)
+        return sentences if self.training.normalise == "sentences" else tokens
+
     def _batch_rng(self, update: int, number: int, batch: Batch) -> BatchRng:
         """Return the random numbers of batch `number` of an update; a subset of its rows gets the same ones."""
-        # A function of the update and the batch, so that a resumed run and a repeated pass get the same numbers.
-        seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
-        rng = BatchRng(seed % NUM_SEEDS, self.device)
+        rng = BatchRng(self.seed(update, number), self.device)
         # Generate the numbers of the whole batch, and use those of this process or half.
         if batch.shard is not None and len(batch.shard.rows) < len(batch.shard.indices):
             rng.select_rows(batch.shard.rows, len(batch.shard.indices))
@@ -264,13 +266,13 @@ class Gradients(Generic[Model]):
             pair = f"training pair {batch.indices[0] + 1} ({lengths} tokens)"
             advice = "lower training.max_length or the model's sizes"
             raise TrainingError(f"{pair} does not fit into the memory of {self.device} by itself; {advice}")
-        self.task.release_memory()
+        self.release_memory()
         message = f"{batch.sentences} sentences do not fit into memory; split and tried again"
         self.reporter.message(f"update {update}: {message}")
         return batch.split()
 
     def _abort(self, group: list[Batch], update: int, nll: float, norm: float) -> None:
-        """Save the batches whose loss is not finite and raise TrainingError; the weights are unchanged."""
+        """Save the batches whose loss is not finite and raise TrainingError."""
         path = self.folder / f"not-finite-update-{update}.safetensors"
         tensors: dict[str, Tensor] = {}
         pairs: list[str] = []
@@ -286,7 +288,7 @@ class Gradients(Generic[Model]):
             save_weights(path, tensors)
         raise TrainingError(
             f"the loss of update {update} is not finite (NLL {nll}, gradient norm {norm}); its batch "
-            f"(training pairs {', '.join(pairs)}, ...) is saved in {path} and the weights were not changed by it; "
+            f"(training pairs {', '.join(pairs)}, ...) is saved in {path}, and no checkpoint contains it; "
             "start another run with a lower learning rate or training.clip_norm (training.begin_from reuses the "
             "weights of this run's folder if it contains a model)"
         )

@@ -5,20 +5,26 @@ seed and the update's number, so a resumed run continues bit for bit on the same
 several processes train, each runs this loop and makes the same updates; decisions that depend on a clock or a signal
 are made by the first process for all of them.
 
+On a GPU the loop runs ahead: loss and norm of an update are read some updates later, and always before a checkpoint or
+an evaluation. Nothing in an update may wait for the device.
+
 Before changing it: everything that decides the next update must be in `TrainingState` (`checkpoint.py`), or a resumed
 run differs.
 """
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import torch
+from torch import Tensor
 
+from rnnsearch.accel.cuda_graphs import CudaGraphs, graphs_are_enabled, pause_recording
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.workers import Prefetcher
@@ -26,9 +32,16 @@ from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
 from rnnsearch.training.checkpoint import TrainingState, interruptible, load_state, save_state
-from rnnsearch.training.gradients import Gradients, count_examples
+from rnnsearch.training.gradients import NLL, Gradients, count_examples
 from rnnsearch.training.optimisers import AdaptiveClipping
 from rnnsearch.training.progress import Reporter
+from rnnsearch.training.recorded_updates import (
+    Step,
+    UpdateRecorder,
+    reads_rates_from_device,
+    unsupported_reason,
+    update_results,
+)
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.tasks import Task
 from rnnsearch.utils.distributed import Processes
@@ -36,6 +49,39 @@ from rnnsearch.utils.weights import save_model_weights
 
 EVALUATED_WEIGHTS_GLOB = "evaluated-*.safetensors"
 """Weights saved at evaluations for averaging; the file name holds the update."""
+
+
+MAX_UNREAD_UPDATES = 8
+"""Updates that a GPU may be behind the training loop: Python prepares the next ones meanwhile."""
+
+
+class _DeviceValues:
+    """The results of an update, copied from the device without waiting for it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.to("cpu", non_blocking=True)
+        self._copied: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+
+    def read(self) -> tuple[float, float, bool]:
+        """Return NLL, gradient norm and acceptance when they have been computed."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        nll, norm, accepted = self._values.tolist()
+        return nll, norm, bool(accepted)
+
+
+class _Update(NamedTuple):
+    """An update whose results have not been read yet."""
+
+    group: list[Batch]
+    """Its batches."""
+    values: _DeviceValues
+    """Its results."""
+    row: dict[str, Any]
+    """Its row for the reporter, without results."""
 
 
 @dataclass
@@ -69,10 +115,21 @@ class Trainer(Generic[Model]):
         # Before the schedule changes the rates for the first time.
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
-        self.clipping = AdaptiveClipping(self.training.clip_deviations, self.state.norms)
+        self.clipping = AdaptiveClipping(self.training.clip_deviations, self.device)
+        self._unread: deque[_Update] = deque()
         self.gradients = Gradients(
-            self.training, self.task, self.batches, self.device, self.folder, self.reporter, self.processes
+            self.training,
+            self.task,
+            self.batches,
+            self.device,
+            self.folder,
+            self.reporter,
+            self.processes,
+            self._release_memory,
         )
+        self.update_recorder: UpdateRecorder | None = None
+        """Recorder of whole updates; None if they are not recorded."""
+        self._knows_recorder = False  # True after the first batch has shown whether updates can be recorded
         self.last_saved = time.monotonic()
 
     @property
@@ -84,7 +141,6 @@ class Trainer(Generic[Model]):
         """Load the last checkpoint."""
         self.state = load_state(self.last_checkpoint, self.task)
         self.schedule.state = self.state.schedule
-        # The dict of the state itself, so that checkpoints have its current values.
         self.clipping.state = self.state.norms
         # The run may have ended between the checkpoint and the model folder; save the model again.
         if self.state.evaluated == self.state.update > 0 and not self.state.pending:
@@ -94,7 +150,10 @@ class Trainer(Generic[Model]):
 
     def save(self) -> None:
         """Write the checkpoint to resume from."""
+        # An update that is not finite stops the run before it is saved.
+        self._read_results()
         self.state.schedule = self.schedule.state
+        self.state.norms = self.clipping.state
         if self.processes.is_first:
             save_state(self.last_checkpoint, self.state, self.task)
         self.last_saved = time.monotonic()
@@ -137,54 +196,116 @@ class Trainer(Generic[Model]):
         self.state.update += 1
         self.state.batch += len(group)
 
-        sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
-        norm_tensor = self.gradients.clip()  # after all-reduce and L2
-        # Before the step, so that the weights stay finite.
-        nll, norm, statistics = self.gradients.check_finite(group, self.state.update, sums, norm_tensor)
-        rate_factor = self._set_learning_rate(epoch, progress)
-        if self.clipping.accepts(norm):
-            self.task.update(statistics)
-        else:
-            self.reporter.message(f"update {self.state.update}: skipped; its gradient norm is unusual ({norm:,.3g})")
-        self._record(group, nll, norm, rate_factor, time.monotonic() - start + waited, waited)
+        learning_rate = self.optimiser.defaults["lr"] * self._set_learning_rate(epoch, progress)
+        values = self._make_update(group)
+        row = self._count(group, learning_rate, time.monotonic() - start + waited, waited)
+        self._unread.append(_Update(group, _DeviceValues(values), row))
+        self._read_results(MAX_UNREAD_UPDATES if self.device.type == "cuda" else 0)
 
         checkpoint_every = self.training.checkpoint_every
-        if checkpoint_every is not None and self.state.update % checkpoint_every == 0 and self.processes.is_first:
-            save_model_weights(self.folder / f"update-{self.state.update}.safetensors", self.model)
+        if checkpoint_every is not None and self.state.update % checkpoint_every == 0:
+            self._read_results()
+            if self.processes.is_first:
+                save_model_weights(self.folder / f"update-{self.state.update}.safetensors", self.model)
+
+    def _ordinary_update(self, group: list[Batch]) -> Tensor:
+        """Make an update and return its `update_results`."""
+        sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
+        norm = self.gradients.clip()  # after all-reduce and L2
+        accepted = self.clipping.accepts(norm)
+        values = update_results(sums.pop(NLL), norm, accepted)
+        if self.device.type == "cpu":
+            # Before the step, so that the weights stay finite.
+            self.gradients.check_finite(group, self.state.update, *values[:2].tolist())
+        self.task.update(sums, accepted)
+        return values
+
+    def _make_update(self, group: list[Batch]) -> Tensor:
+        """Make an update, as a CUDA graph if its shape has occurred before, and return its `update_results`."""
+        if not self._knows_recorder:
+            self._knows_recorder = True
+            self.update_recorder = self._make_update_recorder(group[0])
+        if self.update_recorder is None:
+            return self._ordinary_update(group)
+        seed = self.gradients.seed(self.state.update)
+        values = self.update_recorder.run(group[0], seed, self.gradients.normaliser(group))
+        if values is not None:
+            return values
+        with pause_recording():
+            return self._ordinary_update(group)
+
+    def _make_update_recorder(self, batch: Batch) -> UpdateRecorder | None:
+        """Return a recorder if updates on this device can be recorded, given any batch of the run."""
+        has_one_batch = self.processes.world_size == self.training.batch.accumulate == 1
+        if not has_one_batch or self.training.keep_zeros or not graphs_are_enabled(self.device):
+            return None
+        # A rate that changes would become part of every recording.
+        if self.training.schedule.type != "constant" and not reads_rates_from_device(self.optimiser):
+            return None
+        if unsupported_reason(self.model, self.task.objective, batch) is not None:
+            return None
+        step = Step(self.task.loss, self._finish_update, self.optimiser, self.device, self.training.precision)
+        return UpdateRecorder(step, CudaGraphs(self.device))
+
+    def _finish_update(self) -> tuple[Tensor, Tensor | None]:
+        """Clip the gradients and update the parameters, for `UpdateRecorder`."""
+        norm = self.gradients.clip()
+        accepted = self.clipping.accepts(norm)
+        self.task.update({}, accepted)
+        return norm, accepted
+
+    def _release_memory(self) -> None:
+        if self.update_recorder is not None:
+            self.update_recorder.clear()
+        self.task.release_memory()
 
     def _set_learning_rate(self, epoch: float, progress: float) -> float:
         """Set the scheduled learning rate of each parameter group and return the schedule's factor."""
         factor = self.schedule.factor(self.state.update, epoch, progress)
         for base, group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
-            group["lr"] = base * factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(base * factor)  # recorded updates read this memory
+            else:
+                group["lr"] = base * factor
         return factor
 
-    def _record(
-        self, group: list[Batch], nll: float, norm: float, rate_factor: float, seconds: float, waited: float
-    ) -> None:
-        """Add an update to the running sums and report it."""
+    def _count(self, group: list[Batch], learning_rate: float, seconds: float, waited: float) -> dict[str, Any]:
+        """Add an update to the running sums, and return its row for the reporter without results from the device."""
         sentences, tokens = count_examples(group)
         state = self.state
         state.seconds += seconds
         state.waited += waited
-        state.nll += nll
         state.sentences += sentences
         state.tokens += tokens
-        self.reporter.update(
-            {
-                "update": state.update,
-                "epoch": self.epochs(),
-                "tokens": tokens,
-                "nll_per_word": nll / tokens,
-                "tokens_per_second": tokens / seconds,
-                "waiting": waited / seconds,
-                "padding": self.batches.padding_waste,
-                "learning_rate": self.optimiser.defaults["lr"] * rate_factor,
-                "gradient_norm": norm,
-                "seconds": state.seconds,
-                "seconds_left": self._seconds_left(),
-            }
-        )
+        return {
+            "update": state.update,
+            "epoch": self.epochs(),
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds,
+            "waiting": waited / seconds,
+            "padding": self.batches.padding_waste,
+            "learning_rate": learning_rate,
+            "seconds": state.seconds,
+            "seconds_left": self._seconds_left(),
+        }
+
+    def _read_results(self, max_unread: int = 0) -> None:
+        """Read the results of all updates but the last few from the device, check and report them.
+
+        Args:
+            max_unread: Number of updates whose results may stay unread, so that a GPU is never idle.
+
+        Raises:
+            TrainingError: If the loss of an update is not finite.
+        """
+        while len(self._unread) > max_unread:
+            group, values, row = self._unread.popleft()
+            nll, norm, accepted = values.read()
+            self.gradients.check_finite(group, row["update"], nll, norm)
+            self.state.nll += nll
+            if not accepted:
+                self.reporter.message(f"update {row['update']}: skipped; its gradient norm is unusual ({norm:,.3g})")
+            self.reporter.update({**row, "nll_per_word": nll / row["tokens"], "gradient_norm": norm})
 
     def _device_batches(self) -> Iterator[Batch | None]:
         """Yield all remaining batches on the device, and None at the end of each epoch."""
@@ -272,6 +393,7 @@ class Trainer(Generic[Model]):
 
     def _evaluate(self, interrupted: Callable[[], bool]) -> None:
         """Score the dev set, record whether it is the best so far, and save."""
+        self._read_results()
         state = self.state
         state.pending = True  # stays set in the checkpoint if a signal ends the evaluation
         # Without a dev set, the latest model is the best.

@@ -5,7 +5,6 @@
 optimiser state by parameter number, so the order of parameters must stay.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -107,42 +106,76 @@ NORM_DECAY = 0.995
 """Decay per update of the moving mean and deviation of the gradient norm."""
 MIN_NORM_WEIGHT = 0.75
 """Total weight of past updates before any norm is rejected; reached after 277 updates."""
+NORM_STATISTICS = ("weight", "mean", "square")
+"""Names of the statistics of `AdaptiveClipping` in a checkpoint."""
 
 
 class AdaptiveClipping:
     """Rejects updates whose gradient norm is unusually large (Chen et al. 2018, section 3.3).
 
     Keeps a moving mean m and standard deviation s of x = log(1 + |g|). A norm with x > m + `deviations` s is "usually
-    an indication of an imminent gradient explosion"; it moves the statistics as if it were m + `deviations` s.
+    an indication of an imminent gradient explosion"; it moves the statistics as if it were m + `deviations` s. All
+    values stay on the device of the norms.
     """
 
-    def __init__(self, deviations: float | None, state: dict[str, float]) -> None:
+    def __init__(self, deviations: float | None, device: torch.device | str = "cpu") -> None:
         """Initialise the statistics.
 
         Args:
             deviations: Allowed number of standard deviations above the mean; None accepts every norm.
-            state: Statistics of earlier updates, or empty: "weight" is the total weight of past updates, up to 1;
-                "mean" and "square" are the moving means of x and x^2, times that weight. `accepts` updates it in
-                place: it is `norms` of the loop's state (`checkpoint.py`), which checkpoints store.
+            device: Device of the norms.
         """
         self.deviations = deviations
-        self.state = state
+        # The total weight of past updates, up to 1, and the moving means of x and x^2, times that weight.
+        self._sums = torch.zeros(len(NORM_STATISTICS), dtype=torch.float64, device=device)
 
-    def accepts(self, norm: float) -> bool:
-        """Return True if this update's norm is not unusually large, and add it to the statistics."""
+    @property
+    def state(self) -> dict[str, float]:
+        """The statistics by name, which checkpoints store; empty if every norm is accepted."""
         if self.deviations is None:
-            return True
-        x = math.log1p(norm)
-        weight = self.state.get("weight", 0.0)
+            return {}
+        return dict(zip(NORM_STATISTICS, self._sums.tolist(), strict=True))
+
+    @state.setter
+    def state(self, values: dict[str, float]) -> None:
+        self._sums.copy_(torch.tensor([values.get(name, 0.0) for name in NORM_STATISTICS], dtype=torch.float64))
+
+    def accepts(self, norm: Tensor) -> Tensor | None:
+        """Return whether this update's norm is not unusually large, and add it to the statistics.
+
+        Returns:
+            A scalar on the device; None if every norm is accepted.
+        """
+        if self.deviations is None:
+            return None
+        x = norm.detach().double().log1p()
+        weight = self._sums[0]
         # Sums started at 0: dividing by the total weight removes that bias, as in Adam.
-        mean = self.state.get("mean", 0.0) / max(weight, 1e-6)
-        square = self.state.get("square", 0.0) / max(weight, 1e-6)
+        _, mean, square = self._sums / weight.clamp_min(1e-6)
         # Rounding may make the variance negative.
-        limit = mean + self.deviations * math.sqrt(max(square - mean**2, 1e-6))
-        accepted = x <= limit or weight <= MIN_NORM_WEIGHT
-        if not accepted:
-            x = limit
-        for name, value in {"weight": 1.0, "mean": x, "square": x * x}.items():
-            old = self.state.get(name, 0.0)
-            self.state[name] = old + (1 - NORM_DECAY) * (value - old)
+        limit = mean + self.deviations * (square - mean**2).clamp_min(1e-6).sqrt()
+        accepted: Tensor = (x <= limit) | (weight <= MIN_NORM_WEIGHT)
+        x = torch.where(accepted, x, limit)
+        self._sums.lerp_(torch.stack([torch.ones_like(x), x, x * x]), 1 - NORM_DECAY)
         return accepted
+
+
+def step_if(optimiser: optim.Optimizer, accepted: Tensor | None, step: Callable[[], None]) -> None:
+    """Make a step of an optimiser unless `accepted` is False, without waiting for its device if possible.
+
+    Args:
+        optimiser: The optimiser.
+        accepted: A scalar on its device; None for True.
+        step: Makes the step.
+    """
+    if accepted is None:
+        step()
+    elif all(group.get("fused") for group in optimiser.param_groups):
+        # Fused steps read this flag on the device, as they do for a gradient scaler.
+        optimiser.found_inf = (~accepted).float()  # type: ignore[attr-defined]
+        try:
+            step()
+        finally:
+            del optimiser.found_inf  # type: ignore[attr-defined]
+    elif accepted:
+        step()

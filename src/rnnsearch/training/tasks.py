@@ -40,7 +40,7 @@ from rnnsearch.systems.system import ParameterGroup, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.warm_start import load_teacher
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.optimisers import make_optimiser
+from rnnsearch.training.optimisers import make_optimiser, step_if
 from rnnsearch.training.sparse_tables import SparseTables, count_mappable
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.files import recover_folder
@@ -102,9 +102,19 @@ class Task(Generic[Model]):
         """Return the loss of a batch."""
         return self.objective(self.model, batch, rng)
 
-    def update(self, statistics: Mapping[str, Tensor]) -> None:
-        """Update the model by the gradients and by the summed statistics of the loss."""
-        self.tables.step(self.optimiser)
+    def update(self, statistics: Mapping[str, Tensor], accepted: Tensor | None = None) -> None:
+        """Update the model by the gradients and by the summed statistics of the loss.
+
+        Args:
+            statistics: Sums over all batches of the update.
+            accepted: A scalar on the device that is False if the update must be skipped; None for True.
+        """
+        # Only the optimiser can skip an update without the host.
+        if accepted is not None and statistics:
+            if not accepted:
+                return
+            accepted = None
+        step_if(self.optimiser, accepted, lambda: self.tables.step(self.optimiser))
         with torch.no_grad():
             self.objective.after_update(self.model, statistics)
         # After `after_update`, so that nothing can change pruned weights before the next pass.
