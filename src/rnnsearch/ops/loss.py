@@ -139,7 +139,7 @@ def torch_softmax_loss(
         if eps > 0.0:
             gradient -= eps / V
         # On a GPU, the question would wait for the device.
-        if gradient.is_cuda or not has_target.all():
+        if gradient.device.type != "cpu" or not has_target.all():
             gradient *= has_target[:, None]
         d_bias += gradient.sum(0)
         logits.copy_(gradient)
