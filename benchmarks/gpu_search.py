@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,7 +90,34 @@ def measure(name: str, scorer: Scorer, sentences: Sentences, options: SearchOpti
     return f"{row} {kernel_speed:,.0f} | {ratio:.1f} | {equal} of {len(few)} | {difference:.1e} |"
 
 
-def settings(args: Namespace) -> Iterator[tuple[str, Scorer, Sentences, SearchOptions]]:
+def parts(scorer: Scorer) -> Iterator[str]:
+    """Yield the time of each recording, replayed by itself."""
+    recorder = recorded.find_recorder(scorer)
+    if recorder is None:
+        return
+    for (rows, _), recording in recorder.recordings().items():
+        step = _replay_milliseconds(recording.replay)
+        if recording.start is None:
+            yield f"{rows} sentences: step {step:.3f} ms"
+        else:
+            start = _replay_milliseconds(recording.start.replay)
+            positions = next(iter(recording.start.ids.values())).shape[1]
+            shape = f"{rows} sentences of {positions} positions"
+            yield f"{shape}: step {step:.3f} ms, encoder and first step {start:.3f} ms"
+
+
+def _replay_milliseconds(replay: Callable[[], None], repetitions: int = 20) -> float:
+    """Return the time of one replay on the device."""
+    replay()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(repetitions):
+        replay()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - start) / repetitions
+
+
+def settings(args: Namespace) -> Iterator[tuple[str, ModelScorer, Sentences, SearchOptions]]:
     """Yield the rows to measure."""
     for name in args.scales:
         sizes, vocabulary, lengths = SIZES[name]
@@ -118,6 +145,7 @@ def main() -> None:
     print(f"{device}, torch {torch.__version__}, {args.batch} sentences per batch", flush=True)
     print("| search | first pass, tokens/s | recorded, tokens/s | kernel by kernel | ratio | equal | max difference |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    details = list[str]()
     for name, scorer, sentences, options in settings(args):
         variants = [(f"{name}, {steps} steps ahead", "MAX_STEPS_AHEAD", steps) for steps in args.ahead]
         if args.compact:
@@ -131,6 +159,9 @@ def main() -> None:
             setattr(recorded, constant, value)
             print(measure(title, scorer, sentences, options, part), flush=True)
             setattr(recorded, constant, default)
+        details += [f"{name}: {part}" for part in parts(scorer)]
+        recorded.forget(scorer.recording_owner)
+    print("", *details, sep="\n")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def recorder(monkeypatch):
     """Search from recordings, as on a GPU; return the recorder."""
     recorder = SearchRecorder(lambda: again)
     monkeypatch.setattr("rnnsearch.search.beam.find_recorder", lambda _: recorder)
+    monkeypatch.setattr("rnnsearch.search.decode.can_record", lambda _: True)
     monkeypatch.setattr(recorded, "MIN_USES_TO_RECORD_FEWER_ROWS", 1)
     return recorder
 
@@ -207,6 +208,8 @@ def test_nan_names_its_sentence_and_position(scorer, sources, without_recorder):
     with pytest.raises(SentenceError) as error:
         beam_search(scorer, sources, OPTIONS)
     assert str(error.value) == str(expected.value)
+    with pytest.raises(SentenceError, match="sentence 3 "):
+        decode_all(scorer, SENTENCES, OPTIONS, 3)  # the first batch has the longest sentences
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
@@ -219,7 +222,7 @@ def test_search_can_be_cancelled(scorer, sources, recorder):
 
     with pytest.raises(SearchCancelled):
         beam_search(scorer, sources, replace(OPTIONS, is_cancelled=is_cancelled))
-    assert recorder._lock.acquire(blocking=False)
+    assert not recorder._lock.locked()
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
@@ -228,6 +231,29 @@ def test_finished_sentences_leave_the_batch(scorer, recorder, without_recorder):
     options = replace(OPTIONS, stop="bound", max_extra=0)
     assert_same(beam_search(scorer, sentences, options), without_recorder(beam_search, scorer, sentences, options))
     assert sorted(key[0] for key in recorder._shapes) == [8, 24]
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("options", [OPTIONS, GREEDY], ids=["beam", "greedy"])
+def test_searches_of_several_batches_overlap(scorer, recorder, without_recorder, options):
+    expected = without_recorder(decode_all, scorer, SENTENCES, options, 3)
+    for _ in range(2):
+        assert_same(decode_all(scorer, SENTENCES, options, 3), expected)
+    prefixed = replace(options, prefix=tuple((6,) for _ in SENTENCES))  # not recorded
+    assert_same(
+        decode_all(scorer, SENTENCES, prefixed, 3), without_recorder(decode_all, scorer, SENTENCES, prefixed, 3)
+    )
+    assert not recorder._lock.locked()
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_search_that_ends_early_frees_the_recordings(scorer, recorder):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode_all(scorer, SENTENCES, OPTIONS, 3, progress=stop)
+    assert not recorder._lock.locked()
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -14,10 +14,11 @@ def expected(scores, log_probs, count):
     return np.argsort(-total, axis=1, kind="stable")[:, :count]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("columns", [7, BLOCK_COLUMNS * 30, BLOCK_COLUMNS * 30 + 1, BLOCK_COLUMNS * 31 - 1])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("count", [1, 6, 24])
-def test_best_is_a_stable_sort(columns, ties, count):
+def test_best_is_a_stable_sort(columns, ties, count, device):
     random = torch.Generator().manual_seed(columns + count)
     scores = torch.randn(3, 4, columns, generator=random)
     log_probs = -torch.rand(3, 4, generator=random)
@@ -25,7 +26,8 @@ def test_best_is_a_stable_sort(columns, ties, count):
         scores, log_probs = scores.round(), (log_probs * 3).round()
     scores[1, 2, : columns // 2] = -torch.inf
     assert columns < BLOCK_COLUMNS or 4 * columns > MAX_SINGLE_PASS_SCORES
-    np.testing.assert_array_equal(best_continuations(scores, log_probs, count), expected(scores, log_probs, count))
+    found = best_continuations(scores.to(device), log_probs.to(device), count).cpu()
+    np.testing.assert_array_equal(found, expected(scores, log_probs, count))
 
 
 def test_empty_slots_are_chosen_last():

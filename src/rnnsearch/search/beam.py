@@ -53,7 +53,7 @@ from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, n_best_hypotheses
 from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import ENGINE_NORMS
-from rnnsearch.search.recorded import RecordedCall, find_recorder, unsupported_reason
+from rnnsearch.search.recorded import RecordedCall, RecordedRun, SearchRecorder, find_recorder, unsupported_reason
 from rnnsearch.search.results import HypothesisArrays, make_hypotheses, require_no_nan, source_lengths
 from rnnsearch.search.scorer import RecordableScorer, Scorer, Sources
 from rnnsearch.text.vocabulary import EOS
@@ -233,6 +233,7 @@ class BeamSearch:
         self._progress = self._new_progress()
         self._history: list[BeamStep] = []
         self._storage = StepStorage()
+        self._recorded: tuple[SearchRecorder, RecordedRun] | None = None
 
     def _new_progress(self) -> BeamProgress:
         custom_totals = isinstance(self._selector, topk.HypothesisScorer)
@@ -241,29 +242,49 @@ class BeamSearch:
 
     def run(self) -> None:
         """Run the search, from recordings on a GPU if the options allow it."""
-        if not self._run_recorded():
-            for _ in self.steps():
-                pass
+        self.begin()
+        self.complete()
 
     # Not in inference mode, whose tensors cannot be changed outside of it: graphs of training share some of them.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def _run_recorded(self) -> bool:
-        """Return True if the search ran from recordings."""
+    def begin(self) -> None:
+        """Launch the first steps, if the search runs from recordings, to be followed by `complete` or `cancel`."""
         recorder = find_recorder(self._scorer)
         if recorder is None or unsupported_reason(
             self._scorer, self._sources, self._options, self._columns, self._selector
         ):
-            return False
+            return
         assert isinstance(self._scorer, RecordableScorer)
-        progress = self._new_progress()
-        call = RecordedCall(self._scorer, self._expansion, self._sources, progress, self._options, self.max_length)
-        history = recorder.run(call)
-        if history is None:
-            return False
-        self._history = history
-        self._progress = progress
-        return True
+        call = RecordedCall(
+            self._scorer, self._expansion, self._sources, self._progress, self._options, self.max_length
+        )
+        run = recorder.begin(call)
+        if run is None:
+            self._progress = self._new_progress()
+        else:
+            self._recorded = recorder, run
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def complete(self) -> None:
+        """Run the remaining steps."""
+        if self._recorded is not None:
+            recorder, run = self._recorded
+            self._recorded = None
+            history = recorder.finish(run)
+            if history is not None:
+                self._history = history
+                return
+            self._progress = self._new_progress()
+        for _ in self.steps():
+            pass
+
+    def cancel(self) -> None:
+        """End a search that has begun and is not complete."""
+        if self._recorded is not None:
+            self._recorded[0].cancel()
+            self._recorded = None
 
     def steps(self) -> Iterator[BeamStep]:
         """Run the search and yield every step; between steps the caller's gradient mode applies."""
@@ -292,5 +313,5 @@ class BeamSearch:
                 return
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """Return the result of `beam_search`, after `run` or all `steps`."""
+        """Return the result of `beam_search`, after `run`, `complete` or all `steps`."""
         return trace_hypotheses(self._history, self._progress, self._sources, self._options)

@@ -22,13 +22,14 @@ from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import Characters
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.batching import batches_longest_first, max_batch_sentences
-from rnnsearch.search.beam import beam_search, greedy_search
+from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.constraints import max_lengths, score_columns
 from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
+from rnnsearch.search.recorded import can_record
 from rnnsearch.search.sampling import Variant
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, map_hidden_states
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD, single_threaded_pool
@@ -148,6 +149,14 @@ def decode_all(
         steps = options.max_ratio * length + options.max_extra + 1  # with EOS
         return max_batch_sentences(batch_sentences, options.beam, length + 1, steps, MAX_ATTENTION_WEIGHTS)
 
+    def begin(batch: list[int]) -> BeamSearch:
+        options.raise_if_cancelled()
+        sources = make_batch([source_ids[i] for i in batch], scorer.device)
+        with _renumber_errors(batch):
+            begun = BeamSearch(scorer, sources, options.select(batch), candidates)
+            begun.begin()
+            return begun
+
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         options.raise_if_cancelled()
         sources = make_batch([source_ids[i] for i in batch], scorer.device)
@@ -170,7 +179,11 @@ def decode_all(
         lengths = {i: len(source_ids[i]) for i in wave}
         batches = _split_for_threads(list(batches_longest_first(lengths, batch_size)), threads)
         results.report(list(lengths.values()).count(0))  # empty sentences are done
-        for batch, hypotheses in zip(batches, _search_in_parallel(search, batches, threads), strict=True):
+        if can_record(scorer.device) and options.variant is None:
+            searches = _search_overlapping(begin, batches)
+        else:
+            searches = _search_in_parallel(search, batches, threads)
+        for batch, hypotheses in zip(batches, searches, strict=True):
             results.add(batch, hypotheses)
     return results.values
 
@@ -372,6 +385,25 @@ def _split_for_threads(batches: list[list[int]], threads: int) -> list[list[int]
     if count <= len(batches) or len(order) > count * len(batches[0]):
         return batches
     return [order[first::count] for first in range(count)]
+
+
+def _search_overlapping(
+    begin: Callable[[list[int]], BeamSearch], batches: list[list[int]]
+) -> Iterator[list[list[Hypothesis]]]:
+    """Yield the results of searches in order: each is made while a GPU runs the first steps of the next search."""
+    current: BeamSearch | None = None
+    try:
+        for i in range(len(batches) + 1):
+            previous = current
+            if previous is not None:
+                with _renumber_errors(batches[i - 1]):
+                    previous.complete()
+            current = begin(batches[i]) if i < len(batches) else None
+            if previous is not None:
+                yield previous.hypotheses()
+    finally:
+        if current is not None:
+            current.cancel()
 
 
 def _search_in_parallel(

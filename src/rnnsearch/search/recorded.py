@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.utils.tensors import leaves, map_tree, with_leaves
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 ROW_MULTIPLE = 8  # sentences of a batch are padded to a multiple of this, so that few shapes occur
 MAX_STEPS_AHEAD = 4
@@ -151,55 +152,52 @@ class SearchRecorder:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def run(self, call: RecordedCall) -> list[BeamStep] | None:
-        """Return the steps of a search, or None if it must run without recordings, with a new `BeamProgress`."""
+    def recordings(self) -> Mapping[tuple[int, object], _StepRecording]:
+        """Return the recordings by their sentences, with padding, and the rest of their shape."""
+        return self._shapes
+
+    def begin(self, call: RecordedCall) -> RecordedRun | None:
+        """Launch the first steps of a search, to be completed by `finish` or ended by `cancel`.
+
+        Returns None if the search must run without recordings.
+        """
         if not self._works or not self._lock.acquire(blocking=False):
             return None
+        return self._attempt(lambda: RecordedRun(self, call))
+
+    def finish(self, run: RecordedRun) -> list[BeamStep] | None:
+        """Return the steps of a search, or None if it must run without recordings, with a new `BeamProgress`."""
+        history = self._attempt(run.finish)
+        if history is not None:
+            self._lock.release()
+        return history
+
+    def cancel(self) -> None:
+        """End the search that has begun."""
+        self._lock.release()
+
+    def _attempt(self, work: Callable[[], Result]) -> Result | None:
+        """Return the result of a part of a search, or None if a recording failed; errors end the search."""
         try:
-            return self._run(call)
+            return work()
         except _RecordingError as error:
             self._works = False
             self._free()
             log.warning("search could not be recorded as CUDA graphs, so kernels are launched one by one: %s", error)
-            return None
         except torch.OutOfMemoryError:
             self._free()
-            return None
-        finally:
+        except BaseException:
             self._lock.release()
+            raise
+        self._lock.release()
+        return None
 
     def _free(self) -> None:
         self._shapes.clear()
         self._workspace = Workspace()
         self._record = self._make_record()  # the memory pool of freed graphs cannot be used again
 
-    def _run(self, call: RecordedCall) -> list[BeamStep]:
-        sentences = np.arange(len(call.max_length))  # in the rows of the recording, which may have more
-        recording, first = self._start(call)
-        sent = deque([_SentStep(first, sentences)])
-        history: list[BeamStep] = []
-        last_position = int(call.max_length.max()) + 1  # one more than the longest translation, for its EOS
-        for position in range(1, last_position + 1):
-            if position > 1:
-                call.options.raise_if_cancelled()
-                recording.replay()
-                sent.append(_SentStep(recording.output, sentences))
-            # Read finished steps. The host waits only if it is too far ahead, or at the end.
-            while sent and (len(sent) > MAX_STEPS_AHEAD or position == last_position or sent[0].is_ready()):
-                step = sent.popleft().read()
-                history.append(step)
-                active = call.progress.add(step)
-                if not active.any():
-                    return history
-                # Steps that were launched before the last change still have the sentences of that time.
-                if step.sentences is sentences:
-                    smaller = self._drop_finished(call, recording, np.flatnonzero(active))
-                    if smaller is not None:
-                        recording = smaller
-                        sentences = sentences[active]
-        return history
-
-    def _start(self, call: RecordedCall) -> tuple[_StepRecording, _StepBuffer]:
+    def start(self, call: RecordedCall) -> tuple[_StepRecording, _StepBuffer]:
         """Run the encoder and the first step; return the recording of later steps and the first step."""
         rows = _round_up(len(call.max_length), ROW_MULTIPLE)
         key = (rows, call.key)
@@ -222,7 +220,7 @@ class SearchRecorder:
         first.write(step)
         return recording, first
 
-    def _drop_finished(self, call: RecordedCall, recording: _StepRecording, active: Array) -> _StepRecording | None:
+    def drop_finished(self, call: RecordedCall, recording: _StepRecording, active: Array) -> _StepRecording | None:
         """Return a recording with fewer rows whose live hypotheses are those of the `active` rows.
 
         None if too few sentences have finished, or if the recording would be used too rarely.
@@ -261,6 +259,54 @@ class SearchRecorder:
             raise
         except RuntimeError as error:
             raise _RecordingError(error) from error
+
+
+class RecordedRun:
+    """A search that is running."""
+
+    def __init__(self, recorder: SearchRecorder, call: RecordedCall) -> None:
+        """Launch the first steps, of which none is read yet."""
+        self._recorder = recorder
+        self._call = call
+        self._sentences = np.arange(len(call.max_length))  # in the rows of the recording, which may have more
+        self._recording, first = recorder.start(call)
+        self._sent = deque([_SentStep(first, self._sentences)])
+        self._history: list[BeamStep] = []
+        self._remaining = int(call.max_length.max())  # steps after the first one, with the last one for EOS
+        while self._remaining and len(self._sent) <= MAX_STEPS_AHEAD:
+            self._launch()
+
+    def finish(self) -> list[BeamStep]:
+        """Return all steps."""
+        while self._sent or self._remaining:
+            is_ahead = len(self._sent) > MAX_STEPS_AHEAD or not self._remaining
+            # The host waits only if it is too far ahead, or at the end.
+            if self._sent and (is_ahead or self._sent[0].is_ready()):
+                if not self._read():
+                    break
+            else:
+                self._launch()
+        return self._history
+
+    def _launch(self) -> None:
+        """Launch a step and the copy of its scores."""
+        self._call.options.raise_if_cancelled()
+        self._recording.replay()
+        self._sent.append(_SentStep(self._recording.output, self._sentences))
+        self._remaining -= 1
+
+    def _read(self) -> bool:
+        """Read the first step that was sent and return True if any sentence goes on."""
+        step = self._sent.popleft().read()
+        self._history.append(step)
+        active = self._call.progress.add(step)
+        # Steps that were launched before sentences left the batch still have the sentences of that time.
+        if active.any() and step.sentences is self._sentences:
+            smaller = self._recorder.drop_finished(self._call, self._recording, np.flatnonzero(active))
+            if smaller is not None:
+                self._recording = smaller
+                self._sentences = self._sentences[active]
+        return bool(active.any())
 
 
 class _RecordingError(Exception):
@@ -312,10 +358,11 @@ class _StartRecording:
         self, call: RecordedCall, ids: Mapping[str, Tensor], recording: _StepRecording, record: Record
     ) -> None:
         """Record a start from padded sources like `ids`."""
-        self._ids = {name: values.clone() for name, values in ids.items()}
+        self.ids = {name: values.clone() for name, values in ids.items()}
+        """Padded ids of each source by name."""
         self._constraints = call.expansion.constraints  # their tensors are read by the recorded kernels
         expansion = call.expansion
-        live, step = _first_step(expansion, self._ids)
+        live, step = _first_step(expansion, self.ids)
         if _layout(live) != _layout(recording.live):
             raise RuntimeError("the shapes of a state differ between batches")
         self.output = _StepBuffer(step)
@@ -323,17 +370,17 @@ class _StartRecording:
         del live, step
 
         def work() -> None:
-            live, step = _first_step(expansion, self._ids)
+            live, step = _first_step(expansion, self.ids)
             recording.load(live)
             self.output.write(step)
 
-        self._replay = record(work, None)
+        self.replay = record(work, None)
 
     def run(self, ids: Mapping[str, Tensor]) -> None:
         """Encode padded sources and run the first step."""
         for name, values in ids.items():
-            self._ids[name].copy_(values)
-        self._replay()
+            self.ids[name].copy_(values)
+        self.replay()
 
 
 class _StepBuffer:
@@ -423,16 +470,16 @@ def _padded(call: RecordedCall, rows: int) -> dict[str, Tensor]:
 
 
 def _copy(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy values to targets, which may be views of the targets' memory."""
-    pairs = []
+    """Copy values to targets, which may be views of the targets' memory; few kernels copy all of them."""
+    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for target, value in zip(targets, values, strict=True):
         shares_memory = value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         if shares_memory and value.data_ptr() == target.data_ptr() and value.stride() == target.stride():
             continue
         # Cloned before any target is overwritten.
-        pairs.append((target, value.clone() if shares_memory else value))
-    for target, value in pairs:
-        target.copy_(value)
+        pairs.setdefault(target.dtype, []).append((target, value.clone() if shares_memory else value))
+    for same_type in pairs.values():
+        torch._foreach_copy_([target for target, _ in same_type], [value for _, value in same_type])
 
 
 def _layout(tree: object) -> list[tuple[torch.Size, torch.dtype]]:
