@@ -48,7 +48,7 @@ def recorder(monkeypatch):
     """Search from recordings, as on a GPU; return the recorder."""
     recorder = SearchRecorder(lambda: again)
     monkeypatch.setattr("rnnsearch.search.beam.find_recorder", lambda _: recorder)
-    monkeypatch.setattr("rnnsearch.search.decode.can_record", lambda _: True)
+    monkeypatch.setattr("rnnsearch.search.decode.graphs_are_enabled", lambda _: True)
     monkeypatch.setattr(recorded, "MIN_USES_TO_RECORD_FEWER_ROWS", 1)
     return recorder
 
@@ -293,7 +293,7 @@ def test_concurrent_search_runs_without_recordings(scorer, sources, recorder, wi
 
 def test_recordings_belong_to_the_model(scorer, monkeypatch):
     assert recorded.find_recorder(scorer) is None, "nothing is recorded on a CPU"
-    monkeypatch.setattr(recorded, "can_record", lambda _: True)
+    monkeypatch.setattr(recorded, "graphs_are_enabled", lambda _: True)
     monkeypatch.setattr(recorded, "CudaGraphs", lambda _: again)
     recorder = recorded.find_recorder(scorer)
     assert recorder is not None and recorded.find_recorder(ModelScorer(scorer._model)) is recorder

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from rnnsearch.accel.cuda_graphs import graphs_are_enabled
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import Characters
 from rnnsearch.errors import RnnsearchError
@@ -29,7 +30,6 @@ from rnnsearch.search.forced import force_decode
 from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
-from rnnsearch.search.recorded import can_record
 from rnnsearch.search.sampling import Variant
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, map_hidden_states
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD, single_threaded_pool
@@ -179,7 +179,7 @@ def decode_all(
         lengths = {i: len(source_ids[i]) for i in wave}
         batches = _split_for_threads(list(batches_longest_first(lengths, batch_size)), threads)
         results.report(list(lengths.values()).count(0))  # empty sentences are done
-        if can_record(scorer.device) and options.variant is None:
+        if graphs_are_enabled(scorer.device) and options.variant is None:
             searches = _search_overlapping(begin, batches)
         else:
             searches = _search_in_parallel(search, batches, threads)

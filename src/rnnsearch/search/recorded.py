@@ -24,7 +24,6 @@ Axes: A sentences in the batch, B sentences of the call, K live hypotheses per s
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.accel.cuda_graphs import SWITCH, WIDTH_MULTIPLE, CudaGraphs, Record, Workspace, packed, views
+from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE, CudaGraphs, Record, Workspace, graphs_are_enabled, packed, views
 from rnnsearch.data.batch import Stream
 from rnnsearch.engine.structs import Array
 from rnnsearch.search import topk
@@ -88,17 +87,12 @@ def unsupported_reason(
 
 def find_recorder(scorer: Scorer) -> SearchRecorder | None:
     """Return the recorder of a scorer's searches, or None if its device has none or it is switched off."""
-    if not can_record(scorer.device) or not isinstance(scorer, RecordableScorer):
+    if not graphs_are_enabled(scorer.device) or not isinstance(scorer, RecordableScorer):
         return None
     owner = scorer.recording_owner
     if owner not in _RECORDERS:
         _RECORDERS[owner] = SearchRecorder(partial(CudaGraphs, scorer.device))
     return _RECORDERS[owner]
-
-
-def can_record(device: torch.device) -> bool:
-    """Return True if searches on this device may run from recordings."""
-    return device.type == "cuda" and os.environ.get(SWITCH) != "0"
 
 
 def forget(owner: object) -> None:
