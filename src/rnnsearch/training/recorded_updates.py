@@ -209,7 +209,12 @@ def _token_positions(mask: Tensor, tokens: int) -> Tensor:
         mask: True on real tokens.
         tokens: Number of indices, at least that of the real tokens.
     """
-    return torch.argsort((~mask).flatten().to(torch.uint8), stable=True)[:tokens]
+    is_real = mask.flatten()
+    # A stable partition by two sums, which take less time than a sort.
+    real_rank = is_real.cumsum(0)
+    padding_rank = (~is_real).cumsum(0) + real_rank[-1]
+    rank = torch.where(is_real, real_rank, padding_rank) - 1
+    return torch.empty_like(rank).scatter_(0, rank, torch.arange(len(rank), device=rank.device))[:tokens]
 
 
 def reads_rates_from_device(optimiser: optim.Optimizer) -> bool:
