@@ -120,3 +120,14 @@ def test_held_out_pairs_share_no_sentence_with_training():
     assert train.isdisjoint(held_out)
     assert len(split.test) == 40
     assert split_pairs(pairs[::-1], "text").test == split.test
+
+
+def test_text_that_repeats_held_out_sentences_of_other_text_is_not_trained_on():
+    new, old = split_pairs(distinct_pairs(200), "new"), split_pairs(distinct_pairs(200), "old")
+    assert set(old.train) & set(new.train)
+    repeated = old._replace(train=old.train + [(new.test[0][0], "another translation"), ("another", new.dev[0][1])])
+    held_out = {text for pair in new.dev + new.test for text in pair}
+    left = repeated.without_sentences(new.dev + new.test)
+    assert held_out.isdisjoint(text for pair in left.train for text in pair)
+    assert set(left.train) == set(old.train)
+    assert (left.dev, left.test) == (old.dev, old.test)

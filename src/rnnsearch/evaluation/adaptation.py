@@ -120,6 +120,10 @@ class TextSplit(NamedTuple):
     test: list[Pair]
     """Pairs that both models are compared on."""
 
+    def without_sentences(self, held_out: Iterable[Pair]) -> TextSplit:
+        """Return a split whose training pairs share no sentence with other held-out pairs, either."""
+        return self._replace(train=_without_sentences(self.train, held_out))
+
 
 def adapt(
     model: Path, pairs: Sequence[str], output: Path, options: AdaptationOptions, reporter: Reporter
@@ -147,6 +151,10 @@ def adapt(
     system = load_system(model)
     new = split_pairs(read_pairs(pairs, system.config.data.languages), ", ".join(pairs))
     old = _old_text(model, system, options.old, len(new.train))
+    # The old text may repeat sentences of the new one, and the other way round.
+    new, old = new.without_sentences(old.dev + old.test), old.without_sentences(new.dev + new.test)
+    if not new.train:
+        raise DataError(f"{', '.join(pairs)}: all training sentences are in the held-out part of the old text")
     if not old.train:
         reporter.message(
             f"{model} has no prepared data, so no old text is mixed in and the model may forget; name some by --old"
@@ -193,13 +201,17 @@ def split_pairs(pairs: list[Pair], name: str) -> TextSplit:
         raise DataError(f"{name}: must have at least {MIN_PAIRS} distinct sentence pairs to adapt to; got {len(pairs)}")
     ordered = sorted(pairs, key=_hash)
     test, dev = ordered[:size], ordered[size : 2 * size]
-    held_out = {sentence_key(text) for pair in (*test, *dev) for text in pair}
-    test_keys = {sentence_key(text) for pair in test for text in pair}
-    train = [pair for pair in pairs if held_out.isdisjoint(map(sentence_key, pair))]
-    dev = [pair for pair in dev if test_keys.isdisjoint(map(sentence_key, pair))]
+    train = _without_sentences(pairs, (*test, *dev))
+    dev = _without_sentences(dev, test)
     if not train or not dev:
         raise DataError(f"{name}: the sentence pairs repeat the same sentences, so that none can be held out")
     return TextSplit(train, dev, test)
+
+
+def _without_sentences(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs that share no sentence with held-out pairs."""
+    keys = {sentence_key(text) for pair in held_out for text in pair}
+    return [pair for pair in pairs if keys.isdisjoint(map(sentence_key, pair))]
 
 
 def _hash(pair: Pair) -> bytes:
