@@ -120,9 +120,13 @@ class TextSplit(NamedTuple):
     test: list[Pair]
     """Pairs that both models are compared on."""
 
-    def without_sentences(self, held_out: Iterable[Pair]) -> TextSplit:
-        """Return a split whose training pairs share no sentence with other held-out pairs, either."""
-        return self._replace(train=_without_sentences(self.train, held_out))
+    def disjoint_from(self, other: TextSplit) -> TextSplit:
+        """Return this split without the pairs that share a sentence with another part of the other split."""
+        return TextSplit(
+            _without_sentences(self.train, other.dev + other.test),
+            _without_sentences(self.dev, other.train),
+            _without_sentences(self.test, other.train),
+        )
 
 
 def adapt(
@@ -151,10 +155,7 @@ def adapt(
     system = load_system(model)
     new = split_pairs(read_pairs(pairs, system.config.data.languages), ", ".join(pairs))
     old = _old_text(model, system, options.old, len(new.train))
-    # The old text may repeat sentences of the new one, and the other way round.
-    new, old = new.without_sentences(old.dev + old.test), old.without_sentences(new.dev + new.test)
-    if not new.train:
-        raise DataError(f"{', '.join(pairs)}: all training sentences are in the held-out part of the old text")
+    old = old.disjoint_from(new)
     if not old.train:
         reporter.message(
             f"{model} has no prepared data, so no old text is mixed in and the model may forget; name some by --old"
