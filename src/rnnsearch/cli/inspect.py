@@ -24,7 +24,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native.library import status
-from rnnsearch.systems.card import load_origin, load_scores, load_training_facts, statistics
+from rnnsearch.systems.card import awaits_aligner, load_origin, load_scores, load_training_facts, statistics
 from rnnsearch.systems.engine_file import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned
@@ -248,7 +248,9 @@ def _alignments(system: System[Any], path: Path) -> str:
     """Return the source of word alignments."""
     aligner = Aligner.find(path)
     if aligner is None:
-        later = "; `rnnsearch train` learns the word aligner after the model" if system.config.stores_aligner else ""
+        later = (
+            "; `rnnsearch train` learns the word aligner after the model" if awaits_aligner(path, system.config) else ""
+        )
         return f"by attention{later}" if system.can("attend") else f"none{later}"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.segmentations)
     return f"by an aligner of {pairs:,} token pairs; the minimum weight of a link is {aligner.threshold:g}"

@@ -191,9 +191,12 @@ def count_attention_information(translation: Translation, counts: Counts) -> Non
 
 def report_missing_aligner(translator: Translator, by: AlignedBy | None) -> None:
     """Print a message if alignments come from attention only because the model's aligner has not been learned."""
-    if by is None and translator.misses_aligner:
+    from rnnsearch.systems.card import awaits_aligner
+
+    folder = translator.folder
+    if by is None and folder is not None and awaits_aligner(folder, translator.config):
         print_message(
-            f"{translator.folder}: has no word aligner yet (`rnnsearch train` learns it after the model), "
+            f"{folder}: has no word aligner yet (`rnnsearch train` learns it after the model), "
             "so alignments come from attention"
         )
 

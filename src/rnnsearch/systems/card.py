@@ -14,11 +14,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnsearch.errors import ModelError
 from rnnsearch.utils.files import read_folder_text, sha256_of, write_json, write_text
 from rnnsearch.utils.tables import as_markdown
+
+if TYPE_CHECKING:
+    from rnnsearch.config import RunConfig
 
 TRAINING_FILE = "training.json"
 """Facts about the training run."""
@@ -28,6 +31,13 @@ ORIGIN_FILE = "origin.json"
 """Written if a model was made from trained models, started from one, or had one as its teacher."""
 _CORPUS_FIELDS = ("corpus", "licence", "attribution")
 _SCORE_KEYS = ("set", "text", "search")  # distinguish the scores of the same weights
+
+
+def awaits_aligner(folder: Path, config: RunConfig) -> bool:
+    """Return True if a training run wrote the model and has not learned its word aligner yet."""
+    from rnnsearch.align import aligner  # imports torch
+
+    return config.stores_aligner and (folder / TRAINING_FILE).is_file() and not (folder / aligner.FOLDER).is_dir()
 
 
 def load_training_facts(folder: Path) -> dict[str, Any]:

@@ -5,8 +5,9 @@
 optimiser state by parameter number, so the order of parameters must stay.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn, optim
@@ -20,16 +21,38 @@ Make = Callable[[list[nn.Parameter], Any], optim.Optimizer]
 """A function that builds an optimiser of parameters from its options."""
 
 
+Class = TypeVar("Class", bound=optim.Optimizer)
+
+
+def _uncompiled(optimiser: type[Class]) -> type[Class]:
+    """Return a subclass whose methods do not import PyTorch's compiler.
+
+    PyTorch wraps them to exclude them from `torch.compile`, which no training uses; the import takes more than a
+    second. Where the original methods cannot be found, the wrapped ones stay.
+    """
+    methods = {
+        "add_param_group": inspect.unwrap(optimiser.add_param_group),
+        "step": torch.no_grad()(inspect.unwrap(optimiser.step)),
+    }
+    return cast(type[Class], type(optimiser.__name__, (optimiser,), methods))
+
+
+SGD = _uncompiled(optim.SGD)
+Adadelta = _uncompiled(optim.Adadelta)
+Adam = _uncompiled(optim.Adam)
+AdamW = _uncompiled(optim.AdamW)
+
+
 @implements(SGDOptions)
 def sgd(parameters: list[nn.Parameter], options: SGDOptions) -> optim.Optimizer:
     """Return stochastic gradient descent, with momentum if given."""
-    return optim.SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
+    return SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
 
 
 @implements(AdadeltaOptions)
 def adadelta(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.Optimizer:
     """Return Adadelta (Zeiler 2012); the papers use learning rate 1, rho 0.95 and epsilon 1e-6."""
-    return optim.Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
+    return Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
 
 
 @implements(AdamOptions)
@@ -37,13 +60,13 @@ def adam(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimize
     """Return Adam (Kingma & Ba 2015)."""
     betas = (options.beta1, options.beta2)
     # Fused: one kernel updates all parameters, instead of several small ones for each.
-    return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
+    return Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
 
 
 @implements(AdamWOptions)
 def adamw(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimizer:
     """Return Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
-    return optim.AdamW(
+    return AdamW(
         parameters,
         lr=options.learning_rate,
         betas=(options.beta1, options.beta2),

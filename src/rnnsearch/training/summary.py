@@ -37,6 +37,8 @@ from rnnsearch.utils.weights import copy_weights, named_weights, read_weights
 
 NUM_TRIAL_BATCHES = 4
 """Batches run for the estimate; the first is slower than the others and does not count."""
+MAX_TRIAL_SECONDS = 1.0
+"""Duration of the batches that count, after which no further one is run."""
 MOMENT_BYTES = 8
 """Bytes per parameter that an optimiser adds (Adam's two moments) at the first update."""
 NOTABLE_FALL = 0.005
@@ -64,6 +66,8 @@ def estimate(trainer: Trainer[Any]) -> str | None:
             for _ in range(repetitions):
                 duration = _time_pass(trainer, batch)
             batch_durations.append(duration)
+            if sum(batch_durations[1:]) > MAX_TRIAL_SECONDS:
+                break
     except torch.OutOfMemoryError:
         return None
     finally:

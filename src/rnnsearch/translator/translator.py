@@ -179,11 +179,6 @@ class Translator:
             self.system.require("attend" if by == "attention" else by)
         return by
 
-    @property
-    def misses_aligner(self) -> bool:
-        """True if the model's run has a word aligner that is not in its folder, for example before training ends."""
-        return self.aligner is None and self.folder is not None and self.config.stores_aligner
-
     def options(
         self,
         beam: int | None = None,
