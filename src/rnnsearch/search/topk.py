@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.ops import rows as native
+from rnnsearch.ops import rows
 
 BLOCK_COLUMNS = 64
 """Columns per block, for searches that first choose among blocks and then within a few of them."""
@@ -85,8 +85,8 @@ def best_continuations(
     # Relative to the sentence's best hypothesis: a long sum would swallow small differences of scores.
     relative = log_probs - log_probs.amax(1, keepdim=True)  # [A, K]
     # Equal to the definition below, including ties.
-    if native.is_supported(scores):
-        return native.topk(scores, relative, count)
+    if rows.supports_topk(scores, count):
+        return rows.topk(scores, relative, count)
     return best_continuations_in_blocks(scores, relative, count)
 
 
@@ -95,7 +95,7 @@ def best_continuations_in_blocks(
 ) -> Int[Tensor, "A M"]:
     """Return the continuations with the highest relative + scores, best first, on any device.
 
-    This is the definition of the native `ops.rows.topk`. One pass over all scores finds the maximum of each block of
+    This is the definition of `ops.rows.topk`. One pass over all scores finds the maximum of each block of
     columns. Only the `count` blocks with the highest maxima can contain one of the `count` best continuations, so
     everything after this pass is small.
     """
