@@ -1,13 +1,19 @@
-"""Compare the unsupervised word aligner of model folders with eflomal on the same verses.
+"""Compare the unsupervised word aligner of model folders with eflomal on the same sentence pairs.
 
     python reproduce/aligner.py                                       the Greek and the Hebrew Bible
     python reproduce/aligner.py --corpora bible-grc-en
     python reproduce/aligner.py --corpora bible-grc-en --model runs/small     also align a model's translations
+    python reproduce/aligner.py --corpora pairs/en-ru pairs/ro-en     folders of your own
 
-For each corpus a table lists the alignment error rate (AER) on the test verses. eflomal aligns the train, dev and test
-verses together. Our aligner is trained on the training verses only, as during a training run, and then applied to the
-test verses; a second time it is trained on all verses, like eflomal. Neither uses manual alignments for training; in
-the rows marked *tuned*, the minimum weight of a link is chosen on the manual dev alignments.
+For each corpus a table lists the alignment error rate (AER) on the test sentences. eflomal aligns the train, dev and
+test sentences together. Our aligner is trained on the training sentences only, as during a training run, and then
+applied to the test sentences; a second time it is trained on all sentences, like eflomal. Neither uses manual
+alignments for training. Its links are those of the rule of new aligners (*relative*, without gold links), of the rule
+of earlier versions (*t = 0.15*), and of a relative threshold *tuned* on the manual dev alignments.
+
+A folder's name ends in the codes of the source and target language (`en-ru`). It contains `train.en`, `train.ru`,
+`test.en`, `test.ru`, `test.align` and optionally `dev.*`: one sentence per line, words separated by spaces, and links
+in Pharaoh format (`0-0 1?2`: word 1 is possibly linked to word 2).
 
 With --model, the model's translations of the test verses are aligned by its own aligner, by its attention, and by
 eflomal, which gets them appended to the training verses. The links of the first two are evaluated against those of
@@ -20,12 +26,13 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 
 from common import eflomal_links, read_lines
 
-from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
+from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair, learn_aligner
 from rnnsearch.data.corpora.catalog import CORPORA, get
 from rnnsearch.data.workers import Pool, cores
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
@@ -42,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     aligned = [name for name, corpus in CORPORA.items() if corpus.aligned]
-    parser.add_argument("--corpora", nargs="+", default=aligned, choices=aligned, metavar="NAME")
+    parser.add_argument("--corpora", nargs="+", default=aligned, metavar="NAME", help="of the catalogue, or folders")
     parser.add_argument("--model", type=Path, help="model folder trained on the corpus; its translations are aligned")
     parser.add_argument("--without-eflomal", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("runs/reproduce-aligner"))
@@ -50,20 +57,26 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_corpus(name: str) -> tuple[Texts, dict[str, list[Links]]]:
-    """Return the texts of a corpus and the gold links of its dev and test parts."""
-    folder = get(name)
-    languages = CORPORA[name].source, CORPORA[name].target
+    """Return the texts of a corpus or a folder and the gold links of its dev and test parts."""
+    if name in CORPORA:
+        folder = get(name)
+        languages = [CORPORA[name].source, CORPORA[name].target]
+    else:
+        folder = Path(name)
+        languages = folder.resolve().name.split("-")[-2:]
     texts = {}
     for part in PARTS:
-        source, target = (read_lines(folder / f"{part}.{language}") for language in languages)
-        texts[part] = (source, target)
-    return texts, {part: read_pharaoh(folder / f"{part}.align") for part in PARTS[1:]}
+        paths = [folder / f"{part}.{language}" for language in languages]
+        if part != "dev" or all(path.is_file() for path in paths):
+            source, target = map(read_lines, paths)
+            texts[part] = (source, target)
+    return texts, {part: read_pharaoh(folder / f"{part}.align") for part in texts if part != "train"}
 
 
 def concatenate(texts: Texts, parts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the sources and the targets of several parts of a corpus, concatenated."""
-    sources = [line for part in parts for line in texts[part][0]]
-    targets = [line for part in parts for line in texts[part][1]]
+    sources = [line for part in parts if part in texts for line in texts[part][0]]
+    targets = [line for part in parts if part in texts for line in texts[part][1]]
     return sources, targets
 
 
@@ -78,21 +91,31 @@ def corpus_rows(name: str, args: argparse.Namespace) -> list[list[str]]:
     rows = [["Aligner", "Trained on", "Links", "AER", "Precision", "Recall", "Predicted links", "Seconds"]]
     if not args.without_eflomal:
         start = time.monotonic()
-        results = eflomal_links(*concatenate(texts, PARTS), args.output / name, len(gold["test"]))
+        results = eflomal_links(*concatenate(texts, PARTS), args.output / Path(name).name, len(gold["test"]))
         seconds = time.monotonic() - start
         for method, links in results.items():
-            rows.append(row("eflomal", "all verses", method, links, gold["test"], seconds))
+            rows.append(row("eflomal", "all", method, links, gold["test"], seconds))
     with Pool(cores()) as pool:
-        for description, parts in (("training verses", PARTS[:1]), ("all verses", PARTS)):
+        for description, parts in (("train", PARTS[:1]), ("all", PARTS)):
             start = time.monotonic()
             aligner = learn_aligner(*concatenate(texts, parts), pool.map)
             seconds = time.monotonic() - start
-            tuned = aligner.tuned(word_pairs(texts["dev"]), gold["dev"])
-            for suffix, variant in (("", aligner), (", tuned", tuned)):
+            for method, variant in variants(aligner, texts, gold).items():
                 links = variant.links(word_pairs(texts["test"]))
-                method = f"t = {variant.threshold}{suffix}"
                 rows.append(row("rnnsearch", description, method, links, gold["test"], seconds))
     return rows
+
+
+def variants(aligner: Aligner, texts: Texts, gold: dict[str, list[Links]]) -> dict[str, Aligner]:
+    """Return the aligner with the rules to compare, by description."""
+    aligners = {
+        f"t = {THRESHOLD}": replace(aligner, threshold=THRESHOLD, relative=False),
+        f"relative, {aligner.threshold:.2f}": aligner,
+    }
+    if "dev" in texts:
+        tuned = aligner.tuned(word_pairs(texts["dev"]), gold["dev"])
+        aligners[f"relative, {tuned.threshold:.2f}, tuned"] = tuned
+    return aligners
 
 
 def row(
@@ -114,7 +137,7 @@ def translation_rows(name: str, args: argparse.Namespace) -> list[list[str]]:
     translations = load(args.model).translate(texts["test"][0])
     texts["test"] = (texts["test"][0], [translation.text for translation in translations])
     corpus = concatenate(texts, ("train", "test"))
-    reference = eflomal_links(*corpus, args.output / f"{name}-generated", len(translations))
+    reference = eflomal_links(*corpus, args.output / f"{Path(name).name}-generated", len(translations))
     predictions = {
         "rnnsearch": Aligner.load(args.model / "aligner").links(word_pairs(texts["test"])),
         "attention": [set(translation.attended) for translation in translations],
@@ -136,7 +159,7 @@ def main() -> None:
         text = f"{name}\n\n{as_markdown(corpus_rows(name, args))}\n"
         if args.model is not None:
             text += f"\n{as_markdown(translation_rows(name, args))}\n"
-        write_text(args.output / f"{name}.md", text)
+        write_text(args.output / f"{Path(name).name}.md", text)
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import starmap
 
 import numpy as np
@@ -9,7 +10,17 @@ import pytest
 import torch
 
 from rnnsearch.align import aligner as module
-from rnnsearch.align.aligner import TABLES_FILE, Aligner, Pair, learn_aligner, learn_segmentation, lowercase
+from rnnsearch.align.aligner import (
+    LEARNED_THRESHOLDS,
+    TABLES_FILE,
+    THRESHOLD,
+    Aligner,
+    Pair,
+    learn_aligner,
+    learn_segmentation,
+    lowercase,
+    relative_weights,
+)
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Links, parse_pharaoh
@@ -76,12 +87,83 @@ def test_reversed_aligner_gives_reversed_links(learned):
     assert [{(j, i) for i, j in one} for one in back] == learned.links(pairs)
 
 
-def test_tuning_selects_the_threshold_by_gold_links(learned, monkeypatch):
+@pytest.fixture
+def absolute(learned):
+    """Return an aligner like those of versions that compared weights with a fixed threshold."""
+    return replace(learned, threshold=THRESHOLD, relative=False)
+
+
+def test_tuning_selects_the_threshold_by_gold_links(absolute, monkeypatch):
     """The nearest to the usual one of those that err least."""
     weights = np.array([[0.9, 0.3], [0.05, 0.6]])
     monkeypatch.setattr(Aligner, "weights", lambda _self, pairs: [weights] * len(pairs))
     for links, threshold in (("0-0 1-1", 0.31), ("0-0 1-1 1-0", 0.15), ("0-0 1-1 1-0 0-1", 0.05)):
-        assert learned.tuned([Pair.from_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
+        assert absolute.tuned([Pair.from_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
+
+
+def test_tuning_keeps_relative_weights(learned, monkeypatch):
+    """The link 1-0 has relative weight 0.275, and 0-1 0.159."""
+    weights = np.array([[0.9, 0.3], [0.15, 0.6]])
+    monkeypatch.setattr(Aligner, "weights", lambda _self, pairs: [weights] * len(pairs))
+    start = replace(learned, threshold=0.5)
+    for links, threshold in (("0-0 1-1", 0.5), ("0-0 1-1 1-0", 0.27), ("0-0 1-1 1-0 0-1", 0.15)):
+        tuned = start.tuned([Pair.from_words("a b", "c d")], [parse_pharaoh(links, "here")])
+        assert tuned.relative and tuned.threshold == threshold
+
+
+def test_relative_weights_divide_by_rows_and_columns():
+    weights = np.array([[0.4, 0.2, 0.0], [0.0, 0.1, 0.0]], dtype=np.float32)
+    relative = relative_weights(weights)
+    assert relative[0, 1] == pytest.approx(0.2 / np.sqrt((0.6 + 0.05) * (0.3 + 0.05)))
+    np.testing.assert_array_equal(relative.T, relative_weights(np.ascontiguousarray(weights.T)))
+    # Two units without a counterpart do not link each other, although no other weight competes.
+    assert relative_weights(np.full((1, 1), 0.001, np.float32))[0, 0] < 0.05
+    assert relative_weights(np.zeros((0, 2), np.float32)).shape == (0, 2)
+
+
+def test_threshold_gives_the_expected_number_of_links(learned, monkeypatch):
+    """The directions agree on two links, and each has one more with a probability of 0.4."""
+    forward = np.array([[0.9, 0.0, 0.3], [0.0, 0.9, 0.1]], np.float32)
+    backward = np.array([[0.9, 0.1, 0.4], [0.0, 0.9, 0.4]], np.float32)
+    both = module._Probabilities(forward, backward, 1)
+    monkeypatch.setattr(Aligner, "_probabilities", lambda _self, pairs: [both] * len(pairs))
+    pairs = [Pair.from_words("a b c", "d e")] * 10
+    chosen = learned.with_expected_links(pairs)
+    assert chosen.relative
+    # 2.45 on average, 2.7 in the union: 2.575 per pair, so that the link with the third highest weight is included.
+    assert chosen.links(pairs) == [{(0, 0), (1, 1), (2, 0)}] * 10
+
+
+@pytest.mark.parametrize(("probability", "threshold"), [(1.0, LEARNED_THRESHOLDS[1]), (0.0, LEARNED_THRESHOLDS[0])])
+def test_chosen_threshold_has_limits(learned, monkeypatch, probability, threshold):
+    weights = np.full((1, 1), probability, np.float32)
+    certain = module._Probabilities(weights, weights, 1)
+    monkeypatch.setattr(Aligner, "_probabilities", lambda _self, _pairs: [certain, None])
+    assert learned.with_expected_links([]).threshold == threshold
+
+
+def test_directions_that_disagree_have_more_links():
+    """Halfway between the mean of both directions and their union, or more."""
+    assert module._expected_links(10.0, 11.0) == pytest.approx(10.5)
+    assert module._expected_links(10.0, 12.0) == pytest.approx(10 + 2 * 0.7)
+    assert module._expected_links(10.0, 14.0) == 14
+    assert module._expected_links(0.0, 0.0) == 0
+
+
+def test_threshold_is_chosen_on_tokens_if_there_are_no_spaces(learned):
+    tokenizer = learned.segmentations[0].source
+    spaced, joined = tokenizer.segment(["the tree sees a house.", "treeshousesbreadstreets sees"])
+    assert module._words_or_tokens(spaced) == [(0, 3), (4, 8), (9, 13), (14, 15), (16, 21)]
+    assert len(joined.offsets) > 2 * module.MAX_TOKENS_PER_WORD
+    assert module._words_or_tokens(joined) == joined.offsets
+
+
+def test_threshold_is_chosen_on_a_sample(learned, monkeypatch):
+    monkeypatch.setattr(module, "THRESHOLD_PAIRS", 10)
+    texts = list(zip(*sentences(95, seed=9), strict=True))
+    assert len(module._threshold_pairs(learned, *texts)) == 10
+    monkeypatch.setattr(module, "MAX_THRESHOLD_CELLS", 5_000)
+    assert sum(len(pair.source) * len(pair.target) for pair in module._threshold_pairs(learned, *texts)) < 8_000
 
 
 def test_short_texts_have_one_segmentation():
@@ -111,14 +193,18 @@ def test_lowercase_keeps_offsets(text):
     ]
 
 
-def test_save_and_load_round_trip(learned, tmp_path):
-    learned.tuned([Pair.from_words("The tree", "Das Baum")], [Links(GOLD, GOLD)]).save(tmp_path / "a")
+@pytest.mark.parametrize("relative", [True, False])
+def test_save_and_load_round_trip(learned, absolute, tmp_path, relative):
+    stored = (learned if relative else absolute).tuned([Pair.from_words("The tree", "Das Baum")], [Links(GOLD, GOLD)])
+    stored.save(tmp_path / "a")
     again = Aligner.load(tmp_path / "a")
     pairs = list(starmap(Pair.from_words, sentences(20, seed=6)))
-    for one, two in zip(learned.weights(pairs), again.weights(pairs), strict=True):
+    for one, two in zip(stored.weights(pairs), again.weights(pairs), strict=True):
         np.testing.assert_array_equal(one, two)
-    learned.save(tmp_path / "a")
-    assert Aligner.load(tmp_path / "a").threshold == pytest.approx(learned.threshold)
+    assert (again.relative, again.threshold) == (relative, pytest.approx(stored.threshold))
+    assert again.links(pairs) == stored.links(pairs)
+    # Folders of versions without relative weights have no such table, and are written as they were.
+    assert ("relative" in read_weights(tmp_path / "a" / TABLES_FILE)) == relative
 
 
 def changed(name, change):
@@ -159,6 +245,8 @@ DAMAGE = {
     "a threshold that links everything": changed("threshold", lambda table: table * 0),
     "a threshold that is no number": changed("threshold", lambda table: table * torch.nan),
     "a threshold of another type": changed("threshold", lambda table: table.to(torch.complex64)),
+    "a rule of another type": changed("relative", lambda table: table.double()),
+    "rules": changed("relative", lambda table: table.repeat(2)),
     "probabilities in few bits": changed("0.forward.seen", lambda table: table.bfloat16()),
     "pairs in a square": changed("0.pairs", lambda table: table[None]),
     "one pair": changed("0.pairs", lambda table: table[0]),
@@ -190,9 +278,9 @@ def test_pairs_are_aligned_in_bounded_batches(learned, monkeypatch):
     pairs = list(starmap(Pair.from_words, sentences(40, seed=7)))
     together, portions = learned.links(pairs), []
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_BATCH_SIZE", 60)
-    original = Aligner._batch_weights
+    original = Aligner._batch_probabilities
     monkeypatch.setattr(
-        Aligner, "_batch_weights", lambda self, some: portions.append(len(some)) or original(self, some)
+        Aligner, "_batch_probabilities", lambda self, some: portions.append(len(some)) or original(self, some)
     )
     assert learned.links(pairs) == together
     assert sum(portions) == 40 and max(portions) < 10

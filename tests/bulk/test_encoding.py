@@ -61,9 +61,9 @@ def test_arrays_are_read_back(array):
 def test_aligners_and_tokenizers_are_read_back():
     lines = ["the small cat sleeps", "the big dog sees the cat", "a dog sleeps"] * 5
     segmentation = learn_segmentation(lines, lines, 260)
-    options = LinkOptions(Aligner((segmentation,), 0.25), True, TextConfig(type="bpe"), False)
+    options = LinkOptions(Aligner((segmentation,), 0.25, relative=True), True, TextConfig(type="bpe"), False)
     read = from_bytes(to_bytes(options, LinkOptions), LinkOptions, "x")
-    assert read.aligner.threshold == 0.25
+    assert (read.aligner.threshold, read.aligner.relative) == (0.25, True)
     assert read.text == options.text
     (copy,) = read.aligner.segmentations
     assert copy.source.json == segmentation.source.json

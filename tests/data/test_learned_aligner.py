@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rnnsearch.align import aligner
-from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
+from rnnsearch.align.aligner import LEARNED_THRESHOLDS, Aligner, Pair
 from rnnsearch.data import aligner_text
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
@@ -90,7 +90,8 @@ def test_dev_links_determine_the_threshold(tmp_path, monkeypatch):
     links = frozenset({(0, 2), (1, 1), (2, 0)})
     assert asked == [([Pair.from_words(*row[:2]) for row in all_rows[:10]], [Links(links, links)] * 10)]
     usual = prepare(config(tmp_path, **files), tmp_path / "usual").aligner
-    assert usual is not None and usual.threshold == THRESHOLD
+    assert usual is not None and usual.relative
+    assert LEARNED_THRESHOLDS[0] <= usual.threshold <= LEARNED_THRESHOLDS[1]
 
 
 @pytest.mark.parametrize("chunk", [7, 1000])

@@ -253,7 +253,7 @@ def _alignments(system: System[Any], path: Path) -> str:
         )
         return f"by attention{later}" if system.can("attend") else f"none{later}"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.segmentations)
-    return f"by an aligner of {pairs:,} token pairs; the minimum weight of a link is {aligner.threshold:g}"
+    return f"by an aligner of {pairs:,} token pairs; {aligner.rule}"
 
 
 def _search(config: RunConfig) -> str:

@@ -50,7 +50,7 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
         learned.save(model / FOLDER)
     print_message(
         f"{model / FOLDER}: learned from {min(len(sources), MAX_PAIRS):,} sentence pairs in "
-        f"{len(learned.segmentations)} segmentations; the minimum weight of a link is {learned.threshold:g}"
+        f"{len(learned.segmentations)} segmentations; {learned.rule}"
     )
 
 
