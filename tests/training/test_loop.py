@@ -163,8 +163,8 @@ def test_large_seeds_wrap_around(make_trainer, configure):
     batch = next(trainer.batches.epoch(0))
     # Seeds that do not overflow are not changed.
     seed = 18 * 10**12
-    trainer.training = trainer.gradients.training = configure(seed=seed, max_updates=1).training
-    rng = trainer.gradients._batch_rng(7, 3, batch)
+    trainer.training = trainer.updater.gradients.training = configure(seed=seed, max_updates=1).training
+    rng = trainer.updater.gradients._batch_rng(7, 3, batch)
     assert rng.generator.initial_seed() == seed * 1_000_003 + 7 + 3 * 500_000_003
 
 

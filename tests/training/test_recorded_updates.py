@@ -9,7 +9,7 @@ from rnnsearch.errors import TrainingError
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.translation import build
-from rnnsearch.training import loop, recorded_updates
+from rnnsearch.training import recorded_updates, updates
 from rnnsearch.training.recorded_updates import unsupported_reason
 from tests.training.toys import HARD_ATTENTION, SGD
 
@@ -33,9 +33,9 @@ def record(monkeypatch):
             self.replayed += values is not None
             return values
 
-    monkeypatch.setattr(loop, "graphs_are_enabled", lambda _: True)
-    monkeypatch.setattr(loop, "CudaGraphs", lambda _: None)
-    monkeypatch.setattr(loop, "UpdateRecorder", Recorder)
+    monkeypatch.setattr(updates, "graphs_are_enabled", lambda _: True)
+    monkeypatch.setattr(updates, "CudaGraphs", lambda _: None)
+    monkeypatch.setattr(updates, "UpdateRecorder", Recorder)
     return recorders
 
 

@@ -24,7 +24,6 @@ from typing import Any, Generic, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.accel.cuda_graphs import CudaGraphs, graphs_are_enabled, pause_recording
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.workers import Prefetcher
@@ -32,18 +31,11 @@ from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
 from rnnsearch.training.checkpoint import TrainingState, interruptible, load_state, save_state
-from rnnsearch.training.gradients import NLL, Gradients, count_examples
-from rnnsearch.training.optimisers import AdaptiveClipping
+from rnnsearch.training.gradients import count_examples
 from rnnsearch.training.progress import Reporter
-from rnnsearch.training.recorded_updates import (
-    Step,
-    UpdateRecorder,
-    reads_rates_from_device,
-    unsupported_reason,
-    update_results,
-)
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.tasks import Task
+from rnnsearch.training.updates import Updater, UpdateResults
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.weights import save_model_weights
 
@@ -55,30 +47,12 @@ MAX_UNREAD_UPDATES = 8
 """Updates that a GPU may be behind the training loop: Python prepares the next ones meanwhile."""
 
 
-class _DeviceValues:
-    """The results of an update, copied from the device without waiting for it."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values.to("cpu", non_blocking=True)
-        self._copied: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self._copied = torch.cuda.Event()
-            self._copied.record()
-
-    def read(self) -> tuple[float, float, bool]:
-        """Return NLL, gradient norm and acceptance when they have been computed."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        nll, norm, accepted = self._values.tolist()
-        return nll, norm, bool(accepted)
-
-
 class _Update(NamedTuple):
     """An update whose results have not been read yet."""
 
     group: list[Batch]
     """Its batches."""
-    values: _DeviceValues
+    results: UpdateResults
     """Its results."""
     row: dict[str, Any]
     """Its row for the reporter, without results."""
@@ -115,21 +89,10 @@ class Trainer(Generic[Model]):
         # Before the schedule changes the rates for the first time.
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
-        self.clipping = AdaptiveClipping(self.training.clip_deviations, self.device)
-        self._unread: deque[_Update] = deque()
-        self.gradients = Gradients(
-            self.training,
-            self.task,
-            self.batches,
-            self.device,
-            self.folder,
-            self.reporter,
-            self.processes,
-            self._release_memory,
+        self.updater = Updater(
+            self.training, self.task, self.batches, self.device, self.folder, self.reporter, self.processes
         )
-        self.update_recorder: UpdateRecorder | None = None
-        """Recorder of whole updates; None if they are not recorded."""
-        self._knows_recorder = False  # True after the first batch has shown whether updates can be recorded
+        self._unread: deque[_Update] = deque()
         self.last_saved = time.monotonic()
 
     @property
@@ -141,7 +104,7 @@ class Trainer(Generic[Model]):
         """Load the last checkpoint."""
         self.state = load_state(self.last_checkpoint, self.task)
         self.schedule.state = self.state.schedule
-        self.clipping.state = self.state.norms
+        self.updater.clipping.state = self.state.norms
         # The run may have ended between the checkpoint and the model folder; save the model again.
         if self.state.evaluated == self.state.update > 0 and not self.state.pending:
             row = self.state.history[-1] if self.task.validation is not None else {"best": True}
@@ -153,7 +116,7 @@ class Trainer(Generic[Model]):
         # An update that is not finite stops the run before it is saved.
         self._read_results()
         self.state.schedule = self.schedule.state
-        self.state.norms = self.clipping.state
+        self.state.norms = self.updater.clipping.state
         if self.processes.is_first:
             save_state(self.last_checkpoint, self.state, self.task)
         self.last_saved = time.monotonic()
@@ -197,9 +160,9 @@ class Trainer(Generic[Model]):
         self.state.batch += len(group)
 
         learning_rate = self.optimiser.defaults["lr"] * self._set_learning_rate(epoch, progress)
-        values = self._make_update(group)
+        results = UpdateResults(self.updater.run(group, self.state.update))
         row = self._count(group, learning_rate, time.monotonic() - start + waited, waited)
-        self._unread.append(_Update(group, _DeviceValues(values), row))
+        self._unread.append(_Update(group, results, row))
         self._read_results(MAX_UNREAD_UPDATES if self.device.type == "cuda" else 0)
 
         checkpoint_every = self.training.checkpoint_every
@@ -207,57 +170,6 @@ class Trainer(Generic[Model]):
             self._read_results()
             if self.processes.is_first:
                 save_model_weights(self.folder / f"update-{self.state.update}.safetensors", self.model)
-
-    def _ordinary_update(self, group: list[Batch]) -> Tensor:
-        """Make an update and return its `update_results`."""
-        sums = self.gradients.accumulate(group, self.state.update)  # forward and backward; splits on out-of-memory
-        norm = self.gradients.clip()  # after all-reduce and L2
-        accepted = self.clipping.accepts(norm)
-        values = update_results(sums.pop(NLL), norm, accepted)
-        if self.device.type == "cpu":
-            # Before the step, so that the weights stay finite.
-            self.gradients.check_finite(group, self.state.update, *values[:2].tolist())
-        self.task.update(sums, accepted)
-        return values
-
-    def _make_update(self, group: list[Batch]) -> Tensor:
-        """Make an update, as a CUDA graph if its shape has occurred before, and return its `update_results`."""
-        if not self._knows_recorder:
-            self._knows_recorder = True
-            self.update_recorder = self._make_update_recorder(group[0])
-        if self.update_recorder is None:
-            return self._ordinary_update(group)
-        seed = self.gradients.seed(self.state.update)
-        values = self.update_recorder.run(group[0], seed, self.gradients.normaliser(group))
-        if values is not None:
-            return values
-        with pause_recording():
-            return self._ordinary_update(group)
-
-    def _make_update_recorder(self, batch: Batch) -> UpdateRecorder | None:
-        """Return a recorder if updates on this device can be recorded, given any batch of the run."""
-        has_one_batch = self.processes.world_size == self.training.batch.accumulate == 1
-        if not has_one_batch or self.training.keep_zeros or not graphs_are_enabled(self.device):
-            return None
-        # A rate that changes would become part of every recording.
-        if self.training.schedule.type != "constant" and not reads_rates_from_device(self.optimiser):
-            return None
-        if unsupported_reason(self.model, self.task.objective, batch) is not None:
-            return None
-        step = Step(self.task.loss, self._finish_update, self.optimiser, self.device, self.training.precision)
-        return UpdateRecorder(step, CudaGraphs(self.device))
-
-    def _finish_update(self) -> tuple[Tensor, Tensor | None]:
-        """Clip the gradients and update the parameters, for `UpdateRecorder`."""
-        norm = self.gradients.clip()
-        accepted = self.clipping.accepts(norm)
-        self.task.update({}, accepted)
-        return norm, accepted
-
-    def _release_memory(self) -> None:
-        if self.update_recorder is not None:
-            self.update_recorder.clear()
-        self.task.release_memory()
 
     def _set_learning_rate(self, epoch: float, progress: float) -> float:
         """Set the scheduled learning rate of each parameter group and return the schedule's factor."""
@@ -299,9 +211,9 @@ class Trainer(Generic[Model]):
             TrainingError: If the loss of an update is not finite.
         """
         while len(self._unread) > max_unread:
-            group, values, row = self._unread.popleft()
-            nll, norm, accepted = values.read()
-            self.gradients.check_finite(group, row["update"], nll, norm)
+            group, results, row = self._unread.popleft()
+            nll, norm, accepted = results.read()
+            self.updater.gradients.check_finite(group, row["update"], nll, norm)
             self.state.nll += nll
             if not accepted:
                 self.reporter.message(f"update {row['update']}: skipped; its gradient norm is unusual ({norm:,.3g})")

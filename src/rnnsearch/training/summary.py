@@ -72,7 +72,7 @@ def estimate(trainer: Trainer[Any]) -> str | None:
         return None
     finally:
         memory = _peak_memory(trainer)
-        for parameter in trainer.gradients.parameters:
+        for parameter in trainer.updater.gradients.parameters:
             parameter.grad = None
     counted = batch_durations[1:] or batch_durations
     batch_seconds = sum(counted) / len(counted)
@@ -101,7 +101,9 @@ def _time_pass(trainer: Trainer[Any], batch: Batch) -> float:
 
 def _peak_memory(trainer: Trainer[Any]) -> int | None:
     """Return the peak memory of this process so far plus the optimiser's moments in bytes, or None if unknown."""
-    moments = MOMENT_BYTES * (sum(p.numel() for p in trainer.gradients.parameters) - trainer.task.tables.num_mapped)
+    moments = MOMENT_BYTES * (
+        sum(p.numel() for p in trainer.updater.gradients.parameters) - trainer.task.tables.num_mapped
+    )
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device) + moments
     if sys.platform == "win32":
