@@ -42,6 +42,7 @@ from rnnsearch.utils.files import write_text
 from rnnsearch.utils.tables import as_markdown
 
 PARTS = ("train", "dev", "test")
+TRAINED_ON = {"train": PARTS[:1], "all": PARTS}
 Texts = dict[str, tuple[list[str], list[str]]]
 
 
@@ -52,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--corpora", nargs="+", default=aligned, metavar="NAME", help="of the catalogue, or folders")
     parser.add_argument("--model", type=Path, help="model folder trained on the corpus; its translations are aligned")
     parser.add_argument("--without-eflomal", action="store_true")
+    parser.add_argument("--trained-on", nargs="+", default=list(TRAINED_ON), choices=TRAINED_ON)
     parser.add_argument("--output", type=Path, default=Path("runs/reproduce-aligner"))
     return parser.parse_args()
 
@@ -96,9 +98,9 @@ def corpus_rows(name: str, args: argparse.Namespace) -> list[list[str]]:
         for method, links in results.items():
             rows.append(row("eflomal", "all", method, links, gold["test"], seconds))
     with Pool(cores()) as pool:
-        for description, parts in (("train", PARTS[:1]), ("all", PARTS)):
+        for description in args.trained_on:
             start = time.monotonic()
-            aligner = learn_aligner(*concatenate(texts, parts), pool.map)
+            aligner = learn_aligner(*concatenate(texts, TRAINED_ON[description]), pool.map)
             seconds = time.monotonic() - start
             for method, variant in variants(aligner, texts, gold).items():
                 links = variant.links(word_pairs(texts["test"]))

@@ -172,6 +172,18 @@ def test_alignment_scores_each_method(script: Script, output: Path) -> None:
     assert (output / "attention.png").is_file()
 
 
+def test_aligner_reads_folders_with_and_without_dev_links(script, output, tmp_path):
+    for name in ("with-en-de", "without-en-de"):
+        write_corpus(tmp_path / name, ("en", "de"))
+    for path in (tmp_path / "without-en-de").glob("dev.*"):
+        path.unlink()
+    script("aligner", "--corpora", "with-en-de", "without-en-de", "--without-eflomal", "--trained-on", "all")
+    tables = [(output / name).read_text() for name in ("with-en-de.md", "without-en-de.md")]
+    rules = [[row.split(" | ")[2] for row in table.splitlines() if "rnnsearch" in row] for table in tables]
+    assert rules[0] == ["t = 0.15", "relative, 0.60", "relative, 0.60, tuned"]
+    assert rules[1] == rules[0][:2]
+
+
 @pytest.mark.usefixtures("greek")
 def test_priors_reports_bleu_and_alignment_error(script, output):
     systems = ["additive", "coverage-embedding", "fertility-global-finetuned"]
