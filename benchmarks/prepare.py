@@ -1,15 +1,20 @@
-"""Prepare large corpora and start to train on them: speed, memory by corpus size, and time to the first update.
+"""Prepare large corpora and start to train on them: time to the first update, speed, and memory by corpus size.
 
-Run it as `python -m benchmarks.prepare --source TEXT.en --target TEXT.de --pairs 10000000`. The corpora repeat the
-given texts. In each repetition except the first, a fifth of the words are replaced by others of the same language and
-some of these by numbers, so that pairs differ and new words keep appearing, as in real text. The speed of the tokenizer
-by itself is measured in the same run. `--output FILE` writes the page.
+Run it as `python -m benchmarks.prepare --source TEXT.en --target TEXT.de --pairs 29000 1000000`. Each corpus is used
+three times: by `rnnsearch train` from the text to the first update, by `rnnsearch prepare` without an aligner, and by
+training on the prepared data. Native code is built and timed before.
+
+The corpora repeat the given texts. In each repetition except the first, a fifth of the words are replaced by others of
+the same language and some of these by numbers, so that pairs differ and new words keep appearing, as in real text. The
+speed of the tokenizer by itself is measured in the same run. `--output FILE` writes the page.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -45,6 +50,7 @@ target = "de"
 train = ["train.en|train.de"]
 dev_size = 1000
 test_size = 1000
+aligner = false
 
 [text]
 vocabulary = 8000
@@ -152,6 +158,10 @@ def tokenizer_speed(folder: Path, pairs: int) -> tuple[float, float]:
 def measure(folder: Path, source: Path, target: Path, pairs: int) -> Row:
     """Measure a corpus of one size. The order of the entries is that of the page's columns."""
     size = make_corpus(folder, source, target, pairs)
+    # With an aligner to learn later, as by default.
+    spec = {"run": str(folder / "run.toml"), "settings": ["data.aligner=true"], "threads": 1}
+    first_update = start("first_update", "run", spec, folder)
+    shutil.rmtree(folder / "run")
     prepared, peak = run_with_peak([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
     tokenizer_pairs, tokenizer_core_pairs = tokenizer_speed(folder, min(pairs, 500_000))
     training = {"settings": [], "threads": 1, "skip": 1, "memory_after": [1]}
@@ -162,6 +172,8 @@ def measure(folder: Path, source: Path, target: Path, pairs: int) -> Row:
     return {
         "pairs": pairs,
         "text_bytes": size,
+        "first_update_seconds": first_update["seconds"],
+        "first_update_core_seconds": first_update["core_seconds"],
         "kept": facts["pairs"],
         "seconds": prepared.seconds,
         "pairs_per_second": pairs / prepared.seconds,
@@ -169,27 +181,28 @@ def measure(folder: Path, source: Path, target: Path, pairs: int) -> Row:
         "tokenizer_pairs_per_second": tokenizer_pairs,
         "tokenizer_pairs_per_core_second": tokenizer_core_pairs,
         "peak_bytes": peak,
-        "first_update_seconds": trained["first_update_seconds"],
+        "prepared_first_update_seconds": trained["first_update_seconds"],
         "training_bytes": round(trained["own_mib"]["1"] * 2**20),
         "waiting": trained["waiting"],
     }
 
 
 def main() -> None:
-    """Measure three corpus sizes up to `--pairs`, each ten times the previous one, and print the table."""
+    """Measure each corpus size and print the table."""
     parser = argument_parser(__doc__)
     parser.add_argument("--source", type=Path, required=True, help="source text to repeat")
     parser.add_argument("--target", type=Path, required=True, help="target text to repeat")
-    parser.add_argument("--pairs", type=int, default=1_000_000, help="size of the largest corpus")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[29_000, 1_000_000], help="sizes of the corpora")
     parser.add_argument("--folder", type=Path, help="folder for temporary corpora (6 GB for 10 million pairs)")
     args = parse_arguments(parser)
+    # Builds native code and times it for one thread, which happens once per environment.
+    subprocess.run([sys.executable, "-m", "rnnsearch", "inspect", "--machine", "--threads", "1"], check=True)
     rows = []
     load_before = os.getloadavg()[0]
-    for pairs in (args.pairs // 100, args.pairs // 10, args.pairs):
-        if pairs >= 10_000:
-            with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-                rows.append(measure(Path(folder).resolve() / "corpus", args.source, args.target, pairs))
-            print(json.dumps(rows[-1]), flush=True)
+    for pairs in args.pairs:
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+            rows.append(measure(Path(folder).resolve() / "corpus", args.source, args.target, pairs))
+        print(json.dumps(rows[-1]), flush=True)
     load = f"Load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after."
     publish([f"{machine_line()} {load}", "", *page(rows)], args.output, rows)
 
@@ -197,9 +210,10 @@ def main() -> None:
 def page(rows: Sequence[Row]) -> list[str]:
     """Return a table with a row per corpus size."""
     head = (
-        "pairs {:,.0f} | text {:,.0f} MB | prepared in {:.1f} s | pairs/s {:,.0f} | pairs/s per core {:,.0f}"
+        "pairs {:,.0f} | text {:,.0f} MB | text to first update {:.1f} s | processor time of that {:.1f} s"
+        " | prepared in {:.1f} s | pairs/s {:,.0f} | pairs/s per core {:,.0f}"
         " | tokenizer only, pairs/s {:,.0f} | tokenizer only, pairs/s per core {:,.0f}"
-        " | peak memory, all processes {:,.0f} MiB | first update after {:.1f} s"
+        " | peak memory, all processes {:,.0f} MiB | prepared data to first update {:.1f} s"
         " | memory in training {:,.0f} MiB | waiting for data {:.2%}"
     )
     units = {"text_bytes": 1e6, "peak_bytes": 2**20, "training_bytes": 2**20}

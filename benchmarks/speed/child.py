@@ -144,6 +144,28 @@ def train(spec: Row) -> Row:
     }
 
 
+class _FirstUpdateError(Exception):
+    """Ends a training after its first update."""
+
+
+def first_update(spec: Row) -> Row:
+    """Run `rnnsearch train` on the run file `run` with `settings`, from the text until the first update."""
+    from rnnsearch.cli import train as command
+    from rnnsearch.training.progress import Screen
+
+    def stop(_screen: Screen, _row: Row) -> None:
+        raise _FirstUpdateError
+
+    Screen.update = stop  # type: ignore[assignment, method-assign]
+    try:
+        command.train(Path(spec["run"]), settings=spec["settings"])
+    except _FirstUpdateError:
+        seconds = time.perf_counter() - spec["start_time"]
+        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return {"seconds": seconds, "core_seconds": sum(usage.ru_utime + usage.ru_stime for usage in usages)}
+    raise RuntimeError("the run ended without an update")
+
+
 def use_definitions() -> None:
     """Make this process repeat the decoder's step instead of using fast implementations."""
     from rnnsearch.accel.registry import FAST_IMPLEMENTATIONS
@@ -227,7 +249,7 @@ def phases(spec: Row) -> Row:
 
 
 MEASUREMENTS: dict[str, Callable[[Row], Row]] = {
-    function.__name__: function for function in (prepare, train, decode, one_by_one, limit, phases)
+    function.__name__: function for function in (prepare, first_update, train, decode, one_by_one, limit, phases)
 }
 
 
