@@ -18,6 +18,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -121,16 +122,19 @@ def settings(args: Namespace) -> Iterator[tuple[str, ModelScorer, Sentences, Sea
     """Yield the rows to measure."""
     for name in args.scales:
         sizes, vocabulary, lengths = SIZES[name]
-        scorer = ModelScorer(build_model(model(sizes), vocabulary).eval().to(args.device))
+        network = build_model(model(sizes), vocabulary).eval().to(args.device)
         sentences = random_sentences(args.sentences, vocabulary, lengths)
-        for search, beam in SEARCHES.items():
-            yield f"{name}, {search}", scorer, sentences, SearchOptions(beam=beam, max_ratio=1.0, max_extra=0)
+        for precision, (search, beam) in product(args.precisions, SEARCHES.items()):
+            scorer = ModelScorer(network, tf32=precision == "tf32")
+            options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=0)
+            yield f"{name}, {search}, {precision}", scorer, sentences, options
 
 
 def main() -> None:
     """Measure all rows and print them."""
     parser = argument_parser(__doc__)
     parser.add_argument("--scales", nargs="+", choices=SIZES, default=list(SIZES), help="Sizes of random models.")
+    parser.add_argument("--precisions", nargs="+", choices=["tf32", "fp32"], default=["tf32", "fp32"], help="Products.")
     parser.add_argument("--device", default="cuda", help="Device of the model.")
     parser.add_argument("--batch", type=int, default=64, help="Sentences per batch.")
     parser.add_argument("--sentences", type=int, default=1024, help="Random sentences to translate.")

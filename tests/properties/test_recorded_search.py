@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rnnsearch.accel.cuda_graphs import SWITCH
+from rnnsearch.ops.device import TF32_PRODUCTS
 from rnnsearch.search import recorded
 from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.candidates import Columns
@@ -28,7 +29,7 @@ from rnnsearch.search.ensemble import (
 )
 from rnnsearch.search.expansion import BeamExpansion
 from rnnsearch.search.hypothesis import SearchCancelled, SentenceError
-from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.model_scorer import TORCH_PRODUCTS, TORCH_TF32_PRODUCTS, ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.recorded import SearchRecorder
 from rnnsearch.search.sampling import Sampling
@@ -301,10 +302,39 @@ def test_recordings_belong_to_the_model(scorer, monkeypatch):
     assert recorded.find_recorder(scorer) is not recorder
 
 
+def test_tf32_is_set_for_products_only():
+    assert not torch.backends.cuda.matmul.allow_tf32
+    with TF32_PRODUCTS:
+        with TF32_PRODUCTS:
+            assert torch.backends.cuda.matmul.allow_tf32
+        assert torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_precisions_have_separate_recordings(scorer, sources, recorder):
+    beam_search(scorer, sources, OPTIONS)
+    recordings = len(recorder)
+    beam_search(ModelScorer(scorer._model, tf32=True), sources, OPTIONS)
+    assert len(recorder) == 2 * recordings
+
+
 def test_rows_are_halved():
     assert [recorded._fewer_rows(64, active) for active in (64, 33, 32, 16, 9, 8, 1)] == [64, 64, 32, 16, 16, 8, 8]
     assert [recorded._fewer_rows(40, active) for active in (24, 16, 3)] == [24, 16, 8]
     assert recorded._fewer_rows(8, 1) == 8
+
+
+@pytest.mark.cuda
+def test_tf32_products_are_near_fp32(plainest, make):
+    model = make(plainest("bahdanau", None)).cuda()
+    fast = fastest_scorer(model)
+    assert fast.description == TORCH_TF32_PRODUCTS
+    assert fastest_scorer(model, "fp32").description == TORCH_PRODUCTS
+    exact = decode_all(ModelScorer(model), SENTENCES, OPTIONS)
+    for [one, *_], [other, *_] in zip(decode_all(fast.scorer, SENTENCES, OPTIONS), exact, strict=True):
+        assert one.score == pytest.approx(other.score, abs=0.05)
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 @pytest.mark.cuda

@@ -106,7 +106,8 @@ class SearchConfig(Table):
     many most probable translations (at most 100) of each source token of a batch, and the most
     frequent tokens. 0 uses the whole vocabulary."""
     precision: SearchPrecision = "auto"
-    """Precision of matrix products on the CPU; states and scores are always fp32. `auto`: bf16 if
-    native code can be built and was faster when timed, otherwise fp32. `int8`: [8-bit
+    """Precision of matrix products; states and scores are always fp32. `auto`: on the CPU, bf16 if
+    native code can be built and was faster when timed, otherwise fp32; on a GPU, TF32. `bf16` and
+    `int8` are for the CPU. `int8`: [8-bit
     integers](translating.md#int8-quantisation), fastest on processors that support them, with the
     largest rounding errors. `rnnsearch inspect` shows the precision in use."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from threading import Lock
 
 import torch
 
@@ -51,6 +52,35 @@ def choose_device(name: str, option: str = "training.device", local_rank: int | 
 def precision(device: torch.device, name: str) -> AbstractContextManager[object]:
     """Return a context for matrix products: bf16 over fp32 master weights, or fp32 everywhere."""
     return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
+
+
+class Tf32Products:
+    """A context in which a GPU rounds the operands of fp32 matrix products to 10 bits of mantissa (TF32).
+
+    PyTorch's setting is that of the process. It is restored when the last of several threads has left the context.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._before = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._before = torch.backends.cuda.matmul.allow_tf32
+                torch.backends.cuda.matmul.allow_tf32 = True
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                torch.backends.cuda.matmul.allow_tf32 = self._before
+
+
+TF32_PRODUCTS = Tf32Products()
+"""The only instance, since the setting is that of the process."""
 
 
 def describe_device(device: torch.device) -> str:

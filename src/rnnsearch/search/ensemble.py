@@ -102,6 +102,11 @@ class EnsembleScorer:
         """The ensemble."""
         return self
 
+    @property
+    def recording_key(self) -> object:
+        """None: members do not change."""
+        return None
+
     def recorded_weights(self) -> Sequence[Tensor] | None:
         """Return the weights of all members, or None if one of them cannot be recorded."""
         return combined_weights(member.scorer for member in self._members)
@@ -221,6 +226,11 @@ class WeightedSumScorer:
     def recording_owner(self) -> object:
         """The sum."""
         return self
+
+    @property
+    def recording_key(self) -> object:
+        """None: members do not change."""
+        return None
 
     def recorded_weights(self) -> Sequence[Tensor] | None:
         """Return the weights of all members, or None if one of them cannot be recorded."""

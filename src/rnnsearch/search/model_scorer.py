@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -35,6 +36,7 @@ from rnnsearch.models.outputs import LogitsFunction, Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import rows
 from rnnsearch.ops.autotune import fastest_search_dtype
+from rnnsearch.ops.device import TF32_PRODUCTS
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.beam import BeamSearch, beam_search, greedy_search
 from rnnsearch.search.expansion import BeamExpansion
@@ -56,14 +58,15 @@ class FastestScorer(NamedTuple):
 
 
 TORCH_PRODUCTS = "PyTorch, fp32"
-"""Description of a scorer without native code."""
+TORCH_TF32_PRODUCTS = "PyTorch, tf32"
+"""Descriptions of scorers without native code."""
 
 
 def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestScorer:
     """Return the fastest Scorer of a model on its device, with matrix products in `precision` (see `native_dtype`)."""
     dtype = native_dtype(model.device, precision)
     if dtype is None:
-        return FastestScorer(ModelScorer(model), TORCH_PRODUCTS)
+        return torch_scorer(ModelScorer, model, precision)
     native, reason = _native_search(model, dtype)
     if native is not None:
         in_one_call = native.searches_in_one_call and _one_call_problem(model, type(native)) is None
@@ -168,8 +171,15 @@ class _TorchScorer(ABC, Generic[AnyModel]):
 
     normalised = True
 
-    def __init__(self, model: AnyModel) -> None:
+    def __init__(self, model: AnyModel, tf32: bool = False) -> None:
+        """Create a scorer.
+
+        Args:
+            model: A model in evaluation mode.
+            tf32: Round the operands of matrix products to TF32 on a GPU.
+        """
         self._model = model
+        self._products: AbstractContextManager[None] = TF32_PRODUCTS if tf32 else nullcontext()
         self.vocabulary = model.output.vocabulary
 
     @property
@@ -181,6 +191,11 @@ class _TorchScorer(ABC, Generic[AnyModel]):
     def recording_owner(self) -> object:
         """The model: scorers of the same model share recordings."""
         return self._model
+
+    @property
+    def recording_key(self) -> object:
+        """The precision of products."""
+        return self._products is TF32_PRODUCTS
 
     def recorded_weights(self) -> Sequence[Tensor]:
         """Return all parameters and buffers of the model."""
@@ -195,9 +210,10 @@ class _TorchScorer(ABC, Generic[AnyModel]):
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         # Ids of V or more are copies of source tokens (see `Scorer.step`).
-        readout, state, alpha = self._readout(y.masked_fill(y >= self.vocabulary, UNK), state, memory.encoded)
-        # Native row operations (`ops/rows.py`) read contiguous fp32.
-        logits = memory.logits(readout).float().contiguous()  # [N, C]
+        with self._products:
+            readout, state, alpha = self._readout(y.masked_fill(y >= self.vocabulary, UNK), state, memory.encoded)
+            # Native row operations (`ops/rows.py`) read contiguous fp32.
+            logits = memory.logits(readout).float().contiguous()  # [N, C]
         return Step(logits, state, alpha, rows.log_sum_exp(logits))
 
     def map_hidden(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -208,8 +224,9 @@ class ModelScorer(_TorchScorer[TranslationModel]):
     """Scorer of a translation model in PyTorch, which reads all sources of the batch."""
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        encoded = self._model.encode(sources)
-        return _Memory(encoded, self._model.output.logits_function(columns)), self._model.start(encoded)
+        with self._products:
+            encoded = self._model.encode(sources)
+            return _Memory(encoded, self._model.output.logits_function(columns)), self._model.start(encoded)
 
     def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
         return self._model.step(y, state, encoded)
@@ -228,6 +245,13 @@ class LanguageScorer(_TorchScorer[LanguageModel]):
     def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
         readout, state = self._model.step(y, state)
         return readout, state, {}
+
+
+def torch_scorer(scorer: type[ModelScorer] | type[LanguageScorer], model: Any, precision: str) -> FastestScorer:
+    """Return a scorer in PyTorch, whose products are in TF32 on a GPU if `precision` is auto."""
+    if precision == "auto" and model.device.type == "cuda":
+        return FastestScorer(scorer(model, tf32=True), TORCH_TF32_PRODUCTS)
+    return FastestScorer(scorer(model), TORCH_PRODUCTS)
 
 
 @runtime_checkable

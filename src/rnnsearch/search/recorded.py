@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 ROW_MULTIPLE = 8  # sentences of a batch are padded to a multiple of this, so that few shapes occur
-MAX_STEPS_AHEAD = 4
+MAX_STEPS_AHEAD = 2
 """Steps that are launched before the host reads the first of them; up to this many are computed in vain at the end."""
 MAX_RECORDED_POSITIONS = 512
 """Source positions up to which the encoder is recorded; its graph has several kernels per position."""
@@ -129,7 +129,7 @@ class RecordedCall:
         addresses = tuple(weight.data_ptr() for weight in weights)
         device_type = self.scorer.device.type
         autocast = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
-        return self.names, self.widths, self.expansion.key, autocast, addresses
+        return self.names, self.widths, self.scorer.recording_key, self.expansion.key, autocast, addresses
 
 
 class SearchRecorder:

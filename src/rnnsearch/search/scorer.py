@@ -106,6 +106,10 @@ class RecordableScorer(Scorer, Protocol):
     def recording_owner(self) -> object:
         """The object that recordings are stored for, as long as it exists."""
 
+    @property
+    def recording_key(self) -> object:
+        """Everything else that the kernels of a step depend on, for the scorers of one owner."""
+
     def recorded_weights(self) -> Sequence[Tensor] | None:
         """Return all weights that the kernels read, or None if steps cannot be recorded."""
 

@@ -27,7 +27,7 @@ from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import LanguageModelLikelihood
 from rnnsearch.search.decode import make_sources
-from rnnsearch.search.model_scorer import TORCH_PRODUCTS, FastestScorer, LanguageScorer, native_dtype
+from rnnsearch.search.model_scorer import FastestScorer, LanguageScorer, native_dtype, torch_scorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import DevBatches, NllEvaluator
 from rnnsearch.systems.system import Ability, Trainable
@@ -109,7 +109,7 @@ class LanguageSystem(Trainable[LanguageModel]):
         kind = native_dtype(self.device, precision)
         packed = None if kind is None else packed_model(self.model, kind)
         if kind is None or packed is None:
-            return FastestScorer(self.reference_scorer(), TORCH_PRODUCTS)
+            return torch_scorer(LanguageScorer, self.model, precision)
         return FastestScorer(LanguageScorer(packed), f"native products, {kind.name.lower()}")
 
     def reference_scorer(self) -> Scorer:
