@@ -4,7 +4,9 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +94,34 @@ def test_passes_over_a_corpus_start_without_torch():
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, check=False).returncode
         == 0
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_of_a_killed_process_end_within_a_task():
+    """A process that is killed with SIGKILL cannot end its workers, whose tasks may take minutes."""
+    program = (
+        "import time\n"
+        "from rnnsearch.data.workers import Pool\n"
+        "with Pool(2) as pool:\n"
+        "    pool._start()\n"
+        "    print(*(process.pid for process in pool._processes), flush=True)\n"
+        "    list(pool.map(time.sleep, [(60,), (60,)]))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        time.sleep(0.3)  # they have started their tasks
+        process.kill()
+    end = time.monotonic() + 30
+    while any(map(is_running, workers)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Return True if there is such a process that is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False

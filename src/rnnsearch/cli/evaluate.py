@@ -145,10 +145,12 @@ def _read_gold_links(
         ModelError: The model cannot align.
         DataError: The file is invalid, or its number of lines differs from that of the source text.
     """
+    from rnnsearch.cli.pairs import report_missing_aligner
     from rnnsearch.text.alignments import read_pharaoh
 
     # Called for its check, so that the error comes before those of the file.
     translator.require_alignments(by)
+    report_missing_aligner(translator, by)
     links = read_pharaoh(alignments)
     require_equal_lengths(source, num_sentences, alignments, len(links))
     return links

@@ -194,6 +194,7 @@ class LineTranslator:
         if options.alignments or options.terms.tags:
             # Called for its check, so that errors come before the first line is translated.
             self.translator.require_alignments(options.lines.by)
+        if options.alignments or options.terms.tags or options.lines.format == "json":
             report_missing_aligner(self.translator, options.lines.by)
         if options.lines.min_confidence is not None:
             self.translator.require_confidence()

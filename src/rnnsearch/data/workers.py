@@ -29,6 +29,8 @@ from rnnsearch.errors import RnnsearchError
 SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 """Environment of worker processes: each has one core, so numeric libraries must not start threads."""
 _POLL_SECONDS = 0.05
+PARENT_POLL_SECONDS = 0.5
+"""Time between two checks of a worker that its parent is alive."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -121,7 +123,7 @@ class Pool:
         """Start the processes that are not running yet."""
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | SINGLE_THREADED
-        command = [sys.executable, "-m", "rnnsearch.data.workers"]
+        command = [sys.executable, "-m", "rnnsearch.data.workers", str(os.getpid())]
         while len(self._processes) < self._num_processes:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
             self._processes.append(process)
@@ -205,8 +207,17 @@ class Prefetcher(Generic[Item]):
         return False
 
 
-def _serve() -> None:
-    """Run tasks from standard input until it ends, and write their results to standard output."""
+def _end_with_parent(parent: int) -> None:
+    """End this process, even inside a task that takes minutes, when the process that started it has been killed."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_SECONDS)
+    os._exit(1)
+
+
+def _serve(parent: int) -> None:
+    """Run tasks of the process `parent` from standard input until it ends; write their results to standard output."""
+    if sys.platform != "win32":  # where the parent may be a launcher
+        Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the main process, which then ends this one
     source = sys.stdin.buffer
     sink = sys.stdout.buffer
@@ -230,4 +241,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]))

@@ -10,6 +10,7 @@ first one writes. Tests: tests/old_models/test_old_models.py, tests/stress/kills
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def _train(
     reporter.message(f"training ended: {end_reason}")
     _report_verdicts(trainer, prepared, unknown_words)
     if config.stores_aligner:
-        _complete_aligners(outputs, prepared, reporter)
+        processes.run_on_first(partial(_complete_aligners, outputs, prepared, reporter))
     return end_reason
 
 
