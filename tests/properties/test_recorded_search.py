@@ -105,8 +105,8 @@ def test_recorded_steps_do_not_synchronise_with_the_device(system, make):
     model = make(system)
     options = replace(OPTIONS, coverage_penalty=0.2 if model.decoder.attends else 0.0)
     expansion = BeamExpansion(ModelScorer(model), np.array([5, 5]), Columns(None, SYMBOLS), options)
-    model.to("meta")
     (constraint,) = expansion.constraints
+    model.to("meta")
     constraint._columns = constraint._columns.to("meta")
     ids = {"source": make_sources([[5, 6, 7], [9]], CPU)["source"].ids.to("meta")}
     with torch.inference_mode(), _NoCopies():
@@ -141,6 +141,7 @@ def sources():
 )
 def test_options_give_the_same_hypotheses(scorer, sources, recorder, without_recorder, changes, ahead, monkeypatch):
     monkeypatch.setattr(recorded, "MAX_STEPS_AHEAD", ahead)
+    monkeypatch.setattr(recorded, "FIRST_STEPS", 1 + ahead)
     options = replace(OPTIONS, **changes)
     expected = without_recorder(beam_search, scorer, sources, options)
     for _ in range(2):

@@ -53,7 +53,14 @@ from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, n_best_hypotheses
 from rnnsearch.search.native_beam import NativeBeamRequest
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import ENGINE_NORMS
-from rnnsearch.search.recorded import RecordedCall, RecordedRun, SearchRecorder, find_recorder, unsupported_reason
+from rnnsearch.search.recorded import (
+    RecordedCall,
+    RecordedRun,
+    SearchRecorder,
+    beside_later_work,
+    find_recorder,
+    unsupported_reason,
+)
 from rnnsearch.search.results import HypothesisArrays, make_hypotheses, require_no_nan, source_lengths
 from rnnsearch.search.scorer import RecordableScorer, Scorer, Sources
 from rnnsearch.text.vocabulary import EOS
@@ -234,6 +241,7 @@ class BeamSearch:
         self._history: list[BeamStep] = []
         self._storage = StepStorage()
         self._recorded: tuple[SearchRecorder, RecordedRun] | None = None
+        self._done: torch.cuda.Event | None = None  # the end of a recorded search on a GPU
 
     def _new_progress(self) -> BeamProgress:
         custom_totals = isinstance(self._selector, topk.HypothesisScorer)
@@ -275,6 +283,9 @@ class BeamSearch:
             history = recorder.finish(run)
             if history is not None:
                 self._history = history
+                if self._scorer.device.type == "cuda":
+                    self._done = torch.cuda.Event()
+                    self._done.record(torch.cuda.current_stream(self._scorer.device))
                 return
             self._progress = self._new_progress()
         for _ in self.steps():
@@ -314,4 +325,5 @@ class BeamSearch:
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Return the result of `beam_search`, after `run`, `complete` or all `steps`."""
-        return trace_hypotheses(self._history, self._progress, self._sources, self._options)
+        with beside_later_work(self._scorer.device, self._done):
+            return trace_hypotheses(self._history, self._progress, self._sources, self._options)

@@ -14,7 +14,7 @@ positions, C score columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.search import topk
 from rnnsearch.search.backtrace import BeamStep
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.constraints import constrain, constraints
+from rnnsearch.search.constraints import Constraint, constrain, constraints
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import PhraseScorer, select_by_banks
 from rnnsearch.search.ranking import MIN_COVERAGE, Ranking, require_attention
@@ -68,7 +68,7 @@ class LiveHypotheses(NamedTuple):
 
 
 class BeamExpansion:
-    """The tensor operations of a search with certain options; it keeps nothing between calls."""
+    """The tensor operations of a search with certain options; it keeps no hypotheses between calls."""
 
     def __init__(
         self,
@@ -90,8 +90,6 @@ class BeamExpansion:
         self._columns = columns
         self._options = options
         self._selector = selector
-        self.constraints = constraints(options, columns, scorer.device)
-        """Restrictions that depend only on the position."""
         self._scorer = constrain(scorer, options, max_length)
         self._greedy = options.beam == 1
         self._has_custom_totals = isinstance(selector, topk.HypothesisScorer)
@@ -100,6 +98,11 @@ class BeamExpansion:
         """True if sentences stop by the criterion `stop = "top"`."""
         # A beam of 1 stops when its hypothesis ends, so that no scores are compared and coverage does not matter.
         self._uses_coverage = options.ranking.uses_coverage and not self._greedy
+
+    @cached_property
+    def constraints(self) -> list[Constraint]:
+        """Restrictions that depend only on the position. They are made on first use: replayed steps have them."""
+        return constraints(self._options, self._columns, self._scorer.device)
 
     @property
     def key(self) -> object:

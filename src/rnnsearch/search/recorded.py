@@ -26,9 +26,10 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -54,6 +55,8 @@ Result = TypeVar("Result")
 ROW_MULTIPLE = 8  # sentences of a batch are padded to a multiple of this, so that few shapes occur
 MAX_STEPS_AHEAD = 2
 """Steps that are launched before the host reads the first of them; up to this many are computed in vain at the end."""
+FIRST_STEPS = 8
+"""Steps that are launched at once, so that a GPU is busy while the host makes the results of the batch before."""
 MAX_RECORDED_POSITIONS = 512
 """Source positions up to which the encoder is recorded; its graph has several kernels per position."""
 MIN_USES_TO_RECORD_ENCODER = 2
@@ -83,6 +86,23 @@ def unsupported_reason(
     if any(stream.characters is not None for stream in sources.values()):
         return "no two batches have the same number of different words with characters"
     return None
+
+
+@contextmanager
+def beside_later_work(device: torch.device, done: torch.cuda.Event | None) -> Iterator[None]:
+    """Run work in the block on a separate stream after an event, so that it does not wait for work launched later."""
+    if done is None:
+        yield
+        return
+    stream = _results_stream(device)
+    stream.wait_event(done)
+    with torch.cuda.stream(stream):
+        yield
+
+
+@cache
+def _results_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def find_recorder(scorer: Scorer) -> SearchRecorder | None:
@@ -267,7 +287,7 @@ class RecordedRun:
         self._sent = deque([_SentStep(first, self._sentences)])
         self._history: list[BeamStep] = []
         self._remaining = int(call.max_length.max())  # steps after the first one, with the last one for EOS
-        while self._remaining and len(self._sent) <= MAX_STEPS_AHEAD:
+        for _ in range(min(self._remaining, FIRST_STEPS - 1)):
             self._launch()
 
     def finish(self) -> list[BeamStep]:
