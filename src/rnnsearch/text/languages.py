@@ -169,7 +169,10 @@ MIN_PROBABILITY_RATIO = 10.0
 NO_LANGUAGE = "zxx"
 """py3langid's code for numbers, markup and the like, which occur in texts of any language."""
 MAX_IDENTIFIED_CHARACTERS = 5000
-"""Length of a text's beginning by which its language is detected; more text adds time, but no evidence."""
+"""Length of a text's beginning by which its language is detected; more text adds time, but no evidence.
+
+The library's time is quadratic in the number of consecutive combining marks.
+"""
 _PY3LANGID_CODES = {"nb": "no"}  # codes that py3langid names differently
 _VARIETIES = {"ar": ("ary", "arz"), "ku": ("sdh",), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
 """Varieties that py3langid distinguishes from a language and that its model is expected to translate."""
@@ -237,7 +240,7 @@ def is_other_language(text: str, language: str) -> bool:
     Another language must have at least `MIN_PROBABILITY`, and more than `MIN_PROBABILITY_RATIO`
     times the probability of the expected one. A text with little evidence is accepted.
     """
-    probabilities: dict[str, float] = dict(_identifier().rank(text))
+    probabilities: dict[str, float] = dict(_identifier().rank(text[:MAX_IDENTIFIED_CHARACTERS]))
     best = max(probabilities, key=probabilities.__getitem__)
     return best != NO_LANGUAGE and _is_clear(probabilities[best], probabilities[_py3langid_code(language)])
 
