@@ -322,6 +322,21 @@ def test_pip_settings_follow_pips_precedence():
     assert parse_pip_settings("", {}) == PipSettings(indexes=(PYPI,))
 
 
+@pytest.mark.parametrize(
+    ("listed", "environment", "message"),
+    [
+        ("global.proxy='a", {}, r"setting global\.proxy must be a quoted text; got \"'a\""),
+        (f"global.proxy={'(' * 9999}", {}, r"setting global\.proxy must be a quoted text"),
+        ("", {"PIP_TIMEOUT": "soon"}, r'setting timeout must be a number of seconds above 0; got "soon"'),
+        ("", {"PIP_DEFAULT_TIMEOUT": "nan"}, r'setting timeout must be a number of seconds above 0; got "nan"'),
+        ("", {"PIP_TIMEOUT": "-1"}, r"setting timeout must be a number of seconds above 0"),
+    ],
+)
+def test_invalid_pip_settings_are_reported(listed, environment, message):
+    with pytest.raises(DataError, match=message):
+        parse_pip_settings(listed, environment)
+
+
 def test_settings_of_this_environments_pip_are_used(tmp_path, monkeypatch):
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://mirror.example/simple\n")

@@ -41,7 +41,7 @@ from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.utils.files import complete_folder
+from rnnsearch.utils.files import JSON_ERRORS, complete_folder
 
 FORMAT = 2
 """Version of the folder; increased if its files or their meaning change."""
@@ -242,15 +242,15 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version, _ = facts["format"], facts["files"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        if version not in (UNNAMED_FORMAT, FORMAT):
+            wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
+            raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
+        if version == UNNAMED_FORMAT:
+            facts = _named_facts(facts)
+        # Older versions do not normalise text.
+        facts["settings"]["text"].setdefault("normalize", "none")
+    except JSON_ERRORS:
         raise DataError(f"{path}: must describe prepared data; got a truncated or foreign file") from None
-    if version not in (UNNAMED_FORMAT, FORMAT):
-        wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
-        raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
-    if version == UNNAMED_FORMAT:
-        facts = _named_facts(facts)
-    # Older versions do not normalise text.
-    facts["settings"]["text"].setdefault("normalize", "none")
     # Older versions store neither unknown words nor the number of pairs of each file.
     return {"spelled": [], "pairs_of_files": [], **facts}
 

@@ -53,7 +53,7 @@ from rnnsearch.search.scorer import SOURCE
 from rnnsearch.systems.folder import load_system
 from rnnsearch.text.tokenizer import RARE_KEY, Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
-from rnnsearch.utils.files import atomic_folder, write_bytes, write_json, write_text
+from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, write_bytes, write_json, write_text
 from rnnsearch.utils.tensors import leaves, select, with_leaves
 
 OPSET = 17  # version of ONNX's operators, of 2022, so that most runtimes support it
@@ -112,7 +112,7 @@ def _is_export(path: Path) -> bool:
     """Return True if a folder is an export to ONNX, which may be overwritten."""
     try:
         contents: Any = json.loads((path / MODEL_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except JSON_ERRORS:
         return False
     return isinstance(contents, dict) and contents.get("format") == FORMAT
 

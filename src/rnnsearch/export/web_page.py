@@ -33,7 +33,7 @@ from rnnsearch.export.engine_file import export
 from rnnsearch.ops.native.building import web_engine_path
 from rnnsearch.text import sentence_rules
 from rnnsearch.text.languages import language_name
-from rnnsearch.utils.files import atomic_folder, write_json
+from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, write_json
 
 MODEL_LIST = "models.json"
 SERVER_FILES = frozenset({"server-api.js", "files.js", "tabs.js"})
@@ -132,7 +132,7 @@ def read_model_list(folder: Path) -> list[dict[str, Any]]:
         entries = json.loads((folder / MODEL_LIST).read_text(encoding="utf-8"))
         if all(_is_valid_entry(entry, folder) for entry in entries):
             return list(entries)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except JSON_ERRORS:
         pass
     raise RnnsearchError(f"{folder}: must be a new folder, or one that `rnnsearch export --format web` wrote")
 

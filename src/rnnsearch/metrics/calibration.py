@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.errors import DataError, ModelError
-from rnnsearch.utils.files import read_folder_text, write_json
+from rnnsearch.utils.files import JSON_ERRORS, read_folder_text, write_json
 
 Floats = npt.NDArray[np.float64]
 MAX_NEWTON_STEPS = 50
@@ -154,7 +154,7 @@ class Calibration:
                 right=float(raw["right"]),
                 error=float(raw["error"]),
             )
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        except JSON_ERRORS:
             raise _format_error(path) from None
         values = [*mean, *deviation, *weight, calibration.bias]
         is_valid = {len(mean), len(deviation), len(weight)} == {len(features)} and all(map(math.isfinite, values))

@@ -33,7 +33,7 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.ops.native.building import SWITCH, cpuinfo_field
 from rnnsearch.ops.native.library import DTYPE_NAMES, library
-from rnnsearch.utils.files import default_cache_folder, temporary_file
+from rnnsearch.utils.files import JSON_ERRORS, default_cache_folder, temporary_file
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ def _read(path: Path, key: dict[str, Any]) -> TimingTable | None:
         for timing in found.timings:
             is_valid &= all(seconds > 0 for seconds in timing.seconds.values())
             found.fastest(timing.kernel, timing.dtype)  # called for its check: raises if candidates differ
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except JSON_ERRORS:
         return None
     return found if is_valid else None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.utils.files import read_folder_text, sha256_of, write_json, write_text
+from rnnsearch.utils.files import JSON_ERRORS, read_folder_text, sha256_of, write_json, write_text
 from rnnsearch.utils.tables import as_markdown
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _load_json(path: Path, must_be: str) -> dict[str, Any]:
     try:
         # `dict` raises an error for JSON that is not an object.
         return dict(json.loads(read_folder_text(path))) if path.is_file() else {}
-    except (OSError, ValueError, TypeError, RecursionError):
+    except JSON_ERRORS:
         raise ModelError(f"{path}: must be {must_be}; got another file (remove it)") from None
 
 
@@ -100,7 +100,7 @@ def write_card(folder: Path) -> None:
         return
     try:
         text = card(facts | {"data": facts["data"] | load_origin(folder)}, digest, load_scores(folder, digest))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except JSON_ERRORS:
         raise ModelError(
             f"{folder / TRAINING_FILE}: must be a file written by training; got another file (remove it)"
         ) from None
@@ -143,7 +143,7 @@ def load_scores(folder: Path, digest: str | None = None) -> list[dict[str, Any]]
         if isinstance(rows, dict):  # written by an early version, without the digest of the weights
             return []
         return [row for row in rows if row["weights"] == digest]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except JSON_ERRORS:
         raise ModelError(
             f"{path}: must be a file written by `rnnsearch evaluate`; got another file (remove it)"
         ) from None

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from rnnsearch.errors import TrainingError
-from rnnsearch.utils.files import atomic_folder, write_text
+from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, write_text
 from rnnsearch.utils.weights import load_weights, read_weights, save_model_weights, save_weights
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def load_state(folder: Path, task: Task[Any]) -> TrainingState:
     """
     try:
         state = TrainingState(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except JSON_ERRORS as error:
         raise TrainingError(f"{folder / STATE_FILE}: is damaged ({error}); remove {folder} to start again") from None
     load_weights(folder / MODEL_FILE, task.model)
     _load_optimiser(read_weights(folder / OPTIMISER_FILE), task.optimiser)
@@ -133,7 +133,7 @@ def read_corpus_hash(folder: Path) -> str | None:
     """Return the SHA-256 of a checkpoint's corpus, or None if the state has none or is damaged (see `load_state`)."""
     try:
         corpus_hash = json.loads((folder / STATE_FILE).read_text(encoding="utf-8")).get("corpus")
-    except (OSError, ValueError, AttributeError):
+    except JSON_ERRORS:
         return None
     return None if corpus_hash is None else str(corpus_hash)
 

@@ -6,7 +6,6 @@ then the functions that copy into a new run's folder all that its model needs la
 A new option that may change when a run is resumed must be in `RESUMABLE_OPTIONS`. Tests: tests/commands/test_train.py.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.search.candidates import CANDIDATES_FILE
 from rnnsearch.search.unknown_words import DICTIONARY_FILE, read_dictionary
-from rnnsearch.systems.card import ORIGIN_FILE, TRAINING_FILE, write_origin
+from rnnsearch.systems.card import ORIGIN_FILE, TRAINING_FILE, load_training_facts, write_origin
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_complete
 from rnnsearch.systems.pruning import PRUNED_FILE
 from rnnsearch.systems.warm_start import load_language_model
@@ -207,7 +206,8 @@ def _require_same_corpus(prepared: Prepared, folder: Path) -> None:
     new_hash = prepared.facts["sha256"]
     old_hash = read_corpus_hash(_last_checkpoint(folder))
     if old_hash is None and (folder / TRAINING_FILE).is_file():  # a checkpoint of an earlier version
-        old_hash = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))["data"]["sha256"]
+        data = load_training_facts(folder).get("data")
+        old_hash = str(data["sha256"]) if isinstance(data, dict) and "sha256" in data else None
     if old_hash is not None and old_hash != new_hash:
         raise TrainingError(
             f"{folder}: its run used a corpus with SHA-256 {old_hash[:16]}...; got one with {new_hash[:16]}... "

@@ -33,7 +33,7 @@ from rnnsearch.translator.language_model import TextModel, load_text_model
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
-from rnnsearch.utils.files import atomic_folder, complete_folder, read_folder_text, write_json
+from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, complete_folder, read_folder_text, write_json
 from rnnsearch.utils.tables import as_markdown
 
 Method = Literal["mert", "pro"]
@@ -181,7 +181,7 @@ def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
         source, target = map(str, contents["languages"])
         weights = {str(name): float(weight) for name, weight in contents["weights"].items()}
         n_best = int(contents["n_best"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+    except JSON_ERRORS:
         raise ModelError(f"{path}: must be a file written by `rnnsearch reranker`; it is damaged") from None
     # `float` reads NaN and infinity, too, which JSON files may contain.
     if set(weights) != set(features.names) or not all(map(math.isfinite, weights.values())) or n_best < 2:

@@ -301,6 +301,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 MAX_TEXT_BYTES = 256 << 20
 """Maximum size of a JSON or TOML file in a folder."""
+JSON_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""Errors of a JSON file that is missing, damaged or nested too deeply, or whose values have other types."""
 
 
 def require_folder_file(path: Path, folder: Path | None = None, max_bytes: int | None = None) -> None:

@@ -23,7 +23,7 @@ from rnnsearch.data.corpora.download import Archive, Progress, fetch
 from rnnsearch.data.split import HELD_OUT, LEFT_OUT, PARTS, SplitKeys, split
 from rnnsearch.errors import DataError, must_be_one_of
 from rnnsearch.text.alignments import format_pharaoh
-from rnnsearch.utils.files import atomic_folder, default_cache_folder, write_json
+from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, default_cache_folder, write_json
 
 CORPUS_FORMAT = 1
 """Version of the folder of a corpus; increased if its files or their content change."""
@@ -177,10 +177,10 @@ def get(name: str, cache: Path | None = None, progress: Progress | None = None) 
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the content of corpus.json in a folder that `get` built; raise DataError if it cannot be read."""
     try:
-        facts: dict[str, Any] = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        # `dict` raises an error for JSON that is not an object.
+        return dict(json.loads((folder / "corpus.json").read_text(encoding="utf-8")))
+    except JSON_ERRORS as error:
         raise DataError(f"{folder / 'corpus.json'} cannot be read: {error}") from None
-    return facts
 
 
 def _is_complete(folder: Path, corpus: Corpus) -> bool:
@@ -190,7 +190,7 @@ def _is_complete(folder: Path, corpus: Corpus) -> bool:
         sizes = {name: (folder / name).stat().st_size for name in facts["files"]}
         same_source = facts["format"] == CORPUS_FORMAT and facts["archive"]["sha256"] == corpus.archive.sha256
         return bool(same_source and facts["files"] == sizes)
-    except (DataError, OSError, KeyError, TypeError):
+    except (DataError, *JSON_ERRORS):
         return False
 
 

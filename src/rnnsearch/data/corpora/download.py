@@ -18,6 +18,7 @@ import re
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -103,13 +104,16 @@ def parse_pip_settings(listed: str, environment: Mapping[str, str]) -> PipSettin
     Args:
         listed: Output of `pip config list`.
         environment: Environment variables.
+
+    Raises:
+        DataError: A setting is not valid.
     """
     values: dict[str, str] = {}
     for section in ("global", "install", "download"):
         for line in listed.splitlines():
             key, equals, value = line.partition("=")
             if equals and key.startswith(f"{section}."):
-                values[key.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
+                values[key.removeprefix(f"{section}.")] = _parse_pip_value(key, value)
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
             values[name.removeprefix("PIP_").lower().replace("_", "-")] = value
@@ -124,8 +128,25 @@ def parse_pip_settings(listed: str, environment: Mapping[str, str]) -> PipSettin
         cert=values.get("cert"),
         client_cert=values.get("client-cert"),
         trusted_hosts=tuple(values.get("trusted-host", "").split()),
-        timeout=float(timeout),
+        timeout=_parse_seconds(timeout),
     )
+
+
+def _parse_pip_value(key: str, value: str) -> str:
+    """Return a setting that `pip config list` writes as a Python literal; raise DataError for something else."""
+    try:
+        return str(ast.literal_eval(value))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that it documents
+        raise DataError(f'pip\'s setting {key} must be a quoted text; got "{value[:40]}"') from None
+
+
+def _parse_seconds(text: str) -> float:
+    """Return the value of pip's timeout; raise DataError if it is no time."""
+    with suppress(ValueError):
+        seconds = float(text)
+        if 0 < seconds < threading.TIMEOUT_MAX:
+            return seconds
+    raise DataError(f'pip\'s setting timeout must be a number of seconds above 0; got "{text[:40]}"')
 
 
 def fetch(
