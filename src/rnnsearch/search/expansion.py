@@ -186,7 +186,7 @@ class BeamExpansion:
             live_index = parent  # [A, 1], all 0
         else:
             # Stable: EOS last, otherwise in order. If too few do not end, slots with total -inf stay empty.
-            live_index = is_eos.byte().sort(dim=1, stable=True).indices[:, :beam]  # [A, K]
+            live_index = is_eos.view(torch.uint8).sort(dim=1, stable=True).indices[:, :beam]  # [A, K]
             live_total = live_total.gather(1, live_index)  # [A, K]
         penalty = None
         if self._uses_coverage and custom is None:
@@ -233,7 +233,7 @@ class BeamExpansion:
             A, K = live.total.shape
             token = token.gather(1, step.live_index)  # [A, K]
             parent = step.parent.gather(1, step.live_index)  # [A, K]
-            row = parent + K * torch.arange(A, device=token.device)[:, None]  # [A, K], rows of the state [A * K]
+            row = parent + torch.arange(0, A * K, K, device=token.device)[:, None]  # [A, K], rows of the state [A * K]
             state, coverage = select((state, coverage), row.flatten())
         return live._replace(
             state=state, tokens=token.flatten(), total=step.live_total, carry=step.carry, coverage=coverage

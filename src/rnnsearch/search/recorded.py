@@ -1,7 +1,7 @@
 """Beam and greedy search on a GPU from recordings: a step is replayed as a CUDA graph, and the host reads it later.
 
-A step launches about a hundred small kernels, which takes the host much longer than the GPU needs to run them, and the
-host must know the scores of a step to decide which sentences go on. Here
+A step launches 50 to 100 small kernels, which takes the host much longer than the GPU needs to run them, and the host
+must know the scores of a step to decide which sentences go on. Here
 
 - the encoder with the first step, and every later step, are recorded once per shape (`accel/cuda_graphs.py`) and
   replayed with one launch each. Sentences are padded to a multiple of `ROW_MULTIPLE`, sources to a multiple of
@@ -9,7 +9,8 @@ host must know the scores of a step to decide which sentences go on. Here
 - the scores of a step are copied to the host while later steps run, at most `MAX_STEPS_AHEAD` of them. `BeamProgress`
   decides as in other searches, only later: steps after the end of a sentence are computed and ignored;
 - finished sentences leave the batch when half of it has finished, by copying the others to the memory of a smaller
-  recording.
+  recording;
+- `decode.py` launches the first steps of a batch before it makes the results of the batch before.
 
 `beam.py` uses it wherever `unsupported_reason` returns None, for hypotheses equal to those of `BeamSearch.steps`.
 RNNSEARCH_GRAPHS=0 switches it off. If memory runs out, the recordings are freed and the search runs without them.
