@@ -22,8 +22,9 @@ namespace {
 
 constexpr Index MAX_CREWS = 16;      // regions at the same time that have helpers
 constexpr int SPINS = 1000;          // polls before a thread sleeps: some ten microseconds
-constexpr int64_t MAX_LOSS = 20000;  // ns by which helpers may slow loops down before they rest,
-constexpr int64_t MIN_REST = 16, MAX_REST = 256;  // for a multiple of this time
+constexpr int64_t MEMORY = 16000000;  // ns of measured loops that count
+constexpr int64_t TRIAL = 8000000;    // ns for which a crew tries the other mode
+constexpr int64_t MIN_PERIOD = 64000000, MAX_PERIOD = 512000000;  // ns between trials
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the number of a loop is a word's upper half");
 
@@ -36,6 +37,11 @@ struct alignas(64) Share {
     int32_t sleeps;  // 1 while the helper of this share sleeps
 };
 
+/// Measured loops without or with helpers: ns that they took, and that one thread would compute.
+struct Mode {
+    int64_t time, work;
+};
+
 }  // namespace
 
 /// Helpers of one region at a time, and its loop in progress.
@@ -45,9 +51,12 @@ struct Crew {
     Index threads;  // of the loop
     uint32_t number;
     int caller_processor;
-    int64_t balance;           // ns that helpers have saved recently; negative if they cost time
-    int64_t rest_until;        // ns
-    int64_t rest_factor;       // of the next rest
+    Mode modes[2];      // without helpers, and with them
+    int mode;           // of the loops of this period
+    bool is_trial;      // true if the period is a trial
+    int64_t period;     // ns between trials
+    int64_t end;        // ns, of the period
+    uint32_t random;    // state of a generator, to choose the loops that are measured
     Index started;             // helpers; the first is thread 1
     pid_t process;                 // in which they run: a forked process has none
     alignas(64) pid_t user;        // process of the region that has this crew, or 0
@@ -74,9 +83,9 @@ inline void pause_cpu() {
 #endif
 }
 
-inline int64_t now() {
+inline int64_t now(clockid_t clock = CLOCK_MONOTONIC) {
     timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec * int64_t(1000000000) + t.tv_nsec;
 }
 
@@ -183,15 +192,48 @@ void wait_for_helpers(Crew& crew, Index iterations) {
     __atomic_store_n(&crew.caller_sleeps, 0, __ATOMIC_SEQ_CST);
 }
 
-/// Adds the time that helpers have saved in a loop to the balance, and lets them rest if it is too
-/// low. Rests become longer until helpers have saved as much as they may lose.
-void settle(Crew& crew, int64_t saved, int64_t time) {
-    crew.balance = min(crew.balance + saved, MAX_LOSS);
-    if (crew.balance == MAX_LOSS) crew.rest_factor = MIN_REST;
-    if (crew.balance > -MAX_LOSS) return;
-    crew.rest_until = time - crew.rest_factor * crew.balance;
-    crew.rest_factor = min(2 * crew.rest_factor, MAX_REST);
-    crew.balance = 0;
+/// Adds a measured loop to the current mode; older loops count less and less.
+void record(Crew& crew, int64_t time, int64_t work) {
+    Mode& mode = crew.modes[crew.mode];
+    mode.time += time;
+    mode.work += work;
+    if (mode.time < MEMORY) return;
+    mode.time /= 2;
+    mode.work /= 2;
+}
+
+/// Begins a period with the faster mode, or with a trial of the other one.
+///
+/// Without helpers, a loop cannot take less time than its work: while loops with helpers do, there
+/// is nothing to try.
+void begin_period(Crew& crew, int64_t time) {
+    const Mode &alone = crew.modes[0], &shared = crew.modes[1];
+    const bool is_faster = shared.time <= shared.work ||
+                           double(shared.time) * alone.work <= double(alone.time) * shared.work;
+    const bool was_trial = crew.is_trial;
+    crew.is_trial = !was_trial && !(is_faster && shared.time <= shared.work);
+    if (was_trial && is_faster != crew.mode) crew.period = min(2 * crew.period, MAX_PERIOD);
+    else if (was_trial) crew.period = MIN_PERIOD;
+    crew.mode = is_faster != crew.is_trial;
+    crew.end = time + (crew.is_trial ? TRIAL : crew.period);
+    if (!crew.is_trial) return;
+    Mode& tried = crew.modes[crew.mode];  // what was measured long ago counts little
+    tried = {tried.time / 4, tried.work / 4};
+}
+
+/// Makes a loop the crew's loop in progress, and wakes helpers.
+void publish(Crew& crew, const Loop& loop, Index threads) {
+    crew.loop = loop;
+    crew.threads = threads;
+    __atomic_store_n(&crew.caller_processor, sched_getcpu(), __ATOMIC_RELAXED);
+    crew.finished = 0;
+    crew.number++;
+    for (Index thread = threads - 1; thread >= 0; thread--) {
+        const Index count = Chunk(loop.count, thread, threads).size();
+        __atomic_store_n(&crew.shares[thread].word, uint64_t(crew.number) << 32 | uint64_t(count),
+                         __ATOMIC_SEQ_CST);
+    }
+    wake_next(crew, 0);
 }
 
 }  // namespace
@@ -206,8 +248,10 @@ Crew* acquire_crew(Index threads) {
             continue;
         if (crew.process != process) {
             crew.started = crew.caller_sleeps = 0;
-            crew.balance = crew.rest_until = 0;
-            crew.rest_factor = MIN_REST;
+            crew.modes[0] = crew.modes[1] = {0, 0};
+            crew.mode = crew.is_trial = true;  // as if after a trial: the first period has helpers
+            crew.period = MIN_PERIOD;
+            crew.end = 0;
             crew.process = process;
         }
         if (crew.started + 1 < threads) start_helpers(crew, threads);
@@ -219,28 +263,21 @@ Crew* acquire_crew(Index threads) {
 void release_crew(Crew* crew) { __atomic_store_n(&crew->user, 0, __ATOMIC_RELEASE); }
 
 void run_loop(Crew& crew, const Loop& loop, Index threads) {
+    crew.random = crew.random * 1664525 + 1013904223;
+    const bool is_measured = crew.is_trial || crew.random >> 30 == 0;  // one of four
+    const int64_t start = is_measured ? now() : 0;
+    const int64_t cpu_start = is_measured ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
+    if (is_measured && start >= crew.end) begin_period(crew, start);
     threads = min(threads, crew.started + 1);
-    const int64_t start = now();
-    if (threads <= 1 || start < crew.rest_until) return loop.run(loop.body, 0, loop.count, 0);
-    crew.loop = loop;
-    crew.threads = threads;
-    __atomic_store_n(&crew.caller_processor, sched_getcpu(), __ATOMIC_RELAXED);
-    crew.finished = 0;
-    crew.number++;
-    for (Index thread = threads - 1; thread >= 0; thread--) {
-        Share& share = crew.shares[thread];
-        const Index count = Chunk(loop.count, thread, threads).size();
-        __atomic_store_n(&share.word, uint64_t(crew.number) << 32 | uint64_t(count),
-                         __ATOMIC_SEQ_CST);
-    }
-    wake_next(crew, 0);
-    const int64_t published = now();
-    const Index done = work(crew, 0);
-    const int64_t worked = now();
+    if (threads <= 1) return loop.run(loop.body, 0, loop.count, 0);
+    const bool is_shared = crew.mode == 1;
+    if (is_shared) publish(crew, loop, threads);
+    else loop.run(loop.body, 0, loop.count, 0);
+    const Index done = is_shared ? work(crew, 0) : loop.count;
+    const int64_t cpu_end = is_measured ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
     if (done < loop.count) wait_for_helpers(crew, loop.count - done);
-    const int64_t end = done < loop.count ? now() : worked;
-    // If the caller has done nothing, its speed is unknown.
-    if (done) settle(crew, (worked - published) * loop.count / done - (end - start), end);
+    // If the caller has done nothing, the work is unknown.
+    if (is_measured && done) record(crew, now() - start, (cpu_end - cpu_start) * loop.count / done);
 }
 
 #else

@@ -2,9 +2,9 @@
 //
 // The calling thread runs everything but the bodies of loops, and never waits for a helper that has
 // not begun: helpers claim iterations as they arrive, and the caller takes all that are left. A
-// loop of little work runs on the caller only. If a helper has lost its core to another program in
-// the middle of an iteration, the caller must wait; helpers then rest for many times as long, so
-// that several threads are not slower than one.
+// loop of little work runs on the caller only. Next to other programs, helpers may lose their core
+// in the middle of an iteration, so that the caller must wait; loops then run without helpers as
+// long as that is faster, which is measured (thread_team.cpp).
 //
 // Results do not depend on the thread that runs an iteration, since each iteration writes only its
 // part of the output.
