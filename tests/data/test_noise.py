@@ -42,3 +42,29 @@ def test_batches_have_separate_reproducible_noise():
     for batch in (*first, first[0].to("cpu"), *first[0].split()):
         assert batch.noise.target_log_q.shape == batch.target.ids.shape
     assert first[0].reversed().noise is None
+
+
+def test_weighted_sums_over_shortlists_average_to_the_sum_over_the_vocabulary():
+    targets = np.array([1, 5])
+    values = np.random.default_rng(2).random(len(COUNTS))
+    distribution = NoiseDistribution(COUNTS, 0.5, 4)
+    sums = []
+    for number in range(4000):
+        ids, log_weights = distribution.shortlist(targets, number)
+        assert (np.diff(ids) > 0).all()
+        assert set(targets) <= set(ids.tolist()) and not log_weights[np.isin(ids, targets)].any()
+        sums.append((np.exp(log_weights) * values[ids]).sum())
+    assert np.mean(sums) == pytest.approx(values.sum(), rel=0.03)
+
+
+def test_shortlists_depend_only_on_the_batch():
+    ids = ParallelIds.from_rows({"en": [[4], [5, 6], [4, 4], [6]], "de": [[4], [5, 5], [6], [4, 6]]})
+
+    def shortlists(skip=0, **processes):
+        distribution = NoiseDistribution(COUNTS, 1.0, 3)
+        batches = Batches(ids, BatchConfig(sentences=2), None, 1, shortlist=distribution, **processes)
+        return [(batch.vocabulary.tolist(), batch.log_weights.tolist()) for batch in batches.epoch(2, skip)]
+
+    whole = shortlists()
+    assert whole[0] != whole[1]
+    assert shortlists(rank=1, world=2) == whole and shortlists(skip=1) == whole[1:]

@@ -48,6 +48,10 @@ def test_partition_needs_fixed_segmentation_and_one_direction(problems):
     assert problems(BASE, partition, "text.bpe_dropout=0.1") == [
         "objective.partition: has no effect with text.bpe_dropout, which changes the segmentation; remove it"
     ]
+    shortlist = ("objective.shortlist={}", "training.label_smoothing=0.0")
+    assert problems(BASE, *shortlist, "text.bpe_dropout=0.1") == [
+        "objective.shortlist: has no effect with text.bpe_dropout, which changes the segmentation; remove it"
+    ]
     assert problems(BASE, partition, "objective.symmetry=1.0") == [
         "objective.partition: cannot be combined with objective.symmetry, which swaps source and target; remove one"
     ]

@@ -109,6 +109,7 @@ WITHOUT_ATTENTION = "which has no attention; remove it"
             {},
             "objective.contrast: cannot be combined with objective.partition; remove one",
         ),
+        ({"contrast": NCE, "shortlist": {}}, {}, "objective.shortlist: cannot be combined with objective.contrast"),
         ({"contrast": NCE, "symmetry": 1.0}, {}, "objective.contrast: cannot be combined with objective.symmetry"),
         ({"contrast": NCE, "reinforce": {"baseline": "learned"}}, HARD, "objective.contrast: .* objective.reinforce"),
         ({"contrast": NCE}, {"training": {"label_smoothing": 0.1}}, "objective.contrast: .* training.label_smoothing"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rnnsearch.accel.fast_forwards import output_losses
 from rnnsearch.data.batch import Stream
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -52,3 +53,19 @@ def test_partition_softmax_covers_its_tokens(make, batches):
     own = batch.target.ids[batch.target.mask].unique()
     part = Likelihood()(model, replace(batch, vocabulary=own), None)
     assert len(own) < size and part.nll < whole.nll, "fewer words share the probability"
+
+
+def test_shortlist_softmax_is_weighted(make, batches):
+    model, batch = make(), batches([0, 1, 2])
+    own = batch.target.ids[batch.target.mask].unique()
+    log_weights = torch.linspace(-1, 2, len(own))
+    batch = replace(batch, vocabulary=own, log_weights=log_weights)
+    loss, done = Likelihood().loss_and_pass(model, batch, None)
+    logits = model.output.logits(done.decoder_outputs.readout, own).double() + log_weights
+    columns = torch.searchsorted(own, batch.target.ids[batch.target.mask])
+    expected = -logits.log_softmax(-1)[batch.target.mask].gather(1, columns[:, None]).sum()
+    assert loss.total.item() == pytest.approx(expected.item(), rel=1e-5)
+    halves = [Likelihood()(model, half, None).total.item() for half in batch.split()]
+    assert sum(halves) == pytest.approx(expected.item(), rel=1e-5)
+    model.output.fast_forward = None if model.output.fast_forward else output_losses
+    assert Likelihood()(model, batch, None).total.item() == pytest.approx(expected.item(), rel=1e-5)

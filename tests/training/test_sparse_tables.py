@@ -134,10 +134,11 @@ def test_clipping_is_equal_for_sparse_and_dense_gradients():
 
 
 PARTITION = {"objective": {"partition": 9}}
+SHORTLIST = {"objective": {"shortlist": {"samples": 3}}}
 NOISE = {"objective": {"contrast": {"type": "nce", "samples": 3}}}
 
 
-@pytest.mark.parametrize("tables", [PARTITION, NOISE], ids=["partition", "noise"])
+@pytest.mark.parametrize("tables", [SHORTLIST, NOISE], ids=["shortlist", "noise"])
 def test_sparse_and_dense_gradients_give_the_same_run(learn, read_checkpoint, assert_same, monkeypatch, tables):
     training = {"max_updates": 7, "evaluate_every": 3, "clip_norm": 0.5, "batch": {"accumulate": 2, "sentences": 2}}
     learn("sparse", tables, **training)

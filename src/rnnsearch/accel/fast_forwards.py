@@ -239,7 +239,12 @@ def is_rnnsearch(decoder: Decoder) -> bool:
 
 
 def output_losses(
-    output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None
+    output: Output,
+    readout: Tensor,
+    target: Tensor,
+    smoothing: float,
+    rows: Tensor | None = None,
+    log_weights: Tensor | None = None,
 ) -> Losses:
     """Compute `Output.losses` in chunks of rows, so that the scores of a whole batch are never in memory.
 
@@ -249,6 +254,8 @@ def output_losses(
     if lexical is not None:
         # The readout has the lexical model's hidden layer in its last columns.
         weight = torch.cat([weight, lexical], dim=1)
+    if log_weights is not None:
+        bias = bias + log_weights
     # `rows` are sorted ids: their positions replace the ids of the targets.
     column = target if rows is None else torch.searchsorted(rows, target)
     return cross_entropy(readout, weight, bias, column.masked_fill(target == PAD, NO_TARGET), smoothing)

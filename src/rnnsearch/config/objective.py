@@ -127,6 +127,20 @@ class BlackOutOptions(ContrastConfig):
     power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4
 
 
+class ShortlistConfig(Table):
+    """`[objective.shortlist]`: a training softmax over the batch's target tokens and a sample of the other tokens.
+
+    The sampled tokens have importance weights, so that the softmax's denominator is right on
+    average (Bengio & Senecal 2003; Jean et al. 2015). Updates are sparse: they change only the
+    embeddings and output rows of these tokens. Only for `model.output.type = "softmax"`.
+    """
+
+    samples: Size = 2000
+    """Number of tokens that are sampled per batch, with replacement. More give a better estimate and slower updates."""
+    power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.75
+    """Tokens are sampled in proportion to their training counts raised to this power."""
+
+
 class ReinforceConfig(Options):
     """`[objective.reinforce]`: training of hard attention by REINFORCE (Xu et al. 2015).
 
@@ -195,8 +209,8 @@ class TeacherConfig(Table):
 class ObjectiveConfig(Table):
     """`[objective]`: terms of the training loss in addition to the negative log-likelihood.
 
-    Weights apply to sums over a sentence. All terms except `partition`, `contrast`, `spelling`,
-    `rationale` and `teacher` need a decoder with attention.
+    Weights apply to sums over a sentence. All terms except `partition`, `shortlist`, `contrast`,
+    `spelling`, `rationale` and `teacher` need a decoder with attention.
     """
 
     doubly_stochastic: Positive | None = None
@@ -211,6 +225,7 @@ class ObjectiveConfig(Table):
     """Maximum number of target tokens in the training softmax: those of consecutive batches (tau in Jean et al. 2015).
     For vocabularies of hundreds of thousands of words; by default the softmax is over all tokens. Updates are sparse:
     they change only the embeddings and output rows of these tokens."""
+    shortlist: ShortlistConfig | None = None
     contrast: Annotated[ContrastConfig, OneOf(CONTRASTS)] | None = None
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the character-level loss of unknown words (Luong &
@@ -225,7 +240,7 @@ class ObjectiveConfig(Table):
     @property
     def samples_vocabulary(self) -> bool:
         """True if the loss of an update is over a subset of the vocabulary."""
-        return self.partition is not None or self.contrast is not None
+        return not (self.partition is None and self.shortlist is None and self.contrast is None)
 
     @property
     def aligns_previous_word(self) -> bool:

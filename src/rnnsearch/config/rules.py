@@ -62,6 +62,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "model.decoder.copies",
         "model.tie",
         "objective.partition",
+        "objective.shortlist",
         "objective.contrast",
         "training.label_smoothing",
         _SYMMETRY,
@@ -71,6 +72,16 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     "model.pointer": ("model.encoder.selects_words", _SYMMETRY),
     "model.language_model": ("text.annotation, whose tokens a language model does not have", _SYMMETRY),
     "objective.partition": (_SYMMETRY,),
+    "objective.shortlist": (
+        "model.pointer",
+        "model.decoder.copies",
+        "objective.partition",
+        "objective.contrast",
+        "objective.symmetry",
+        "objective.reinforce",
+        "objective.rationale",
+        "training.label_smoothing",
+    ),
     "objective.contrast": (
         "model.pointer",
         "model.decoder.copies",
@@ -84,6 +95,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "model.pointer",
         "model.decoder.copies",
         "objective.partition",
+        "objective.shortlist",
         "objective.contrast",
         "objective.symmetry",
         "data.target_only, because the teacher needs a source",
@@ -204,7 +216,7 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         ("text.unigram_sampling",), lambda config: "unigram" not in config.text.types, 'with text.type = "{text.type}"'
     ),
     NoEffect(
-        ("objective.partition",),
+        ("objective.partition", "objective.shortlist"),
         lambda config: config.text.sampling_option(config.text.types[1]) is not None,
         "with {sampling_option}, which changes the segmentation",
     ),

@@ -69,15 +69,33 @@ class NoiseDistribution:
 
     def sample(self, targets: Int[Tensor, "B I"], *seed: int) -> NoiseWords:
         """Return the noise words of a batch; they depend only on the seed."""
-        # Inverse transform sampling, with replacement.
-        points = np.random.default_rng(seed).random(self._samples) * self._cumulative[-1]
-        # Rounding may move a point to the total, beyond the last interval.
-        ids = np.minimum(np.searchsorted(self._cumulative, points, side="right"), len(self._cumulative) - 1)
+        ids = self._sample_ids(seed)
         return NoiseWords(
             ids=torch.from_numpy(ids),
             log_q=torch.from_numpy(self._log_q[ids]),
             target_log_q=torch.from_numpy(self._log_q[targets.numpy()]),
         )
+
+    def shortlist(self, targets: NDArray[np.int64], *seed: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return sorted ids that include some targets, and the logarithm of each id's importance weight.
+
+        Targets have a weight of 1. Of K samples, those of another token y have a weight of 1 / (K q(y)), so that a
+        weighted sum over the result is on average the sum over the vocabulary.
+        """
+        sampled, counts = np.unique(self._sample_ids(seed), return_counts=True)
+        log_weights = np.log(counts / self._samples).astype(np.float32) - self._log_q[sampled]
+        others = ~np.isin(sampled, targets)
+        ids = np.concatenate([targets, sampled[others]])
+        log_weights = np.concatenate([np.zeros(len(targets), np.float32), log_weights[others]])
+        order = np.argsort(ids)
+        return ids[order], log_weights[order]
+
+    def _sample_ids(self, seed: tuple[int, ...]) -> NDArray[np.int64]:
+        """Sample token ids with replacement, by inverse transform sampling."""
+        points = np.random.default_rng(seed).random(self._samples) * self._cumulative[-1]
+        # Rounding may move a point to the total, beyond the last interval.
+        ids: NDArray[np.int64] = np.searchsorted(self._cumulative, points, side="right")
+        return np.minimum(ids, len(self._cumulative) - 1)
 
 
 @dataclass(frozen=True)

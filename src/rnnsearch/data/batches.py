@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
@@ -71,6 +71,8 @@ class Batch:
     """True if target token i is unknown and a copy of source token j; None if the model does not copy."""
     vocabulary: Int[Tensor, "C"] | None = None
     """Sorted target ids that the training softmax covers; None for all."""
+    log_weights: Float[Tensor, "C"] | None = None
+    """Logarithm of the importance weight of each token of `vocabulary`; None if all weights are 1."""
     noise: NoiseWords | None = None
     """Noise words for noise-contrastive objectives."""
 
@@ -110,6 +112,7 @@ class Batch:
             links=None if self.links is None else function(self.links),
             copies=None if self.copies is None else function(self.copies),
             vocabulary=None if self.vocabulary is None else function(self.vocabulary),
+            log_weights=None if self.log_weights is None else function(self.log_weights),
             noise=None if self.noise is None else self.noise.map(function),
         )
 
@@ -118,7 +121,8 @@ class Batch:
         links = None if self.links is None else self.links.transpose(1, 2)
         direction = self.direction.reversed()
         # The others belong to the former target.
-        return replace(self, direction=direction, links=links, copies=None, vocabulary=None, noise=None)
+        batch = replace(self, direction=direction, links=links, copies=None)
+        return replace(batch, vocabulary=None, log_weights=None, noise=None)
 
     def split(self) -> tuple[Batch, Batch]:
         """Return two halves of a batch of at least two rows.
@@ -217,7 +221,9 @@ class Batches:
         spellings: Characters and copies of unknown words to include.
         partition: Successive batches with at most this many distinct target tokens share these as the vocabulary of
             their softmax (Jean et al. 2015, section 3.2); a batch that has more by itself has its own.
-        proposal: Distribution of the noise words of each batch, from seed, epoch number and batch number.
+        shortlist: Distribution of the tokens that are sampled into the vocabulary of each batch's softmax, from seed,
+            epoch number and batch number; the target tokens of the whole batch are always in it.
+        proposal: Distribution of the noise words of each batch, from the same numbers.
         mixture: How often an epoch contains each row.
 
     Raises:
@@ -240,6 +246,7 @@ class Batches:
         inlines: InlineTermsFunction | None = None,
         spellings: WordCharacters = NO_CHARACTERS,
         partition: int | None = None,
+        shortlist: NoiseDistribution | None = None,
         proposal: NoiseDistribution | None = None,
         mixture: CorpusMixture | None = None,
     ) -> None:
@@ -255,6 +262,7 @@ class Batches:
         self._inlines = inlines
         self._spellings = spellings
         self._partition = partition
+        self._shortlist = shortlist
         self._proposal = proposal
         self._mixture = mixture
         self._rows, longest, self.left_out = _select_rows(ids, max_length)
@@ -283,6 +291,11 @@ class Batches:
             batch = self._shard(planned.pairs(index), number)
             if vocabulary is not None:
                 batch = replace(batch, vocabulary=torch.from_numpy(vocabulary))
+            if self._shortlist is not None:
+                targets = self._target_tokens(planned, index)
+                chosen, log_weights = self._shortlist.shortlist(targets, self._seed, number, index)
+                weights = torch.from_numpy(log_weights)
+                batch = replace(batch, vocabulary=torch.from_numpy(chosen), log_weights=weights)
             if self._proposal is not None:
                 noise = self._proposal.sample(batch.target.ids, self._seed, number, index)
                 batch = replace(batch, noise=noise)
@@ -293,14 +306,12 @@ class Batches:
         if self._partition is None:
             yield from repeat(None)
             return
-        target = self._ids.names[-1]
         start = 0
         while start < len(planned):
             vocabulary = np.zeros(0, dtype=np.int64)
             end = start
             while end < len(planned):
-                batch_ids = np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD])
-                enlarged = np.union1d(vocabulary, batch_ids)  # sorted, as `Output.losses` requires
+                enlarged = np.union1d(vocabulary, self._target_tokens(planned, end))
                 # The first batch is always taken: it may have more distinct tokens than the partition allows.
                 if end > start and len(enlarged) > self._partition:
                     break
@@ -309,6 +320,10 @@ class Batches:
             # Skipped batches count, too, so that a resumed epoch has the same vocabularies.
             yield from repeat(vocabulary, max(0, end - max(start, skip)))
             start = end
+
+    def _target_tokens(self, planned: EpochPlan, index: int) -> Indices:
+        """Return the distinct target ids of a whole batch, sorted, as `Output.losses` requires."""
+        return np.setdiff1d(self._ids.padded(self._ids.names[-1], planned.pairs(index)), [PAD])
 
     def whole_batch(self, indices: Sequence[int]) -> Batch:
         """Return the batch of some pairs of the corpus, with the rows of all processes."""

@@ -87,7 +87,7 @@ class Output(PlainLoss):
     of the lexical model, with a separate matrix W_l [V, lexical].
     """
 
-    fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
+    fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None, Tensor | None], Losses] | None = None
     """Fast implementation of `losses`, set by `accel/registry.py`."""
     sparse = False
     """True if the gradients of W_o and W_l are sparse, with only the rows that were selected."""
@@ -125,6 +125,7 @@ class Output(PlainLoss):
         target: Int[Tensor, "M"],
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
+        log_weights: Float[Tensor, "C"] | None = None,
     ) -> Losses:
         """Return the summed cross-entropy of M target tokens and the NLL of each, without a gradient.
 
@@ -135,10 +136,14 @@ class Output(PlainLoss):
                 token (Szegedy et al. 2016).
             rows: Sorted ids that include all targets; the softmax is only over these (Jean et al. 2015, eq. 11, where
                 the proposal is uniform over them, so that all importance weights are equal).
+            log_weights: Logarithms of the importance weights of `rows`, if they differ: the softmax is proportional to
+                weight * exp(score).
         """
         if self.fast_forward is not None:
-            return self.fast_forward(self, readout, target, smoothing, rows)
+            return self.fast_forward(self, readout, target, smoothing, rows, log_weights)
         log_p = self.log_probs(readout, rows)  # [M, V or C]
+        if log_weights is not None:
+            log_p = torch.log_softmax(log_p + log_weights, dim=1)
         is_real = target != PAD
         # `rows` is sorted and includes every target, so that the search returns its column.
         target = target if rows is None else torch.searchsorted(rows, target.masked_fill(~is_real, rows[-1]))

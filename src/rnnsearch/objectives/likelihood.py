@@ -145,6 +145,9 @@ def token_losses(
     if contrast is not None and batch.noise is not None:
         assert isinstance(output, Output), "other outputs have no scores of single tokens"
         return contrastive_losses(contrast, output, readout, ids, batch.noise, batch.target.token_positions)
+    if batch.log_weights is not None:
+        assert isinstance(output, Output), "other outputs have no softmax over selected tokens"
+        return output.losses(readout, ids, smoothing, batch.vocabulary, batch.log_weights)
     return output.losses(readout, ids, smoothing, batch.vocabulary)
 
 

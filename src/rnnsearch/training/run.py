@@ -21,6 +21,7 @@ from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.align import aligner
 from rnnsearch.config import RunConfig
+from rnnsearch.config.objective import ContrastConfig, ShortlistConfig
 from rnnsearch.data import aligner_text
 from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
@@ -254,7 +255,8 @@ def _make_batches(
         inlines=_inline_terms(config, prepared),
         spellings=unknown_words,
         partition=config.objective.partition,
-        proposal=_noise_distribution(config, prepared),
+        shortlist=_noise_distribution(config.objective.shortlist, config, prepared),
+        proposal=_noise_distribution(config.objective.contrast, config, prepared),
         mixture=_mixture(config, prepared),
     )
 
@@ -267,13 +269,14 @@ def _word_characters(config: RunConfig, prepared: Prepared) -> WordCharacters:
     return unknown_words
 
 
-def _noise_distribution(config: RunConfig, prepared: Prepared) -> NoiseDistribution | None:
-    """Return the distribution that noise words are sampled from, if the objective has any."""
-    contrast = config.objective.contrast
-    if contrast is None:
+def _noise_distribution(
+    options: ShortlistConfig | ContrastConfig | None, config: RunConfig, prepared: Prepared
+) -> NoiseDistribution | None:
+    """Return the distribution that a loss samples target tokens from, or None without such a loss."""
+    if options is None:
         return None
     counts = prepared.train.counts(config.data.target, len(prepared.target))
-    return NoiseDistribution(counts, contrast.power, contrast.samples)
+    return NoiseDistribution(counts, options.power, options.samples)
 
 
 def _mixture(config: RunConfig, prepared: Prepared) -> CorpusMixture | None:
