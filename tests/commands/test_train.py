@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rnnsearch import config as run_config
+from rnnsearch.align.aligner import TABLES_FILE
 
 
 def test_train_writes_a_model_folder_and_prints_next_steps(trained, model):
@@ -51,8 +52,15 @@ def test_aligner_that_was_interrupted_is_learned_by_a_resumed_run(cli, corpus, m
     translated = cli("translate", corpus / "stopped", "--alignments", corpus / "links", stdin="the small cat\n")
     assert "has no word aligner yet" in translated.err and translated.code == 0
     assert "learns the word aligner after the model" in cli("inspect", corpus / "stopped").out
+    shutil.copytree(corpus / "stopped", corpus / "completed")
     assert cli(*run, "--resume").code == 0
     assert (corpus / "stopped" / "aligner").is_dir() and (corpus / "stopped" / "data" / "aligner").is_dir()
+    assert "learned from the training text in" in cli("aligner", corpus / "completed").err
+    tables = [(corpus / name / "aligner" / TABLES_FILE).read_bytes() for name in ("stopped", "completed")]
+    assert tables[0] == tables[1]
+    shutil.rmtree(corpus / "completed" / "data")
+    assert "has no text for a word aligner; give the source and target text" in cli("aligner", corpus / "completed").err
+    assert cli("aligner", corpus / "completed", corpus / "train.en").code == 2
     assert "has no word aligner" not in cli("translate", corpus / "stopped", "--tags", stdin="the small cat\n").err
 
 

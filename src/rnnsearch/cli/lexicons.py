@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.io import (
     open_output,
@@ -30,11 +30,22 @@ if TYPE_CHECKING:
 PAIRS_PER_CHUNK = 10_000
 
 
-def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
+def aligner(
+    model: Model,
+    source: Annotated[
+        Path | None, Argument(help="Source text, one sentence per line.", show_default="the run's training text")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        Argument(
+            help="Target text, one sentence per line, parallel to the source.", show_default="the run's training text"
+        ),
+    ] = None,
+) -> None:
     """Learn a word aligner from sentence pairs.
 
-    Learns from the training data, or more, and writes to the model's folder. Training does this automatically unless
-    `data.aligner` is false.
+    Learns from the training data, or more, and writes to the model's folder. Training does this automatically at its
+    end unless `data.aligner` is false; without texts, the command does it now.
     """
     from rnnsearch.align.aligner import FOLDER, MAX_PAIRS
     from rnnsearch.systems.folder import load_translation_config
@@ -43,15 +54,40 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
 
     # Before the pairs are read, because it checks the model.
     config = load_translation_config(model)
-    tokenizer = Tokenizer.load(model / tokenizer_file(config.data.target))
-    sources, targets = read_parallel_lines(source, target)
-    with locked(model):
-        learned = _learn_aligner(sources, targets, tokenizer.normalization.level)
-        learned.save(model / FOLDER)
+    if source is None:
+        with locked(model):
+            learned = _learn_from_prepared_data(model)
+            learned.save(model / FOLDER)
+        origin = "the training text"
+    elif target is None:
+        raise BadParameter("SOURCE needs TARGET, its translation")
+    else:
+        tokenizer = Tokenizer.load(model / tokenizer_file(config.data.target))
+        sources, targets = read_parallel_lines(source, target)
+        with locked(model):
+            learned = _learn_aligner(sources, targets, tokenizer.normalization.level)
+            learned.save(model / FOLDER)
+        origin = f"{min(len(sources), MAX_PAIRS):,} sentence pairs"
     print_message(
-        f"{model / FOLDER}: learned from {min(len(sources), MAX_PAIRS):,} sentence pairs in "
-        f"{len(learned.segmentations)} segmentations; {learned.rule}"
+        f"{model / FOLDER}: learned from {origin} in {len(learned.segmentations)} segmentations; {learned.rule}"
     )
+
+
+def _learn_from_prepared_data(model: Path) -> Aligner:
+    """Return the aligner of a run's prepared data, and learn it if that has not been done.
+
+    Raises:
+        DataError: The model folder has no prepared data with an aligner or its text.
+    """
+    from rnnsearch.data.aligner_text import learn_pending
+    from rnnsearch.data.prepared import DATA_FOLDER, Prepared
+    from rnnsearch.errors import DataError
+
+    folder = model / DATA_FOLDER
+    learned = learn_pending(Prepared.open(folder)) if folder.is_dir() else None
+    if learned is None:
+        raise DataError(f"{folder}: has no text for a word aligner; give the source and target text")
+    return learned
 
 
 def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:

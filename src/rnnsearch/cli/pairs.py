@@ -196,8 +196,8 @@ def report_missing_aligner(translator: Translator, by: AlignedBy | None) -> None
     folder = translator.folder
     if by is None and folder is not None and awaits_aligner(folder, translator.config):
         print_message(
-            f"{folder}: has no word aligner yet (`rnnsearch train` learns it after the model), "
-            "so alignments come from attention"
+            f"{folder}: has no word aligner yet (`rnnsearch train` learns it after the model, "
+            f"`rnnsearch aligner {folder}` now), so alignments come from attention"
         )
 
 

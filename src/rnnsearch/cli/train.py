@@ -128,9 +128,11 @@ def _run_folder(config: RunConfig, run_file: Path) -> Path:
 
 def _data_folder(config: RunConfig, folder: Path) -> Path:
     """Return the folder of the prepared data of a run in `folder`."""
+    from rnnsearch.data.prepared import DATA_FOLDER
+
     if config.data.prepared is not None:
         return config.base / config.data.prepared
-    return folder / "data"
+    return folder / DATA_FOLDER
 
 
 def _prepared_data(config: RunConfig, folder: Path) -> Prepared:

@@ -49,6 +49,8 @@ UNNAMED_FORMAT = 1
 """Version whose files are called source and target instead of the languages' names; can still be read."""
 FACTS_FILE = "prepared.json"
 REPORT_FILE = "cleaning.json"
+DATA_FOLDER = "data"
+"""Default name of the folder in a run's folder."""
 DOCUMENTS_FILE = "train.documents"
 DOCUMENTS_DTYPE = "<u4"
 
