@@ -1,6 +1,6 @@
 """Translation of files in the background: one file per client at a time, a few segments at a time in turn.
 
-The routes are in `v1` (`files_router`); file formats are read and written by `text.documents`.
+The routes are in `v1` (`files_router`); `documents.FileReader` reads and fills files, in processes if they are large.
 
 `service.Service` holds the `Files`. Jobs are tasks of the event loop; texts are translated by `texts.translate_texts`
 as patient requests, which are accepted even if the queue is full.
@@ -13,24 +13,23 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import PurePath
 from typing import Literal
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.documents import FileReader
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
 from rnnsearch.serve.observability import log_bug, log_event
 from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
 from rnnsearch.serve.texts import translate_texts
-from rnnsearch.text.documents import Document, read_document
-from rnnsearch.text.languages import detect
+from rnnsearch.text.documents.packed import PackedTexts
+from rnnsearch.text.documents.process import ParsedFile
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.translator.texts import TextTranslation
 
 TOO_LARGE = 413  # status of a sentence that is too long
 CHUNK_SEGMENTS = 16  # segments of a file in the queue at a time
-LANGUAGE_SEGMENTS = 500  # first segments of a file, by which its language is detected
 RESULT_SECONDS = 3600.0  # time that a result is available
 MAX_RESULTS = 50  # results that are available at a time
 MAX_RESULT_BYTES = 64 << 20  # of all results together, except the latest one
@@ -49,8 +48,8 @@ class FileJob:
     """File name as sent by the client."""
     model: ModelInfo
     """Model that translates the file."""
-    document: Document | None
-    """The file's segments, and everything between them; None when the job has ended."""
+    document: ParsedFile | None
+    """The file and its segments; None when the job has ended."""
     client: str
     """API key or address of the client."""
     num_bytes: int
@@ -77,7 +76,7 @@ class FileJob:
     """Task of the event loop that translates the file; `Files.add` sets it."""
 
     def __post_init__(self) -> None:
-        self.num_segments = 0 if self.document is None else len(self.document.marked_segments)
+        self.num_segments = 0 if self.document is None else len(self.document.segments)
 
     @property
     def has_ended(self) -> bool:
@@ -110,13 +109,14 @@ class Files:
     def __init__(self, registry: Registry, settings: Settings) -> None:
         self._registry = registry
         self._max_files = settings.max_files
-        # As many bytes as one client's files may have, because a file takes about twenty times its size.
+        # As many bytes as one client's files may have, because a file takes about three times its size.
         self._max_bytes = settings.max_files * settings.max_body
         self._jobs: dict[str, FileJob] = {}
         self._turn = asyncio.Semaphore(1)  # held by the job that translates its next segments
         self._client_turns: dict[str, asyncio.Semaphore] = {}  # held by the running job of each client
         self._being_read: list[tuple[str, int]] = []  # client and size of each file
         self._is_stopping = False
+        self._reader = FileReader()
 
     async def add(self, name: str, content: bytes, models: Sequence[ModelInfo], client: str = "") -> FileJob:
         """Start to translate a file.
@@ -129,20 +129,23 @@ class Files:
 
         Raises:
             DataError: The file cannot be read.
-            ServeError: With status 429 if too many files of this client or of all wait, 503 if the server is stopping.
+            ServeError: With status 429 if too many files of this client or of all wait, 503 if the server is stopping,
+                and as in `FileReader.parse`.
         """
         if self._is_stopping:
             raise ServeError(503, "the server is shutting down and accepts no more files", 60)
         self._check_waiting(client, len(content))
         # Only the last component: the name of an upload may contain any path.
         name = PurePath(name.replace("\\", "/")).name
-        # Counted while a thread reads the file, so that requests in the meantime respect the limit.
+        models_by_direction = {(model.source, model.target): model for model in models}
+        # Counted while the file is read, so that requests in the meantime respect the limit.
         being_read = client, len(content)
         self._being_read.append(being_read)
         try:
-            model, document = await asyncio.to_thread(_read_file, name, content, models)
+            document = await self._reader.parse(name, content, list(models_by_direction), client)
         finally:
             self._being_read.remove(being_read)
+        model = models_by_direction[document.direction]
         self._forget_old_results()
         # The id cannot be guessed, because any client that knows it may fetch the result.
         job = FileJob(secrets.token_urlsafe(16), name, model, document, client, len(content))
@@ -196,7 +199,8 @@ class Files:
                 job.task.cancel()
 
     async def close(self) -> None:
-        """Cancel all jobs."""
+        """Cancel all jobs, and end all processes that read files."""
+        self._reader.close()
         # A copy, because `remove` changes the dict.
         for id in list(self._jobs):
             self.remove(id)
@@ -228,7 +232,7 @@ class Files:
                     translations = await self._translate_segments(job, document)
                 if job.num_segments and len(job.too_long) == job.num_segments:
                     raise ServeError(TOO_LARGE, "all of its segments have a sentence that is too long")
-                job.result = await asyncio.to_thread(document.fill_marked, translations)
+                job.result = await self._reader.fill(document, translations, job.client)
                 job.state = "done"
         except RnnsearchError as error:
             job.state = "failed"
@@ -252,16 +256,17 @@ class Files:
             asyncio.get_running_loop().call_later(RESULT_SECONDS + 1, self._forget_old_results)
             log_event("file", {"state": job.state, "segments": job.done})
 
-    async def _translate_segments(self, job: FileJob, document: Document) -> list[str]:
+    async def _translate_segments(self, job: FileJob, document: ParsedFile) -> PackedTexts:
         """Return the translation of each segment, empty for one that is too long."""
-        translations: list[str] = []
+        translations = PackedTexts()
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
-            segments = document.marked_segments[start : start + CHUNK_SEGMENTS]
+            stop = start + CHUNK_SEGMENTS
+            segments = document.segments.unpack(start, stop)
             size = sum(map(len, segments))
-            marked = await run_in_thread(_mark, segments, document, size=size)
+            marked = await run_in_thread(_mark, segments, document.tags, size=size)
             options = BatchOptions(align=any(text.marks for text in marked))
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
-            grammars = document.grammars[start : start + CHUNK_SEGMENTS]
+            grammars = document.segment_grammars(start, stop)
             # A turn per chunk, too, so that files of several clients alternate.
             async with self._turn, self._registry.lease(job.model) as model:
                 results = await _translate_or_skip(model, [text.text for text in marked], options, grammars)
@@ -273,31 +278,9 @@ class Files:
                     job.untranslated.append(start + index + 1)
                     if document.is_bilingual:
                         placed[index] = ""
-            translations += placed
+            translations.extend(placed)
             job.done = len(translations)
         return translations
-
-
-def _read_file(name: str, content: bytes, models: Sequence[ModelInfo]) -> tuple[ModelInfo, Document]:
-    """Return the model whose source language fits a file best, and the file's segments for it."""
-
-    @cache
-    def read(model: ModelInfo) -> Document:
-        return read_document(name, content, model.source, model.target)
-
-    if len(models) == 1:
-        return models[0], read(models[0])
-    # A translation memory declares its languages, so for a model of another language it has no segments.
-    sample: list[str] = []
-    for model in models:
-        if segments := read(model).segments:
-            sample = segments[:LANGUAGE_SEGMENTS]
-            break
-    model_by_language = {model.source: model for model in models}
-    ranked = [model_by_language[code] for code, _ in detect(" ".join(sample), list(model_by_language))]
-    ranked = ranked or list(model_by_language.values())  # a file in another language, or without letters
-    best = next((model for model in ranked if read(model).marked_segments), ranked[0])
-    return best, read(best)
 
 
 async def _translate_or_skip(
@@ -318,8 +301,8 @@ async def _translate_or_skip(
     return results
 
 
-def _mark(segments: Sequence[str], document: Document) -> list[MarkedText]:
-    return [MarkedText(segment, document.tags) for segment in segments]
+def _mark(segments: Sequence[str], tags: bool) -> list[MarkedText]:
+    return [MarkedText(segment, tags) for segment in segments]
 
 
 def _place_marks(marked: Sequence[MarkedText], results: Sequence[TextTranslation | None]) -> list[str]:

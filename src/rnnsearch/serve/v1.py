@@ -417,7 +417,7 @@ async def add_file(
 ) -> FileStatus:
     """Translate a file (.txt, .tsv, .tmx, .po, .xliff, .html, .srt, .vtt) in the background."""
     client = service.client(request)
-    job = await _add_file(service, client, file, service.candidate_models(model, source, target))
+    job = await _add_file(request, service, client, file, service.candidate_models(model, source, target))
     return job.status()
 
 
@@ -459,7 +459,7 @@ async def translate_file(
 ) -> dict[str, str]:
     """Translate a file, and return the address of the result when it is done."""
     client = service.client(request, api_key)
-    job = await _add_file(service, client, file, service.candidate_models(None, source, target))
+    job = await _add_file(request, service, client, file, service.candidate_models(None, source, target))
     await service.run(request, job.task, patient=True)
     if job.error is not None:
         raise ServeError(400, job.error)
@@ -467,5 +467,10 @@ async def translate_file(
     return {"translatedFileUrl": f"{public_address(request, service.settings.allowed_hosts)}{path}"}
 
 
-async def _add_file(service: Service, client: str, file: UploadFile, candidate_models: Sequence[ModelInfo]) -> FileJob:
-    return await service.files.add(file.filename or "", await file.read(), candidate_models, client)
+async def _add_file(
+    request: Request, service: Service, client: str, file: UploadFile, candidate_models: Sequence[ModelInfo]
+) -> FileJob:
+    content = await file.read()
+    job = service.files.add(file.filename or "", content, candidate_models, client)
+    # A large file may have to wait for its turn to be read; that ends when its client disconnects.
+    return await service.run(request, job, patient=True)
