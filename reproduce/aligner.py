@@ -60,11 +60,13 @@ def parse_arguments() -> argparse.Namespace:
 
 def read_corpus(name: str) -> tuple[Texts, dict[str, list[Links]]]:
     """Return the texts of a corpus or a folder and the gold links of its dev and test parts."""
-    if name in CORPORA:
+    if name in CORPORA and CORPORA[name].aligned:
         folder = get(name)
         languages = [CORPORA[name].source, CORPORA[name].target]
     else:
         folder = Path(name)
+        if not folder.is_dir():
+            sys.exit(f"{name}: must be a corpus of the catalogue with word alignments or a folder; got neither")
         languages = folder.resolve().name.split("-")[-2:]
     texts = {}
     for part in PARTS:
