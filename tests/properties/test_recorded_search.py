@@ -6,6 +6,8 @@ are read as late as possible.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -301,6 +303,21 @@ def test_recordings_belong_to_the_model(scorer, monkeypatch):
     assert recorder is not None and recorded.find_recorder(ModelScorer(scorer._model)) is recorder
     recorded.forget(scorer._model)
     assert recorded.find_recorder(scorer) is not recorder
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_recordings_are_freed_with_their_model(plainest, make, sources, monkeypatch):
+    monkeypatch.setattr(recorded, "graphs_are_enabled", lambda _: True)
+    # A CUDA graph keeps no reference to the Python function that launched its kernels.
+    monkeypatch.setattr(recorded, "CudaGraphs", lambda _: lambda work, _: work() or (lambda: None))
+    model = make(plainest("bahdanau", None))
+    for _ in range(2):
+        beam_search(ModelScorer(model), sources, OPTIONS)
+    assert len(recorded._RECORDERS[model]) > 0
+    left = weakref.ref(model)
+    del model
+    gc.collect()
+    assert left() is None
 
 
 def test_tf32_is_set_for_products_only():
