@@ -38,7 +38,7 @@ def test_resumed_run_on_gpu_is_close_to_uninterrupted_run(learn, precision):
         if update == 5:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(Interrupted, match="at update 5"):
+    with pytest.raises(Interrupted, match="interrupted at update"):
         learn("broken", after=interrupt, **training)
     broken = learn("broken", resume=True, **training)
     assert straight.updates[-1]["nll_per_word"] == pytest.approx(broken.updates[-1]["nll_per_word"], rel=1e-3)

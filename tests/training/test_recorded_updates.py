@@ -6,11 +6,12 @@ import torch
 from rnnsearch.accel import cuda_graphs
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import TrainingError
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.translation import build
 from rnnsearch.training import recorded_updates, updates
-from rnnsearch.training.recorded_updates import unsupported_reason
+from rnnsearch.training.recorded_updates import Step, UpdateRecorder, unsupported_reason
 from tests.training.toys import HARD_ATTENTION, SGD
 
 ADADELTA = {"type": "adadelta", "learning_rate": 1.0, "rho": 0.95, "epsilon": 1e-6}
@@ -122,3 +123,37 @@ def test_padded_tokens_have_no_loss(configure):
         real = model.output.losses(readout[mask.flatten()], ids[mask.flatten()], smoothing)
         torch.testing.assert_close(whole[0], real[0])
         torch.testing.assert_close(whole[1][mask.flatten()], real[1])
+
+
+def test_recording_without_room_for_a_batch_is_replaced(configure):
+    model = build(configure(max_updates=1).model, 12, 12, seed=1)
+    few = make_batch([([4, 5], [6, 7, 8, 9, 4, 5, 6, 7]), *[([4], [6])] * 7], range(8))
+    many = make_batch([([4, 5], [6, 7, 8, 9, 4, 5, 6, 7])] * 8, range(8))
+    optimiser = torch.optim.Adam(model.parameters(), fused=True)
+    losses = []
+
+    def loss(batch, rng):
+        losses.append(Likelihood()(model, batch, rng))
+        return losses[-1]
+
+    step = Step(loss, lambda: (torch.zeros(()), None), optimiser, torch.device("cpu"), "fp32")
+    recorded = []
+    recorder = UpdateRecorder(step, lambda work, _: recorded.append(work) or work)
+    assert recorder.run(few, 1, 1) is None  # the first of its shape
+    for batch, recordings in [(few, 1), (few, 1), (many, 2), (few, 2), (many, 2)]:
+        nll = recorder.run(batch, 1, 1)[0].item()
+        with torch.no_grad():
+            expected = Likelihood()(model, batch, BatchRng(1)).nll.item()
+        assert nll == pytest.approx(expected, rel=1e-5)
+        assert (len(recorded), len(recorder)) == (recordings, 1)
+
+
+def test_passes_are_recorded_if_updates_cannot_be(record, learn, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no graphs")
+
+    monkeypatch.setattr(recorded_updates, "_RecordedUpdate", fail)
+    recorder = learn(max_updates=UPDATES)
+    assert len(recorder.updates) == UPDATES
+    assert not record[0].works
+    assert not cuda_graphs._pauses

@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 MIN_OCCURRENCES = 1
 """Ordinary updates of a shape before it is recorded; they load libraries and allocate the optimiser's state."""
 TOKEN_FRACTIONS = 8
-"""Token counts are rounded up to this fraction of a batch's positions, so that few occur."""
+"""A recording has room for the target tokens of its batch, rounded up to a fraction of the batch's positions. If a
+later batch of the shape has more, another recording with room for all positions replaces it."""
 
 
 @dataclass
@@ -62,7 +63,8 @@ class UpdateRecorder:
         self._record = record
         self._recordings: OrderedDict[object, _RecordedUpdate] = OrderedDict()
         self._occurrences: dict[object, int] = {}
-        self._works = True
+        self.works = True
+        """False after a recording has failed; nothing is recorded any more."""
         self._parameters = [p for group in step.optimiser.param_groups for p in group["params"] if p.requires_grad]
         _keep_on_device(step.optimiser, step.device)
 
@@ -80,7 +82,7 @@ class UpdateRecorder:
         Returns:
             The `update_results`, valid until the next call; None if the caller must make the update.
         """
-        if not self._works:
+        if not self.works:
             return None
         key = self._key(batch)
         recording = self._recordings.get(key)
@@ -88,9 +90,11 @@ class UpdateRecorder:
             if self._occurrences.get(key, 0) < MIN_OCCURRENCES:
                 self._count(key)
                 return None
-            recording = self._make_recording(key, batch)
-            if recording is None:
-                return None
+            recording = self._make_recording(key, batch, _rounded_tokens(batch.target))
+        elif batch.target.num_tokens > recording.tokens:
+            recording = self._make_recording(key, batch, batch.target.ids.numel())
+        if recording is None:
+            return None
         self._recordings.move_to_end(key)
         return recording.run(batch, seed, normaliser)
 
@@ -105,22 +109,23 @@ class UpdateRecorder:
         rates = tuple(group["lr"] for group in self._step.optimiser.param_groups if isinstance(group["lr"], float))
         # Graphs contain addresses.
         addresses = tuple(parameter.data_ptr() for parameter in self._parameters)
-        return shapes, batch.direction, _rounded_tokens(batch.target), rates, addresses
+        return shapes, batch.direction, rates, addresses
 
     def _count(self, key: object) -> None:
         if len(self._occurrences) >= MAX_COUNTED_SHAPES:
             self._occurrences.clear()
         self._occurrences[key] = self._occurrences.get(key, 0) + 1
 
-    def _make_recording(self, key: object, batch: Batch) -> _RecordedUpdate | None:
+    def _make_recording(self, key: object, batch: Batch, tokens: int) -> _RecordedUpdate | None:
+        self._recordings.pop(key, None)
         try:
-            recording = _RecordedUpdate(self._step, self._parameters, batch, self._record)
+            recording = _RecordedUpdate(self._step, self._parameters, batch, tokens, self._record)
         except torch.OutOfMemoryError:
             # It is not tried again until the shape has occurred again.
             self._occurrences[key] = 0
             return None
         except RuntimeError as error:
-            self._works = False
+            self.works = False
             self.clear()
             log.warning("no updates could be recorded as CUDA graphs: %s", error)
             return None
@@ -133,13 +138,22 @@ class UpdateRecorder:
 class _RecordedUpdate:
     """A recorded update of one shape, which reads the memory of a batch of its own."""
 
-    def __init__(self, step: Step, parameters: list[Any], batch: Batch, record: Record) -> None:
+    def __init__(self, step: Step, parameters: list[Any], batch: Batch, tokens: int, record: Record) -> None:
+        """Record the update of a batch.
+
+        Args:
+            step: The update.
+            parameters: Parameters that are trained.
+            batch: A batch of the shape.
+            tokens: Maximum number of target tokens of its batches.
+            record: Records work.
+        """
         device = step.device
+        self.tokens = tokens
         self._ids = {name: stream.ids.clone() for name, stream in batch.streams.items()}
         self._scale = torch.zeros((), device=device)
         self._results = torch.zeros(3, dtype=torch.float64, device=device)
         self._rng = BatchRng(0, device)
-        tokens = _rounded_tokens(batch.target)
 
         def update() -> None:
             streams = {name: Stream.without_positions(ids, ids != PAD) for name, ids in self._ids.items()}

@@ -84,7 +84,8 @@ class Updater(Generic[Model]):
         if not self._knows_recorder:
             self._knows_recorder = True
             self._recorder = self._make_recorder(group[0])
-        if self._recorder is None:
+        # If updates cannot be recorded, their passes may be.
+        if self._recorder is None or not self._recorder.works:
             return self._run_unrecorded(group, update)
         results = self._recorder.run(group[0], self.gradients.seed(update), self.gradients.normaliser(group))
         if results is not None:
