@@ -34,7 +34,6 @@ from common import eflomal_links, read_lines
 
 from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair, learn_aligner
 from rnnsearch.data.corpora.catalog import CORPORA, get
-from rnnsearch.data.workers import Pool, cores
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.text.alignments import Link, Links, read_pharaoh
 from rnnsearch.translator.loading import load
@@ -99,14 +98,13 @@ def corpus_rows(name: str, args: argparse.Namespace) -> list[list[str]]:
         seconds = time.monotonic() - start
         for method, links in results.items():
             rows.append(row("eflomal", "all", method, links, gold["test"], seconds))
-    with Pool(cores()) as pool:
-        for description in args.trained_on:
-            start = time.monotonic()
-            aligner = learn_aligner(*concatenate(texts, TRAINED_ON[description]), pool.map)
-            seconds = time.monotonic() - start
-            for method, variant in variants(aligner, texts, gold).items():
-                links = variant.links(word_pairs(texts["test"]))
-                rows.append(row("rnnsearch", description, method, links, gold["test"], seconds))
+    for description in args.trained_on:
+        start = time.monotonic()
+        aligner = learn_aligner(*concatenate(texts, TRAINED_ON[description]))
+        seconds = time.monotonic() - start
+        for method, variant in variants(aligner, texts, gold).items():
+            links = variant.links(word_pairs(texts["test"]))
+            rows.append(row("rnnsearch", description, method, links, gold["test"], seconds))
     return rows
 
 

@@ -17,10 +17,10 @@ from rnnsearch.align.aligner import (
     Aligner,
     Pair,
     learn_aligner,
-    learn_segmentation,
     lowercase,
     relative_weights,
 )
+from rnnsearch.align.sentences import ChunkedText
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Links, parse_pharaoh
@@ -160,7 +160,10 @@ def test_threshold_is_chosen_on_tokens_if_there_are_no_spaces(learned):
 
 def test_threshold_is_chosen_on_a_sample(learned, monkeypatch):
     monkeypatch.setattr(module, "THRESHOLD_PAIRS", 10)
-    texts = list(zip(*sentences(95, seed=9), strict=True))
+    texts = (ChunkedText(), ChunkedText())
+    for pair in sentences(95, seed=9):
+        for text, sentence in zip(texts, pair, strict=True):
+            text.add(sentence)
     assert len(module._threshold_pairs(learned, *texts)) == 10
     monkeypatch.setattr(module, "MAX_THRESHOLD_CELLS", 5_000)
     assert sum(len(pair.source) * len(pair.target) for pair in module._threshold_pairs(learned, *texts)) < 8_000
@@ -173,11 +176,12 @@ def test_short_texts_have_one_segmentation():
 
 def test_large_texts_are_sampled(monkeypatch):
     seen = []
-    monkeypatch.setattr(module, "MAX_TRAINING_CELLS", 300)
-    monkeypatch.setattr(module, "learn_lexicon", lambda s, t, _: seen.append((len(s), len(t))))
-    learn_segmentation(["a b c d e"] * 100, ["v w x y z"] * 100, 400)
-    [(sources, targets)] = seen
-    assert sources == targets <= 300 / 25
+    original = module.learn_from_pairs
+    monkeypatch.setattr(module, "MAX_PAIRS", 30)
+    monkeypatch.setattr(module, "learn_from_pairs", lambda pairs, _: original(seen.extend(pairs) or seen))
+    pairs = [(f"a{n}", f"b{n}") for n in range(100)]
+    learn_aligner(*zip(*pairs, strict=True))
+    assert seen == pairs[::4]
 
 
 def test_pairs_without_text_raise():
@@ -284,15 +288,6 @@ def test_pairs_are_aligned_in_bounded_batches(learned, monkeypatch):
     )
     assert learned.links(pairs) == together
     assert sum(portions) == 40 and max(portions) < 10
-
-
-def test_one_very_long_row_does_not_displace_the_others(monkeypatch):
-    learned_from = []
-    monkeypatch.setattr("rnnsearch.align.aligner.MAX_TRAINING_CELLS", 4000)
-    monkeypatch.setattr("rnnsearch.align.aligner.learn_lexicon", lambda s, *_: learned_from.append(len(s)))
-    for extra in ([], [("x " * 4000, "y " * 4000)]):
-        learn_segmentation(*zip(*[("tree", "Baum")] * 100, *extra, strict=True), 300)
-    assert learned_from[0] == learned_from[1] == 100
 
 
 def test_any_white_space_separates_words(learned):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.align import hmm
+from rnnsearch.align import hmm, native
 from rnnsearch.align.hmm import MIN_EXPECTED_COUNT, NUM_JUMPS, PRIOR, Lexicon, hmm_posterior, learn_lexicon
 
 SIZES = (7, 9)
@@ -44,7 +44,10 @@ def round_by_hand(sources, targets, model):
     return counts, none_t, none_s, jumps
 
 
-def test_one_round_equals_a_loop(monkeypatch):
+@pytest.mark.parametrize("is_native", [True, False])
+def test_one_round_equals_a_loop(monkeypatch, is_native):
+    if not is_native:
+        monkeypatch.setattr(native, "MAX_SET_WORDS", 0)
     monkeypatch.setattr(hmm, "MODEL1_ROUNDS", 0)
     monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 60)
     sources, targets = corpus()
@@ -102,9 +105,10 @@ def test_reversed_lexicon_equals_learning_in_reverse(learned):
     for n, (one, two) in there.items():
         np.testing.assert_allclose(one, back[n][1].T, rtol=1e-5)
         np.testing.assert_allclose(two, back[n][0].T, rtol=1e-5)
-    for one, two in zip(model.reversed().reversed(), model, strict=True):
-        for a, b in zip(one, two, strict=True):
-            np.testing.assert_array_equal(a, b)
+    twice = model.reversed().reversed()
+    np.testing.assert_array_equal(twice.pairs, model.pairs)
+    for one, two in zip((*twice.forward, *twice.backward), (*model.forward, *model.backward), strict=True):
+        np.testing.assert_array_equal(one, two)
     again = learn_lexicon(targets, sources, SIZES[::-1]).reversed()
     np.testing.assert_array_equal(again.pairs, model.pairs)
     np.testing.assert_allclose(again.forward.seen, model.forward.seen, rtol=1e-3)
@@ -113,6 +117,7 @@ def test_reversed_lexicon_equals_learning_in_reverse(learned):
 def test_result_does_not_depend_on_the_batch(learned, monkeypatch):
     model, sources, targets = learned
     together = weights(model, sources, targets)
+    monkeypatch.setattr(native, "MAX_SET_WORDS", 0)
     monkeypatch.setattr(hmm, "MAX_BATCH_CELLS", 1)
     for n, (there, back) in weights(model, sources, targets).items():
         np.testing.assert_allclose(there, together[n][0], rtol=1e-3, atol=1e-6)
@@ -131,3 +136,17 @@ def test_empty_and_too_long_pairs_have_no_links(learned, monkeypatch):
     nothing = learn_lexicon([seven, empty], [six, six], SIZES)
     assert len(nothing.pairs) == 0
     assert not nothing.reversed().pairs.size
+
+
+def test_large_texts_are_sampled(monkeypatch):
+    """A very long row, which is ignored, does not displace the others."""
+    read = []
+    original = hmm._NumpyLearner
+    monkeypatch.setattr(native, "MAX_SET_WORDS", 0)
+    monkeypatch.setattr(hmm, "_NumpyLearner", lambda *args: read.append(args[-1].tolist()) or original(*args))
+    short = [np.array([1])] * 100
+    long = [np.ones(4000, np.int64)]
+    for rows, max_cells in ((short, 100), (short + long, 100), (short, 40)):
+        monkeypatch.setattr(hmm, "MAX_NUMPY_CELLS", max_cells)
+        learn_lexicon(rows, rows, SIZES)
+    assert read == [list(range(100)), list(range(100)), list(range(0, 100, 3))]

@@ -40,9 +40,6 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(preprocess, "CHUNK_ROWS", 25)
-    monkeypatch.setattr(
-        "rnnsearch.align.aligner.MIN_PARALLEL_CHARACTERS", 0
-    )  # the aligner's segmentations are tasks, too
 
 
 def dying(calls, dies_at=-1, seed=0):
@@ -97,13 +94,13 @@ def runs(tmp_path):
         ("subwords of one vocabulary", 1, 14),
         ("words, languages told", 1, 8),
         ("links found", 1, 16),
-        ("links found", 60, 6),
+        ("links found", 60, 4),
         ("links given", 60, 3),
         ("dev and test given", 60, 1),
         ("documents", 1, 3),
         ("three languages", 10_000, 1),
         ("copied", 1, 20),
-        ("annotated", 60, 6),
+        ("annotated", 60, 4),
     ],
 )
 def test_result_equals_ordinary_preparation_after_a_kill(tmp_path, name, rows, dies_at):
@@ -140,10 +137,9 @@ def test_preparation_resumes_after_repeated_kills(tmp_path):
     assert contents(found.folder) == one
     assert seen[0] == ("clean", 6, 6), "what was finished before is told"
     assert seen[-1] == ("encode", 6, 6)
-    assert [name for name, done, total in seen if done == total][-4:] == [
+    assert [name for name, done, total in seen if done == total][-3:] == [
         "clean",
         "count",
-        "learn_segmentation",
         "encode",
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rnnsearch.align.aligner import Aligner, learn_segmentation
+from rnnsearch.align.aligner import Aligner, learn_aligner
 from rnnsearch.bulk.encoding import from_bytes, from_json, to_bytes, to_json
 from rnnsearch.config import CleaningConfig, TextConfig
 from rnnsearch.data.cleaning import Tally
@@ -60,7 +60,7 @@ def test_arrays_are_read_back(array):
 
 def test_aligners_and_tokenizers_are_read_back():
     lines = ["the small cat sleeps", "the big dog sees the cat", "a dog sleeps"] * 5
-    segmentation = learn_segmentation(lines, lines, 260)
+    segmentation = learn_aligner(lines, lines).segmentations[0]
     options = LinkOptions(Aligner((segmentation,), 0.25, relative=True), True, TextConfig(type="bpe"), False)
     read = from_bytes(to_bytes(options, LinkOptions), LinkOptions, "x")
     assert (read.aligner.threshold, read.aligner.relative) == (0.25, True)

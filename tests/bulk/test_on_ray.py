@@ -175,10 +175,8 @@ vocabulary = 340
 """
 PREPARE = """
 from rnnsearch.cli import main
-from rnnsearch.align import aligner
 from rnnsearch.data import preprocess
 preprocess.CHUNK_ROWS = 40
-aligner.MIN_PARALLEL_CHARACTERS = 0
 main()
 """
 

@@ -1,6 +1,7 @@
 """BPE: its symbols, what is never merged, and that the same text always gives the same vocabulary."""
 
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,8 @@ from rnnsearch.text.subwords import (
     DEFAULT_VOCABULARY,
     MIN_VOCABULARY,
     SMALL_CORPUS_VOCABULARY,
+    bpe_from_counts,
+    bpe_of_sizes,
     default_vocabulary_size,
     train_bpe,
     train_characters,
@@ -193,3 +196,14 @@ def test_text_without_frequent_characters_raises_data_error():
         train_bpe(["", ""], 400, 1)
     with pytest.raises(DataError, match="3 times"):
         train_bpe(["a a"], 400, 3)
+
+
+@pytest.mark.parametrize("characters", ["abcde ", "abäöüßéèđ東京都大阪府 "])
+def test_smaller_vocabularies_are_prefixes(characters):
+    """The second text has more characters than the smaller alphabets hold."""
+    rng = random.Random(4)
+    words = ["".join(rng.choices(characters.strip(), k=rng.randrange(1, 5))) for _ in range(60)]
+    counts = count_chunks([" ".join(rng.choices(words, k=9)) for _ in range(200)])
+    sizes = (320, 345, 400, 9000)
+    for size, found in zip(sizes, bpe_of_sizes(counts, sizes, 1), strict=True):
+        assert found.json == bpe_from_counts(counts, size, 1).json

@@ -18,9 +18,10 @@ Axes: I target and J source units or tokens; weights are [target, source].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,17 +35,15 @@ from rnnsearch.align.hmm import (
     NUM_JUMPS,
     HmmParameters,
     Lexicon,
-    is_alignable,
     learn_lexicon,
-    sequence_lengths,
 )
+from rnnsearch.align.sentences import ChunkedText
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Link, Links, bare_word_spans, ignore_blas_warnings
 from rnnsearch.text.normalization import NONE, Normalization
-from rnnsearch.text.subwords import bpe_from_counts
+from rnnsearch.text.subwords import bpe_of_sizes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.words import count_chunks
 from rnnsearch.utils.files import atomic_folder, complete_folder, is_inside
 from rnnsearch.utils.weights import read_weights, save_weights
 
@@ -52,12 +51,10 @@ FOLDER = "aligner"
 """Name of the aligner's folder in a model folder and in prepared data."""
 VOCABULARY_SIZES = (1000, 2000, 5000)
 """Maximum vocabulary size per language of each segmentation."""
-MAX_PAIRS = 200_000
+MAX_PAIRS = 1_000_000
 """Maximum number of sentence pairs to learn from; a larger corpus is sampled at equal distances."""
-MIN_PARALLEL_CHARACTERS = 200_000
-"""Source characters below which starting processes would take longer than learning."""
-MAX_TRAINING_CELLS = 30_000_000
-"""Maximum number of position pairs to learn a segmentation's lexicon from."""
+MAX_TOKENIZER_CHUNKS = 1_000_000
+"""Approximate maximum number of words per language to learn tokenizers from."""
 MAX_BATCH_SIZE = 1 << 20
 """Maximum number of unit pairs, and of characters per language, that are aligned together."""
 THRESHOLD = 0.15
@@ -83,7 +80,8 @@ TABLES_FILE = "tables.safetensors"
 
 Span = tuple[int, int]
 LinkWeights = Float[np.ndarray, "I J"]
-TaskMap = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
+
+_UNUSUAL_SPACE = re.compile(r"[^\S ]")
 
 
 class Segmentation(NamedTuple):
@@ -319,16 +317,12 @@ class Aligner:
         return Aligner(tuple(segmentations), threshold, relative)
 
 
-def learn_aligner(
-    sources: Sequence[str], targets: Sequence[str], run_tasks: TaskMap = starmap, normalize: str = NONE
-) -> Aligner:
+def learn_aligner(sources: Sequence[str], targets: Sequence[str], normalize: str = NONE) -> Aligner:
     """Learn an aligner, and the threshold of its links, from at most `MAX_PAIRS` sentence pairs of raw text.
 
     Args:
         sources: Source sentences.
         targets: Their translations.
-        run_tasks: Calls a function with each of several argument tuples, in order, possibly in parallel.
-            Not used for short texts.
         normalize: Level of normalisation of the text that the aligner reads (see `text.normalization`).
 
     Raises:
@@ -336,46 +330,41 @@ def learn_aligner(
     """
     # At equal distances: the start of a corpus is often of one kind of text.
     step = max(1, -(-len(sources) // MAX_PAIRS))
-    lowercase_sources = []
-    lowercase_targets = []
-    for source, target in zip(sources[::step], targets[::step], strict=True):
-        if source.strip() and target.strip():
-            lowercase_sources.append(lowercase(source))
-            lowercase_targets.append(lowercase(target))
-    if not lowercase_sources:
+    return learn_from_pairs(zip(sources[::step], targets[::step], strict=True), normalize)
+
+
+def learn_from_pairs(pairs: Iterable[tuple[str, str]], normalize: str = NONE) -> Aligner:
+    """Learn an aligner from all of these sentence pairs of raw text, which are read once (see `learn_aligner`).
+
+    Memory grows by a few bytes per word.
+    """
+    normalization = Normalization(normalize)
+    texts = ChunkedText(), ChunkedText()
+    for pair in pairs:
+        if pair[0].strip() and pair[1].strip():
+            for text, sentence in zip(texts, pair, strict=True):
+                text.add(normalization.text(lowercase(sentence)))
+    if not len(texts[0]):
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
-    if sum(map(len, lowercase_sources)) < MIN_PARALLEL_CHARACTERS:
-        run_tasks = starmap
-    tasks = ((lowercase_sources, lowercase_targets, size, normalize) for size in VOCABULARY_SIZES)
+    with ThreadPoolExecutor(2) as threads:
+        source_tokenizers, target_tokenizers = threads.map(_learn_tokenizers, texts)
     # A short text has few distinct subwords, so several sizes may give the same tokenizers.
     distinct: dict[tuple[str, str], Segmentation] = {}
-    for segmentation in run_tasks(learn_segmentation, tasks):
-        key = (segmentation.source.fingerprint(), segmentation.target.fingerprint())
-        distinct.setdefault(key, segmentation)
+    for tokenizers in zip(source_tokenizers, target_tokenizers, strict=True):
+        source, target = (tokenizer.normalizing(normalization) for tokenizer in tokenizers)
+        key = (source.fingerprint(), target.fingerprint())
+        if key not in distinct:
+            # The text is normalised already.
+            sources, targets = (text.tokenize(tokenizer) for text, tokenizer in zip(texts, tokenizers, strict=True))
+            lexicon = learn_lexicon(sources, targets, (len(source), len(target)))
+            distinct[key] = Segmentation(source, target, lexicon)
     aligner = Aligner(tuple(distinct.values()))
-    return aligner.with_expected_links(_threshold_pairs(aligner, lowercase_sources, lowercase_targets))
+    return aligner.with_expected_links(_threshold_pairs(aligner, *texts))
 
 
-def learn_segmentation(
-    sources: Sequence[str], targets: Sequence[str], size: int, normalize: str = NONE
-) -> Segmentation:
-    """Learn a segmentation of normalised text with at most `size` tokens per language, and its lexicon."""
-    source_tokenizer = _learn_tokenizer(sources, size, normalize)
-    target_tokenizer = _learn_tokenizer(targets, size, normalize)
-    source_ids = [np.array(row, dtype=np.int64) for row in source_tokenizer.ids(sources)]
-    target_ids = [np.array(row, dtype=np.int64) for row in target_tokenizer.ids(targets)]
-    source_lengths = sequence_lengths(source_ids)
-    target_lengths = sequence_lengths(target_ids)
-    usable = np.flatnonzero(is_alignable(source_lengths, target_lengths))
-    num_cells = int((source_lengths * target_lengths)[usable].sum())
-    # The time grows with the position pairs, so these are limited instead of the sentences.
-    sampled = usable[:: max(1, -(-num_cells // MAX_TRAINING_CELLS))].tolist()
-    lexicon = learn_lexicon(
-        [source_ids[n] for n in sampled],
-        [target_ids[n] for n in sampled],
-        (len(source_tokenizer), len(target_tokenizer)),
-    )
-    return Segmentation(source_tokenizer, target_tokenizer, lexicon)
+def _learn_tokenizers(text: ChunkedText) -> list[Tokenizer]:
+    """Return a tokenizer for each of `VOCABULARY_SIZES`."""
+    return bpe_of_sizes(text.counts(MAX_TOKENIZER_CHUNKS), VOCABULARY_SIZES, 1)
 
 
 def _expected_links(mean: float, union: float) -> float:
@@ -389,14 +378,16 @@ def _expected_links(mean: float, union: float) -> float:
     return mean + fraction * (union - mean)
 
 
-def _threshold_pairs(aligner: Aligner, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
+def _threshold_pairs(aligner: Aligner, sources: ChunkedText, targets: ChunkedText) -> list[Pair]:
     """Return at most `THRESHOLD_PAIRS` evenly spaced pairs to choose the threshold on."""
-    num_cells = sum(len(source) * len(target) for source, target in zip(sources, targets, strict=True))
-    step = max(1, -(-len(sources) // THRESHOLD_PAIRS), -(-num_cells // MAX_THRESHOLD_CELLS))
+    rows = range(0, len(sources), max(1, -(-len(sources) // THRESHOLD_PAIRS)))
+    texts = [(sources.sentence(row), targets.sentence(row)) for row in rows]
+    num_cells = sum(len(source) * len(target) for source, target in texts)
+    texts = texts[:: max(1, -(-num_cells // MAX_THRESHOLD_CELLS))]
     # The segmentation with the longest tokens.
     source_tokenizer, target_tokenizer, _ = aligner.segmentations[-1]
-    source = source_tokenizer.segment(sources[::step])
-    target = target_tokenizer.segment(targets[::step])
+    source = source_tokenizer.segment([source for source, _ in texts])
+    target = target_tokenizer.segment([target for _, target in texts])
     return [Pair(s.text, t.text, _words_or_tokens(s), _words_or_tokens(t)) for s, t in zip(source, target, strict=True)]
 
 
@@ -406,24 +397,18 @@ def _words_or_tokens(sentence: Segmented) -> Sequence[Span]:
     return words if len(words) * MAX_TOKENS_PER_WORD >= len(sentence.offsets) else sentence.offsets
 
 
-def _learn_tokenizer(texts: Sequence[str], size: int, normalize: str) -> Tokenizer:
-    normalization = Normalization(normalize)
-    tokenizer = bpe_from_counts(count_chunks(map(normalization.text, texts)), size, 1)
-    return tokenizer.normalizing(normalization)
-
-
 def lowercase(text: str) -> str:
     """Return the text in lower case and with ordinary spaces; character offsets stay valid."""
-    characters = []
-    for character in text:
-        lower = character.lower()
-        if character.isspace():
-            characters.append(" ")
-        elif len(lower) == 1:
-            characters.append(lower)
-        else:  # a few characters have a lower case of two characters
-            characters.append(character)
-    return "".join(characters)
+    lower = text.lower()
+    # The lower case of a capital sigma depends on its neighbours; of a few characters, it has two characters.
+    if len(lower) != len(text) or "Σ" in text:
+        lower = "".join(map(_lowercase_character, text))
+    return _UNUSUAL_SPACE.sub(" ", lower)
+
+
+def _lowercase_character(character: str) -> str:
+    lower = character.lower()
+    return lower if len(lower) == 1 else character
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:

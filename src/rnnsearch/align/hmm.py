@@ -14,20 +14,27 @@ geometric mean of the posteriors of both models (after Liang, Taskar & Klein 200
 Graca & Taskar 2008). The M-step is variational Bayes with a Dirichlet prior, which prevents rare tokens from collecting
 links (Riley & Gildea 2012).
 
-Results must not depend on the number of threads or processes.
+The NumPy code is the definition. `ops/native/aligner.cpp`, called through `align/native.py`, computes the same much
+faster, up to rounding (tests/align/test_native.py). Results must not depend on the number of threads.
 
 Axes: B sentence pairs, J source tokens, I target tokens.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+
+from rnnsearch.align import native
+from rnnsearch.align.sentences import Ids, Sentences
 
 NULL_PROBABILITY = 0.2
 """p_0, the probability that a token is aligned to the null word."""
@@ -39,15 +46,22 @@ PRIOR = 0.1
 """Pseudo-count of each token pair in the Dirichlet prior."""
 MODEL1_ROUNDS = 5
 HMM_ROUNDS = 5
+MAX_TRAINING_CELLS = 2_000_000_000
+"""Maximum number of position pairs to learn from."""
+MAX_NUMPY_CELLS = 30_000_000
+"""Maximum number of position pairs to learn from without native code, which is much slower."""
+MAX_JUMP_CELLS = 30_000_000
+"""Approximate number of position pairs in which native code counts jumps; their weights need few sentences."""
 MAX_BATCH_CELLS = 1 << 18
 """Maximum number of position pairs in a batch."""
+MAX_POSTERIOR_CELLS = 1 << 22
+"""Maximum number of position pairs whose link probabilities are in memory, unless one sentence pair has more."""
 MAX_LENGTH = 1500
 """Maximum number of tokens in a sentence; longer pairs have no links."""
 MIN_EXPECTED_COUNT = 0.01
 """Token pairs with a lower expected count are dropped; they are as good as unseen."""
 _EPSILON = np.float32(1e-30)
 
-Ids = NDArray[np.int64]
 LinkProbabilities = Float[np.ndarray, "I J"]
 
 
@@ -78,7 +92,8 @@ class HmmParameters(NamedTuple):
     """The weights c."""
 
 
-class Lexicon(NamedTuple):
+@dataclass(frozen=True)
+class Lexicon:
     """Models of both directions over one set of token pairs."""
 
     pairs: Int[np.ndarray, "pairs"]
@@ -112,6 +127,10 @@ class Lexicon(NamedTuple):
         The first matrix is the probability that s_j generates t_i, the second that t_i generates s_j.
         Pairs come in any order; pairs that are not `is_alignable` are omitted.
         """
+        library = native.native_library(self.vocabulary_sizes)
+        if library is not None:
+            yield from self._native_posteriors(library, _as_sentences(sources), _as_sentences(targets))
+            return
         forward_tables = _padded_tables(self.forward)
         backward_tables = _padded_tables(self.backward)
         for batch in _batches(self.pairs, self.vocabulary_sizes, sources, targets):
@@ -119,42 +138,189 @@ class Lexicon(NamedTuple):
             for row, (n, height, width) in enumerate(zip(batch.indices, *batch.sizes, strict=True)):
                 yield n, forward.links[row, :height, :width], backward.links[row, :width, :height].T
 
+    def _native_posteriors(
+        self, library: ctypes.CDLL, sources: Sentences, targets: Sentences
+    ) -> Iterator[tuple[int, LinkProbabilities, LinkProbabilities]]:
+        widths = sources.lengths()
+        heights = targets.lengths()
+        models = (self.forward, self.backward)
+        forward, backward = (native.Direction(model.unseen, model.none, model.jumps) for model in models)
+        rows = np.flatnonzero(is_alignable(widths, heights))
+        # Rows of a portion have the same quotient, so only a long pair exceeds the maximum, by less than itself.
+        portions = np.cumsum((heights * widths)[rows]) // MAX_POSTERIOR_CELLS
+        for portion in np.split(rows, np.flatnonzero(np.diff(portions)) + 1):
+            if not len(portion):
+                continue
+            shapes = list(zip(heights[portion].tolist(), widths[portion].tolist(), strict=True))
+            links = native.posteriors(
+                library,
+                sources,
+                targets,
+                portion,
+                shapes,
+                self._pair_set,
+                (self.forward.seen, self.backward.seen),
+                (forward, backward),
+                NULL_PROBABILITY,
+            )
+            for n, (forward_links, backward_links) in zip(portion.tolist(), links, strict=True):
+                yield n, forward_links, backward_links
+
+    @cached_property
+    def _pair_set(self) -> native.PairSet:
+        """The pairs in the form that native code reads."""
+        library = native.native_library(self.vocabulary_sizes)
+        assert library is not None
+        pair_set = native.PairSet(library, self.vocabulary_sizes)
+        pair_set.add_keys(self.pairs)
+        return pair_set
+
 
 def learn_lexicon(
     sources: Sequence[Ids], targets: Sequence[Ids], vocabulary_sizes: tuple[int, int], hmm_rounds: int = HMM_ROUNDS
 ) -> Lexicon:
     """Learn a lexicon from sentence pairs, by `MODEL1_ROUNDS` rounds of IBM model 1 and some of the HMM.
 
-    Pairs that are not `is_alignable` are ignored.
+    More than `MAX_TRAINING_CELLS` position pairs, or `MAX_NUMPY_CELLS` without native code, are sampled at equal
+    distances. Pairs that are not `is_alignable` are ignored.
     """
-    num_source, num_target = vocabulary_sizes
-    no_pairs = np.zeros(0, np.int64)
-    occurring = [no_pairs]
-    for batch in _batches(no_pairs, vocabulary_sizes, sources, targets):
-        pairs_in_batch = batch.sources[:, None, :] * num_target + batch.targets[:, :, None]  # [B, I, J]
-        # The batches are made with a lexicon of 0 pairs: the index 0 then means an unseen pair, and 1 padding.
-        occurring.append(np.unique(pairs_in_batch[batch.pairs == 0]))
-    pairs = np.unique(np.concatenate(occurring))
+    library = native.native_library(vocabulary_sizes)
+    widths = sequence_lengths(sources)
+    heights = sequence_lengths(targets)
+    alignable = np.flatnonzero(is_alignable(widths, heights))
+    num_cells = int((widths * heights)[alignable].sum())
+    max_cells = MAX_NUMPY_CELLS if library is None else MAX_TRAINING_CELLS
+    # The time grows with the position pairs, so these are limited instead of the sentences.
+    rows = np.ascontiguousarray(alignable[:: max(1, -(-num_cells // max_cells))])
+    learner: Learner
+    if library is None:
+        learner = _NumpyLearner(sources, targets, vocabulary_sizes, rows)
+    else:
+        jump_step = max(1, min(num_cells, max_cells) // MAX_JUMP_CELLS)
+        learner = _NativeLearner(library, sources, targets, vocabulary_sizes, rows, jump_step)
+    return run_rounds(learner, hmm_rounds)
 
-    # Start from uniform tables; only their proportions matter in the first round.
-    ones = np.ones(max(len(pairs), num_source, num_target), np.float32)
-    jumps = np.ones(NUM_JUMPS, np.float32)
-    forward = HmmParameters(ones[: len(pairs)], ones[:num_source], ones[:num_target], jumps)
-    backward = HmmParameters(ones[: len(pairs)], ones[:num_target], ones[:num_source], jumps)
-    batches = list(_batches(pairs, vocabulary_sizes, sources, targets))
-    counts = np.zeros(len(pairs))
-    for posterior in (*[model1_posterior] * MODEL1_ROUNDS, *[hmm_posterior] * hmm_rounds):
-        counts, forward, backward = _em_round(pairs, vocabulary_sizes, batches, forward, backward, posterior)
-    frequent = counts >= MIN_EXPECTED_COUNT
-    return Lexicon(
-        pairs[frequent],
-        forward._replace(seen=forward.seen[frequent]),
-        backward._replace(seen=backward.seen[frequent]),
-    )
+
+@runtime_checkable
+class Learner(Protocol):
+    """An implementation of expectation maximisation."""
+
+    def run_round(self, is_hmm: bool) -> None:
+        """Run one round of IBM model 1 or of the HMM."""
+
+    def lexicon(self) -> Lexicon:
+        """Return the current models, without rare token pairs."""
+
+
+def run_rounds(learner: Learner, hmm_rounds: int) -> Lexicon:
+    """Run all rounds and return the learned lexicon."""
+    for _ in range(MODEL1_ROUNDS):
+        learner.run_round(is_hmm=False)
+    for _ in range(hmm_rounds):
+        learner.run_round(is_hmm=True)
+    return learner.lexicon()
+
+
+class _NumpyLearner:
+    """Expectation maximisation by NumPy."""
+
+    def __init__(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], vocabulary_sizes: tuple[int, int], rows: Ids
+    ) -> None:
+        sources = [sources[n] for n in rows.tolist()]
+        targets = [targets[n] for n in rows.tolist()]
+        num_source, num_target = vocabulary_sizes
+        no_pairs = np.zeros(0, np.int64)
+        occurring = [no_pairs]
+        for batch in _batches(no_pairs, vocabulary_sizes, sources, targets):
+            pairs_in_batch = batch.sources[:, None, :] * num_target + batch.targets[:, :, None]  # [B, I, J]
+            # The batches are made with a lexicon of 0 pairs: the index 0 then means an unseen pair, and 1 padding.
+            occurring.append(np.unique(pairs_in_batch[batch.pairs == 0]))
+        self._sizes = vocabulary_sizes
+        self._pairs = np.unique(np.concatenate(occurring))
+        self._batches = list(_batches(self._pairs, vocabulary_sizes, sources, targets))
+        self._counts = np.zeros(len(self._pairs))
+        # Start from uniform tables; only their proportions matter in the first round.
+        ones = np.ones(max(len(self._pairs), num_source, num_target), np.float32)
+        seen = ones[: len(self._pairs)]
+        jumps = np.ones(NUM_JUMPS, np.float32)
+        self._forward = HmmParameters(seen, ones[:num_source], ones[:num_target], jumps)
+        self._backward = HmmParameters(seen, ones[:num_target], ones[:num_source], jumps)
+
+    def run_round(self, is_hmm: bool) -> None:
+        posterior = hmm_posterior if is_hmm else model1_posterior
+        self._counts, self._forward, self._backward = _em_round(
+            self._pairs, self._sizes, self._batches, self._forward, self._backward, posterior
+        )
+
+    def lexicon(self) -> Lexicon:
+        frequent = self._counts >= MIN_EXPECTED_COUNT
+        return Lexicon(
+            self._pairs[frequent],
+            self._forward._replace(seen=self._forward.seen[frequent]),
+            self._backward._replace(seen=self._backward.seen[frequent]),
+        )
+
+
+class _NativeLearner:
+    """Expectation maximisation by native code.
+
+    Both directions have the same expected counts of links, so that p(t | s) and p(s | t) of a pair are one base value,
+    e^digamma(count + prior), times a scale of s or of t: one value per pair is stored, next to its new count. Jumps are
+    counted in each `jump_step`-th sentence pair.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        vocabulary_sizes: tuple[int, int],
+        rows: Ids,
+        jump_step: int,
+    ) -> None:
+        num_source, num_target = vocabulary_sizes
+        texts = (_as_sentences(sources), _as_sentences(targets))
+        self._table = native.PairTable(library, vocabulary_sizes, texts, rows)
+        self._jump_step = jump_step
+        self._counts: native.Counts | None = None
+        self._forward = native.Direction(np.ones(num_source), np.ones(num_target), np.ones(NUM_JUMPS))
+        self._backward = native.Direction(np.ones(num_target), np.ones(num_source), np.ones(NUM_JUMPS))
+
+    def run_round(self, is_hmm: bool) -> None:
+        self._maximise()
+        directions = (self._forward, self._backward)
+        self._counts = self._table.expect(directions, NULL_PROBABILITY, is_hmm, self._jump_step)
+
+    def _maximise(self) -> None:
+        """Replace the parameters by estimates from the counts of the last round."""
+        if self._counts is None:
+            return
+        directions = []
+        for totals, null, jumps in zip(self._table.maximise(PRIOR), *self._counts, strict=True):
+            scale = 1 / _exp_digamma(_with_mean(totals))
+            directions.append(native.Direction(scale, _null_estimate(null), _jump_estimate(jumps)))
+        self._forward, self._backward = directions
+
+    def lexicon(self) -> Lexicon:
+        assert self._counts is not None
+        pairs, counts = self._table.frequent(MIN_EXPECTED_COUNT)
+        models = []
+        for states, totals, null, jumps in zip(
+            np.divmod(pairs, self._table.vocabulary_sizes[1]), self._table.maximise(PRIOR), *self._counts, strict=True
+        ):
+            models.append(_estimate(counts.astype(np.float64), states, totals, null, jumps))
+        return Lexicon(pairs, *models)
+
+
+def _as_sentences(rows: Sequence[Ids]) -> Sentences:
+    return rows if isinstance(rows, Sentences) else Sentences.from_ids(rows)
 
 
 def sequence_lengths(rows: Sequence[Ids]) -> Ids:
     """Return the length of each sequence."""
+    if isinstance(rows, Sentences):
+        return rows.lengths()
     return np.array([len(row) for row in rows], dtype=np.int64)
 
 
@@ -402,18 +568,46 @@ def _maximise(
     A probability is exp(digamma(count + prior) - digamma(sum over what the state emits)).
     """
     totals: NDArray[np.float64] = np.bincount(states, counts + PRIOR, num_states).astype(np.float64)
-    mean_total = totals[totals > 0].mean() if totals.any() else 1.0  # stands for states that were never seen
-    unseen = _bayes_estimate(np.zeros_like(totals), np.where(totals > 0, totals, mean_total))
-    null = _bayes_estimate(null_counts, (null_counts + PRIOR).sum())
-    # Additive smoothing: every jump stays possible.
-    jump_weights = (jumps + 0.5) / (jumps + 0.5).sum()
-    tables = (_bayes_estimate(counts, totals[states]), unseen, null, jump_weights)
+    return _estimate(counts, states, totals, null_counts, jumps)
+
+
+def _estimate(
+    counts: NDArray[np.float64],
+    states: Ids,
+    totals: NDArray[np.float64],
+    null_counts: NDArray[np.float64],
+    jumps: NDArray[np.float64],
+) -> HmmParameters:
+    """Return variational Bayes estimates from expected counts and the totals of each state."""
+    unseen = _bayes_estimate(np.zeros_like(totals), _with_mean(totals))
+    tables = (_bayes_estimate(counts, totals[states]), unseen, _null_estimate(null_counts), _jump_estimate(jumps))
     return HmmParameters(*(table.astype(np.float32) for table in tables))
+
+
+def _with_mean(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the totals, with their mean for states that were never seen."""
+    mean_total = totals[totals > 0].mean() if totals.any() else 1.0
+    return np.where(totals > 0, totals, mean_total)
+
+
+def _null_estimate(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _bayes_estimate(counts, (counts + PRIOR).sum())
+
+
+def _jump_estimate(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Additive smoothing: every jump stays possible.
+    weights: NDArray[np.float64] = (counts + 0.5) / (counts + 0.5).sum()
+    return weights
 
 
 def _bayes_estimate(count: NDArray[np.float64], total: NDArray[np.float64] | float) -> NDArray[np.float64]:
     estimate: NDArray[np.float64] = np.exp(_digamma(count + PRIOR) - _digamma(np.asarray(total)))
     return estimate
+
+
+def _exp_digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = np.exp(_digamma(x))
+    return values
 
 
 def _digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -148,7 +148,6 @@ class StoredWorkers:
         function: Callable[..., Result],
         tasks: Iterable[tuple[Any, ...]],
         common: tuple[Any, ...] = (),
-        large_tasks: bool = False,
     ) -> Iterator[Result]:
         """Yield results like `Workers.map`, once all shards of the pass are done.
 
@@ -165,7 +164,7 @@ class StoredWorkers:
         types = _PassTypes.of(function, len(common))
         make_handler = _TasksHandlerFactory(self._store, f"{key}{COMMON_SUFFIX}", function, len(common))
         job = Job(self._store, key, make_handler)
-        num_shards = self._write_inputs(job, types, tasks, common, 1 if large_tasks else self._tasks_per_shard)
+        num_shards = self._write_inputs(job, types, tasks, common, self._tasks_per_shard)
         names = self._store.names()
         missing = [number for number in range(num_shards) if job.output_name(number) not in names]
         num_done = num_shards - len(missing)

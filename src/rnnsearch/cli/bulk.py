@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rnnsearch.data.prepared import Prepared
     from rnnsearch.data.progress import Progress
 
-PASS_NAMES = {"clean": "cleaning", "count": "counting", "learn_segmentation": "aligning", "encode": "segmenting"}
+PASS_NAMES = {"clean": "cleaning", "count": "counting", "encode": "segmenting"}
 """Verb of the message about resumption by the function of the pass."""
 
 
@@ -141,7 +141,6 @@ def _pass_progress(folder: Path, show_stage: Progress) -> Callable[[str, int, in
     stages = {
         "clean": prepare.READING,
         "count": prepare.COUNTING,
-        "learn_segmentation": prepare.ALIGNING,
         "encode": prepare.WRITING,
     }
     started: set[str] = set()

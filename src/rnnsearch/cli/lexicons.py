@@ -47,7 +47,7 @@ def aligner(
     Learns from the training data, or more, and writes to the model's folder. Training does this automatically at its
     end unless `data.aligner` is false; without texts, the command does it now.
     """
-    from rnnsearch.align.aligner import FOLDER, MAX_PAIRS
+    from rnnsearch.align.aligner import FOLDER, MAX_PAIRS, learn_aligner
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
     from rnnsearch.utils.files import locked
@@ -65,7 +65,7 @@ def aligner(
         tokenizer = Tokenizer.load(model / tokenizer_file(config.data.target))
         sources, targets = read_parallel_lines(source, target)
         with locked(model):
-            learned = _learn_aligner(sources, targets, tokenizer.normalization.level)
+            learned = learn_aligner(sources, targets, tokenizer.normalization.level)
             learned.save(model / FOLDER)
         origin = f"{min(len(sources), MAX_PAIRS):,} sentence pairs"
     print_message(
@@ -149,7 +149,9 @@ def dictionary(
 
         links = iter(load(model, device).align(sources, targets, by=by))
     else:
-        links = _align_words(_learn_aligner(sources, targets), sources, targets)
+        from rnnsearch.align.aligner import learn_aligner
+
+        links = _align_words(learn_aligner(sources, targets), sources, targets)
     learned = Dictionary(words)
     for source_line, target_line, pair_links in zip(sources, targets, links, strict=True):
         learned.add(source_line, target_line, pair_links)
@@ -160,14 +162,6 @@ def dictionary(
             num_entries += 1
     if not num_entries:
         print_message("no entries: the text is too small, or --min-count and --min-probability are too high")
-
-
-def _learn_aligner(sources: Sequence[str], targets: Sequence[str], normalize: str = "none") -> Aligner:
-    from rnnsearch.align.aligner import learn_aligner
-    from rnnsearch.data.workers import Pool, cores
-
-    with Pool(cores()) as pool:
-        return learn_aligner(sources, targets, pool.map, normalize)
 
 
 def _align_words(aligner: Aligner, sources: Sequence[str], targets: Sequence[str]) -> Iterator[Collection[Link]]:

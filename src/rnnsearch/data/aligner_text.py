@@ -8,9 +8,9 @@ in `prepared.json`. Tests: tests/data/test_learned_aligner.py, tests/stress/kill
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ import numpy as np
 
 from rnnsearch.data.preprocess import CleanedText
 from rnnsearch.data.split import TRAIN, Parts
-from rnnsearch.data.workers import Pool, Workers, cores
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.text.alignments import Links
 from rnnsearch.utils.files import recover_folder, replacing
@@ -27,46 +26,39 @@ if TYPE_CHECKING:
     from rnnsearch.align.aligner import Aligner
     from rnnsearch.data.prepared import Prepared
 
-Texts = tuple[list[str], list[str]]
-"""Source and target sentences."""
+Pairs = Iterator[tuple[str, str]]
+"""Source and target sentences, which are read once."""
 
 
-def sample(cleaned: CleanedText, parts: Parts, max_pairs: int) -> Texts:
-    """Return at most `max_pairs` training rows, evenly spaced.
-
-    Raises:
-        DataError: None has text in both languages.
-    """
+def sample(cleaned: CleanedText, parts: Parts, max_pairs: int) -> Pairs:
+    """Yield at most `max_pairs` training rows, evenly spaced."""
     step = max(1, -(-int((parts == TRAIN).sum()) // max_pairs))
     num_before = 0  # training rows of earlier chunks
-    texts: Texts = ([], [])
     for lines, chunk_parts in cleaned.chunks(parts):
         train_rows = np.flatnonzero(chunk_parts == TRAIN)
         selected = train_rows[-num_before % step :: step]  # the first one continues the step of the last chunk
         num_before += len(train_rows)
-        for index, sentences in enumerate(texts):
-            column = lines.column(index)
-            sentences.extend(column[row] for row in selected)
-    if not any(source.strip() and target.strip() for source, target in zip(*texts, strict=True)):
-        raise DataError("an aligner must be learned from sentence pairs with text on both sides; got none")
-    return texts
+        sources = lines.column(0)
+        targets = lines.column(1)
+        for row in selected.tolist():
+            yield sources[row], targets[row]
 
 
-def learn(
-    texts: Texts, dev: Sequence[Sequence[str]], gold: Sequence[Links] | None, workers: Workers, normalize: str
-) -> Aligner:
+def learn(pairs: Pairs, dev: Sequence[Sequence[str]], gold: Sequence[Links] | None, normalize: str) -> Aligner:
     """Learn an aligner.
 
     Args:
-        texts: Source and target sentences.
+        pairs: Source and target sentences.
         dev: Source and target of each dev pair.
         gold: Links of the dev pairs, which determine the threshold, if there are any.
-        workers: Runs the tasks.
         normalize: Level of normalisation of the text that the aligner reads.
-    """
-    from rnnsearch.align.aligner import Pair, learn_aligner  # imports torch
 
-    learned = learn_aligner(*texts, partial(workers.map, large_tasks=True), normalize)
+    Raises:
+        RnnsearchError: No pair has text in both languages.
+    """
+    from rnnsearch.align.aligner import Pair, learn_from_pairs  # imports torch
+
+    learned = learn_from_pairs(pairs, normalize)
     if gold is None:
         return learned
     return learned.tuned([Pair.from_words(source, target) for source, target, *_ in dev], gold)
@@ -80,10 +72,24 @@ def paths(folder: Path, languages: Sequence[str]) -> list[Path]:
     return [folder / f"aligner.{language}" for language in languages]
 
 
-def store(texts: Texts, folder: Path, languages: Sequence[str]) -> None:
-    """Write the pairs to a folder of prepared data."""
-    for path, sentences in zip(paths(folder, languages), texts, strict=True):
-        path.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8", newline="\n")
+def store(pairs: Pairs, folder: Path, languages: Sequence[str]) -> None:
+    """Write the pairs to a folder of prepared data.
+
+    Raises:
+        DataError: None has text in both languages.
+    """
+    has_text = False
+    source_path, target_path = paths(folder, languages)
+    with (
+        source_path.open("w", encoding="utf-8", newline="\n") as sources,
+        target_path.open("w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for source, target in pairs:
+            sources.write(f"{source}\n")
+            targets.write(f"{target}\n")
+            has_text = has_text or bool(source.strip() and target.strip())
+    if not has_text:
+        raise DataError("an aligner must be learned from sentence pairs with text on both sides; got none")
 
 
 def is_pending(prepared: Prepared) -> bool:
@@ -131,21 +137,30 @@ def _learn_and_store(prepared: Prepared, folder: Path) -> Aligner | None:
 
 
 def _learn_stored(prepared: Prepared) -> Aligner:
-    source_path, target_path = paths(prepared.folder, prepared.facts["sides"])
-    try:
-        # Not `splitlines`, which also splits at characters such as U+2028.
-        sources = source_path.read_bytes().decode().split("\n")[:-1]
-        targets = target_path.read_bytes().decode().split("\n")[:-1]
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{source_path}, {target_path}: must be UTF-8; got other bytes (prepare the corpus again)"
-        ) from None
-    if len(sources) != len(targets):
-        lengths = f"{len(targets)} and {len(sources)}"
-        raise DataError(
-            f"{target_path}: must have as many lines as {source_path}; got {lengths} (prepare the corpus again)"
-        )
     gold = prepared.links("dev")
     dev = [row.texts for row in prepared.dev] if gold is not None else []
-    with Pool(cores()) as pool:
-        return learn((sources, targets), dev, gold, pool, prepared.target.normalization.level)
+    pairs = _stored_pairs(*paths(prepared.folder, prepared.facts["sides"]))
+    return learn(pairs, dev, gold, prepared.target.normalization.level)
+
+
+def _stored_pairs(source_path: Path, target_path: Path) -> Pairs:
+    """Yield the stored pairs.
+
+    Raises:
+        DataError: The files are not UTF-8 or differ in their number of lines.
+    """
+    # Lines end with \n only, not at characters such as U+2028.
+    with (
+        source_path.open(encoding="utf-8", newline="\n") as sources,
+        target_path.open(encoding="utf-8", newline="\n") as targets,
+    ):
+        try:
+            for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
+                if source is None or target is None:
+                    shorter, longer = (source_path, target_path) if source is None else (target_path, source_path)
+                    problem = f"must have as many lines as {longer}; it ends after line {number - 1}"
+                    raise DataError(f"{shorter}: {problem} (prepare the corpus again)")
+                yield source.removesuffix("\n"), target.removesuffix("\n")
+        except UnicodeDecodeError:
+            problem = "must be UTF-8; got other bytes (prepare the corpus again)"
+            raise DataError(f"{source_path}, {target_path}: {problem}") from None

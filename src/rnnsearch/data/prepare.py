@@ -12,7 +12,7 @@ holds dev, test, the counts of distinct words and a few bytes per pair.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -222,13 +222,13 @@ def _write(
         if data.aligner and len(data.languages) == 2:
             # Rows with a copied or empty source would teach wrong translations.
             usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
-            texts = aligner_text.sample(cleaned, usable_parts, aligner.MAX_PAIRS)
+            pairs = aligner_text.sample(cleaned, usable_parts, aligner.MAX_PAIRS)
             if learn_aligner or _needs_aligner(config, cleaned.aligned):
                 progress(ALIGNING, 0, None, "")
-                learned = _learn_aligner(texts, held_out.get("dev"), workers, normalize)
+                learned = _learn_aligner(pairs, held_out.get("dev"), normalize)
                 learned.save(folder / aligner.FOLDER)
             else:
-                aligner_text.store(texts, folder, data.languages)
+                aligner_text.store(pairs, folder, data.languages)
         # Third pass: segment into ids.
         linking = _link_options(config, data, cleaned.aligned, folder)
         facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers, progress)
@@ -537,12 +537,12 @@ def _write_ids(
     return facts
 
 
-def _learn_aligner(texts: aligner_text.Texts, dev: HeldOut | None, workers: Workers, normalize: str) -> Aligner:
+def _learn_aligner(pairs: Iterator[tuple[str, str]], dev: HeldOut | None, normalize: str) -> Aligner:
     """Learn an aligner that normalises text; if the dev set has links, they determine the threshold."""
     if dev is None or not dev.aligned:
-        return aligner_text.learn(texts, [], None, workers, normalize)
+        return aligner_text.learn(pairs, [], None, normalize)
     gold = [parse_pharaoh(row[2], dev.part) for row in dev.rows]
-    return aligner_text.learn(texts, dev.rows, gold, workers, normalize)
+    return aligner_text.learn(pairs, dev.rows, gold, normalize)
 
 
 def _write_documents(table: npt.NDArray[Any], path: Path) -> None:

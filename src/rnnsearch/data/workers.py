@@ -53,7 +53,6 @@ class Workers(Protocol):
         function: Callable[..., Result],
         tasks: Iterable[tuple[Any, ...]],
         common: tuple[Any, ...] = (),
-        large_tasks: bool = False,
     ) -> Iterator[Result]:
         """Yield `function(*common, *task)` for each task, in order.
 
@@ -61,7 +60,6 @@ class Workers(Protocol):
             function: A function of a module.
             tasks: Arguments of each call. They must not refer to anything that only this machine has.
             common: First arguments of all calls, with the same restriction.
-            large_tasks: True if a task takes long, so that tasks should not be grouped.
         """
 
 
@@ -89,11 +87,10 @@ class Pool:
         function: Callable[..., Result],
         tasks: Iterable[tuple[Any, ...]],
         common: tuple[Any, ...] = (),
-        large_tasks: bool = False,
     ) -> Iterator[Result]:
         """Yield results like `Workers.map`, computed a few tasks ahead of the caller.
 
-        `common` is sent to each process once. Tasks are never grouped, so `large_tasks` has no effect.
+        `common` is sent to each process once.
 
         Raises:
             RnnsearchError: A process ended unexpectedly. Exceptions of the function are raised, too.

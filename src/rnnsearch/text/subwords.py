@@ -11,7 +11,7 @@ byte tokens, `scale_counts` and `split_chunks`.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 import tokenizers
@@ -78,7 +78,7 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     """
     require_min_vocabulary(size)
     chunks, min_count = scale_counts(chunks, min_count)
-    alphabet = select_alphabet(chunks, min_count, max_non_ascii=(size - MIN_VOCABULARY) // 2)
+    alphabet = select_alphabet(chunks, min_count, _max_non_ascii(size))
     fixed_names = fixed_tokens(alphabet)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -95,6 +95,39 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     trained = json.loads(core.to_str())["model"]
     merges = [(left, right) for left, right in trained["merges"]]
     return _assemble(trained["vocab"], merges)
+
+
+def bpe_of_sizes(chunks: Counter[str], sizes: Sequence[int], min_count: int) -> list[Tokenizer]:
+    """Return what `bpe_from_counts` returns for each size; this takes as long as the largest one.
+
+    Smaller vocabularies consist of the first tokens of larger ones, unless there are so many distinct characters that
+    they have smaller alphabets.
+    """
+    counts, scaled_min_count = scale_counts(chunks, min_count)
+    largest: dict[tuple[str, ...], tuple[int, Tokenizer]] = {}
+    for size in sorted(sizes, reverse=True):
+        alphabet = tuple(select_alphabet(counts, scaled_min_count, _max_non_ascii(size)))
+        if alphabet not in largest:
+            largest[alphabet] = size, bpe_from_counts(chunks, size, min_count)
+    tokenizers = []
+    for size in sizes:
+        alphabet = tuple(select_alphabet(counts, scaled_min_count, _max_non_ascii(size)))
+        larger_size, tokenizer = largest[alphabet]
+        tokenizers.append(tokenizer if size == larger_size else _truncated(tokenizer, size))
+    return tokenizers
+
+
+def _truncated(tokenizer: Tokenizer, size: int) -> Tokenizer:
+    """Return a BPE tokenizer with the first `size` tokens of another one."""
+    model = json.loads(tokenizer.json)["model"]
+    vocabulary = {token: index for token, index in model["vocab"].items() if index < size}
+    merges: list[tuple[str, str]] = []
+    for left, right in model["merges"]:
+        # Training would stop with the last token.
+        if merges and vocabulary["".join(merges[-1])] == size - 1:
+            break
+        merges.append((left, right))
+    return _assemble(vocabulary, merges)
 
 
 def without_rare(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> Tokenizer:
@@ -144,6 +177,11 @@ def scale_counts(chunks: Counter[str], min_count: int) -> tuple[Counter[str], in
         if count:
             scaled[chunk] = count
     return scaled, max(1, round(min_count * scale))
+
+
+def _max_non_ascii(size: int) -> int:
+    # Half of the vocabulary is left to merges.
+    return (size - MIN_VOCABULARY) // 2
 
 
 def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
