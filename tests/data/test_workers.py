@@ -2,10 +2,13 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,16 @@ def test_passes_over_a_corpus_start_without_torch():
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, check=False).returncode
         == 0
     )
+
+
+def test_interrupt_does_not_wait_for_tasks():
+    start = time.monotonic()
+    interrupt = partial(signal.pthread_kill, threading.main_thread().ident, signal.SIGINT)
+    timer = threading.Timer(0.3, interrupt)
+    with Pool(2) as workers, pytest.raises(KeyboardInterrupt):
+        timer.start()
+        list(workers.map(time.sleep, [(60,), (60,)]))
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -112,6 +112,11 @@ class Pool:
                         yield pending.popleft().result()
                 while pending:
                     yield pending.popleft().result()
+            except KeyboardInterrupt:
+                # The threads, which are joined below, wait for the processes, which ignore Ctrl-C.
+                for process in self._processes:
+                    process.kill()
+                raise
             finally:
                 for future in pending:
                     future.cancel()
