@@ -44,6 +44,7 @@ stress: .venv/.installed-dev
 	@$(BIN)/python -m tests.stress.run_files
 	@$(BIN)/python -m tests.stress.folders
 	@$(BIN)/python -m tests.stress.http
+	@$(BIN)/python -m tests.stress.hostile_clients
 	@$(BIN)/python -m tests.stress.bombs
 	@$(BIN)/python -m tests.stress.engine_files
 

@@ -25,8 +25,9 @@ class Response(NamedTuple):
 class Connection:
     """A persistent connection, which is reopened if the server has closed it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, headers: str = "") -> None:
         self._port = port
+        self._headers = HOST + headers
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -45,8 +46,8 @@ class Connection:
     async def send(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> None:
         if self._writer is None or self._writer.is_closing():
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        head = f"{method} {path} HTTP/1.1\r\n{HOST}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
+        head = f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Type: {content_type}\r\n"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await self._writer.drain()
 
     async def receive(self) -> Response:
@@ -80,10 +81,19 @@ Latencies = list[tuple[float, int]]
 """Seconds to the response and index of the sentence, per request."""
 
 
-async def measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[Latencies, int]:
+async def measure(
+    port: int, sentences: Sequence[str], clients: int, seconds: float, headers: str = ""
+) -> tuple[Latencies, int]:
     """Let clients request one sentence after another.
 
     A warm-up before the measured time is not counted.
+
+    Args:
+        port: Port of the server.
+        sentences: The sentences.
+        clients: Number of clients.
+        seconds: The measured time.
+        headers: Further headers of the requests.
 
     Returns:
         The latencies of the requests answered in the measured time, and the number of all requests.
@@ -96,7 +106,7 @@ async def measure(port: int, sentences: Sequence[str], clients: int, seconds: fl
 
     async def client() -> None:
         nonlocal num_requests
-        with closing(Connection(port)) as connection:
+        with closing(Connection(port, headers)) as connection:
             while (sent := time.perf_counter()) < end:
                 index = num_requests % len(sentences)
                 num_requests += 1

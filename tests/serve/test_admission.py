@@ -257,6 +257,32 @@ def test_pipelined_requests_are_answered_in_order(url, go):
     assert response.endswith(b'{"status":"ok"}')
 
 
+def test_half_closed_client_gets_its_responses(url, go):
+    with connect(url) as client:
+        client.sendall(POST + POST)
+        client.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        go.set()
+        assert receive_all(client).count(b"HTTP/1.1 200 ") == 2
+
+
+@pytest.mark.usefixtures("go")
+def test_half_closed_connection_is_closed_after_a_while(url, monkeypatch):
+    monkeypatch.setattr(server, "MAX_HALF_CLOSED_SECONDS", 0.2)
+    with connect(url) as client:
+        client.sendall(POST)
+        client.shutdown(socket.SHUT_WR)
+        assert receive_all(client) == b""
+    # An incomplete request is not waited for.
+    for incomplete in (POST[:-1], INCOMPLETE_GET):
+        start = time.monotonic()
+        with connect(url) as client:
+            client.sendall(incomplete)
+            client.shutdown(socket.SHUT_WR)
+            receive_all(client)
+        assert time.monotonic() - start < 5
+
+
 def test_body_must_arrive_in_time(monkeypatch):
     monkeypatch.setattr(admission, "MAX_BODY_SECONDS", 0.05)
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import rnnsearch
-from rnnsearch.serve import files
+from rnnsearch.serve import files, server
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import BatchOptions, ServedModel
@@ -178,7 +178,8 @@ def test_files_are_translated_one_at_a_time_and_can_be_cancelled(serve):
     assert http.delete(f"/v1/files/{ids[2]}").status_code == 204
 
 
-def test_file_of_disconnected_client_does_not_count_as_waiting(listening, folders):
+def test_file_of_disconnected_client_does_not_count_as_waiting(listening, folders, monkeypatch):
+    monkeypatch.setattr(server, "MAX_HALF_CLOSED_SECONDS", 0.1)
     app = create_app(folders, Settings(max_files=1))
     lines = "\n".join(LINES * 50).encode()
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n' + lines

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -144,17 +144,19 @@ def succeeds(port: int, rng: random.Random) -> bool:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes], Path]]:
-    """Serve a small model and yield the port, the process and the log file."""
-    model = write_model(folder / "en-de", BAHDANAU, "bpe")
+def running_server(
+    folder: Path, options: Sequence[str] = (), model: Path | None = None
+) -> Iterator[tuple[int, subprocess.Popen[bytes], Path]]:
+    """Serve a model, by default a small one that is not trained, and yield the port, the process and the log file."""
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    if model is None:
+        model = write_model(folder / "en-de", BAHDANAU, "bpe")
+        options = ("--threads", "1", *options)
+        environment["RNNSEARCH_NATIVE"] = "0"
     log = folder / "log"
-    command = [sys.executable, "-c", SERVE, "serve", str(model), "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-c", SERVE, "serve", str(model), "--port", "0", "--preload", *options]
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*command, "--suggestions", str(folder / "suggested")],
-            stderr=file,
-            env={**os.environ, "RNNSEARCH_NATIVE": "0", "PYTHONFAULTHANDLER": "1"},
-        )
+        process = subprocess.Popen([*command, "--suggestions", str(folder / "suggested")], stderr=file, env=environment)
     try:
         while not (port := re.search(rb'"url": "http://127.0.0.1:(\d+)"', log.read_bytes())):
             assert process.poll() is None, log.read_text()
@@ -165,9 +167,9 @@ def running_server(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes],
         process.wait()
 
 
-def resident_bytes(process: subprocess.Popen[bytes]) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -182,12 +184,12 @@ def main(arguments: list[str] | None = None) -> int:
             nonlocal num_sent, warm_bytes
             num_sent += 1
             if num_sent == options.count // 5:
-                warm_bytes = resident_bytes(process)
+                warm_bytes = resident_bytes(process.pid)
             return succeeds(port, rng)
 
         status = mutants.run(options, "requests", accepts)
         failures = [line for line in log.read_text().splitlines() if '"level": "error"' in line]
-        growth = resident_bytes(process) / warm_bytes - 1 if warm_bytes else 0.0
+        growth = resident_bytes(process.pid) / warm_bytes - 1 if warm_bytes else 0.0
         if not send(port, request("GET", "/health", "", b""), RESPONSE_TIMEOUT).startswith(b"HTTP/1.1 200 "):
             failures.append("the server is no longer healthy")
         if growth > 0.1 and options.count >= 10_000:

@@ -43,6 +43,8 @@ DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.02
 FILES_STOP_FRACTION = 2 / 3  # of the time to stop: files have until then, requests until the end
 EXIT_SECONDS = 5.0  # after the time to stop, until threads that are still busy are not waited for
+# Time to answer a client that has closed its sending direction: it may still read, or it may have disconnected.
+MAX_HALF_CLOSED_SECONDS = 2.0
 # A client must receive at least MIN_WRITE_BYTES of a response per interval, and all of it in MAX_WRITE_SECONDS.
 WRITE_CHECK_SECONDS = 30.0
 MIN_WRITE_BYTES = 30_000
@@ -226,6 +228,8 @@ class Connection(HttpToolsProtocol):
     """Bytes of the current head: those since the last head or part of a body ended."""
     _deadline: asyncio.TimerHandle | None = None
     """Timer for the current head."""
+    _half_closed_timer: asyncio.TimerHandle | None = None
+    """Timer to close the connection, after the client has closed its sending direction."""
     _write_timer: asyncio.TimerHandle | None = None
     """Timer for the next look at the bytes that the client has not received."""
     _unsent_bytes = 0
@@ -252,9 +256,19 @@ class Connection(HttpToolsProtocol):
         self._end_head()
         if self._client:
             self._counts[self.server_state].remove(self._client)
-        if self._write_timer is not None:
-            self._write_timer.cancel()
+        for timer in (self._write_timer, self._half_closed_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return True to keep the connection for a moment, if a complete request is being answered."""
+        cycle: Any = self.cycle
+        if self._is_idle or cycle.more_body:
+            return False
+        if self._half_closed_timer is None:
+            self._half_closed_timer = self.loop.call_later(MAX_HALF_CLOSED_SECONDS, self.transport.abort)
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Parse requests."""
@@ -303,6 +317,8 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         self._check_head_size()
         self._parse()
+        if self._half_closed_timer is not None and self._is_idle:
+            self.transport.close()  # no further request can arrive
         # uvicorn has tried to resume while bytes were waiting.
         if not (self._unparsed or self.pipeline or self.transport.is_closing()):
             self.flow.resume_reading()
