@@ -10,7 +10,7 @@ SLICES = [
     ("run_files", "--count", "2000"),
     ("folders", "--count", "150"),
     ("http", "--count", "200"),
-    ("hostile_clients", "--seconds", "0.3", "--clients", "4"),
+    ("hostile_clients", "--seconds", "0.1", "--clients", "2"),
     ("bombs", "--size", "16384"),
     ("engine_files", "--count", "100", "--plain"),
 ]
