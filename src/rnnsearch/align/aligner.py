@@ -242,7 +242,7 @@ class Aligner:
         """
         lowest, highest = LEARNED_THRESHOLDS
         counts = np.zeros(2)
-        # At most sqrt(I J) / lowest relative weights of a pair reach the lowest threshold.
+        # Only a few weights per unit reach the lowest threshold.
         candidates = [np.zeros(0, np.float32)]
         for probabilities in self._probabilities(pairs):
             if probabilities is not None:
@@ -437,11 +437,12 @@ def _links_above(weights: LinkWeights | None, threshold: float) -> set[Link]:
 def relative_weights(weights: LinkWeights) -> LinkWeights:
     """Return the weights divided by the geometric mean of the total weights of their row and their column.
 
-    A weight of 0.2 is much for a unit whose other weights are 0.1, but little next to one of 0.8.
+    A weight of 0.2 is much for a unit whose other weights are 0.1, but little next to one of 0.8. Totals are limited to
+    1, because certain links of one unit, as of a compound to several words, do not compete.
     """
     # In float64, so that the sums do not depend on the layout of the matrix.
-    rows = weights.sum(axis=1, keepdims=True, dtype=np.float64) + TOTAL_OFFSET
-    columns = weights.sum(axis=0, keepdims=True, dtype=np.float64) + TOTAL_OFFSET
+    rows = np.minimum(weights.sum(axis=1, keepdims=True, dtype=np.float64), 1) + TOTAL_OFFSET
+    columns = np.minimum(weights.sum(axis=0, keepdims=True, dtype=np.float64), 1) + TOTAL_OFFSET
     relative: LinkWeights = (weights / np.sqrt(rows * columns)).astype(np.float32)
     return relative
 
