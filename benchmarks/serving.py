@@ -2,7 +2,7 @@
 
     python benchmarks/serving.py MODEL SENTENCES [--output docs/results/serving.md]
     python benchmarks/serving.py MODEL SENTENCES --soak 10
-    python benchmarks/serving.py MODEL SENTENCES --neighbours 10 [--output docs/results/hostile-clients.md]
+    python benchmarks/serving.py MODEL SENTENCES --neighbours 10
 
 SENTENCES is a file with one source sentence per line. Server and offline model are measured in the same run on the same
 machine. `--soak MINUTES` runs mixed load that includes clients which disconnect, or send garbage, huge bodies and
@@ -210,7 +210,7 @@ def compare_neighbours(model: Path, sentences: Sequence[str], threads: int, minu
         "soon as its previous request is answered. All processes share one machine.",
         "",
         "```text",
-        f"{command} --neighbours {minutes:g} --output docs/results/hostile-clients.md",
+        f"{command} --neighbours {minutes:g}",
         "```",
         "",
         f"Machine: {machine_line()} {len(sentences):,} sentences.",

@@ -259,6 +259,27 @@ def test_long_sentences_run_one_at_a_time_in_the_low_priority_thread(threads):
     assert model.names[2:] == ["low-priority"] * 2
 
 
+def test_sentences_do_not_become_long_on_a_busy_machine(monkeypatch):
+    monkeypatch.setattr(batching, "MAX_BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(batching, "AVERAGE_WEIGHT", 1.0)
+    model = ThreadRecorder()
+
+    def translate(key: Any, jobs: list[TranslationJob], _: Any) -> list[str]:
+        time.sleep(0.05)  # other processes run meanwhile
+        return model(key, jobs, None)
+
+    async def scenario(batcher: Batcher[str]) -> None:
+        for text in "abc":
+            assert await batcher.submit(jobs(text), "") == [text.upper()]
+        # An estimate that is too low by any cause is corrected, although no batch runs.
+        batcher._cost_per_second = 1000.0
+        for text in "de":
+            assert await batcher.submit(jobs(text), "") == [text.upper()]
+
+    run(translate, scenario, threads=2)
+    assert model.names == ["model"] * 3 + ["low-priority", "model"]
+
+
 def test_batches_take_at_most_max_batch_seconds(monkeypatch):
     # The batcher assumes 10,000 units of cost per second, so a batch may cost 100, and each sentence costs 16.
     monkeypatch.setattr(batching, "MAX_BATCH_SECONDS", 0.01)

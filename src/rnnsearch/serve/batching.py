@@ -12,8 +12,9 @@
 - Requests share the model by the cost of their sentences (self-clocked fair queueing, Golestani 1994). A virtual clock
   shows the turn of the sentence that was started last, and the next turn of a request is later by the cost of its next
   sentence. So neither a request with thousands of sentences nor one with long sentences and wide beams holds others up.
-- No batch takes more than `MAX_BATCH_SECONDS`. A sentence that would take longer by itself is translated by a thread of
-  low priority.
+- No batch takes more than `MAX_BATCH_SECONDS` of processor time. A sentence that would take longer by itself is
+  translated by a thread of low priority. Estimates are by processor time where threads compute: by the clock, a busy
+  machine would make all sentences seem long, and it hardly runs the thread of low priority.
 
 All state is changed in the event loop's thread only, so there are no locks; only `_run_batch` and the functions of
 `call` run in worker threads, and they must not touch the queue.
@@ -399,8 +400,13 @@ class Batcher(Generic[Result]):
         self, pool: ThreadPoolExecutor | None, batch: list[_StartedJob], on_finished: Callable[..., None]
     ) -> None:
         """Translate a batch in a thread of a pool."""
-        outcomes = asyncio.get_running_loop().run_in_executor(pool, self._run_batch, batch)
+        outcomes = asyncio.get_running_loop().run_in_executor(pool, self._run_and_time, batch)
         outcomes.add_done_callback(partial(self._finish, batch, time.monotonic(), on_finished))
+
+    def _run_and_time(self, batch: list[_StartedJob]) -> tuple[list[Result | Exception], float]:
+        """Return the results of `_run_batch` and the processor time of its thread."""
+        start_time = time.thread_time()
+        return self._run_batch(batch), time.thread_time() - start_time
 
     def _run_batch(self, batch: list[_StartedJob]) -> list[Result | Exception]:
         """Return a result or an exception per job; runs in a worker thread."""
@@ -430,23 +436,26 @@ class Batcher(Generic[Result]):
         batch: list[_StartedJob],
         start_time: float,
         on_finished: Callable[..., None],
-        done: asyncio.Future[list[Any]],
+        done: asyncio.Future[tuple[list[Any], float]],
     ) -> None:
         """Give the outcomes of a batch to its requests."""
         seconds = time.monotonic() - start_time
         requests = len({started.request for started in batch})
         # Before the responses, whose clients may send their next requests at once, and before anything that may raise
         # an exception: a batch that was counted as running forever would block all later ones.
-        on_finished(batch, requests, seconds)
+        has_result = not done.cancelled() and done.exception() is None
+        # On a GPU the thread may sleep while its work is done.
+        compute_seconds = done.result()[1] if has_result and self._low_priority is not None else seconds
+        on_finished(batch, requests, seconds, compute_seconds)
         self._changed.set()
-        outcomes = done.result()
+        outcomes, _ = done.result()
         for started, outcome in zip(batch, outcomes, strict=True):
             started.request.finish(started.position, outcome)
         if self._on_batch is not None and batch[0].request.function is None:
             failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
             self._on_batch(BatchReport(len(batch), requests, seconds, failed))
 
-    def _batch_finished(self, batch: list[_StartedJob], requests: int, seconds: float) -> None:
+    def _batch_finished(self, batch: list[_StartedJob], requests: int, seconds: float, compute_seconds: float) -> None:
         """Update the state and the estimates after a batch."""
         # Other batches ran at the same time and share the processor.
         new = seconds / (len(batch) * self._running_batches)
@@ -457,15 +466,30 @@ class Batcher(Generic[Result]):
         # cancelled batches.
         if batch[0].request.function is not None or self._is_cancelled(batch):
             return
-        new = sum(started.job.cost for started in batch) / max(seconds, 1e-6)
-        self._cost_per_second = (1 - AVERAGE_WEIGHT) * self._cost_per_second + AVERAGE_WEIGHT * new
+        self._update_speed(_speed(batch, compute_seconds))
         # The clients of one batch are likely to send again; with several threads, each takes an equal part of all.
         expected = requests if self._pool_threads == 1 else math.ceil(self._open_requests / self._pool_threads)
         self._expected = min(expected, self._settings.batch_sentences)
         self._max_wait = max(self._settings.batch_wait, seconds / 3)
 
-    def _long_job_finished(self, *_: Any) -> None:
+    def _long_job_finished(
+        self, batch: list[_StartedJob], requests: int, seconds: float, compute_seconds: float
+    ) -> None:
+        """Update the state after a long sentence, and the estimate if that was too low."""
         self._low_priority_runs = False
+        # If all sentences seem long, no batch corrects the estimate. A batch is at least as fast as a single sentence.
+        # Step by step, because a call of a function has only an estimate of its cost.
+        speed = min(_speed(batch, compute_seconds), 2 * self._cost_per_second)
+        if speed > self._cost_per_second and not self._is_cancelled(batch):
+            self._update_speed(speed)
+
+    def _update_speed(self, cost_per_second: float) -> None:
+        self._cost_per_second = (1 - AVERAGE_WEIGHT) * self._cost_per_second + AVERAGE_WEIGHT * cost_per_second
+
+
+def _speed(batch: list[_StartedJob], seconds: float) -> float:
+    """Return the cost of a batch per second."""
+    return sum(started.job.cost for started in batch) / max(seconds, 1e-6)
 
 
 def _raise_first_error(outcomes: list[Any]) -> list[Any]:
