@@ -4,8 +4,8 @@
 
 All trainings run at the same time, with one thread each, so that other programs slow them alike. The model is that of
 the preset `small` over words, with separate embeddings and a constant learning rate, in batches of 64 sentences. The
-table has the training time (without evaluations) until a run's dev NLL, and its BLEU by greedy search over all words,
-are as good as those of the full softmax at each of its last evaluations, interpolated between a run's evaluations.
+table has the updates, and the training time without evaluations, until a run's dev NLL, and its BLEU by greedy search
+over all words, are as good as those of the full softmax at its last evaluations, by interpolation.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ METHODS: dict[str, list[str]] = {
     "adaptive": ['model.output={type="adaptive",cutoffs=[2000]}'],
 }
 """Settings of the run file by method."""
+SCORES = (("dev_nll_per_word", -1), ("dev_bleu", 1))
+"""Names of the dev scores; -1 if lower is better."""
 
 
 def run_file(args: Namespace) -> str:
@@ -101,20 +103,28 @@ def evaluations(args: Namespace, method: str) -> list[Row]:
     return [entry for entry in map(json.loads, lines) if entry["kind"] == "dev"]
 
 
-def seconds_to(score: float, rows: list[Row], key: str, sign: int) -> float | None:
-    """Return the time at which a score is reached, interpolated; None if it is not. sign: -1 if lower is better."""
+def reached(score: float, rows: list[Row], key: str, sign: int) -> tuple[float, float] | None:
+    """Return the update and the time at which a score is reached, interpolated; None if it is not.
+
+    Args:
+        score: Score to reach.
+        rows: Evaluations of a training, in order.
+        key: Name of the score.
+        sign: -1 if lower scores are better, else 1.
+    """
     for before, after in zip([None, *rows], rows, strict=False):
         if sign * after[key] < sign * score:
             continue
         if before is None or after[key] == before[key]:
-            return float(after["seconds"])
+            return after["update"], after["seconds"]
         fraction = (score - before[key]) / (after[key] - before[key])
-        return float(before["seconds"] + fraction * (after["seconds"] - before["seconds"]))
+        update, seconds = (before[axis] + fraction * (after[axis] - before[axis]) for axis in ("update", "seconds"))
+        return update, seconds
     return None
 
 
 def rows(args: Namespace) -> Iterator[list[object]]:
-    """Yield a row per method: time per update, times to the scores of the full softmax, and the last scores."""
+    """Yield a row per method: time per update, updates to the scores of the full softmax, and the last scores."""
     levels = evaluations(args, FULL)[-args.levels :]
     for name in args.methods:
         results = evaluations(args, name)
@@ -122,9 +132,10 @@ def rows(args: Namespace) -> Iterator[list[object]]:
             continue
         last = results[-1]
         cells: list[object] = [name, 1000 * last["seconds"] / last["update"]]
-        for key, sign in (("dev_nll_per_word", -1), ("dev_bleu", 1)):
-            times = [seconds_to(level[key], results, key, sign) for level in levels]
-            cells += ["not reached" if time is None else f"{time:,.0f}" for time in times]
+        for key, sign in SCORES:
+            for level in levels:
+                result = reached(level[key], results, key, sign)
+                cells.append("not reached" if result is None else f"{result[0]:,.0f} ({result[1]:,.0f} s)")
         yield [*cells, last["epoch"], last["dev_nll_per_word"], last["dev_bleu"]]
 
 
@@ -145,9 +156,9 @@ def main() -> None:
     if not args.report:
         train(args)
     levels = evaluations(args, FULL)[-args.levels :]
-    times = [f"s to NLL {level['dev_nll_per_word']:.2f}" for level in levels]
-    times += [f"s to {level['dev_bleu']:.1f} BLEU" for level in levels]
-    head = " | ".join(["training", "ms per update {:,.0f}", *times, "epochs {:.1f}", "dev NLL {:.3f}", "BLEU {:.1f}"])
+    columns = [f"updates to NLL {level['dev_nll_per_word']:.2f}" for level in levels]
+    columns += [f"updates to {level['dev_bleu']:.1f} BLEU" for level in levels]
+    head = " | ".join(["training", "ms per update {:,.0f}", *columns, "epochs {:.1f}", "dev NLL {:.3f}", "BLEU {:.1f}"])
     publish([machine_line(), "", *table(head, rows(args))], args.output)
 
 
