@@ -215,7 +215,9 @@ def test_one_of_two_processes_builds_and_both_report_that_they_wait(compiler, mo
 
     def build(_variant, _command, target, _flags):
         targets.append(target)
-        time.sleep(0.1)  # the other one arrives
+        end = time.monotonic() + 10
+        while len(caplog.messages) < 2 and time.monotonic() < end:  # until the other one waits
+            time.sleep(0.01)
         target.write_text("library")
 
     monkeypatch.setattr(building, "build", build)

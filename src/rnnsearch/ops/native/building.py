@@ -381,6 +381,7 @@ def web_engine_path() -> Path:
     command = find_zig()
     if command is None:
         raise RnnsearchError("the engine for browsers is not in this package; to build it: pip install ziglang")
+    log.warning("compiling the engine for browsers (%s)", DURATION)
     try:
         with atomic_file(path) as temporary:
             build_web(command, temporary)
