@@ -10,10 +10,9 @@ import pytest
 import torch
 
 import rnnsearch
-from rnnsearch.cli import is_out_of_memory
 from rnnsearch.config.run_file import resolve
 from rnnsearch.engine import file
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, is_out_of_memory
 from rnnsearch.export.engine_file import export
 from rnnsearch.text import tokenizer as tokenizer_module
 from rnnsearch.text.tokenizer import Tokenizer

@@ -9,7 +9,11 @@ docs/style.md, section Messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+MAX_REASON_CHARACTERS = 200
 
 
 class RnnsearchError(Exception):
@@ -48,6 +52,45 @@ class TrainingError(RnnsearchError):
 
 class Interrupted(RnnsearchError):
     """Ctrl-C or SIGTERM after the state was saved; the message says how to resume. Exit status 130."""
+
+
+@contextmanager
+def library_errors(problem: str, error_class: type[RnnsearchError] = DataError) -> Iterator[None]:
+    """Raise an error of this package for any exception of a library in the block, such as those of damaged files.
+
+    Libraries raise many classes, not all of which are documented. Errors of this package and exhausted memory, which
+    is no damage, are passed on.
+
+    Args:
+        problem: The message without the reason, such as "FILE: must be a workbook".
+        error_class: Class of the error.
+    """
+    try:
+        yield
+    except RnnsearchError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise error_class(f"{problem}; got: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    """Return the start of an exception's message on one line, or the name of its class if it has no message."""
+    text = " ".join(str(error)[: 2 * MAX_REASON_CHARACTERS].split())
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_REASON_CHARACTERS])
+    return shown or type(error).__name__
+
+
+# Of PyTorch's allocator (on Linux, on Windows), of the operating system (for mapped files), and of C++.
+_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True if memory was exhausted; on a CPU, PyTorch reports that as a RuntimeError with one of these texts."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def must_be_one_of(known: Iterable[str], value: object) -> str:

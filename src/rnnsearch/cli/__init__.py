@@ -27,7 +27,7 @@ GC_THRESHOLDS = (10_000, 10, 10)
 def main() -> None:
     """Run the `rnnsearch` command."""
     from rnnsearch.cli.app import app
-    from rnnsearch.errors import Interrupted, RnnsearchError
+    from rnnsearch.errors import Interrupted, RnnsearchError, is_out_of_memory
     from rnnsearch.utils.stdio import exit_on_io_error, replace_closed_streams
 
     for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
@@ -64,17 +64,6 @@ def main() -> None:
             f"training.batch): {str(error).strip().partition(chr(10))[0] or type(error).__name__}\n"
         )
         sys.exit(1)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True if memory was exhausted; on a CPU, PyTorch reports that as a RuntimeError with one of these texts."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return _OUT_OF_MEMORY.search(str(error)) is not None
-
-
-# Of PyTorch's allocator (on Linux, on Windows), of the operating system (for mapped files), and of C++.
-_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
 
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)

@@ -25,7 +25,7 @@ from typing import Any
 from xml.parsers import expat
 
 from rnnsearch.config.options import LANGUAGE
-from rnnsearch.errors import DataError
+from rnnsearch.errors import DataError, library_errors, reason
 from rnnsearch.text.documents.document import FileText
 from rnnsearch.text.documents.po import parse_po
 from rnnsearch.text.documents.xml import MAX_DEPTH
@@ -80,8 +80,11 @@ class _XmlReader(ABC):
                 self.rows.clear()
             self._parser.Parse(b"", True)
         except expat.ExpatError as error:
-            problem = expat.errors.messages[error.code]
+            problem = expat.errors.messages.get(error.code, "an error that is not known")
             raise DataError(f"{self.path}:{error.lineno}: must be XML; got an error: {problem}") from None
+        except (LookupError, ValueError) as error:  # of an encoding that is unknown, or has several bytes per character
+            problem = f"must be XML in UTF-8, UTF-16 or an encoding of one byte per character; got {reason(error)}"
+            raise self._error(problem) from None
         yield from self.rows
 
     @abstractmethod
@@ -235,7 +238,7 @@ def _read_csv(path: Path, file: BufferedIOBase, languages: Sequence[str]) -> Ite
             number += 1
             yield texts
     except (csv.Error, UnicodeError) as error:
-        raise DataError(f"{path}:{number + 1}: must be a table of text in UTF-8 (CSV): {error}") from None
+        raise DataError(f"{path}:{number + 1}: must be a table of text in UTF-8 (CSV): {reason(error)}") from None
     finally:
         # The caller closes the file, possibly before this generator.
         with suppress(ValueError):
@@ -261,7 +264,7 @@ def _read_xlsx(path: Path, file: BufferedIOBase, languages: Sequence[str]) -> It
     content = io.BytesIO(file.read(MAX_FILE_BYTES + 1))
     if content.getbuffer().nbytes > MAX_FILE_BYTES:
         raise DataError(f"{path}: must have at most {MAX_FILE_BYTES:,} bytes")
-    try:
+    with library_errors(f"{path}: must be an Excel workbook (.xlsx)"):
         with zipfile.ZipFile(content) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > MAX_XLSX_BYTES:
@@ -270,10 +273,6 @@ def _read_xlsx(path: Path, file: BufferedIOBase, languages: Sequence[str]) -> It
         sheet: Any = book.worksheets[0]
         rows = (["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
         yield from _select_columns(rows, languages)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged workbook may raise anything
-        raise DataError(f"{path}: must be an Excel workbook (.xlsx): {error or type(error).__name__}") from None
 
 
 def _select_columns(rows: Iterator[Sequence[str]], languages: Sequence[str]) -> Iterator[Texts]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from rnnsearch.config import resolve
 from rnnsearch.config.options import MAX_INTEGER
 from rnnsearch.config.rules import check_model
-from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.errors import ConfigError, ModelError, is_out_of_memory
 from rnnsearch.systems.folder import WEIGHTS, save_system
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.words import words_from_list
@@ -199,7 +199,9 @@ def load_checkpoint(path: Path, toolkit: str) -> dict[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(f"{path}: contains more than weights, options and tokens: {_reason(error)}") from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except Exception as error:  # a damaged archive or pickle may raise any exception
+        if is_out_of_memory(error):
+            raise
         raise ModelError(f"{path}: must be a complete checkpoint of {toolkit}: {_reason(error)}") from None
     if not is_mapping(content):
         raise ModelError(f"{path}: must be a checkpoint of {toolkit}; got another file of PyTorch")
@@ -213,7 +215,9 @@ def _require_uncompressed(path: Path, toolkit: str) -> None:
             members = archive.infolist()
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such checkpoint") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # the library raises NotImplementedError, struct.error and others
+        if is_out_of_memory(error):
+            raise
         raise ModelError(f"{path}: must be a complete checkpoint of {toolkit}: {_reason(error)}") from None
     if any(member.compress_type for member in members) or sum(m.file_size for m in members) > path.stat().st_size:
         raise ModelError(f"{path}: must be an uncompressed archive, as PyTorch writes checkpoints")

@@ -23,7 +23,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ModelError, library_errors
 from rnnsearch.importers.folder import (
     ConvertedModel,
     Imported,
@@ -132,12 +132,12 @@ class JoeyNMTOptions:
     def __init__(self, path: Path) -> None:
         """Read the file; raise ModelError if it is no config, or an option has no counterpart here."""
         text = _read_text(path, MAX_CONFIG_BYTES)
-        try:
+        problem = f"{path}: must be a configuration of JoeyNMT, in YAML"
+        # The library raises KeyError, AttributeError and others for values that are not of their types.
+        with library_errors(problem, ModelError):
             self._tables = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError, ValueError):
-            self._tables = None
         if not isinstance(self._tables, Mapping):
-            raise ModelError(f"{path}: must be a configuration of JoeyNMT, in YAML")
+            raise ModelError(problem)
         for name, supported in SUPPORTED_VALUES.items():
             value = self.get(name, supported[0])
             if not any(type(value) is type(option) and value == option for option in supported):  # 1 is not True

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
-from rnnsearch.errors import DataError, ModelError
+from rnnsearch.errors import DataError, ModelError, library_errors
 from rnnsearch.text.letter_case import LetterCase, letter_case, true_cased, upper_cased, word_spans_with_symbols
 from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization, Normalized, from_settings
@@ -527,26 +527,22 @@ class Tokenizer:
         """
         rare: Any = []
         settings: Any = NO_NORMALIZATION.settings()
-        try:
+        problem = f"{path}: must be a tokenizer that rnnsearch saved"
+        with library_errors(problem, ModelError):  # the library raises a bare `Exception` for an unknown layout
             if _ADDED_KEY_PATTERN.search(text):  # otherwise the file is exactly what the library reads
                 content = json.loads(text)
                 size = len(content)
                 rare = content.pop(RARE_KEY, rare)
                 settings = content.pop(NORMALIZATION_KEY, settings)
                 text = json.dumps(content) if len(content) < size else text
-            # The library raises a bare `Exception` for an unknown layout.
             with panics_as_errors():
                 core = tokenizers.Tokenizer.from_str(text)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
-        problem = _layout_problem(core) or _rare_problem(rare, core)
+        difference = _layout_problem(core) or _rare_problem(rare, core)
         normalization = from_settings(settings)
         if normalization is None:
-            problem = f"`{NORMALIZATION_KEY}` that this version does not know"
-        if problem or normalization is None:
-            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {problem}")
+            difference = f"`{NORMALIZATION_KEY}` that this version does not know"
+        if difference or normalization is None:
+            raise ModelError(f"{problem}; got {difference}")
         return Tokenizer(core, rare, normalization)
 
     def fingerprint(self) -> str:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ModelError, is_out_of_memory, reason
 from rnnsearch.utils.files import atomic_file, require_folder_file, temporary_folder
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
@@ -125,9 +125,9 @@ def _open(path: Path) -> Iterator[Any]:
         raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
     except (SafetensorError, LibraryPanicError, OSError) as error:
         # A file that is too large for the memory is not damaged, so the message must not say so.
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-            raise MemoryError(f"{path}: {error.strerror}") from None
-        raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            raise MemoryError(f"{path}: {reason(error)}") from None
+        raise ModelError(f"{path}: is truncated or damaged ({reason(error)}); copy or train the model again") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

