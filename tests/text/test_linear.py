@@ -683,6 +683,9 @@ EXEMPT = {
         data.corpus.read_chunks data.held_out.HeldOut data.preprocess.CleanedText data.split.SplitKeys
         evaluation.adaptation.read_pairs search.unknown_words.read_dictionary text.documents.document.Document
         text.documents.xml.XmlFile text.documents.xml.find_elements text.markup.tags.protected_element_ends
+        text.documents.packed.PackedTexts text.documents.process.fill_file text.documents.process.parse_file
+        text.documents.process.parse_request text.documents.process.raise_error text.documents.process.read_blocks
+        text.documents.process.read_parsed text.documents.process.write_blocks text.subwords.bpe_of_sizes
         text.subwords.bpe_from_counts text.subwords.characters_from_counts text.unigram.unigram_from_counts
         text.words.pieces_in_chunks text.words.words_from_counts text.words.words_in_chunks
         translator.confidence.load_calibration translator.confidence.calibration_from_header
