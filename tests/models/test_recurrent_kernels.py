@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from rnnsearch.ops import loss, recurrent_kernels, torch_recurrences
+from rnnsearch.ops import kernel_choice, loss, torch_recurrences
 from rnnsearch.ops.torch_recurrences import RNNsearchParameters, gru_sequence, unroll_rnnsearch
 
 B, I, J, D, H, A = 3, 4, 5, 7, 6, 9
@@ -38,7 +38,7 @@ def assert_kernels_agree(run, monkeypatch, dtype):
     found = []
     from rnnsearch.ops.triton_kernels import TritonKernels
 
-    for choice in (recurrent_kernels.TORCH, TritonKernels()):
+    for choice in (kernel_choice.TORCH, TritonKernels()):
         monkeypatch.setattr(torch_recurrences, "kernels_for", lambda *_, choice=choice: choice)
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
             found.append(run())
@@ -95,5 +95,5 @@ def test_softmax_loss(dtype, V, eps):
 
 def test_triton_is_not_used_on_a_cpu_or_for_other_types():
     states = torch.zeros(1)
-    assert recurrent_kernels.kernels_for(states, torch.float32) is recurrent_kernels.TORCH
-    assert not recurrent_kernels.runs_triton(torch.device("cuda"), torch.float64, torch.float64)
+    assert kernel_choice.kernels_for(states, torch.float32) is kernel_choice.TORCH
+    assert not kernel_choice.runs_triton(torch.device("cuda"), torch.float64, torch.float64)

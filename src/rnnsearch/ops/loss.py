@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rnnsearch.ops import autotune
+from rnnsearch.ops.kernel_choice import runs_triton
 from rnnsearch.ops.linear import operand, product, weight_gradient
 from rnnsearch.ops.native.library import native_function
-from rnnsearch.ops.recurrent_kernels import runs_triton
 from rnnsearch.utils.tensors import at_least_fp32, matmul_dtype
 
 CHUNK_BYTES = 1 << 24  # of logits that exist at once; the loss never has all [B, I, V] of them

@@ -1,7 +1,7 @@
 """Operations of one position of the recurrences in `torch_recurrences.py`, between their matrix products.
 
 `TorchKernels` defines them; `triton_kernels.py` has each of them as one GPU kernel. Both write into memory that the
-recurrence has allocated for all positions. `kernels_for` chooses.
+recurrence has allocated for all positions. `kernel_choice.py` chooses.
 
 All operations compute in fp32 or wider. Outputs that are operands of matrix products are rounded to their type.
 Gradients of pre-activations use tanh' = 1 - tanh^2 and sigma' = sigma (1 - sigma).
@@ -13,16 +13,10 @@ Axes: B sentences, I target positions, J source positions, D state, H annotation
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-SWITCH = "RNNSEARCH_TRITON"
-"""Environment variable; 0 uses PyTorch's operations on a GPU, too."""
 
 
 class AttentionInputs(NamedTuple):
@@ -211,32 +205,3 @@ def _used(zr: Tensor, active: Tensor | None) -> Tensor:
     """Return the weight of the candidate in h': z, or 0 where the state stays as it is."""
     z = zr[:, : zr.shape[1] // 2]
     return z if active is None else z * active.unsqueeze(1)
-
-
-def kernels_for(states: Tensor, dtype: torch.dtype, source_positions: int = 1) -> TorchKernels:
-    """Return the operations for recurrences with fp32 states, and products in a type.
-
-    Args:
-        states: A tensor on the device, of the type of the states.
-        dtype: Type of the matrix products.
-        source_positions: J.
-    """
-    if not runs_triton(states.device, states.dtype, dtype):
-        return TORCH
-    from rnnsearch.ops.triton_kernels import MAX_SOURCE_POSITIONS, TritonKernels
-
-    return TritonKernels() if source_positions <= MAX_SOURCE_POSITIONS else TORCH
-
-
-def runs_triton(device: torch.device, dtype: torch.dtype, product_dtype: torch.dtype) -> bool:
-    """Return True if Triton kernels run for values and matrix products of these types."""
-    is_supported = dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
-    return device.type == "cuda" and is_supported and os.environ.get(SWITCH) != "0" and _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-TORCH = TorchKernels()

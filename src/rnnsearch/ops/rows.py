@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rnnsearch.ops.kernel_choice import runs_triton
 from rnnsearch.ops.linear import num_threads, pointer
 from rnnsearch.ops.native.library import library
-from rnnsearch.ops.recurrent_kernels import runs_triton
 
 log = logging.getLogger(__name__)
 

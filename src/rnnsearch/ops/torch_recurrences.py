@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rnnsearch.ops.kernel_choice import kernels_for
 from rnnsearch.ops.linear import weight_gradient
-from rnnsearch.ops.recurrent_kernels import AttentionInputs, kernels_for
+from rnnsearch.ops.recurrent_kernels import AttentionInputs
 from rnnsearch.utils.tensors import matmul_dtype
 
 # RNNsearch's decoder.
