@@ -42,7 +42,7 @@ def test_lexicon_equals_numpy(max_length):
     """Both models, and jumps beyond the longest one."""
     sources, targets = corpus(3000 // max_length, max_length)
     rows = np.flatnonzero([len(source) > 0 for source in sources])
-    wanted, found = (run_rounds(learner, 3) for learner in learners(sources, targets, rows))
+    wanted, found = (run_rounds(learner, 5, 3) for learner in learners(sources, targets, rows))
     assert len(found.pairs) > 50
     assert_same_lexicons(found, wanted)
 

@@ -45,6 +45,9 @@ NUM_JUMPS = 2 * MAX_JUMP + 1
 PRIOR = 0.1
 """Pseudo-count of each token pair in the Dirichlet prior."""
 MODEL1_ROUNDS = 5
+LARGE_MODEL1_ROUNDS = 2
+"""Number of rounds of IBM model 1 on more than `LARGE_CELLS` position pairs (see docs/results/aligner.md)."""
+LARGE_CELLS = 30_000_000
 HMM_ROUNDS = 5
 MAX_TRAINING_CELLS = 2_000_000_000
 """Maximum number of position pairs to learn from."""
@@ -179,7 +182,7 @@ class Lexicon:
 def learn_lexicon(
     sources: Sequence[Ids], targets: Sequence[Ids], vocabulary_sizes: tuple[int, int], hmm_rounds: int = HMM_ROUNDS
 ) -> Lexicon:
-    """Learn a lexicon from sentence pairs, by `MODEL1_ROUNDS` rounds of IBM model 1 and some of the HMM.
+    """Learn a lexicon from sentence pairs, by rounds of IBM model 1 and of the HMM.
 
     More than `MAX_TRAINING_CELLS` position pairs, or `MAX_NUMPY_CELLS` without native code, are sampled at equal
     distances. Pairs that are not `is_alignable` are ignored.
@@ -192,13 +195,15 @@ def learn_lexicon(
     max_cells = MAX_NUMPY_CELLS if library is None else MAX_TRAINING_CELLS
     # The time grows with the position pairs, so these are limited instead of the sentences.
     rows = np.ascontiguousarray(alignable[:: max(1, -(-num_cells // max_cells))])
+    num_cells = min(num_cells, max_cells)
+    model1_rounds = MODEL1_ROUNDS if num_cells <= LARGE_CELLS else LARGE_MODEL1_ROUNDS
     learner: Learner
     if library is None:
         learner = _NumpyLearner(sources, targets, vocabulary_sizes, rows)
     else:
-        jump_step = max(1, min(num_cells, max_cells) // MAX_JUMP_CELLS)
+        jump_step = max(1, num_cells // MAX_JUMP_CELLS)
         learner = _NativeLearner(library, sources, targets, vocabulary_sizes, rows, jump_step)
-    return run_rounds(learner, hmm_rounds)
+    return run_rounds(learner, model1_rounds, hmm_rounds)
 
 
 @runtime_checkable
@@ -212,9 +217,9 @@ class Learner(Protocol):
         """Return the current models, without rare token pairs."""
 
 
-def run_rounds(learner: Learner, hmm_rounds: int) -> Lexicon:
+def run_rounds(learner: Learner, model1_rounds: int, hmm_rounds: int) -> Lexicon:
     """Run all rounds and return the learned lexicon."""
-    for _ in range(MODEL1_ROUNDS):
+    for _ in range(model1_rounds):
         learner.run_round(is_hmm=False)
     for _ in range(hmm_rounds):
         learner.run_round(is_hmm=True)

@@ -407,10 +407,15 @@ static void expect(const ExpectationRequest& request, const Jumps& forward_jumps
     if (request.is_hmm) {
         fill_emissions(work, I, J, s, t, request.forward, request.backward,
                        [&](Index j, Index i, float& f, float& b) {
-                           const float g = values[pairs[j * I + i]].base;
-                           f = g * request.forward.scale[s[j]];
-                           b = g * request.backward.scale[t[i]];
+                           b = values[pairs[j * I + i]].base;
+                           f = b * request.forward.scale[s[j]];
                        });
+        float* scales = work.target_factors.allocate(SI);
+        for (Index i = 0; i < SI; i++) scales[i] = i < I ? request.backward.scale[t[i]] : 0;
+        for (Index j = 0; j < J; j++) {
+            float* emission = work.backward.emission.data + j * SI;
+            for (Index i = 0; i < SI; i++) emission[i] *= scales[i];
+        }
         const Index num_jumps = 2 * request.max_jump + 1;
         double *f_jumps = nullptr, *b_jumps = nullptr;
         if (slot.jumps >= 0) {
