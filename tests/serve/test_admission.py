@@ -273,7 +273,13 @@ def test_half_closed_connection_is_closed_after_a_while(url, monkeypatch):
         client.sendall(POST)
         client.shutdown(socket.SHUT_WR)
         assert receive_all(client) == b""
-    # An incomplete request is not waited for.
+    # Too many of a client are not waited for, and neither is an incomplete request.
+    monkeypatch.setattr(server, "MAX_HALF_CLOSED_SECONDS", 60.0)
+    monkeypatch.setattr(server, "MAX_HALF_CLOSED", 0)
+    with connect(url) as client:
+        client.sendall(POST)
+        client.shutdown(socket.SHUT_WR)
+        assert receive_all(client) == b""
     for incomplete in (POST[:-1], INCOMPLETE_GET):
         start = time.monotonic()
         with connect(url) as client:

@@ -45,6 +45,7 @@ FILES_STOP_FRACTION = 2 / 3  # of the time to stop: files have until then, reque
 EXIT_SECONDS = 5.0  # after the time to stop, until threads that are still busy are not waited for
 # Time to answer a client that has closed its sending direction: it may still read, or it may have disconnected.
 MAX_HALF_CLOSED_SECONDS = 2.0
+MAX_HALF_CLOSED = 16  # such connections of a client at a time; more have disconnected
 # A client must receive at least MIN_WRITE_BYTES of a response per interval, and all of it in MAX_WRITE_SECONDS.
 WRITE_CHECK_SECONDS = 30.0
 MIN_WRITE_BYTES = 30_000
@@ -222,6 +223,8 @@ class Connection(HttpToolsProtocol):
     """Maximum number of connections of the server, of which a client may have half."""
     _counts: ClassVar[WeakKeyDictionary[ServerState, ConnectionCounts]] = WeakKeyDictionary()
     """Connections of each server."""
+    _half_closed_counts: ClassVar[WeakKeyDictionary[ServerState, ConnectionCounts]] = WeakKeyDictionary()
+    """Connections that wait for their response after the client has closed its sending direction."""
     _client = ""
     """Client whose connection is counted; empty if it is not."""
     _head_bytes = 0
@@ -259,6 +262,8 @@ class Connection(HttpToolsProtocol):
         for timer in (self._write_timer, self._half_closed_timer):
             if timer is not None:
                 timer.cancel()
+        if self._half_closed_timer is not None:
+            self._half_closed_counts[self.server_state].remove(self._client)
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -267,6 +272,9 @@ class Connection(HttpToolsProtocol):
         if self._is_idle or cycle.more_body:
             return False
         if self._half_closed_timer is None:
+            counts = self._half_closed_counts.setdefault(self.server_state, ConnectionCounts())
+            if not counts.add(self._client, self.max_connections, MAX_HALF_CLOSED):
+                return False
             self._half_closed_timer = self.loop.call_later(MAX_HALF_CLOSED_SECONDS, self.transport.abort)
         return True
 
