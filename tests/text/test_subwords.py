@@ -16,6 +16,7 @@ from rnnsearch.text.subwords import (
     bpe_from_counts,
     bpe_of_sizes,
     default_vocabulary_size,
+    scale_counts,
     train_bpe,
     train_characters,
     without_rare,
@@ -207,3 +208,14 @@ def test_smaller_vocabularies_are_prefixes(characters):
     sizes = (320, 345, 400, 9000)
     for size, found in zip(sizes, bpe_of_sizes(counts, sizes, 1), strict=True):
         assert found.json == bpe_from_counts(counts, size, 1).json
+
+
+def test_large_text_of_rare_chunks_keeps_a_sample(monkeypatch):
+    """Text without spaces has few repeated chunks; rounding alone would drop all of them."""
+    monkeypatch.setattr("rnnsearch.text.subwords._MAX_TRAINING_CHUNKS", 1000)
+    chunks = Counter({f"chunk {n}": 1 for n in range(5000)}) + Counter({"often": 5000})
+    scaled, min_count = scale_counts(chunks, 1)
+    assert scaled["often"] == 500
+    assert 400 < scaled.total() - 500 < 600
+    assert min_count == 1
+    assert scale_counts(Counter(dict(reversed(chunks.items()))), 1) == (scaled, min_count)

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from zlib import crc32
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
@@ -167,15 +168,19 @@ def token_counts(tokenizer: Tokenizer, chunks: Counter[str]) -> list[int]:
 
 
 def scale_counts(chunks: Counter[str], min_count: int) -> tuple[Counter[str], int]:
-    """Scale counts down to a total of `_MAX_TRAINING_CHUNKS`, and `min_count` with them."""
+    """Scale counts down to a total of about `_MAX_TRAINING_CHUNKS`, and `min_count` with them.
+
+    Of chunks whose scaled count is below a half, a sample is kept: in text without spaces, all chunks may be rare.
+    """
     scale = _MAX_TRAINING_CHUNKS / max(chunks.total(), 1)
     if scale >= 1:
         return chunks, min_count
     scaled: Counter[str] = Counter()
     for chunk, n in chunks.items():
         count = round(n * scale)
-        if count:
-            scaled[chunk] = count
+        # A hash instead of random numbers: the result must not depend on the order of the chunks.
+        if count or crc32(chunk.encode("utf-8", "surrogatepass")) < n * scale * 2**32:
+            scaled[chunk] = max(1, count)
     return scaled, max(1, round(min_count * scale))
 
 
