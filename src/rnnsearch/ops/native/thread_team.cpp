@@ -94,14 +94,14 @@ void futex(void* word, int operation, uint32_t value) {
 }
 
 /// Runs iterations of the loop until none is left to claim; returns how many.
-Index work(Crew& crew, Index thread) {
+Index work(Crew& crew, Index thread, uint32_t number) {
     const Index threads = __atomic_load_n(&crew.threads, __ATOMIC_RELAXED);
     Index done = 0;
     for (Index offset = 0; offset < threads; offset++) {
         const Index owner = (thread + offset) % threads;
         uint64_t* word = &crew.shares[owner].word;
         uint64_t share = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-        while (uint32_t(share)) {
+        while (uint32_t(share) && uint32_t(share >> 32) == number) {
             const Index left = uint32_t(share);
             const Index count = min(left, __atomic_load_n(&crew.loop.claim, __ATOMIC_RELAXED));
             if (!__atomic_compare_exchange_n(word, &share, share - count, false, __ATOMIC_ACQ_REL,
@@ -144,7 +144,7 @@ void* run_helper(void* argument) {
             spins = in_the_way ? SPINS : 0;
             wake_next(crew, helper.thread);
             if (in_the_way) continue;
-            const Index done = work(crew, helper.thread);
+            const Index done = work(crew, helper.thread, number);
             if (!done) continue;
             __atomic_add_fetch(&crew.finished, int32_t(done), __ATOMIC_SEQ_CST);
             if (__atomic_load_n(&crew.caller_sleeps, __ATOMIC_SEQ_CST))
@@ -273,7 +273,7 @@ void run_loop(Crew& crew, const Loop& loop, Index threads) {
     const bool is_shared = crew.mode == 1;
     if (is_shared) publish(crew, loop, threads);
     else loop.run(loop.body, 0, loop.count, 0);
-    const Index done = is_shared ? work(crew, 0) : loop.count;
+    const Index done = is_shared ? work(crew, 0, crew.number) : loop.count;
     const int64_t cpu_end = is_measured ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
     if (done < loop.count) wait_for_helpers(crew, loop.count - done);
     // If the caller has done nothing, the work is unknown.
