@@ -59,7 +59,10 @@ def test_aligner_that_was_interrupted_is_learned_by_a_resumed_run(cli, corpus, m
     tables = [(corpus / name / "aligner" / TABLES_FILE).read_bytes() for name in ("stopped", "completed")]
     assert tables[0] == tables[1]
     shutil.rmtree(corpus / "completed" / "data")
-    assert "has no text for a word aligner; give the source and target text" in cli("aligner", corpus / "completed").err
+    assert (
+        "its run has no text for a word aligner; give the source and target text"
+        in cli("aligner", corpus / "completed").err
+    )
     assert cli("aligner", corpus / "completed", corpus / "train.en").code == 2
     assert "has no word aligner" not in cli("translate", corpus / "stopped", "--tags", stdin="the small cat\n").err
 

@@ -25,6 +25,7 @@ from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
     from rnnsearch.align.aligner import Aligner
+    from rnnsearch.config import RunConfig
     from rnnsearch.text.alignments import Link
 
 PAIRS_PER_CHUNK = 10_000
@@ -50,14 +51,19 @@ def aligner(
     from rnnsearch.align.aligner import FOLDER, MAX_PAIRS, learn_aligner
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
+    from rnnsearch.training.tasks import reverse_folder
     from rnnsearch.utils.files import locked
 
     # Before the pairs are read, because it checks the model.
     config = load_translation_config(model)
     if source is None:
         with locked(model):
-            learned = _learn_from_prepared_data(model)
+            learned = _learn_from_prepared_data(model, config)
             learned.save(model / FOLDER)
+        reverse = reverse_folder(model)
+        if config.objective.symmetry is not None and reverse.is_dir():
+            with locked(reverse):
+                learned.reversed().save(reverse / FOLDER)
         origin = "the training text"
     elif target is None:
         raise BadParameter("SOURCE needs TARGET, its translation")
@@ -73,20 +79,20 @@ def aligner(
     )
 
 
-def _learn_from_prepared_data(model: Path) -> Aligner:
+def _learn_from_prepared_data(model: Path, config: RunConfig) -> Aligner:
     """Return the aligner of a run's prepared data, and learn it if that has not been done.
 
     Raises:
-        DataError: The model folder has no prepared data with an aligner or its text.
+        DataError: The model's run has no prepared data with an aligner or its text.
     """
-    from rnnsearch.data.aligner_text import learn_pending
-    from rnnsearch.data.prepared import DATA_FOLDER, Prepared
+    from rnnsearch.data.aligner_text import find_prepared, learn_pending
+    from rnnsearch.data.prepared import Prepared
     from rnnsearch.errors import DataError
 
-    folder = model / DATA_FOLDER
-    learned = learn_pending(Prepared.open(folder)) if folder.is_dir() else None
+    folder = find_prepared(model, config)
+    learned = None if folder is None else learn_pending(Prepared.open(folder))
     if learned is None:
-        raise DataError(f"{folder}: has no text for a word aligner; give the source and target text")
+        raise DataError(f"{model}: its run has no text for a word aligner; give the source and target text")
     return learned
 
 

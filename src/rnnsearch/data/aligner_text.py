@@ -20,10 +20,11 @@ from rnnsearch.data.preprocess import CleanedText
 from rnnsearch.data.split import TRAIN, Parts
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.text.alignments import Links
-from rnnsearch.utils.files import recover_folder, replacing
+from rnnsearch.utils.files import complete_folder, recover_folder, replacing
 
 if TYPE_CHECKING:
     from rnnsearch.align.aligner import Aligner
+    from rnnsearch.config import RunConfig
     from rnnsearch.data.prepared import Prepared
 
 Pairs = Iterator[tuple[str, str]]
@@ -98,6 +99,21 @@ def is_pending(prepared: Prepared) -> bool:
     return not prepared.has_aligner and all(path.is_file() for path in paths(prepared.folder, languages))
 
 
+def find_prepared(model: Path, config: RunConfig) -> Path | None:
+    """Return the prepared data of a model's run if they have its aligner or the pairs to learn it from, else None."""
+    from rnnsearch.align import aligner
+    from rnnsearch.data.prepared import DATA_FOLDER
+
+    folders = [model / DATA_FOLDER]
+    if config.data.prepared is not None:
+        folders = [config.base / config.data.prepared, Path(config.data.prepared)]
+    for folder in folders:
+        has_text = all(path.is_file() for path in paths(folder, config.data.languages))
+        if has_text or complete_folder(folder / aligner.FOLDER).is_dir():
+            return folder
+    return None
+
+
 def learn_pending(prepared: Prepared) -> Aligner | None:
     """Learn the aligner of prepared data if it is pending, store it there, and return the data's aligner, if any.
 
@@ -113,15 +129,15 @@ def learn_pending(prepared: Prepared) -> Aligner | None:
         return prepared.aligner
     try:
         with replacing(prepared.folder / "aligner-text"):
-            found = _learn_and_store(prepared, prepared.folder / aligner.FOLDER)
+            learned = _learn_and_store(prepared, prepared.folder / aligner.FOLDER)
     except OSError:  # a folder without write permission
-        return prepared.aligner or _learn_stored(prepared)
+        return _learn_stored(prepared) if is_pending(prepared) else prepared.aligner
     if prepared.has_aligner:
         # After the lock, so that a process that is killed inside is followed by one that removes its lock.
         for file in files:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
-    return found
+    return learned
 
 
 def _learn_and_store(prepared: Prepared, folder: Path) -> Aligner | None:

@@ -34,10 +34,12 @@ _SCORE_KEYS = ("set", "text", "search")  # distinguish the scores of the same we
 
 
 def awaits_aligner(folder: Path, config: RunConfig) -> bool:
-    """Return True if a training run wrote the model and has not learned its word aligner yet."""
+    """Return True if a model has no word aligner yet, and the prepared data of its run have the text to learn it."""
     from rnnsearch.align import aligner  # imports torch
+    from rnnsearch.data.aligner_text import find_prepared
 
-    return config.stores_aligner and (folder / TRAINING_FILE).is_file() and not (folder / aligner.FOLDER).is_dir()
+    is_trained = config.stores_aligner and (folder / TRAINING_FILE).is_file()
+    return is_trained and not (folder / aligner.FOLDER).is_dir() and find_prepared(folder, config) is not None
 
 
 def load_training_facts(folder: Path) -> dict[str, Any]:
