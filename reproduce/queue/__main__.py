@@ -28,7 +28,7 @@ limit, or after Ctrl-C, they save their state; the next call continues them and 
 is evaluated on its test sets.
 
 Output: table.md and queue.json (BLEU and chrF of finished trainings; what is unfinished is marked), written after each
-result; logs/, one log per process; and one model folder per training.
+result; logs/, one log per process; and models/, one model folder per training.
 """
 
 # This folder has no __init__.py: as a regular package it would hide the standard library's `queue` from the scripts of

@@ -22,11 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.errors import ConfigError
+from rnnsearch.training.run import check
 from rnnsearch.utils.files import write_text
 
 FILE_KEYS = ("train", "dev", "test")
 """Keys of `[data]` with paths."""
-NAME = re.compile(r"[\w+.-]+(?: [\w+.-]+)*")
+NAME = re.compile(r"\w[\w+.-]*(?: [\w+.-]+)*")
+MODELS_FOLDER = "models"
+"""Subfolder of model folders and states, in which names of trainings cannot meet other files."""
 
 
 class TrainingTable(BaseModel):
@@ -165,12 +168,12 @@ def _training(
         ConfigError: With every problem.
     """
     if not NAME.fullmatch(row.name):
-        raise ConfigError(["name: must be words of letters, digits, +, . and -"])
+        raise ConfigError(["name: must be words of letters, digits, +, . and -, and begin with a letter or digit"])
     if (row.run is None) == (row.preset is None):
         raise ConfigError(["must have either run or preset"])
     if row.run is not None and row.pairs is not None:
         raise ConfigError(["pairs: needs preset and [data]"])
-    folder = (output / row.name.replace(" ", "-")).resolve()
+    folder = (output / MODELS_FOLDER / row.name.replace(" ", "-")).resolve()
     if row.run is not None:
         run_file = (path.parent / row.run).resolve()
     else:
@@ -180,6 +183,8 @@ def _training(
     # A core per training; before the settings of the queue, which may change it.
     all_settings = ("training.threads=1", *table.set, *row.set, *settings)
     config = run_config.load(run_file, all_settings)
+    if problems := check(config):
+        raise ConfigError(problems)
     tests = tuple(
         _test_set(name, table.tests, text_folder) for name in (table.tests if row.tests is None else row.tests)
     )

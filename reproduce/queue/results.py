@@ -112,7 +112,10 @@ def write_results(plan: Plan, all_progress: Sequence[Progress], output: Path, co
     ]
     devices = sorted({f"{row['device']}, torch {row['torch']}" for row in facts if "device" in row})
     if devices:
-        lines += ["", f"Trained on {'; '.join(devices)}, several at a time."]
+        lines += [
+            "",
+            f"Trained on {'; '.join(devices)}; minutes are those of trainings that may have run side by side.",
+        ]
     write_text(output / PAGE, "\n".join(lines).rstrip() + "\n")
     write_json(output / FILE, facts)
 

@@ -284,7 +284,10 @@ def test_trainings_of_rnnsearch_are_interrupted_resumed_and_evaluated(folder, mo
     assert [(row["state"], row["updates"]) for row in facts] == [("finished", 150)] * 2
     assert facts[0]["scores"]["news"].keys() == {"BLEU", "chrF2"}
     # One of them may have finished before the other one had a checkpoint.
-    logs = [(folder / "out" / name / "log.jsonl").read_text(encoding="utf-8") for name in ("first-system", "second")]
+    logs = [
+        (folder / "out" / "models" / name / "log.jsonl").read_text(encoding="utf-8")
+        for name in ("first-system", "second")
+    ]
     assert any("resuming from update" in log for log in logs)
 
 
