@@ -94,6 +94,7 @@ def test_loss_that_is_not_finite_stops_before_a_checkpoint(learn, tmp_path, monk
 def test_updates_that_depend_on_more_than_shapes_are_not_recorded(record, learn):
     learn("hard", HARD_ATTENTION, max_updates=2)
     learn("rates", optimiser=ADADELTA, schedule={"type": "linear", "warmup": 3}, max_updates=2)
+    learn("clipping", optimiser=ADADELTA, clip_deviations=4.0, max_updates=2)
     learn("two", batch={"accumulate": 2}, max_updates=2)
     assert not record
 

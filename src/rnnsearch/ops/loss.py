@@ -138,7 +138,7 @@ def torch_softmax_loss(
         gradient.scatter_add_(1, column, gradient.new_full((len(nll), 1), eps - 1.0))
         if eps > 0.0:
             gradient -= eps / V
-        # On other devices the question would wait, and tensors of FakeTensorMode have no values.
+        # The check would wait for another device, and tensors of FakeTensorMode have no values.
         if gradient.device.type != "cpu" or type(gradient) is not Tensor or not has_target.all():
             gradient *= has_target[:, None]
         d_bias += gradient.sum(0)

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 MIN_OCCURRENCES = 1
 """Ordinary updates of a shape before it is recorded; they load libraries and allocate the optimiser's state."""
 TOKEN_FRACTIONS = 8
-"""A recording has room for the target tokens of its batch, rounded up to a fraction of the batch's positions. If a
-later batch of the shape has more, another recording with room for all positions replaces it."""
+"""The maximum number of target tokens of a recording is that of its batch, rounded up to a fraction of the batch's
+positions. If a later batch of the shape has more, another recording for all positions replaces it."""
 
 
 @dataclass

@@ -109,9 +109,10 @@ class Updater(Generic[Model]):
         has_one_batch = self._processes.world_size == self._training.batch.accumulate == 1
         if not has_one_batch or self._training.keep_zeros or not graphs_are_enabled(self._device):
             return None
-        # A rate that changes would become part of every recording.
+        # Without fused steps, a rate that changes would become part of every recording, and the host skips steps.
         optimiser = self._task.optimiser
-        if self._training.schedule.type != "constant" and not reads_rates_from_device(optimiser):
+        is_constant = self._training.schedule.type == "constant" and self._training.clip_deviations is None
+        if not is_constant and not reads_rates_from_device(optimiser):
             return None
         if unsupported_reason(self._task.model, self._task.objective, batch) is not None:
             return None
