@@ -99,7 +99,10 @@ def test_passes_over_a_corpus_start_without_torch():
     )
 
 
-def test_interrupt_does_not_wait_for_tasks():
+def test_interrupt_does_not_wait_for_tasks(request):
+    # SIGINT is ignored in processes that a shell starts in the background.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     start = time.monotonic()
     interrupt = partial(signal.pthread_kill, threading.main_thread().ident, signal.SIGINT)
     timer = threading.Timer(0.3, interrupt)

@@ -39,7 +39,8 @@ class WordModel(nn.Module):
     def backward(self, ids: list[int]) -> None:
         tokens = torch.tensor(ids)
         readout = torch.tanh(self.between(self.embedding(EmbeddingInput(tokens))))
-        self.output.losses(readout, tokens, 0.1, tokens.unique())[0].backward()
+        # Token 0 is PAD, which has no loss as a target.
+        self.output.losses(readout, tokens.clamp_min(1), 0.1, tokens.unique())[0].backward()
         for parameter in self.parameters():
             if parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
