@@ -20,6 +20,8 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from rnnsearch.utils.tensors import to_device
+
 
 class BatchRng:
     """A seeded random number generator for one batch.
@@ -39,9 +41,7 @@ class BatchRng:
     def select_rows(self, rows: Sequence[int], batch_size: int) -> None:
         """Restrict all further numbers to these rows of a batch of `batch_size` sentences."""
         device = self.generator.device
-        indices = torch.tensor(rows)
-        # From pinned memory the copy is asynchronous; otherwise the host would wait for the GPU in every update.
-        self.rows = indices.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else indices
+        self.rows = to_device(torch.tensor(rows), device)
         self.batch_size = batch_size
 
     def fork(self, rows: Tensor | None) -> BatchRng:

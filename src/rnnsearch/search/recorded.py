@@ -48,7 +48,7 @@ from rnnsearch.search.expansion import BeamExpansion, LiveHypotheses, Selector
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.scorer import RecordableScorer, Scorer, Sources
 from rnnsearch.text.vocabulary import EOS, PAD
-from rnnsearch.utils.tensors import leaves, map_tree, with_leaves
+from rnnsearch.utils.tensors import HostCopy, leaves, map_tree, to_device, with_leaves
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -249,7 +249,7 @@ class SearchRecorder:
             return None
         # The other rows repeat an active one; no step of theirs is read.
         index = np.concatenate([active, np.full(rows - len(active), active[0])])
-        live = recording.live.select_sentences(_to_device(index, call.scorer.device))
+        live = recording.live.select_sentences(to_device(torch.from_numpy(index), call.scorer.device))
         if smaller is None:
             smaller = self._recording(key, call, live)
         self._shapes.move_to_end(key)
@@ -438,23 +438,17 @@ class _SentStep:
         """Start to copy a step, whose first rows belong to `sentences`, to pinned memory."""
         self._buffer = buffer
         self._sentences = sentences
-        # A new copy: the next replay overwrites the buffer.
-        self._memory = buffer.memory.to("cpu", non_blocking=True, copy=True)
+        # New copies: the next replay overwrites the buffer.
         self._attention = {name: weights.clone() for name, weights in buffer.attention.items()}
-        self._event: torch.cuda.Event | None = None
-        if buffer.memory.device.type == "cuda":
-            self._event = torch.cuda.Event()
-            self._event.record(torch.cuda.current_stream(buffer.memory.device))
+        self._memory = HostCopy(buffer.memory)
 
     def is_ready(self) -> bool:
-        """Return True if `read` does not wait. On a CPU it is False, so that tests read as late as possible."""
-        return self._event is not None and self._event.query()
+        """Return True if `read` does not wait."""
+        return self._memory.is_ready()
 
     def read(self) -> BeamStep:
         """Return the step, except for attention on the host."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._buffer.on_host(self._memory.numpy(), self._sentences, self._attention)
+        return self._buffer.on_host(self._memory.wait().numpy(), self._sentences, self._attention)
 
 
 def _first_step(expansion: BeamExpansion, ids: Mapping[str, Tensor]) -> tuple[LiveHypotheses, BeamStep]:
@@ -499,12 +493,6 @@ def _copy(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 def _layout(tree: object) -> list[tuple[torch.Size, torch.dtype]]:
     return [(leaf.shape, leaf.dtype) for leaf in leaves(tree)]
-
-
-def _to_device(array: Array, device: torch.device) -> Tensor:
-    """Return a small array on a device, without waiting for its other work."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -30,24 +30,15 @@ from rnnsearch.training.recorded_updates import (
 )
 from rnnsearch.training.tasks import Task
 from rnnsearch.utils.distributed import Processes
+from rnnsearch.utils.tensors import HostCopy
 
 
-class UpdateResults:
-    """NLL, gradient norm and acceptance of an update, copied from the device without waiting for it."""
-
-    def __init__(self, values: Tensor) -> None:
-        """Start the copy of what `update_results` returned."""
-        self._values = values.to("cpu", non_blocking=True)
-        self._copied: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self._copied = torch.cuda.Event()
-            self._copied.record()
+class UpdateResults(HostCopy):
+    """NLL, gradient norm and acceptance of an update: a copy of what `update_results` returned."""
 
     def read(self) -> tuple[float, float, bool]:
         """Return NLL, gradient norm, and False if the update was rejected, when they have been computed."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        nll, norm, accepted = self._values.tolist()
+        nll, norm, accepted = self.wait().tolist()
         return nll, norm, bool(accepted)
 
 

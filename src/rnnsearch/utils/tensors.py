@@ -70,6 +70,34 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+class HostCopy:
+    """A copy of a tensor on the host, which is made while the host goes on."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Start the copy; later changes of the tensor do not affect it."""
+        self._copy = tensor.to("cpu", non_blocking=True, copy=True)
+        self._copied: torch.cuda.Event | None = None
+        if tensor.device.type == "cuda":
+            self._copied = torch.cuda.Event()
+            self._copied.record(torch.cuda.current_stream(tensor.device))
+
+    def is_ready(self) -> bool:
+        """Return True if `wait` does not wait. It is False for a tensor on the host, so that tests read late."""
+        return self._copied is not None and self._copied.query()
+
+    def wait(self) -> Tensor:
+        """Return the copy when it is complete."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._copy
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host on a device, without waiting for the device's other work."""
+    # Only from pinned memory is the copy asynchronous.
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
 def matmul_dtype(x: Tensor) -> torch.dtype:
     """Return the type of matrix products with x: autocast's type if it is enabled, else that of x."""
     device_type = x.device.type
