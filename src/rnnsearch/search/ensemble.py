@@ -25,7 +25,15 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.ops import rows
 from rnnsearch.search.candidates import Columns
-from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, combined_weights, map_hidden_states
+from rnnsearch.search.scorer import (
+    OwnRecordings,
+    PartialScorer,
+    Scorer,
+    Sources,
+    Step,
+    combined_weights,
+    map_hidden_states,
+)
 
 Mean = Literal["geometric", "arithmetic"]
 MEANS: tuple[Mean, ...] = get_args(Mean)
@@ -62,7 +70,7 @@ class _PerMember(NamedTuple):
     members: tuple[Any, ...]
 
 
-class EnsembleScorer:
+class EnsembleScorer(OwnRecordings):
     """Scorer of the mean of its members' distributions; its attention is the mean of their attention."""
 
     normalised = True
@@ -96,16 +104,6 @@ class EnsembleScorer:
     def device(self) -> torch.device:
         """The device of all members."""
         return self._members[0].scorer.device
-
-    @property
-    def recording_owner(self) -> object:
-        """The ensemble."""
-        return self
-
-    @property
-    def recording_key(self) -> object:
-        """None: members do not change."""
-        return None
 
     def recorded_weights(self) -> Sequence[Tensor] | None:
         """Return the weights of all members, or None if one of them cannot be recorded."""
@@ -186,7 +184,7 @@ class _SumState(NamedTuple):
     partial: tuple[Any, ...]
 
 
-class WeightedSumScorer:
+class WeightedSumScorer(OwnRecordings):
     """Scorer of sum_m weight_m log p_m(y), which is not normalised; its attention is the mean of its full members'.
 
     Full members are summed over all columns. Partial members (as in ESPnet) score only the best of these columns, and
@@ -221,16 +219,6 @@ class WeightedSumScorer:
     def device(self) -> torch.device:
         """The device of the first member; the others must be on the same one."""
         return self._full[0].scorer.device
-
-    @property
-    def recording_owner(self) -> object:
-        """The sum."""
-        return self
-
-    @property
-    def recording_key(self) -> object:
-        """None: members do not change."""
-        return None
 
     def recorded_weights(self) -> Sequence[Tensor] | None:
         """Return the weights of all members, or None if one of them cannot be recorded."""

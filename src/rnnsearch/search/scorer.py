@@ -114,6 +114,20 @@ class RecordableScorer(Scorer, Protocol):
         """Return all weights that the kernels read, or None if steps cannot be recorded."""
 
 
+class OwnRecordings:
+    """Base of scorers whose members do not change: recordings are stored for the scorer itself."""
+
+    @property
+    def recording_owner(self) -> object:
+        """The scorer."""
+        return self
+
+    @property
+    def recording_key(self) -> object:
+        """Always None, because nothing else can change."""
+        return None
+
+
 def combined_weights(scorers: Iterable[Scorer]) -> list[Tensor] | None:
     """Return the recorded weights of several scorers, or None if one of them cannot be recorded."""
     combined = list[Tensor]()
