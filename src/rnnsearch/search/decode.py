@@ -149,17 +149,19 @@ def decode_all(
         steps = options.max_ratio * length + options.max_extra + 1  # with EOS
         return max_batch_sentences(batch_sentences, options.beam, length + 1, steps, MAX_ATTENTION_WEIGHTS)
 
-    def begin(batch: list[int]) -> BeamSearch:
+    def make_sources(batch: list[int]) -> Sources:
         options.raise_if_cancelled()
-        sources = make_batch([source_ids[i] for i in batch], scorer.device)
+        return make_batch([source_ids[i] for i in batch], scorer.device)
+
+    def begin(batch: list[int]) -> BeamSearch:
+        sources = make_sources(batch)
         with _renumber_errors(batch):
             begun = BeamSearch(scorer, sources, options.select(batch), candidates)
             begun.begin()
             return begun
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
-        options.raise_if_cancelled()
-        sources = make_batch([source_ids[i] for i in batch], scorer.device)
+        sources = make_sources(batch)
         batch_options = options.select(batch)
         with _renumber_errors(batch):
             if options.variant is not None:

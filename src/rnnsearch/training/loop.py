@@ -51,11 +51,11 @@ class _Update(NamedTuple):
     """An update whose results have not been read yet."""
 
     group: list[Batch]
-    """Its batches."""
+    """Batches of the update."""
     results: UpdateResults
-    """Its results."""
+    """Results on the device."""
     row: dict[str, Any]
-    """Its row for the reporter, without results."""
+    """Row for the reporter, without results."""
 
 
 @dataclass

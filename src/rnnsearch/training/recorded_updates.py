@@ -64,7 +64,7 @@ class UpdateRecorder:
         self._recordings: OrderedDict[object, _RecordedUpdate] = OrderedDict()
         self._occurrences: dict[object, int] = {}
         self.works = True
-        """False after a recording has failed; nothing is recorded any more."""
+        """False after a recording has failed; `run` must not be called any more."""
         self._parameters = [p for group in step.optimiser.param_groups for p in group["params"] if p.requires_grad]
         _keep_on_device(step.optimiser, step.device)
 
@@ -82,8 +82,6 @@ class UpdateRecorder:
         Returns:
             The `update_results`, valid until the next call; None if the caller must make the update.
         """
-        if not self.works:
-            return None
         key = self._key(batch)
         recording = self._recordings.get(key)
         if recording is None:
