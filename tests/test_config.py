@@ -280,6 +280,7 @@ def test_config_is_immutable():
         (b'[model.encoder]\ntype = "stacked"\nlayers = 1000000', "layers: must be less than or equal to 100"),
         (b'[model.decoder]\ncell = ""', "model.decoder"),
         (b"[search]\ncandidates = 101", "search.candidates: must be less than or equal to 100"),
+        (b"[search]\nmax_ratio = 1e300", "search.max_ratio: must be less than or equal to 1000"),
         (b"\xff\xfe", "cannot be read"),
     ],
 )

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from rnnsearch.config.options import (
     Count,
     NameIn,
-    NonNegative,
     Positive,
     Size,
     Table,
@@ -74,12 +73,12 @@ class SearchConfig(Table):
     """Length to which `length_penalty` is applied, see below."""
     stop: Annotated[str, NameIn(STOPS)] = "bound"
     """Stopping criterion of beam search, see below."""
-    coverage_penalty: NonNegative = 0.0
+    coverage_penalty: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Coverage penalty: beta of beta * sum over j of log(min(sum over i of the attention weights,
     1)), added to the score (Wu et al. 2016). Raise it if translations omit parts of the source."""
-    max_ratio: Positive = 2.0
+    max_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = 2.0
     """Maximum translation length: this many target tokens per source token ..."""
-    max_extra: Count = 20
+    max_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     """... plus this many."""
     no_repeat_ngram: Count = 0
     """Forbid repeated n-grams of this length in a translation; 0 allows them."""

@@ -2,7 +2,7 @@
 
 A candidate list restricts a batch's translations to the most probable translations of its source tokens and the most
 frequent target tokens, so that the output layer computes only their rows (Jean et al. 2015, section 3.2.2; Mi, Wang &
-Ittycheriah 2016, "Vocabulary manipulation for NMT"). `rnnsearch candidates` learns the tables.
+Ittycheriah 2016, "Vocabulary manipulation for NMT").
 
 `rnnsearch candidates` learns tables, `translator/loading.py` loads them, and every search maps tokens to score columns
 with `Columns`. The tables are the file `candidates.safetensors` of a model folder; changed names or shapes make
