@@ -16,6 +16,7 @@ from rnnsearch.text.alignments import (
     links_from_attention,
     parse_pharaoh,
     read_pharaoh,
+    sum_rows,
     symmetrise,
     token_attention,
     word_links,
@@ -77,6 +78,19 @@ def test_attention_over_words_equals_a_loop():
         for j in range(4):
             expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(rows)
     np.testing.assert_allclose(attention_over_words(attention, source, target), expected, rtol=1e-12)
+
+
+def test_sum_rows_equals_a_loop():
+    rng = np.random.default_rng(5)
+    for num_groups in (None, 6):
+        matrix = rng.integers(0, 9, (12, 3)).astype(np.float64)
+        groups = rng.integers(-1, 4, 12)
+        expected = np.zeros((num_groups or groups.max() + 1, 3))
+        for row, group in zip(matrix, groups, strict=True):
+            if group >= 0:
+                expected[group] += row
+        np.testing.assert_array_equal(sum_rows(matrix, groups, num_groups), expected)
+    assert sum_rows(np.ones((2, 3)), np.array([-1, -1])).shape == (0, 3)
 
 
 def test_word_links_equal_a_loop():

@@ -42,9 +42,6 @@ _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
-ignore_blas_warnings = np.errstate(invalid="ignore")
-"""Decorator against "invalid value" warnings of OpenBLAS for small matrices of valid values (numpy issue 24067)."""
-
 
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Return the character span [start, end) of each word; words are separated by ASCII white space."""
@@ -174,7 +171,6 @@ def read_pharaoh(path: Path) -> list[Links]:
     return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-@ignore_blas_warnings
 def attention_over_words(
     attention: AttentionMatrix, source_words: Sequence[int], target_words: Sequence[int]
 ) -> AttentionMatrix:
@@ -191,11 +187,31 @@ def attention_over_words(
         attention: [I, J] tokens. Returns: [target words, source words].
     """
     assert attention.shape == (len(target_words), len(source_words))
-    target = _membership(target_words, attention.dtype)
-    num_tokens = target.sum(axis=1, keepdims=True)
-    mean = target / np.maximum(num_tokens, 1)  # [target words, I]
-    over_words: np.ndarray = mean @ attention @ _membership(source_words, attention.dtype).T
-    return over_words
+    sums = sum_rows(attention, np.array(target_words, np.int64))
+    num_tokens = np.bincount([word for word in target_words if word != NO_WORD], minlength=len(sums))
+    means = sums / np.maximum(num_tokens, 1).astype(attention.dtype)[:, None]  # [target words, J]
+    return sum_rows(means.T, np.array(source_words, np.int64)).T
+
+
+def sum_rows(matrix: AttentionMatrix, groups: npt.NDArray[np.int64], num_groups: int | None = None) -> AttentionMatrix:
+    """Return the sum of the rows of each group, [groups, columns].
+
+    A product with a matrix of memberships would take cubic time, and threads that compute products wait for each other.
+
+    Args:
+        matrix: The rows.
+        groups: Group of each row; negative for a row in none.
+        num_groups: Number of groups; by default up to the last one with a row.
+    """
+    if num_groups is None:
+        num_groups = int(groups.max(initial=NO_WORD)) + 1
+    rows = np.flatnonzero(groups >= 0)
+    rows = rows[np.argsort(groups[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(groups[rows], prepend=NO_WORD))
+    sums: AttentionMatrix = np.zeros((num_groups, matrix.shape[1]), matrix.dtype)
+    if len(rows):
+        sums[groups[rows[starts]]] = np.add.reduceat(matrix[rows], starts, axis=0)
+    return sums
 
 
 def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_words: Sequence[int]) -> set[Link]:
@@ -214,15 +230,6 @@ def word_links(attention: AttentionMatrix, source_words: Sequence[int], target_w
         if target_word != NO_WORD and weight > 0:
             links.add((source_words[columns[column]], target_word))
     return links
-
-
-def _membership(token_words: Sequence[int], dtype: np.dtype) -> AttentionMatrix:
-    """Return a matrix [words, tokens] with 1 where a token lies in a word, else 0."""
-    members = np.zeros((max(token_words, default=NO_WORD) + 1, len(token_words)), dtype=dtype)
-    for token, word in enumerate(token_words):
-        if word != NO_WORD:
-            members[word, token] = 1
-    return members
 
 
 def token_attention(attention: AttentionMatrix, count: int, read: bool) -> AttentionMatrix:
