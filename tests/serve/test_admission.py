@@ -267,10 +267,30 @@ def test_half_closed_client_gets_its_responses(url, go):
 
 
 @pytest.mark.usefixtures("go")
+def test_request_of_client_that_has_disconnected_is_cancelled(folders, listening, monkeypatch):
+    monkeypatch.setattr(server, "MAX_HALF_CLOSED_SECONDS", 60.0)
+    observer = observe(create_app(folders, Settings()))
+    with listening(observer) as url:
+        start = time.monotonic()
+        with connect(url) as client:
+            client.sendall(POST)
+            time.sleep(0.1)
+        # The end of a request counts as its answer, although no client receives it.
+        while not observer.answered and time.monotonic() < start + 30:
+            time.sleep(0.01)
+        assert time.monotonic() < start + 30
+
+
+@pytest.mark.usefixtures("go")
 def test_half_closed_connection_is_closed_after_a_while(url, monkeypatch):
     monkeypatch.setattr(server, "MAX_HALF_CLOSED_SECONDS", 0.2)
     with connect(url) as client:
         client.sendall(POST)
+        client.shutdown(socket.SHUT_WR)
+        assert receive_all(client) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    # HTTP/1.0 has no interim responses.
+    with connect(url) as client:
+        client.sendall(POST.replace(b"HTTP/1.1", b"HTTP/1.0"))
         client.shutdown(socket.SHUT_WR)
         assert receive_all(client) == b""
     # Too many of a client are not waited for, and neither is an incomplete request.

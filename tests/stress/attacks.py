@@ -72,8 +72,10 @@ class Attacker:
                 return 0, b""
 
     async def _receive(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        status = int(head.split(" ")[1])
+        status = 100
+        while status == 100:  # an interim response
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            status = int(head.split(" ")[1])
         self.responses[str(status)] += 1
         length = next((line[15:] for line in head.split("\r\n") if line.startswith("content-length:")), "0")
         body = await reader.readexactly(int(length))

@@ -46,6 +46,7 @@ EXIT_SECONDS = 5.0  # after the time to stop, until threads that are still busy 
 # Time to answer a client that has closed its sending direction: it may still read, or it may have disconnected.
 MAX_HALF_CLOSED_SECONDS = 2.0
 MAX_HALF_CLOSED = 16  # such connections of a client at a time; more have disconnected
+HALF_CLOSED_POLL_SECONDS = 0.02
 # A client must receive at least MIN_WRITE_BYTES of a response per interval, and all of it in MAX_WRITE_SECONDS.
 WRITE_CHECK_SECONDS = 30.0
 MIN_WRITE_BYTES = 30_000
@@ -232,7 +233,9 @@ class Connection(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     """Timer for the current head."""
     _half_closed_timer: asyncio.TimerHandle | None = None
-    """Timer to close the connection, after the client has closed its sending direction."""
+    """Timer for the next look at the connection, after the client has closed its sending direction."""
+    _half_closed_deadline = 0.0
+    """Time at which such a connection is closed."""
     _write_timer: asyncio.TimerHandle | None = None
     """Timer for the next look at the bytes that the client has not received."""
     _unsent_bytes = 0
@@ -275,8 +278,22 @@ class Connection(HttpToolsProtocol):
             counts = self._half_closed_counts.setdefault(self.server_state, ConnectionCounts())
             if not counts.add(self._client, self.max_connections, MAX_HALF_CLOSED):
                 return False
-            self._half_closed_timer = self.loop.call_later(MAX_HALF_CLOSED_SECONDS, self.transport.abort)
+            # A client that has closed both directions answers an interim response with a reset, which ends its search.
+            # Any client of HTTP/1.1 ignores it (RFC 9110, section 15.2).
+            if cycle.scope["http_version"] != "1.0" and not cycle.response_started:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._half_closed_deadline = self.loop.time() + MAX_HALF_CLOSED_SECONDS
+            self._half_closed_timer = self.loop.call_later(HALF_CLOSED_POLL_SECONDS, self._check_half_closed)
         return True
+
+    def _check_half_closed(self) -> None:
+        """Close the connection if its client has reset it or the time is over; look again later."""
+        # asyncio does not read after the end, so it would notice a reset only when it writes.
+        sock: socket.socket = self.transport.get_extra_info("socket")
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or self.loop.time() >= self._half_closed_deadline:
+            self.transport.abort()
+            return
+        self._half_closed_timer = self.loop.call_later(HALF_CLOSED_POLL_SECONDS, self._check_half_closed)
 
     def data_received(self, data: bytes) -> None:
         """Parse requests."""
