@@ -202,6 +202,8 @@ def type_name(schema: dict[str, Any], plural: str = "") -> str:
     if schema["type"] == "array":
         items = type_name(schema["items"], "s")
         return f"list of {items.replace(', ', ', each ', 1)}"
+    if schema["type"] == "object":
+        return f"table of {type_name(schema['additionalProperties'], 's')} by language"
     if "pattern" in schema:
         return f"language code{plural}"
     types = {"integer": "integer", "number": "number", "boolean": "boolean", "string": "string"}

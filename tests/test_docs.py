@@ -127,6 +127,11 @@ def write_corpus(folder: Path) -> None:
     with gzip.open(folder / "memory.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{en}\t{de}\n" for en, de in parts["train"])
     write_lines(folder / "baseline.de", [pair[1] for pair in parts["test"]])
+    # A language that is almost English, to transfer to.
+    dutch = {f"{en}\n".replace("the ", "de ").replace("a ", "een ")[:-1]: (en, de) for en, de in parts["train"][:150]}
+    write_lines(folder / "nl-de.tsv", [f"{nl}\t{de}" for nl, (_, de) in dutch.items()])
+    write_lines(folder / "lines.nl", list(dutch))
+    write_lines(folder / "lines.en", [en for en, _ in dutch.values()])
     write_lines(folder / "news.de", [f"Heute: {pair[1]}" for pair in parts["train"][:100]])
 
 

@@ -93,8 +93,11 @@ def _describe(config: RunConfig, cache: Path | None) -> dict[str, Any]:
         "[text]": config.text.model_dump(mode="json"),
         "files": {name: digest(config.base / name) for name in files},
     }
-    if config.text.tokenizers is not None:
-        about["tokenizers"] = digest(config.base / config.text.tokenizers)
+    folders = config.text.tokenizers
+    if isinstance(folders, str):
+        about["tokenizers"] = digest(config.base / folders)
+    elif folders is not None:
+        about["tokenizers"] = {language: digest(config.base / folder) for language, folder in folders.items()}
     about["paths"] = [str(config.base), str(cache)]
     return about
 

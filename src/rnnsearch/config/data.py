@@ -8,11 +8,23 @@ tests/data/test_prepare.py, tests/text/test_annotation.py, tests/test_config.py.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
-from rnnsearch.config.options import MAX_INTEGER, Count, Family, Language, Languages, OneOf, Options, Size, Table
+from rnnsearch.config.options import (
+    LANGUAGE,
+    MAX_INTEGER,
+    Count,
+    Family,
+    Language,
+    Languages,
+    OneOf,
+    Options,
+    Size,
+    Table,
+)
 
 # `[text.annotation]`: unknown target words that refer to source positions.
 
@@ -228,6 +240,24 @@ class InlineTermsConfig(Table):
     occur on both sides; the others stay unchanged."""
 
 
+def _tokenizer_folders(value: object) -> object:
+    if isinstance(value, str | None):
+        return value
+    if not isinstance(value, dict) or not value or not all(isinstance(folder, str) for folder in value.values()):
+        raise ValueError("must be a model folder, or a table of model folders by language")
+    for language in value:
+        if not isinstance(language, str) or not re.fullmatch(LANGUAGE, language):
+            raise ValueError(f"must have language codes such as en, de or pt-BR as names; got {language!r}")
+    return dict(value)
+
+
+# Validated by hand: pydantic's union would add its branch to the path of the error.
+TokenizerFolders = Annotated[
+    str | dict[str, str] | None,
+    PlainValidator(_tokenizer_folders, json_schema_input_type=str | dict[str, str] | None),
+]
+
+
 class TextConfig(Table):
     """`[text]`: tokenization and vocabulary. See [Data](data.md#words-or-subwords)."""
 
@@ -236,9 +266,10 @@ class TextConfig(Table):
     unigram model, or characters."""
     target_type: TextType | None = None
     """Type of token on the target side, if different. Not with `joint`."""
-    tokenizers: str | None = None
+    tokenizers: TokenizerFolders = None
     """Model folder, relative to the run file, whose tokenizers are used instead of training new
-    ones. Use it for models that must share a vocabulary; `type` must match."""
+    ones. Use it for models that must share a vocabulary; `type` must match. A table such as
+    `{ en = "runs/de-en" }` has a folder for some of the languages; the tokenizers of the others are trained."""
     vocabulary: Annotated[int, Field(ge=8, le=MAX_INTEGER)] | None = None
     """Vocabulary size per side, including the four special tokens; with `joint`, the size of the common vocabulary.
     Subwords need at least 249 (one token per byte, plus merges). The default is 8,000, or fewer subwords [for a small
@@ -280,6 +311,9 @@ class TextConfig(Table):
         if self.tokenizers is not None:
             learned = {"vocabulary", "target_vocabulary", "joint", "side_min_count", "annotation"}
             unused = [name for name in learned if getattr(self, name)] + ["min_count"] * (self.min_count > 1)
+            if isinstance(self.tokenizers, dict):
+                # The tokenizers of other languages are learned, but not together.
+                unused = [name for name in ("annotation", "joint", "side_min_count") if getattr(self, name)]
             if unused:
                 raise ValueError(f'`{min(unused)}` has no effect with `tokenizers`; remove it (or set it to "unset")')
         if self.annotation is not None and set(self.types) != {"words"}:
@@ -291,6 +325,10 @@ class TextConfig(Table):
         options = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
         name, rate = options.get(type, ("", None))
         return f"text.{name}" if rate else None
+
+    def tokenizer_folder(self, language: str) -> str | None:
+        """Return the folder that a language's tokenizer is taken from, or None if it is learned."""
+        return self.tokenizers.get(language) if isinstance(self.tokenizers, dict) else self.tokenizers
 
     @property
     def types(self) -> tuple[TextType, TextType]:

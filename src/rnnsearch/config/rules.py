@@ -211,6 +211,16 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         lambda config: bool(config.text.joint) and config.text.type not in ("bpe", "unigram"),
         'with text.type = "{text.type}"',
     ),
+    NoEffect(
+        ("text.vocabulary", "text.min_count"),
+        lambda config: config.text.tokenizers is not None and not _learned_tokenizers(config),
+        "with text.tokenizers for all languages",
+    ),
+    NoEffect(
+        ("text.target_vocabulary",),
+        lambda config: config.text.tokenizer_folder(config.data.target) is not None,
+        "with text.tokenizers.{data.target}",
+    ),
     NoEffect(("text.bpe_dropout",), lambda config: "bpe" not in config.text.types, 'with text.type = "{text.type}"'),
     NoEffect(
         ("text.unigram_sampling",), lambda config: "unigram" not in config.text.types, 'with text.type = "{text.type}"'
@@ -361,6 +371,7 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
             "objective.rationale",
             "objective.teacher",
             "objective.symmetry",
+            "training.transfer.source",
             "search.replace_unknown",
             "search.dictionary",
             "search.candidates",
@@ -412,7 +423,23 @@ def _may_cut_off_characters(config: RunConfig) -> bool:
     return source != "characters" and target == "characters" and config.search.max_ratio < CHARACTERS_PER_TOKEN
 
 
+def _learned_tokenizers(config: RunConfig) -> list[str]:
+    """Return the languages whose tokenizers are learned."""
+    return [language for language in config.data.languages if config.text.tokenizer_folder(language) is None]
+
+
+def _names_other_languages(config: RunConfig) -> bool:
+    """Return True if `text.tokenizers` has a language that the data do not have."""
+    folders = config.text.tokenizers
+    return isinstance(folders, dict) and not folders.keys() <= {*config.data.languages}
+
+
 INVALID: tuple[Invalid, ...] = (
+    Invalid(
+        "text.tokenizers",
+        _names_other_languages,
+        "must have only languages of [data] ({languages}); got {tokenizer_languages}",
+    ),
     Invalid(
         "training.schedule.type",
         lambda config: config.training.schedule.type == "linear" and _has_no_limit(config),
@@ -429,7 +456,11 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     ),
     Invalid(
         "data.target_only",
-        lambda config: config.data.target_only == "copied" and not config.text.joint and config.text.tokenizers is None,
+        lambda config: (
+            config.data.target_only == "copied"
+            and not config.text.joint
+            and not isinstance(config.text.tokenizers, str)
+        ),
         '"copied" needs one vocabulary for both languages (text.joint = true)',
     ),
     Invalid(
@@ -571,6 +602,8 @@ def _table_problems(config: RunConfig, prefixes: Sequence[str] = ("",)) -> list[
         "open_type": _first_open_type(config.text),
         "sampling_option": config.text.sampling_option(config.text.types[1]),
         "sources": ", ".join(f'"{source}"' for source in config.data.sources) or "none",
+        "languages": ", ".join(config.data.languages),
+        "tokenizer_languages": ", ".join(config.text.tokenizers if isinstance(config.text.tokenizers, dict) else ()),
         # Computed here, because extensions register further components.
         "sampling_normalisers": NORMALISERS.names(lambda cls: cls.samples),
         "coverage_features": FEATURES.names(lambda cls: cls.tracks_untranslated),

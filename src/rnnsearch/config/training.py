@@ -208,6 +208,63 @@ class BatchConfig(Table):
         return self
 
 
+TokenMapping = Literal["same", "token", "dictionary", "random"]
+"""How the rows of a trained model's embeddings are assigned to the tokens of a new one."""
+
+
+class TransferConfig(Table):
+    """`[training.transfer]`: transfer learning (Zoph et al. 2016). The model in `begin_from` (the
+    parent) may have other tokens and translate other languages than this one (the child). See
+    [Training](training.md#transfer-between-languages).
+
+    Both models have the same `[model]`, except in components that are reinitialised. Components are
+    names of parameters or their first parts, such as `encoder`, `decoder.attention` or
+    `output.bias`; `rnnsearch inspect` lists them. A matrix that two components share belongs to both.
+    """
+
+    source: TokenMapping | None = None
+    """Rows of the source embedding: `same` (the default) needs the parent's tokens, `token` assigns
+    the parent's row of the token with the same characters, `dictionary` that of a translation, and
+    `random` assigns the parent's rows at random, as in the paper. Tokens without a row are initialised as usual."""
+    target: TokenMapping | None = None
+    """Rows of the target embedding and of the output layer, likewise. With `model.tie = "all"`, the default is
+    `source`, and no other value is valid."""
+    source_dictionary: str | None = None
+    """For `dictionary`: TSV file, relative to the run file, of words in the source language and their
+    translations into the parent's source language, the best first, as written by `rnnsearch
+    dictionary`. If a translation has several tokens, the row is the mean of theirs; tokens without
+    a translation are assigned like `token`."""
+    target_dictionary: str | None = None
+    """TSV file for the target side, likewise."""
+    freeze: list[str] = Field(default=[])
+    """Components that are not trained."""
+    reinitialise: list[str] = Field(default=[])
+    """Components that are not taken from the parent but initialised as usual."""
+
+    @model_validator(mode="after")
+    def _validate(self) -> TransferConfig:
+        problems = []
+        for side, mapping, path in (
+            ("source", self.source, self.source_dictionary),
+            ("target", self.target, self.target_dictionary),
+        ):
+            if mapping == "dictionary" and path is None:
+                problems.append(problem((f"{side}_dictionary",), f'must be given for {side} = "dictionary"'))
+            elif mapping != "dictionary" and path is not None:
+                problems.append(problem((f"{side}_dictionary",), f'has no effect without {side} = "dictionary"'))
+        both = [name for name in self.freeze if _overlap([name], self.reinitialise)]
+        if both:
+            message = f'must not have components that are reinitialised; got "{both[0]}"'
+            problems.append(problem(("freeze",), message))
+        raise_problems(problems)
+        return self
+
+
+def _overlap(names: list[str], others: list[str]) -> bool:
+    """Return True if a component is in both lists, or is part of one in the other list."""
+    return any(f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.") for a in names for b in others)
+
+
 class TrainingConfig(Table):
     """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must be given."""
 
@@ -216,8 +273,9 @@ class TrainingConfig(Table):
     schedule: Annotated[ScheduleConfig, OneOf(SCHEDULES, default="constant")] = ConstantOptions()
     begin_from: str | None = None
     """Warm start: model folder, relative to the run file, whose weights replace the random
-    initialisation. Its `[model]` and vocabulary (`text.tokenizers`) must be the same; components
-    that only this `[model]` has are initialised as usual."""
+    initialisation. Its `[model]` and vocabulary (`text.tokenizers`) must be the same, unless there
+    is a table `transfer`; components that only this `[model]` has are initialised as usual."""
+    transfer: TransferConfig | None = None
     keep_zeros: bool = False
     """Keep the weights of `begin_from` at zero that `rnnsearch prune` set to zero ([Pruning](shrinking.md))."""
     max_length: Size | None = None
@@ -283,4 +341,8 @@ class TrainingConfig(Table):
             raise ValueError('metric = "bleu" needs dev_bleu = true')
         if self.keep_zeros and self.begin_from is None:
             raise ValueError("keep_zeros = true needs begin_from, the folder of a pruned model")
+        if self.transfer is not None and self.begin_from is None:
+            raise ValueError("transfer needs begin_from, the folder of the parent model")
+        if self.transfer is not None and self.keep_zeros:
+            raise ValueError("keep_zeros = true cannot be combined with transfer, which changes the parent's weights")
         return self

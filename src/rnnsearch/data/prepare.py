@@ -435,23 +435,24 @@ def _learn_tokenizers(
             size = subword_vocabulary if type in ("bpe", "unigram") else DEFAULT_VOCABULARY
         return TOKENIZERS_FROM_COUNTS[type](counts, size, config.min_count)
 
-    if config.tokenizers is not None:
-        tokenizers = _load_tokenizers(
-            base / config.tokenizers, dict.fromkeys(sources, source_type) | {target: target_type}
-        )
-    elif config.joint:
+    loaded = _load_tokenizers(config, base, dict.fromkeys(sources, source_type) | {target: target_type})
+    if config.joint:
         joint = learn(target_type, sum(text_chunks.values(), Counter()), config.vocabulary)
         tokenizers = dict.fromkeys(text_chunks, joint)
         if config.side_min_count:
             for language, counts in text_chunks.items():
                 tokenizers[language] = without_rare(joint, counts, config.side_min_count)
     else:
-        tokenizers = {source: learn(source_type, text_chunks[source], config.vocabulary) for source in sources}
-        target_size = config.target_vocabulary or config.vocabulary
-        tokenizers[target] = learn(target_type, text_chunks[target], target_size)
-    if config.tokenizers is None and config.normalize != NONE:
-        for language, tokenizer in tokenizers.items():
-            tokenizers[language] = tokenizer.normalizing(Normalization.of_language(config.normalize, language))
+        sizes = dict.fromkeys(sources, config.vocabulary) | {target: config.target_vocabulary or config.vocabulary}
+        types = dict.fromkeys(sources, source_type) | {target: target_type}
+        tokenizers = {
+            language: loaded.get(language) or learn(types[language], chunks, sizes[language])
+            for language, chunks in text_chunks.items()
+        }
+    if config.normalize != NONE:
+        for language in tokenizers.keys() - loaded.keys():
+            normalization = Normalization.of_language(config.normalize, language)
+            tokenizers[language] = tokenizers[language].normalizing(normalization)
     for languages, new_tokens in zip((sources, [target]), annotation_tokens(config), strict=True):
         if new_tokens:
             for language in languages:
@@ -463,26 +464,29 @@ def _learn_tokenizers(
 
 def _normalization_level(config: RunConfig) -> str:
     """Return the level of normalisation of a run's tokenizers."""
-    if config.text.tokenizers is None:
-        return config.text.normalize
-    types = dict.fromkeys(config.data.sources, config.text.types[0]) | {config.data.target: config.text.types[1]}
-    tokenizers = _load_tokenizers(config.base / config.text.tokenizers, types)
-    return tokenizers[config.data.target].normalization.level
+    target = config.data.target
+    loaded = _load_tokenizers(config.text, config.base, {target: config.text.types[1]})
+    return loaded[target].normalization.level if target in loaded else config.text.normalize
 
 
-def _load_tokenizers(folder: Path, types: Mapping[str, TextType]) -> dict[str, Tokenizer]:
-    """Load the tokenizers of a model folder.
+def _load_tokenizers(config: TextConfig, base: Path, types: Mapping[str, TextType]) -> dict[str, Tokenizer]:
+    """Load the tokenizers of languages for which `text.tokenizers` has a model folder.
 
     Args:
-        folder: Model folder.
+        config: `[text]`.
+        base: Folder that `text.tokenizers` is relative to.
         types: Required type of each language's tokenizer.
 
     Raises:
-        DataError: The folder has no tokenizer for a language.
+        DataError: A folder has no tokenizer for a language.
         ConfigError: A tokenizer has another type.
     """
     tokenizers = {}
     for language, type in types.items():
+        model = config.tokenizer_folder(language)
+        if model is None:
+            continue
+        folder = base / model
         path = folder / tokenizer_file(language)
         if not path.is_file():
             wanted = f"must be a model folder with a tokenizer for {language} (text.tokenizers)"

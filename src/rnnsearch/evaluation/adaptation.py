@@ -306,7 +306,8 @@ def _training_table(
 ) -> dict[str, Any]:
     """Return `[training]` for the pairs of one epoch, with warm-up and epochs scaled to their number."""
     training = config.training.model_dump(mode="json", exclude_none=True)
-    dropped = ("patience", "max_updates", "max_minutes", "checkpoint_every", "average", "keep_zeros", "evaluate_every")
+    limits = ("patience", "max_updates", "max_minutes", "checkpoint_every", "average", "evaluate_every")
+    dropped = (*limits, "keep_zeros", "transfer")
     table = {name: value for name, value in training.items() if name not in dropped}
     updates_per_epoch = max(1, round(len(pairs) / _sentences_per_update(config, system, pairs)))
     epochs = options.epochs or min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_UPDATES / updates_per_epoch)))

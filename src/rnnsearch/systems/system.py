@@ -29,7 +29,7 @@ from rnnsearch.data.batch import Direction
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ConfigError, ModelError, did_you_mean
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import FastestScorer
@@ -64,6 +64,35 @@ class ParameterGroup(NamedTuple):
     """Factor of the run's learning rate."""
     frozen: bool = False
     """True if the parameters are not trained and get no gradient."""
+
+
+def named_components(model: nn.Module, components: Sequence[str], path: str) -> dict[str, nn.Parameter]:
+    """Return the parameters of some components by name; a shared parameter has all its names.
+
+    Args:
+        model: The model.
+        components: Names of parameters or modules, such as "encoder" or "output.bias".
+        path: Path of the option that names them, for the error.
+
+    Raises:
+        ConfigError: If the model has no such component.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    known = dict[str, None]()
+    for name in parameters:
+        parts = name.split(".")
+        known |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    for component in components:
+        if component not in known:
+            suggestion = did_you_mean(component, list(known))
+            must = "must have names of parameters or components of the model"
+            raise ConfigError([f'{path}: {must}; got "{component}"{suggestion}'])
+    return {name: parameter for name, parameter in parameters.items() if is_in_components(name, components)}
+
+
+def is_in_components(name: str, components: Sequence[str]) -> bool:
+    """Return True if a parameter, by its name, belongs to one of some components."""
+    return any(f"{name}.".startswith(f"{component}.") for component in components)
 
 
 @dataclass(frozen=True)
@@ -245,8 +274,30 @@ class Trainable(System[Model]):
         """
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return all parameters in groups; by default, one group."""
-        return [ParameterGroup(list(self.model.parameters()))]
+        """Return all parameters in groups: those that are trained, and the frozen ones if there are any."""
+        frozen = self.frozen_parameters()
+        # In the order of the model, not of sets: the optimiser's state is stored by position.
+        trained = [parameter for parameter in self.model.parameters() if parameter not in frozen]
+        groups = [ParameterGroup(trained)]
+        if frozen:
+            in_order = [parameter for parameter in self.model.parameters() if parameter in frozen]
+            groups.append(ParameterGroup(in_order, frozen=True))
+        return groups
+
+    def frozen_parameters(self) -> set[nn.Parameter]:
+        """Return the parameters that are not trained; by default, those of `training.transfer.freeze`.
+
+        Raises:
+            ConfigError: If the model has no such component, or nothing is trained.
+        """
+        transfer = self.config.training.transfer
+        if transfer is None or not transfer.freeze:
+            return set()
+        path = "training.transfer.freeze"
+        frozen = {*named_components(self.model, transfer.freeze, path).values()}
+        if all(parameter in frozen for parameter in self.model.parameters()):
+            raise ConfigError([f"{path}: must leave something to train; it freezes all parameters"])
+        return frozen
 
     @abstractmethod
     def objective(self) -> Objective[Model]:

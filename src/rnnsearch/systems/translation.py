@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from rnnsearch.accel.registry import choose
 from rnnsearch.accel.verification import INFERENCE, Conditions
@@ -43,7 +44,7 @@ from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import Measure, NllEvaluator
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
-from rnnsearch.systems.system import Ability, Matrix, ParameterGroup, SelectedWords, Trainable
+from rnnsearch.systems.system import Ability, Matrix, SelectedWords, Trainable
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes
@@ -163,29 +164,25 @@ class TranslationSystem(Trainable[TranslationModel]):
             )
         return reasons
 
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the trained and the frozen parameters.
+    def frozen_parameters(self) -> set[nn.Parameter]:
+        """Return the parameters that are not trained: those of `training.transfer.freeze`, and a language model inside.
 
-        A language model inside is frozen. With deep fusion, only the readout, the output layer (unless it shares its
-        matrix with the embedding) and the gate are trained.
+        With deep fusion, only the readout, the output layer (unless it shares its matrix with the embedding) and the
+        gate are trained.
         """
-        parameters = list(self.model.parameters())
+        frozen = super().frozen_parameters()
         fusion = self.model.language_model
         if fusion is None:
-            return [ParameterGroup(parameters)]
-        frozen = set(fusion.model.parameters())
+            return frozen
+        frozen |= {*fusion.model.parameters()}
         if fusion.component.trains_output_only:
             readout_layer = self.model.decoder.readout_layer
             assert readout_layer is not None
-            trained = {*fusion.parameters(), *readout_layer.parameters()} - frozen
+            trained = {*fusion.parameters(), *readout_layer.parameters()}
             # A tied matrix belongs to the embedding, which stays frozen.
             trained |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
-            frozen = {*parameters} - trained
-        return [
-            # In the order of the model, not of sets: the optimiser's state is stored by position.
-            ParameterGroup([parameter for parameter in parameters if parameter not in frozen]),
-            ParameterGroup([parameter for parameter in parameters if parameter in frozen], frozen=True),
-        ]
+            frozen |= {*self.model.parameters()} - trained
+        return frozen
 
     def objective(self) -> Likelihood:
         options = self.config.objective

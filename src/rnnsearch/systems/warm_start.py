@@ -4,7 +4,7 @@ Training calls `load_initial_weights` for a new run, and `load_teacher` whenever
 `[objective.teacher]` starts or resumes.
 
 `training/run.py`, `training/run_folder.py` and `training/tasks.py` are the callers. Parameters are matched by name and
-must have equal shapes; those of an inner language model start with `LANGUAGE_MODEL_PREFIX`. Tests:
+must have equal shapes; `systems/transfer.py` assigns the rows of other tokens (`[training.transfer]`). Tests:
 tests/training/test_teacher.py, tests/commands/test_inside.py, tests/properties/test_inside.py.
 """
 
@@ -14,19 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.config import ModelConfig, RunConfig, dotted
+from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
+from rnnsearch.systems.transfer import LANGUAGE_MODEL_PREFIX, require_same_options, transfer_weights
 from rnnsearch.utils.weights import copy_weights, named_weights
-
-CHANGEABLE_OPTIONS = ("dropout.", "init.", "language_model.")
-"""Options of `[model]` that may differ from those of the model in `training.begin_from`."""
-LANGUAGE_MODEL_PREFIX = "language_model.model."
-"""Prefix of the parameter names of a language model inside a translation model."""
 
 
 def load_initial_weights(system: System[Any]) -> list[str]:
@@ -107,8 +103,10 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     if trained.kind != system.kind:
         must = f"must be a {system.kind} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
+    if system.config.training.transfer is not None:
+        return transfer_weights(system, trained, folder)
     _require_same_tokens(path, system, trained, system.config.data.languages)
-    _require_same_options(path, system, trained, folder)
+    require_same_options(path, system, trained, folder)
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
     for name, tensor in loaded.items():
@@ -131,17 +129,3 @@ def _require_same_tokens(path: str, system: System[Any], other: System[Any], lan
         if tokenizer is None or tokenizer.fingerprint() != system.tokenizers[language].fingerprint():
             how = "train one model with the tokenizers of the other (text.tokenizers)"
             raise ConfigError([f"{path}: must have the same tokens in {language}; it has others: {how}"])
-
-
-def _require_same_options(path: str, system: System[Any], trained: System[Any], folder: Path) -> None:
-    """Raise ConfigError if a trained model has another `[model]`, except for CHANGEABLE_OPTIONS."""
-    options = dotted(system.config.model.model_dump(mode="json", exclude_none=True))
-    trained_options = dotted(trained.config.model.model_dump(mode="json", exclude_none=True))
-    different = sorted(
-        option
-        for option, value in trained_options.items()
-        if not option.startswith(CHANGEABLE_OPTIONS) and options.get(option) != value
-    )
-    if different:
-        got = ", ".join(f"model.{option}" for option in different)
-        raise ConfigError([f"{path}: needs the [model] of {folder}; got another {got}"])

@@ -193,11 +193,15 @@ def _complete_aligners(outputs: Sequence[OutputFolder], prepared: Prepared, repo
 def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) -> None:
     """Report the size of the model and the data, and a missing aligner."""
     num_parameters = sum(p.numel() for p in trainer.model.parameters())
+    frozen = ""
+    if config.training.transfer is not None and config.training.transfer.freeze:
+        num_frozen = sum(p.numel() for p in trainer.model.parameters() if not p.requires_grad)
+        frozen = f" ({num_parameters - num_frozen:,} trained, {num_frozen:,} frozen)"
     left_out = ""
     if trainer.batches.left_out:
         left_out = f", {trainer.batches.left_out:,} left out as longer than training.max_length"
     trainer.reporter.message(
-        f"{num_parameters:,} parameters; {len(prepared.train):,} training pairs{left_out}; "
+        f"{num_parameters:,} parameters{frozen}; {len(prepared.train):,} training pairs{left_out}; "
         f"{config.training.precision} on {describe_devices(trainer.device, trainer.processes)}"
     )
     needs_aligner = config.data.aligner and len(config.data.languages) == 2
