@@ -28,6 +28,7 @@ END = "<!-- {} above -->"
 REQUIRED = "required"
 FAMILIES: Sequence[Family[Any]] = (
     config.data.ANNOTATIONS,
+    config.data.CONTEXTS,
     config.encoders.ENCODERS,
     config.cells.CELLS,
     config.encoders.SOURCE_CHARACTERS,

@@ -41,7 +41,7 @@ from tests.importers.opennmt_py import Model
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
-    "language-models", "bulk", "shrinking", "distillation", "shipping", "importing",
+    "language-models", "context", "bulk", "shrinking", "distillation", "shipping", "importing",
     "configuration", "python", "serving", "adding-a-component",
 )  # fmt: skip
 
@@ -124,6 +124,11 @@ def write_corpus(folder: Path) -> None:
         for side, language in enumerate(("en", "de")):
             write_lines(folder / f"{part}.{language}", [pair[side] for pair in chosen])
         write_lines(folder / f"{part}.align", [" ".join(f"{n}-{n}" for n in range(6)) for _ in chosen])
+    for name, part in (("talks", "train"), ("talk", "test")):
+        for side, language in enumerate(("en", "de")):
+            # An empty line after every fourth sentence, which ends a document.
+            lines = [pair[side] + "\n" * (n % 4 == 3) for n, pair in enumerate(parts[part][:80])]
+            write_lines(folder / f"{name}.{language}", lines)
     with gzip.open(folder / "memory.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{en}\t{de}\n" for en, de in parts["train"])
     write_lines(folder / "baseline.de", [pair[1] for pair in parts["test"]])

@@ -94,6 +94,14 @@ def untrained(
     return TranslationSystem.make(config, {language: train(TEXT[language], 340, 1) for language in languages}, 7)
 
 
+def with_context(system: TranslationSystem, **context: Any) -> TranslationSystem:
+    """Return an untrained system that reads previous sentences: by default two, concatenated to the source."""
+    tables = system.config.model_dump(mode="json", exclude_none=True)
+    tables["search"]["precision"] = "fp32"
+    tables["data"] |= {"documents": True, "context": {"type": "concatenation", "sentences": 2, **context}}
+    return TranslationSystem.make(resolve(tables), system.tokenizers, 7)
+
+
 def write_model(
     folder: Path,
     model: dict[str, Any],

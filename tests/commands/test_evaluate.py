@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rnnsearch.metrics.scores import corpus_bleu
+
 
 @pytest.fixture(scope="module")
 def evaluated(cli: Any, model: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
@@ -199,3 +201,23 @@ def test_unsuitable_files_are_an_error(user_error, model, tmp_path, files, messa
         "evaluate", model, tmp_path / "s", tmp_path / "t", *options, "--report", tmp_path / "report"
     )
     assert not (tmp_path / "report").exists()
+
+
+def test_documents_are_scored_as_one_segment_each(cli, model, corpus, tmp_path):
+    sources = (corpus / "test.en").read_text().splitlines()[:6]
+    references = (corpus / "test.de").read_text().splitlines()[:6]
+    for name, lines in (("en", sources), ("de", references)):
+        (tmp_path / name).write_text("\n".join([*lines[:2], "", *lines[2:5], "", lines[5], ""]))
+    options = ("--documents", "--no-card", "-o", tmp_path / "scores.json")
+    result = cli("evaluate", model, tmp_path / "en", tmp_path / "de", *options)
+    assert result.code == 0 and "documents (3)" in result.out
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["sentences"] == 6
+    assert [score["name"] for score in scores["documents"]["scores"]] == ["BLEU", "chrF2"]
+    texts = [line["text"] for line in cli("translate", model, "--format", "json", stdin="\n".join(sources)).rows]
+    joined = [[" ".join(lines[start:end]) for start, end in ((0, 2), (2, 5), (5, 6))] for lines in (texts, references)]
+    assert scores["documents"]["scores"][0]["value"] == pytest.approx(corpus_bleu(*joined, "de"))
+    (tmp_path / "de").write_text("\n".join([*references[:3], "", *references[3:5], "", references[5], ""]))
+    result = cli("evaluate", model, tmp_path / "en", tmp_path / "de", "--documents")
+    assert (result.code, result.out) == (1, "")
+    assert f"{tmp_path / 'en'}:3: must not be empty, which would end a document" in result.err

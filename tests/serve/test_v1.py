@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import shutil
+from html import escape
 from itertools import product
 
 import numpy as np
@@ -20,6 +21,8 @@ from rnnsearch.systems.folder import CONFIG, load_system, save_system
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.confidence import CALIBRATION_FILE, learn_calibration
 from rnnsearch.utils.files import write_text
+from tests.serve.test_files import file, final_status
+from tests.untrained import BAHDANAU, untrained, with_context
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
 
@@ -251,3 +254,23 @@ def test_protected_text_is_copied_and_words_cover_it(http):
     events = http.post("/v1/translate", json={"text": text, "source": "en", "target": "de", "stream": True}).text
     last = json.loads(events.strip().rpartition("data: ")[2])
     assert all(item in last["translations"][0]["text"] for item in ("{a b}", "www.a.org"))
+
+
+def test_texts_and_files_are_translated_with_the_context_that_the_model_reads(tmp_path):
+    save_system(tmp_path / "context", with_context(untrained(BAHDANAU, "bpe")))
+    translator = rnnsearch.load(tmp_path / "context")
+    sentences = ["the small cat sees the dog.", "A bird sees the cat!", "Is it red?"]
+    [wanted] = translator.translate_documents([sentences])
+    with TestClient(create_app([tmp_path / "context"], Settings()), "http://localhost") as http:
+        body = {"text": [" ".join(sentences), sentences[1]]}
+        texts = [row["text"] for row in http.post("/v1/translate", json=body).json()["translations"]]
+        assert texts[0] == " ".join(translation.text for translation in wanted)
+        assert texts[1] == translator.translate(sentences[1]).text != wanted[1].text
+        html = "".join(f"<p>{sentence}</p>" for sentence in sentences)
+        row = http.post("/translate", json={"q": html, "source": "en", "target": "de", "format": "html"}).json()
+        assert row["translatedText"] == "".join(f"<p>{escape(translation.text)}</p>" for translation in wanted)
+        sent = http.post("/v1/files", **file("a.txt", "\n".join(sentences)))
+        status = final_status(http, sent.json()["id"])
+        assert status["state"] == "done"
+        content = http.get(f"/v1/files/{status['id']}/result").text
+        assert content.split("\n") == [translation.text for translation in wanted]

@@ -691,7 +691,7 @@ EXEMPT = {
         translator.confidence.load_calibration translator.confidence.calibration_from_header
         serve.limits.split_sentences serve.texts.require_one_sentence serve.texts.translate_texts
         translator.requests.ConstraintReader translator.texts.assign_sentences translator.texts.join_sentences
-        translator.texts.translate_texts""",
+        translator.texts.sentences_of translator.texts.translate_texts cli.io.read_parallel_documents""",
     "the text is one character, one token or the name of a type": """
         text.banned.is_word_character text.banned.continues_word text.languages.is_unspaced_letter
         text.vocabulary.is_unknown text.markup.protected.parse_protected serve.clients.ConnectionCounts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.io import print_message, read_parallel_lines, require_equal_lengths
+from rnnsearch.cli.io import print_message, read_parallel_documents, read_parallel_lines, require_equal_lengths
 from rnnsearch.cli.options import AlignBy, Beam, Device, HardwareGroup, Model, SourceFile, TargetFile
 from rnnsearch.cli.panels import OptionGroup, expand_groups
 from rnnsearch.text.alignment_types import AlignedBy, Unit
@@ -54,6 +54,14 @@ def evaluate(
     reference: Annotated[Path, Argument(help="Reference translations.", show_default=False)],
     *,
     comparison: ComparisonGroup,
+    documents: Annotated[
+        bool,
+        Option(
+            "--documents",
+            help="Empty lines separate documents, in all files but --alignments: a model with data.context reads "
+            "previous sentences, and the scores of whole documents (d-BLEU) are added.",
+        ),
+    ] = False,
     report: Annotated[
         Path | None, Option(help="Folder for translations, scores, plots, heat maps and report.html.")
     ] = None,
@@ -90,7 +98,7 @@ def evaluate(
     grouped_sentences = read_grouped_sentences(sentences) if sentences is not None else None
     counts = training_counts(model, training_text)
     name = model.resolve().name
-    assessment = _assess(translator, name, source, reference, comparison, translator.options(beam), counts)
+    assessment = _assess(translator, name, source, reference, comparison, translator.options(beam), counts, documents)
     typer.echo(assessment.evaluation.to_text())
     if output is not None:
         write_json(output, assessment.evaluation.as_dict())
@@ -109,15 +117,23 @@ def _assess(
     comparison: ComparisonGroup,
     options: SearchOptions,
     counts: Mapping[str, int] | None,
+    has_documents: bool,
 ) -> Assessment:
     """Read the files of a test set, translate it, and return the scores under the name of the system."""
     from rnnsearch.evaluation.assess import assess
 
-    sources, references = read_parallel_lines(source, reference)
-    more_references = [read_parallel_lines(reference, path)[1] for path in comparison.also or ()]
+    also = comparison.also or []
+    compared = [] if comparison.baseline is None else [comparison.baseline]
+    documents: list[int] | None = None
+    if has_documents:
+        (sources, references, *rest), documents = read_parallel_documents(source, reference, *also, *compared)
+    else:
+        sources, references = read_parallel_lines(source, reference)
+        rest = [read_parallel_lines(reference, path)[1] for path in (*also, *compared)]
+    more_references = rest[: len(also)]
     baseline = None
     if comparison.baseline is not None:
-        baseline = (comparison.baseline.name, read_parallel_lines(reference, comparison.baseline)[1])
+        baseline = (comparison.baseline.name, rest[-1])
     gold = None
     if comparison.alignments is not None:
         links = _read_gold_links(translator, comparison.by, comparison.alignments, source, len(sources))
@@ -133,6 +149,7 @@ def _assess(
         counts,
         more_references=more_references,
         align_by=comparison.by,
+        documents=documents,
     )
 
 

@@ -164,6 +164,34 @@ def read_parallel_lines(source: Path, target: Path) -> tuple[list[str], list[str
     return source_lines, target_lines
 
 
+def read_parallel_documents(first: Path, *others: Path) -> tuple[list[list[str]], list[int]]:
+    """Return the lines of parallel files without empty ones, which end documents, and the document of each line.
+
+    Raises:
+        DataError: The files have different numbers of lines, or a line is empty in one file only.
+    """
+    from rnnsearch.data.corpus import read_lines
+
+    files = [list(read_lines(path)) for path in (first, *others)]
+    for path, lines in zip(others, files[1:], strict=True):
+        require_equal_lengths(first, len(files[0]), path, len(lines))
+    kept: list[list[str]] = [[] for _ in files]
+    documents: list[int] = []
+    document = 0
+    for number, row in enumerate(zip(*files, strict=True), start=1):
+        is_empty = [not line.strip() for line in row]
+        if all(is_empty):
+            document += 1
+            continue
+        if any(is_empty):
+            path = (first, *others)[is_empty.index(True)]
+            raise DataError(f"{path}:{number}: must not be empty, which would end a document; other files have text")
+        documents.append(document)
+        for lines, line in zip(kept, row, strict=True):
+            lines.append(line)
+    return kept, documents
+
+
 def require_equal_lengths(source: Path, source_lines: int, target: Path, target_lines: int) -> None:
     """Raise DataError if two files have different numbers of lines."""
     if source_lines != target_lines:

@@ -209,6 +209,14 @@ class LineGroup(OptionGroup):
             "per line."
         ),
     ] = "sentences"
+    documents: Annotated[
+        bool,
+        Option(
+            "--documents",
+            help="Empty lines separate documents: a model with data.context reads the previous sentences of the same "
+            "document, not only those of the same line.",
+        ),
+    ] = False
     max_source: MaxSource = 2000
     normalize: Annotated[
         Literal["none", "standard", "punctuation"] | None,

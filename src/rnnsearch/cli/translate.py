@@ -71,6 +71,8 @@ def translate(
         raise BadParameter("--by has no effect without --alignments, --format json, --tags or --protect")
     require_distinct_files({"--output": files.output, "--alignments": files.alignments}, [files.input])
     require_files(bulk, files)
+    if lines.documents and bulk.engine is not None:
+        raise BadParameter("--documents cannot be combined with --engine, whose shards may divide documents")
 
     from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, TranslateOptions, report_counts
 

@@ -198,6 +198,11 @@ class LineTranslator:
             report_missing_aligner(self.translator, options.lines.by)
         if options.lines.min_confidence is not None:
             self.translator.require_confidence()
+        if options.lines.documents:
+            self.translator.require_context()
+        self._order = self.translator.document_order()
+        # The current document: with --documents the lines since the last empty one, otherwise one line.
+        self._document = 0
         batch = options.hardware.batch or self.translator.config.search.batch_sentences
         self.chunk_size = BATCHES_PER_CHUNK * batch
         self.search_options, rerank = choose_reranking(
@@ -272,6 +277,7 @@ class LineTranslator:
         # Not all lines together: each may have thousands of sentences.
         for group in _groups(lines, self.chunk_size):
             sentences: list[str | Segmented] = []
+            documents: list[int] = []
             for line, grammar in zip(group, remaining_grammars, strict=False):
                 texts_of_line = [line.marked.text[start:end] for start, end in line.spans]
                 # Terms are found in texts, so a glossary takes placeholders by the default grammar.
@@ -279,9 +285,13 @@ class LineTranslator:
                     sentences += self.translator.segment(texts_of_line, grammars=[grammar] * len(texts_of_line))
                 else:
                     sentences += texts_of_line
+                if not self.options.lines.documents or not line.marked.text.strip():
+                    self._document += 1
+                documents += [self._document] * len(texts_of_line)
+            sentences_in_order = self._order.with_context(sentences, documents)
             texts = [line.marked.text for line in group]
             spans = [line.spans for line in group]
-            results = assign_sentences(texts, spans, self._search(sentences), self.translator.languages[1])
+            results = assign_sentences(texts, spans, self._search(sentences_in_order), self.translator.languages[1])
             for result in results:
                 yield result.translations()
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from rnnsearch.bulk import Counts
     from rnnsearch.cli.options import SearchGroup
     from rnnsearch.search.options import SearchOptions
+    from rnnsearch.text.tokenizer import Segmented
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
     Rerank = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
-    # The texts are `str`; without a glossary, some may be `Segmented`, which `GlossaryTranslator` does not accept.
+    # The texts are `str` or `Segmented`.
     Search = Callable[[list[Any]], list[list[Translation]]]
 
 # Names of counts; prefixes are followed by what is counted.
@@ -119,17 +120,19 @@ class GlossaryTranslator:
             # Errors come before the first line is translated.
             translator.constraints.require_allowed(self._glossary.all_forms(), options)
 
-    def n_best(self, texts: Sequence[str], options: SearchOptions, batch: int) -> list[list[Translation]]:
+    def n_best(self, texts: Sequence[str | Segmented], options: SearchOptions, batch: int) -> list[list[Translation]]:
         """Return the n best translations of each text, like `Translator.n_best`."""
+        raw_texts = [text if isinstance(text, str) else text.text for text in texts]
         if not self._inline:
-            matches = [list(self._glossary.matches(text)) for text in texts]
+            matches = [list(self._glossary.matches(text)) for text in raw_texts]
             translations = self._translator.n_best(texts, options, batch, terms=matches)
             self._count(TERMS, sum(map(len, matches)))
             self._count(MISSING_TERMS, sum(len(n_best[0].missing_terms) for n_best in translations))
             return translations
-        texts_with_terms = [self._translator.with_terms(text, self._glossary) for text in texts]
+        # A model that reads inline terms reads no context (`config.rules`).
+        texts_with_terms = [self._translator.with_terms(text, self._glossary) for text in raw_texts]
         translations = self._translator.n_best(texts_with_terms, options, batch)
-        self._count_terms(texts, translations)
+        self._count_terms(raw_texts, translations)
         return translations
 
     def _count_terms(self, texts: Sequence[str], translations: Sequence[Sequence[Translation]]) -> None:

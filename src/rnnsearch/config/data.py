@@ -76,6 +76,37 @@ class PosUnkOptions(AnnotationConfig):
     """Maximum distance in words; unaligned words and words farther away share one token without a distance."""
 
 
+# `[data.context]`: previous sentences of a document.
+
+
+MAX_CONTEXT_SENTENCES = 10
+
+
+class ContextConfig(Options):
+    """`[data.context]`: previous sentences of the same document that a translation model reads in addition to the
+    sentence. See [Documents](context.md).
+
+    Requires `data.documents`, which marks the ends of documents. The first sentence of a document has no context.
+    """
+
+    type: str
+    """How the model reads the context, see below."""
+    sentences: Annotated[int, Field(ge=1, le=MAX_CONTEXT_SENTENCES)] = 1
+    """Maximum number of previous sentences."""
+
+
+CONTEXTS = Family[ContextConfig]("context")
+
+
+@CONTEXTS.register
+class ConcatenationOptions(ContextConfig):
+    """Previous source sentences, each followed by a separator, precede the source sentence (Tiedemann & Scherrer
+    2017). If the whole is longer than `training.max_length`, the model reads fewer previous sentences.
+    """
+
+    type: Literal["concatenation"] = "concatenation"
+
+
 class CleaningConfig(Table):
     """`[data.cleaning]`: filters that drop pairs from the training set. [Data](data.md#cleaning)
     defines how words are counted.
@@ -122,6 +153,7 @@ class DataConfig(Table):
     documents: bool = False
     """Treat lines that are empty in all languages as document boundaries. Documents are then held
     out, or dropped, as a whole."""
+    context: Annotated[ContextConfig, OneOf(CONTEXTS)] | None = None
     dev: str | None = None
     """Dev set files, in the format of one entry of `train`. Not with `corpus`."""
     test: str | None = None
@@ -170,6 +202,8 @@ class DataConfig(Table):
                 raise ValueError(f"`{split}_alignments` have no effect without `{split}`")
         if self.corpus is not None and self.documents:
             raise ValueError("`documents` has no effect with `corpus`: a listed corpus has no document boundaries")
+        if self.context is not None and not self.documents:
+            raise ValueError("`context` needs `documents = true`, which marks the ends of documents")
         self._validate_target_only()
         for index, language in enumerate(self.languages):
             if language in self.languages[:index]:

@@ -44,6 +44,17 @@ CHARACTERS_PER_TOKEN = 5  # upper bound of the characters per word or subword in
 _SYMMETRY = "objective.symmetry, which swaps source and target"
 
 CONFLICTS: dict[str, tuple[str, ...]] = {
+    'data.context.type = "concatenation"': (
+        "text.annotation",
+        "text.inline_terms",
+        "model.source_characters",
+        "model.pointer",
+        "model.decoder.copies",
+        "model.encoder.selects_words",
+        "objective.supervision",
+        "search.coverage_penalty, which would require translations of the context",
+        _SYMMETRY,
+    ),
     "data.target_only": ("text.annotation", "text.inline_terms", _SYMMETRY),
     "text.inline_terms": ('text.type = "words", which has no tokens for the term markers', _SYMMETRY),
     "text.annotation": ("model.pointer", "model.decoder.copies", "model.target_characters", _SYMMETRY),
@@ -358,6 +369,7 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.alignments",
+            "data.context",
             "data.dev_alignments",
             "data.test_alignments",
             "text.joint",

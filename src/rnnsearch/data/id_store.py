@@ -102,6 +102,15 @@ class ParallelIds:
         streams = {name: self._streams[name] for name in names}
         return ParallelIds(streams, self.links, present, self.documents, unknown)
 
+    def stream(self, name: str) -> RaggedArray:
+        """Return the ids of all rows of a stream."""
+        return self._streams[name]
+
+    def with_stream(self, name: str, rows: RaggedArray) -> ParallelIds:
+        """Return the same rows with other ids in a stream, which word alignments do not refer to."""
+        unknown = {other: words for other, words in self._unknown.items() if other != name}
+        return ParallelIds({**self._streams, name: rows}, None, self._present, self.documents, unknown)
+
     def row(self, index: int) -> tuple[Integers, ...]:
         """Return the ids of one row's streams, without EOS."""
         return tuple(stream.row(index) for stream in self._streams.values())

@@ -24,6 +24,7 @@ from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.card import add_scores, load_training_facts
 from rnnsearch.text.alignment_types import AlignedBy
 from rnnsearch.text.alignments import Links, words
+from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.words import count_words
 from rnnsearch.translator.confidence import reliability_bins
 from rnnsearch.translator.translation import Translation
@@ -68,6 +69,7 @@ def assess(
     counts: Mapping[str, int] | None = None,
     more_references: References = (),
     align_by: AlignedBy | None = None,
+    documents: Sequence[int] | None = None,
 ) -> Assessment:
     """Translate a test set and score it.
 
@@ -84,6 +86,9 @@ def assess(
         counts: Counts of target words in the training text (`training_counts`); adds the accuracy of rare words.
         more_references: Further sets of references. AER, rare words and examples use the first set only.
         align_by: Alignment method for AER; None uses the best that the model has.
+        documents: Number of the document of each sentence; the model then reads the previous sentences that it was
+            trained with, and the scores of whole documents are included. Neighbours are in one document if their
+            numbers are equal.
 
     Raises:
         DataError: If the numbers of lines differ.
@@ -92,7 +97,10 @@ def assess(
     if gold:
         translator.require_alignments(align_by)
     options = options or translator.options()
-    translations = [best[0] for best in translator.n_best(sources, options)]
+    in_order: Sequence[str | Segmented] = sources
+    if documents is not None:
+        in_order = translator.with_context(sources, documents)
+    translations = [best[0] for best in translator.n_best(in_order, options)]
     evaluation = evaluate(
         [t.text for t in translations],
         references,
@@ -100,19 +108,31 @@ def assess(
         name=name,
         language=translator.languages[1],
         sources=sources,
-        no_unk=_translate_known(translator, sources, references, options),
+        no_unk=_translate_known(translator, sources, in_order, references, options),
         baseline=baseline,
         alignment=_alignment_scores(translator, sources, references, gold, align_by) if gold else None,
         counts=counts,
         confidence=reliability_bins(translations, references),
+        documents=documents,
     )
     return Assessment(sources, references, translations, evaluation, options)
 
 
 def _translate_known(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], options: SearchOptions
+    translator: Translator,
+    sources: Sequence[str],
+    in_order: Sequence[str | Segmented],
+    references: Sequence[str],
+    options: SearchOptions,
 ) -> list[str | None] | None:
     """Translate the pairs without unknown words, with UNK banned and all other options unchanged.
+
+    Args:
+        translator: The model.
+        sources: Source sentences.
+        in_order: The same sentences, with their contexts if the model reads any.
+        references: Reference translations.
+        options: Search options.
 
     Returns:
         One entry per pair, None for a pair with an unknown word; or None if no pair has an unknown word.
@@ -123,7 +143,8 @@ def _translate_known(
     known = [index for index, unknown in enumerate(has_unknown) if not unknown]
     banned = options.banned | translator.target.unknown_ids
     banning_options = replace(options.select(known), banned=banned)
-    texts = iter(t.text for t in translator.translate([sources[index] for index in known], banning_options))
+    n_best_lists = translator.n_best([in_order[index] for index in known], banning_options)
+    texts = iter(n_best[0].text for n_best in n_best_lists)
     return [None if unknown else next(texts) for unknown in has_unknown]
 
 

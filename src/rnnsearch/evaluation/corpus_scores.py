@@ -24,6 +24,7 @@ from rnnsearch.metrics.scores import (
     accuracy_by_frequency,
     bleu_by_length,
     corpus_scores,
+    document_level_scores,
     looks_tokenised,
     non_empty_classes,
 )
@@ -52,6 +53,10 @@ class Evaluation:
     """Number of sentences without unknown words; None if they were not scored separately."""
     no_unk_scores: tuple[CorpusScore, ...] = ()
     """Scores over the sentences without unknown words; empty if there are none."""
+    documents: int | None = None
+    """Number of documents; None if documents were not scored."""
+    document_scores: tuple[CorpusScore, ...] = ()
+    """BLEU and chrF with each document as one segment."""
     lengths: tuple[Bucket, ...] = ()
     """BLEU by source length."""
     baseline: str | None = None
@@ -76,6 +81,11 @@ class Evaluation:
         return next((score.value for score in self.no_unk_scores if score.name == "BLEU"), None)
 
     @property
+    def document_bleu(self) -> float | None:
+        """BLEU of whole documents, or None."""
+        return next((score.value for score in self.document_scores if score.name == "BLEU"), None)
+
+    @property
     def calibration_error(self) -> float:
         """Expected calibration error of the word confidences."""
         return expected_calibration_error(self.confidence)
@@ -92,6 +102,9 @@ class Evaluation:
         if self.no_unk_sentences is not None:
             no_unk_scores = [asdict(score) for score in self.no_unk_scores]
             values["no_unk"] = {"sentences": self.no_unk_sentences, "scores": no_unk_scores}
+        if self.documents is not None:
+            document_scores = [asdict(score) for score in self.document_scores]
+            values["documents"] = {"documents": self.documents, "scores": document_scores}
         if self.lengths:
             values["by_length"] = [asdict(bucket) for bucket in self.lengths]
         if self.comparison:
@@ -124,12 +137,17 @@ class Evaluation:
         header = ["", f"all ({self.sentences})"]
         if self.no_unk_sentences is not None:
             header.append(f"no UNK ({self.no_unk_sentences})")
+        if self.documents is not None:
+            header.append(f"documents ({self.documents})")
         no_unk_values = {score.name: f"{score.value:.2f}" for score in self.no_unk_scores}
+        document_values = {score.name: f"{score.value:.2f}" for score in self.document_scores}
         rows = []
         for score in self.scores:
             row = [score.name, f"{score.value:.2f}"]
             if self.no_unk_sentences is not None:
                 row.append(no_unk_values.get(score.name, "-"))
+            if self.documents is not None:
+                row.append(document_values.get(score.name, "-"))
             rows.append([*row, score.signature])
         return align_columns([[*header, "signature"], *rows], left=(0, len(header)))
 
@@ -166,6 +184,7 @@ def evaluate(
     alignment: AlignmentScores | None = None,
     counts: Mapping[str, int] | None = None,
     confidence: Sequence[Bin] = (),
+    documents: Sequence[int] | None = None,
 ) -> Evaluation:
     """Score a system's translations; optional parts are computed if their input is given.
 
@@ -184,6 +203,8 @@ def evaluate(
         counts: Counts of target words in the training text, for the accuracy of rare words; ignored for languages
             without spaces between words.
         confidence: Result of `confidence.reliability_bins`.
+        documents: Number of the document of each sentence, for scores of whole documents; sentences of a document are
+            neighbours.
 
     Raises:
         DataError: If the numbers of lines differ or are 0.
@@ -193,6 +214,9 @@ def evaluate(
     no_unk_scores: tuple[CorpusScore, ...] = ()
     if no_unk is not None:
         no_unk_sentences, no_unk_scores = _score_known(no_unk, references, language, more_references)
+    document_scores: Sequence[CorpusScore] = ()
+    if documents is not None:
+        document_scores = document_level_scores(hypotheses, references, documents, language, more_references)
     lengths: Sequence[Bucket] = ()
     if sources is not None:
         lengths = bleu_by_length(sources, hypotheses, references, language=language, more_references=more_references)
@@ -211,6 +235,8 @@ def evaluate(
         note=_TOKENISED_NOTE if looks_tokenised(references) else "",
         no_unk_sentences=no_unk_sentences,
         no_unk_scores=no_unk_scores,
+        documents=None if documents is None else len(set(documents)),
+        document_scores=tuple(document_scores),
         lengths=tuple(lengths),
         baseline=None if baseline is None else baseline[0],
         comparison=comparison,

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -123,6 +124,46 @@ def corpus_scores(
         value = metric.corpus_score(hypotheses, sets).score
         scores.append(CorpusScore(name, _clip(value, name), str(metric.get_signature())))
     return scores
+
+
+def document_level_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    documents: Sequence[int],
+    language: str = "",
+    more_references: References = (),
+) -> list[CorpusScore]:
+    """Return BLEU and chrF of a corpus with each document as one segment (d-BLEU, Liu et al. 2020).
+
+    N-grams may match anywhere in the document and across sentences, and the brevity penalty is unchanged. There is no
+    TER, whose time grows with the square of a segment's length.
+
+    Args:
+        hypotheses: Translations.
+        references: One reference per sentence.
+        documents: Number of the document of each sentence; sentences of a document are neighbours.
+        language: Code of the target language.
+        more_references: Additional sets of references.
+
+    Raises:
+        DataError: The numbers of lines differ or are zero.
+    """
+    check_lines(hypotheses, references)
+    sets = [join_documents(lines, documents, language) for lines in all_references(references, more_references)]
+    segments = join_documents(hypotheses, documents, language)
+    scores = []
+    for name, metric in make_metrics(language).items():
+        if name != "TER":
+            value = metric.corpus_score(segments, sets).score
+            scores.append(CorpusScore(name, _clip(value, name), str(metric.get_signature())))
+    return scores
+
+
+def join_documents(lines: Sequence[str], documents: Sequence[int], language: str = "") -> list[str]:
+    """Return the text of each document, given the number of the document of each line."""
+    separator = " " if unspaced_language(language) is None else ""
+    numbered = zip(documents, lines, strict=True)
+    return [separator.join(line for _, line in group) for _, group in groupby(numbered, key=lambda row: row[0])]
 
 
 def corpus_bleu(

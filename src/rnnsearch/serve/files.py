@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
+from rnnsearch.config.data import MAX_CONTEXT_SENTENCES
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.documents import FileReader
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
@@ -259,6 +260,7 @@ class Files:
     async def _translate_segments(self, job: FileJob, document: ParsedFile) -> PackedTexts:
         """Return the translation of each segment, empty for one that is too long."""
         translations = PackedTexts()
+        previous: list[str] = []  # sentences that the model may read as context of the next ones
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
             stop = start + CHUNK_SEGMENTS
             segments = document.segments.unpack(start, stop)
@@ -269,7 +271,12 @@ class Files:
             grammars = document.segment_grammars(start, stop)
             # A turn per chunk, too, so that files of several clients alternate.
             async with self._turn, self._registry.lease(job.model) as model:
-                results = await _translate_or_skip(model, [text.text for text in marked], options, grammars)
+                texts = [text.text for text in marked]
+                # The segments of bilingual files are in any order.
+                documents = range(len(texts)) if document.is_bilingual else [0] * len(texts)
+                results = await _translate_or_skip(model, texts, options, grammars, documents, previous)
+            if not document.is_bilingual:
+                previous = _last_sentences(previous, results)
             placed = await run_in_thread(_place_marks, marked, results, size=size)
             for index, result in enumerate(results):
                 if result is None:
@@ -284,11 +291,19 @@ class Files:
 
 
 async def _translate_or_skip(
-    model: ServedModel, texts: Sequence[str], options: BatchOptions, grammars: Sequence[str | None]
+    model: ServedModel,
+    texts: Sequence[str],
+    options: BatchOptions,
+    grammars: Sequence[str | None],
+    documents: Sequence[int],
+    previous: Sequence[str],
 ) -> list[TextTranslation | None]:
     """Return the translation of each text, or None for a text with a sentence that is too long."""
     try:
-        return list(await translate_texts(model, texts, options, patient=True, grammars=grammars))
+        translated = await translate_texts(
+            model, texts, options, patient=True, grammars=grammars, documents=documents, previous=previous
+        )
+        return list(translated)
     except ServeError as error:
         if error.status != TOO_LARGE:
             raise
@@ -296,9 +311,20 @@ async def _translate_or_skip(
     if len(texts) == 1:
         return [None]
     results: list[TextTranslation | None] = []
-    for text, grammar in zip(texts, grammars, strict=True):
-        results += await _translate_or_skip(model, [text], options, [grammar])
+    for index, (text, grammar) in enumerate(zip(texts, grammars, strict=True)):
+        # Only the texts of one document have sentences before them.
+        own_previous = _last_sentences(previous, results) if documents[index] == documents[0] else []
+        results += await _translate_or_skip(model, [text], options, [grammar], [0], own_previous)
     return results
+
+
+def _last_sentences(previous: Sequence[str], results: Sequence[TextTranslation | None]) -> list[str]:
+    """Return the last sentences of a document, given those before some of its texts."""
+    sentences = list(previous)
+    for result in results:
+        if result is not None:
+            sentences += [result.source[start:end] for start, end in result.spans]
+    return sentences[-MAX_CONTEXT_SENTENCES:]
 
 
 def _mark(segments: Sequence[str], tags: bool) -> list[MarkedText]:

@@ -104,6 +104,8 @@ class ServedModel:
         protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
         grammars: Sequence[str | None] | None = None,
         fields: OutputFields = TEXT_ONLY,
+        documents: Sequence[int] | None = None,
+        previous: Sequence[str] = (),
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
@@ -117,6 +119,9 @@ class ServedModel:
             protect: Types of text that translations contain unchanged.
             grammars: Grammar of the placeholders of each sentence (see `text.markup.protected`).
             fields: Fields of the response, whose size is checked before the search; by default only text.
+            documents: Number of the document of each sentence, for a model that reads previous sentences of the same
+                document; sentences of a document are neighbours. By default, each is its own document.
+            previous: Sentences of the first document before the first sentence.
 
         Raises:
             ServeError: With status 400 for terms that are not possible, and as in `segment`, `check_output` and
@@ -130,13 +135,17 @@ class ServedModel:
             # Terms are not looked up in sentences that are too long.
             sources = await self.segment(sentences, protect, grammars)
             _, terms = await self.find_terms(sentences, glossary)
+        if documents is not None and self.translator.system.reads_context:
+            # A previous sentence that is too long was not translated, so it is no context.
+            earlier = [source for source in await self._segment(previous, protect) if self._fits(source)]
+            sources = self.translator.system.with_context(sources, documents, earlier)
         prefix_lengths = [0] * len(sentences)
         if prefixes is not None:
             # A prefix makes the search as long as itself, so it has the same limit as a sentence.
             prefix_lengths = await self.count_target_tokens(prefixes)
         # Files are translated a few segments at a time, so their output needs no limit.
         if not patient:
-            lengths = [len(source.ids) for source in sources]
+            lengths = [len(source.spelled_ids) for source in sources]
             search = self.translator.options(options.beam, options.n_best)
             check_output(lengths, prefix_lengths, search, fields)
         jobs = []
@@ -144,7 +153,7 @@ class ServedModel:
             # An upper bound, because a token has at least one character.
             term_tokens = sum(max(map(len, match.entry)) for match in terms[index][:MAX_PLACED_TERMS])
             prefix = prefixes[index] if prefixes is not None else ""
-            num_tokens = max(len(source.ids), prefix_lengths[index]) + term_tokens
+            num_tokens = max(len(source.spelled_ids), prefix_lengths[index]) + term_tokens
             jobs.append(TranslationJob(source, num_tokens, prefix, beam, tuple(terms[index])))
         # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
@@ -189,11 +198,19 @@ class ServedModel:
             DataError: For text that is not valid Unicode.
             ServeError: With status 413 for a sentence with too many tokens.
         """
-        size = text_size(sentences)
-        sources = await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
+        sources = await self._segment(sentences, protect, grammars)
         for source in sources:
             self._check_length(source.text, len(source.ids))
         return sources
+
+    async def _segment(
+        self,
+        sentences: Sequence[str],
+        protect: Collection[ProtectedType],
+        grammars: Sequence[str | None] | None = None,
+    ) -> list[Segmented]:
+        size = text_size(sentences)
+        return await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
 
     async def count_target_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of target tokens of each text.
@@ -219,6 +236,9 @@ class ServedModel:
             ServeError: As in `Batcher.submit`.
         """
         return await self.batcher.call(partial(function, self.translator), num_tokens)
+
+    def _fits(self, source: Segmented) -> bool:
+        return len(source.ids) <= self._settings.max_tokens
 
     def _check_length(self, text: str, num_tokens: int) -> None:
         max_tokens = self._settings.max_tokens

@@ -12,7 +12,7 @@ from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
-from rnnsearch.translator.texts import TextTranslation, assign_sentences
+from rnnsearch.translator.texts import TextTranslation, assign_sentences, sentences_of
 from rnnsearch.translator.translation import one_line
 
 
@@ -26,6 +26,8 @@ async def translate_texts(
     protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
     grammars: Sequence[str | None] | None = None,
     fields: OutputFields = TEXT_ONLY,
+    documents: Sequence[int] | None = None,
+    previous: Sequence[str] = (),
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -39,6 +41,9 @@ async def translate_texts(
         protect: Types of text that translations contain unchanged.
         grammars: Grammar of the placeholders of each text (see `text.markup.protected`).
         fields: Fields of the response (see `ServedModel.translate`).
+        documents: Number of the document that each text is a part of; by default, each is a document. A model may read
+            previous sentences of the same document.
+        previous: Sentences of the first document before the first text.
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
@@ -52,15 +57,22 @@ async def translate_texts(
                 raise ServeError(400, f"a text with a prefix must be one sentence; got {len(text_spans)}")
             require_line("prefix", prefix)
             sentence_prefixes += [prefix] * len(text_spans)
-    sentences = []
-    sentence_grammars: list[str | None] = []
-    for text, text_spans, grammar in zip(texts, spans, grammars or [None] * len(texts), strict=True):
-        sentences += [text[start:end] for start, end in text_spans]
-        sentence_grammars += [grammar] * len(text_spans)
+    sentences, indices = sentences_of(texts, spans)
+    sentence_grammars = [None if grammars is None else grammars[index] for index in indices]
+    documents_of_sentences = indices if documents is None else [documents[index] for index in indices]
     n_best: list[Translations] = []
     if sentences:
         n_best = await model.translate(
-            sentences, options, sentence_prefixes, patient, glossary, protect, sentence_grammars, fields
+            sentences,
+            options,
+            sentence_prefixes,
+            patient,
+            glossary,
+            protect,
+            sentence_grammars,
+            fields,
+            documents_of_sentences,
+            previous,
         )
     return assign_sentences(texts, spans, n_best, model.info.target)
 

@@ -226,6 +226,7 @@ class TranslationService:
             glossary=task.glossary,
             protect=task.protect,
             fields=task.fields,
+            documents=[number for number, text_parts in enumerate(parts) for _ in text_parts],
         )
         remaining = iter(translations)
         return [[next(remaining) for _ in text_parts] for text_parts in parts]

@@ -134,7 +134,8 @@ async def _stream_events(
             sentences = [text[start:end] for start, end in spans]
             model_texts, terms = await model.find_terms(sentences, glossary)
             sources = await model.segment(model_texts, body.protected_types)
-            lengths = [len(source.ids) for source in sources]
+            sources = model.translator.system.with_context(sources, [0] * len(sources))
+            lengths = [len(source.spelled_ids) for source in sources]
             check_output(lengths, [0] * len(lengths), model.translator.options(beam=1), _output_fields(body))
             for index, source in enumerate(sources):
                 async for part in stream_sentence(model, source, body.alignment, terms[index]):

@@ -65,8 +65,9 @@ class DevSet:
         self.system = system
         self.target = system.target
         self.processes = processes
-        self.sources = system.segment_sources([pair.source for pair in pairs])
-        self.targets = system.segment_targets([pair.target for pair in pairs], self.sources, aligner)
+        sources = system.segment_sources([pair.source for pair in pairs])
+        self.targets = system.segment_targets([pair.target for pair in pairs], sources, aligner)
+        self.sources = system.with_context(sources, [pair.document for pair in pairs])
         self.source_ids = [source.spelled_ids for source in self.sources]
         self.target_ids = [target.spelled_ids for target in self.targets]
         # Pairs of similar length are in one batch, which then has little padding.
@@ -145,7 +146,7 @@ class AlignmentErrorRate:
         links = []
         for n, attention in zip(dev.own_indices, attentions, strict=True):
             (weights,) = attention.values()  # of the only source
-            links.append(self._links(n, weights))
+            links.append(self._links(n, weights[:, dev.sources[n].num_context_ids :]))
         return alignment_error(dev.gather(links), self.gold).aer
 
     @staticmethod

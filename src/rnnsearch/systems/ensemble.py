@@ -148,6 +148,8 @@ class EnsembleSystem(System[Any]):
                     member.source.fingerprint(),
                     config.translation.source_characters,
                     config.text.inline_terms,
+                    config.data.context,
+                    config.data.context and config.training.max_length,
                     config.aligns_previous_word,
                 )
             )
@@ -155,13 +157,21 @@ class EnsembleSystem(System[Any]):
         return [keys.index(key) for key in keys]
 
     def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
-        segmented: list[Segmented] = []
-        by_member = [member.segment_sources(texts, restores_case) for member in self.members]
-        for per_member in zip(*by_member, strict=True):
-            first = per_member[0]
-            values = {one.name: getattr(first, one.name) for one in fields(Segmented)}
-            segmented.append(_MemberSegmented(**values, per_member=per_member))
-        return segmented
+        return _combine_segmented([member.segment_sources(texts, restores_case) for member in self.members])
+
+    @property
+    def reads_context(self) -> bool:
+        return any(member.reads_context for member in self.members)
+
+    def with_context(
+        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
+    ) -> list[Segmented]:
+        by_member = []
+        for index, member in enumerate(self.members):
+            their_sources = [_segmented_of(source, index) for source in sources]
+            their_previous = [_segmented_of(source, index) for source in previous]
+            by_member.append(member.with_context(their_sources, documents, their_previous))
+        return _combine_segmented(by_member)
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         """Return a batch with one source stream for all members that read the source in the same way.
@@ -216,6 +226,20 @@ def require_single_model(system: System[Any], number: int) -> None:
 def _tokens_of(sentence: Sequence[int], index: int) -> Sequence[int]:
     """Return the tokens of a sentence for the member with this index."""
     return sentence.per_member[index] if isinstance(sentence, _MemberTokens) else sentence
+
+
+def _segmented_of(source: Segmented, index: int) -> Segmented:
+    """Return a source text as the member with this index reads it."""
+    return source.per_member[index] if isinstance(source, _MemberSegmented) else source
+
+
+def _combine_segmented(by_member: Sequence[Sequence[Segmented]]) -> list[Segmented]:
+    """Return source texts of an ensemble, given those of each member."""
+    combined: list[Segmented] = []
+    for per_member in zip(*by_member, strict=True):
+        values = {one.name: getattr(per_member[0], one.name) for one in fields(Segmented)}
+        combined.append(_MemberSegmented(**values, per_member=per_member))
+    return combined
 
 
 def _source_name(name: str, index: int) -> str:
@@ -279,6 +303,15 @@ class FusedSystem(System[Any]):
 
     def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
         return self.translation.segment_sources(texts, restores_case)
+
+    @property
+    def reads_context(self) -> bool:
+        return self.translation.reads_context
+
+    def with_context(
+        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
+    ) -> list[Segmented]:
+        return self.translation.with_context(sources, documents, previous)
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         return self.translation.make_sources(sentences, device)

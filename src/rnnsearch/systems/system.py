@@ -27,6 +27,7 @@ from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.characters import WordCharacters, word_characters
+from rnnsearch.data.context import with_context
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ConfigError, ModelError, did_you_mean
@@ -173,6 +174,23 @@ class System(ABC, Generic[Model]):
         if self.annotation is None:
             return segmented
         return [self.annotation.annotate_source(text) for text in segmented]
+
+    @property
+    def reads_context(self) -> bool:
+        """True if the model reads previous sentences of a document."""
+        return self.config.data.context is not None
+
+    def with_context(
+        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
+    ) -> list[Segmented]:
+        """Return source sentences of documents with the previous sentences that the model reads, if it reads any.
+
+        Args:
+            sources: The sentences, from `segment_sources`.
+            documents: Number of the document of each sentence; sentences of a document are neighbours.
+            previous: Sentences of the first document before the first sentence.
+        """
+        return with_context(sources, documents, self.config, previous)
 
     def segment_targets(
         self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None

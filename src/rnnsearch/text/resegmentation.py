@@ -9,7 +9,7 @@ of random numbers changes resumed runs.
 
 from abc import ABC, abstractmethod
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from math import exp, fsum, log
@@ -17,6 +17,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from rnnsearch.text.tokenizer import BYTE_TOKENS, UNUSED_LOG_PROB, Tokenizer
+from rnnsearch.text.vocabulary import CONTEXT_END
 from rnnsearch.text.words import pieces
 
 MAX_PIECE_LENGTH = 64
@@ -80,6 +81,23 @@ class Resegmentation(ABC, Generic[Prepared]):
         if id is not None:
             return [(character, id)]
         return [(f"<0x{byte:02X}>", self._byte_ids[byte]) for byte in character.encode()]
+
+
+class SentenceBySentence:
+    """A random segmentation of each sentence of a row with its context (`data.context`); separators stay."""
+
+    def __init__(self, resegment: Callable[[Sequence[int], Random], list[int]]) -> None:
+        self._resegment = resegment
+
+    def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
+        """Return other ids of the same sentences."""
+        sampled: list[int] = []
+        start = 0
+        for position, id in enumerate(ids):
+            if id == CONTEXT_END:
+                sampled += [*self._resegment(ids[start:position], random), CONTEXT_END]
+                start = position + 1
+        return [*sampled, *self._resegment(ids[start:], random)]
 
 
 Merges = dict[tuple[int, int], tuple[int, int]]

@@ -33,7 +33,7 @@ from rnnsearch.text.letter_case import LetterCase, letter_case, true_cased, uppe
 from rnnsearch.text.letters import has_letters, is_invisible
 from rnnsearch.text.normalization import NO_NORMALIZATION, Normalization, Normalized, from_settings
 from rnnsearch.text.piece_patterns import KNOWN_PATTERNS
-from rnnsearch.text.vocabulary import POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
+from rnnsearch.text.vocabulary import CONTEXT_END, POSITION_PREFIX, SPACE_MARKER, SPECIALS, UNK, is_unknown
 from rnnsearch.utils.files import read_folder_text, write_text
 from rnnsearch.utils.panics import LibraryPanicError, panics_as_errors
 
@@ -117,6 +117,8 @@ class Segmented:
     """Normalised text of each word with the space before it; empty if normalisation has not changed the text."""
     case: LetterCase | None = None
     """Letter case of a source text whose tokens are in ordinary letter case; None if the tokens have that of `text`."""
+    context: tuple["Segmented", ...] = ()
+    """Previous sentences of the document that a model reads before this one (`data.context`); `ids` exclude them."""
 
     @property
     def texts(self) -> list[str]:
@@ -125,7 +127,13 @@ class Segmented:
 
     @property
     def spelled_ids(self) -> SpelledIds:
-        """The ids with the texts of unknown words."""
+        """The ids that a model reads, context included, with the texts of unknown words."""
+        if self.context:
+            contexts = [sentence.spelled_ids for sentence in self.context]
+            ids = [id for sentence in contexts for id in (*sentence, CONTEXT_END)]
+            own = self.without_context.spelled_ids
+            unknown = [word for sentence in contexts for word in sentence.unknown]
+            return SpelledIds([*ids, *own], [*unknown, *own.unknown])
         if not self.has_unknown:
             return SpelledIds(self.ids)
         pieces = self.pieces or [self._text_with_space(start, end) for start, end in self.offsets]
@@ -167,6 +175,16 @@ class Segmented:
     def without_tokens(self) -> "Segmented":
         """The text without its tokens, for which there is no search."""
         return Segmented(self.text, [], [], [])
+
+    @property
+    def without_context(self) -> "Segmented":
+        """The sentence by itself."""
+        return replace(self, context=()) if self.context else self
+
+    @property
+    def num_context_ids(self) -> int:
+        """Number of ids of the context in `spelled_ids`, with a separator after each sentence."""
+        return sum(len(sentence.ids) + 1 for sentence in self.context)
 
     @property
     def has_unknown(self) -> bool:

@@ -9,12 +9,18 @@ PAD = 0
 UNK = 1
 """Any token that is not in the vocabulary."""
 BOS = 2
-"""Token before the first target token (y_0); never among a sentence's ids."""
+"""Token before the first target token (y_0); never among a sentence's ids (but see `CONTEXT_END`)."""
 EOS = 3
 """End of every source and target sentence that a model reads or writes."""
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """Names of the special tokens in the order of their ids. Raw text never produces them."""
+
+CONTEXT_END = BOS
+"""End of each previous sentence that a model reads before a source sentence (`data.context`).
+
+BOS is in every vocabulary, and no other source sentence contains it.
+"""
 
 # Annotation tokens (`text.annotation`) start with one of these; raw text never produces them either.
 UNKNOWN_PREFIX = "<unk"

@@ -26,6 +26,7 @@ from rnnsearch.data import aligner_text
 from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
+from rnnsearch.data.context import rows_with_context
 from rnnsearch.data.epochs import CorpusMixture
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
@@ -34,7 +35,7 @@ from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.validation import check
 from rnnsearch.systems.warm_start import load_initial_weights
-from rnnsearch.text.resegmentation import MergeDropout, UnigramSampling
+from rnnsearch.text.resegmentation import MergeDropout, SentenceBySentence, UnigramSampling
 from rnnsearch.text.terms import InlineTerms
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.malloc import retain_freed_memory
@@ -248,7 +249,7 @@ def _make_batches(
     """Return this process's part of the training data, in batches."""
     training = config.training
     return Batches(
-        prepared.train,
+        rows_with_context(prepared.train, config),
         training.batch,
         training.max_length,
         training.seed,
@@ -309,7 +310,9 @@ def _resegmentation(config: RunConfig, prepared: Prepared) -> dict[str, Resegmen
             resegmentation[language] = MergeDropout(prepared.tokenizers[language], text.bpe_dropout)
         elif text_type == "unigram" and text.unigram_sampling is not None:
             resegmentation[language] = UnigramSampling(prepared.tokenizers[language], text.unigram_sampling)
-    return resegmentation
+    if config.data.context is None:
+        return resegmentation
+    return {language: SentenceBySentence(function) for language, function in resegmentation.items()}
 
 
 def _inline_terms(config: RunConfig, prepared: Prepared) -> InlineTerms | None:

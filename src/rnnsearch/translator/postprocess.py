@@ -108,6 +108,18 @@ class Postprocessor:
         return self._replacer.replace(source, target, attention, known, spelled, annotated_positions)
 
 
+def without_context(hypothesis: Hypothesis, source: Segmented) -> Hypothesis:
+    """Return a hypothesis with attention over the tokens of its source sentence only, without those of its context.
+
+    The weights are not normalised again: the rest of their sum was on the context.
+    """
+    start = source.num_context_ids
+    if not start or not hypothesis.attention:
+        return hypothesis
+    attention = {name: weights[:, start:] for name, weights in hypothesis.attention.items()}
+    return replace(hypothesis, attention=attention)
+
+
 def _unknown_positions(hypothesis: Hypothesis) -> set[int]:
     return {position for position, id in enumerate(hypothesis.ids) if id == UNK}
 

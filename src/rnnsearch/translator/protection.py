@@ -130,7 +130,8 @@ class Protection:
             assert item is not None
             for variant in range(1, NUM_VARIANTS if len(item.slots) <= MAX_SLOTS else 0):
                 indices.append(index)
-                texts += self.segment([item.source], item.types, [item.grammar], variant)
+                [text] = self.segment([item.source], item.types, [item.grammar], variant)
+                texts.append(replace(text, context=source.context))
         if not texts:
             return results
         for index, text, translations in zip(indices, texts, search(texts, indices), strict=True):

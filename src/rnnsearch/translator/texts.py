@@ -117,10 +117,18 @@ def translate_texts(
     """
     source, target = languages
     spans = [sentence_spans(text, source) for text in texts]
-    sentences = []
-    for text, text_spans in zip(texts, spans, strict=True):
-        sentences += [text[start:end] for start, end in text_spans]
+    sentences, _ = sentences_of(texts, spans)
     return assign_sentences(texts, spans, n_best(sentences), target)
+
+
+def sentences_of(texts: Sequence[str], spans: Sequence[list[Span]]) -> tuple[list[str], list[int]]:
+    """Return the sentences of all texts and, for each, the index of its text."""
+    sentences: list[str] = []
+    indices: list[int] = []
+    for index, (text, text_spans) in enumerate(zip(texts, spans, strict=True)):
+        sentences += [text[start:end] for start, end in text_spans]
+        indices += [index] * len(text_spans)
+    return sentences, indices
 
 
 def line_spans(line: str, language: str) -> list[Span]:

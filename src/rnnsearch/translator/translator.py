@@ -46,16 +46,18 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix
+from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.terms import Forms, Glossary, TermMatch, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
 from rnnsearch.translator.confidence import with_confidence
+from rnnsearch.translator.context import DocumentOrder
 from rnnsearch.translator.copies import copied_texts, make_copy, without
 from rnnsearch.translator.placement import TermPlacer
-from rnnsearch.translator.postprocess import Postprocessor, regroup
+from rnnsearch.translator.postprocess import Postprocessor, regroup, without_context
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
-from rnnsearch.translator.texts import translate_texts
+from rnnsearch.translator.texts import assign_sentences, sentences_of
 from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
 
 NO_ALIGNER = "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
@@ -155,6 +157,11 @@ class Translator:
         if self.calibration is None:
             raise ModelError("this needs a calibrated model: run `rnnsearch calibrate MODEL SRC REF` on a dev set")
 
+    def require_context(self) -> None:
+        """Raise ModelError if the model reads no previous sentences of a document."""
+        if not self.system.reads_context:
+            raise ModelError("this needs a model that reads previous sentences (data.context); this one does not")
+
     def require_reverse_of(self, source: str, target: str) -> None:
         """Raise ModelError if the model does not translate from `target` to `source`."""
         if self.languages != (target, source):
@@ -251,13 +258,44 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Return the best translation of a text of any number of sentences, or of each text of a list.
 
-        The sentences are translated one by one and joined; line breaks and other white space between them are kept.
-        The translations of the sentences are `Translation.sentences`, if there are several.
+        The sentences are translated in order, each with the context that the model reads, and joined; line breaks and
+        other white space between them are kept. The translations of the sentences are `Translation.sentences`, if there
+        are several.
         """
         texts = [text] if isinstance(text, str) else text
-        results = translate_texts(texts, self.languages, lambda sentences: self.n_best(sentences, options))
+        source, target = self.languages
+        spans = [sentence_spans(text, source) for text in texts]
+        n_best_lists = self.n_best(self.with_context(*sentences_of(texts, spans)), options)
+        results = assign_sentences(texts, spans, n_best_lists, target)
         translations = [result.translations()[0] for result in results]
         return translations[0] if isinstance(text, str) else translations
+
+    def translate_documents(
+        self, documents: Sequence[Sequence[str]], options: SearchOptions | None = None
+    ) -> list[list[Translation]]:
+        """Return the best translation of each sentence of each document, with the context that the model reads.
+
+        Args:
+            documents: The sentences of each document, in order.
+            options: How to search.
+        """
+        sentences = list(chain.from_iterable(documents))
+        numbers = [number for number, document in enumerate(documents) for _ in document]
+        n_best_lists = self.n_best(self.with_context(sentences, numbers), options)
+        return regroup([n_best[0] for n_best in n_best_lists], documents)
+
+    def with_context(self, sentences: Sequence[str | Segmented], documents: Sequence[int]) -> list[str | Segmented]:
+        """Return sentences of documents with the previous sentences that the model reads, if it reads any.
+
+        Args:
+            sentences: The sentences.
+            documents: Number of the document of each sentence; sentences of a document are neighbours.
+        """
+        return self.document_order().with_context(sentences, documents)
+
+    def document_order(self) -> DocumentOrder:
+        """Return an object that adds contexts to the sentences of documents that come in several calls."""
+        return DocumentOrder(self.system, self.segment)
 
     def translate_marked(
         self,
@@ -401,20 +439,13 @@ class Translator:
 
     def _scored(self, sources: Sequence[Segmented], texts: Sequence[str]) -> list[Translation]:
         """Return translations of segmented sentences that are in the letter case of their sources, with scores."""
-        rows = self.segment([source.text for source in sources], protect=())
+        rows = self._unprotected(sources)
         targets = [
             self.target.true_cased(text, "upper") if source.case == "upper" else text
             for source, text in zip(rows, texts, strict=True)
         ]
         target_rows = self.system.segment_targets(targets, rows, self.aligner)
-        hypotheses = force_decode_all(
-            self.search.scorer,
-            [source.spelled_ids for source in rows],
-            [target.ids for target in target_rows],
-            self.options().ranking,
-            self.config.search.batch_sentences,
-            make_batch=self.system.make_sources,
-        )
+        hypotheses = self._force_decode_rows(self.search.scorer, rows, target_rows)
         language = self.target.normalization.language
         target_rows = [target.in_case_of(source, language) for source, target in zip(rows, target_rows, strict=True)]
         return self._make_translations(rows, target_rows, hypotheses)
@@ -451,8 +482,13 @@ class Translator:
         results = list(sources)
         for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
             if prefix and source.substituted is not None:
-                results[index] = self.segment([source.text], protect=())[0]
+                results[index] = self._unprotected([source])[0]
         return results
+
+    def _unprotected(self, sources: Sequence[Segmented]) -> list[Segmented]:
+        """Return sources with their protected text instead of substitutes; contexts stay as they are."""
+        rows = self.segment([source.text for source in sources], protect=())
+        return [replace(row, context=source.context) for row, source in zip(rows, sources, strict=True)]
 
     def _search_n_best(
         self,
@@ -493,7 +529,7 @@ class Translator:
         for source, prefix, hypotheses in zip(sources, token_prefixes, n_best_hypotheses, strict=True):
             row_sources += [source] * len(hypotheses)
             row_prefixes += [prefix] * len(hypotheses)
-            row_hypotheses += hypotheses
+            row_hypotheses += [without_context(hypothesis, source) for hypothesis in hypotheses]
             row_ranks += range(len(hypotheses))
         row_hypotheses = self.postprocessor.add_copy_attention(row_sources, row_hypotheses, self.candidates)
         known_words = [prefix.unknown for prefix in row_prefixes]
@@ -562,7 +598,8 @@ class Translator:
             try:
                 ids = next(steps)
             except StopIteration as end:
-                hypotheses = self.postprocessor.add_copy_attention([source], [end.value], self.candidates)
+                hypothesis = without_context(end.value, source)
+                hypotheses = self.postprocessor.add_copy_attention([source], [hypothesis], self.candidates)
                 targets = self.postprocessor.target_texts([source], hypotheses, [{}], options.beam)
                 target = restored_target(source, targets[0], self.target.normalization)
                 if source.substituted is not None and not source.substituted.is_complete(target.text):
@@ -633,11 +670,13 @@ class Translator:
             return [translation.alignment for translation in translations]
         return [translation.token_alignment for translation in translations]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], by: AlignedBy | None = None) -> list[Translation]:
+    def score(
+        self, sources: Sequence[str | Segmented], targets: Sequence[str], by: AlignedBy | None = None
+    ) -> list[Translation]:
         """Score existing translations by forced decoding in fp32.
 
         Args:
-            sources: Source sentences.
+            sources: Source sentences, possibly with contexts (see `with_context`).
             targets: Their translations.
             by: Source of alignments; by default the best one that the model has. With "posterior", attention weights
                 are those of source positions given the target word itself (`search.reattend`), which align better than
@@ -655,8 +694,10 @@ class Translator:
         if by == "posterior":
             source_ids = [source.spelled_ids for source in source_rows]
             attention = self.system.posterior_attention(source_ids, [target.ids for target in target_rows])
-            pairs = zip(hypotheses, attention, strict=True)
-            hypotheses = [replace(hypothesis, attention=weights) for hypothesis, weights in pairs]
+            rows = zip(hypotheses, attention, source_rows, strict=True)
+            hypotheses = [
+                without_context(replace(hypothesis, attention=own), source) for hypothesis, own, source in rows
+            ]
         use_aligner = by in (None, "aligner")
         return self._make_translations(
             source_rows, target_rows, hypotheses, use_aligner, aligns_previous_word=by == "read"
@@ -684,20 +725,27 @@ class Translator:
         return [source.has_unknown or target.has_unknown for source, target in pairs]
 
     def _force_decode(
-        self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
+        self, scorer: Scorer, sources: Sequence[str | Segmented], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
-        source_rows = self.system.segment_sources(sources)
+        new = iter(self.system.segment_sources([source for source in sources if isinstance(source, str)]))
+        source_rows = [next(new) if isinstance(source, str) else source for source in sources]
         target_rows = self.system.segment_targets(targets, source_rows, self.aligner)
+        return source_rows, target_rows, self._force_decode_rows(scorer, source_rows, target_rows)
+
+    def _force_decode_rows(
+        self, scorer: Scorer, sources: Sequence[Segmented], targets: Sequence[Segmented]
+    ) -> list[Hypothesis]:
+        """Return existing translations as hypotheses of a scorer."""
         hypotheses = force_decode_all(
             scorer,
-            [source.spelled_ids for source in source_rows],
-            [target.ids for target in target_rows],
+            [source.spelled_ids for source in sources],
+            [target.ids for target in targets],
             self.options().ranking,
             self.config.search.batch_sentences,
             make_batch=self.system.make_sources,
         )
-        return source_rows, target_rows, hypotheses
+        return list(map(without_context, hypotheses, sources))
 
     def _make_translations(
         self,

@@ -1,0 +1,160 @@
+"""Translation of documents by models that read previous sentences."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnsearch
+from rnnsearch.cli import translate_lines
+from rnnsearch.errors import ModelError
+from rnnsearch.search.decode import decode_all
+from rnnsearch.search.scorer import Scorer
+from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.folder import load_system, save_system
+from rnnsearch.text.vocabulary import BOS
+from rnnsearch.translator.translator import Translator
+from tests.command_line import run
+from tests.untrained import BAHDANAU, TEXT, untrained, with_context, write_model
+
+DOCUMENTS = [
+    ["the small cat sees the dog.", "A bird sees the cat!", "Is it red?"],
+    ["the dog sees a big bird."],
+    ["Is it red?", "the dog sees a big bird.", "---", "a cat sees it."],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("context") / "en-de"
+    save_system(path, with_context(untrained(BAHDANAU, "bpe")))
+    return path
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    return rnnsearch.load(folder)
+
+
+def texts(translations):
+    return [[translation.text for translation in document] for document in translations]
+
+
+def test_translations_are_those_of_sources_with_previous_sentences(translator):
+    """The definition: previous sentences with separators, translated one by one."""
+    results = translator.translate_documents(DOCUMENTS)
+    assert [len(document) for document in results] == [len(document) for document in DOCUMENTS]
+    scorer: Scorer = translator.system.reference_scorer()
+    options = translator.options()
+    num_different = 0
+    for document, translations in zip(DOCUMENTS, results, strict=True):
+        ids = translator.source.ids(document)
+        for index, translation in enumerate(translations):
+            assert translation.source == document[index]
+            if document[index] == "---":
+                assert translation.text == "---"
+                continue
+            joined = [id for previous in ids[max(0, index - 2) : index] for id in (*previous, BOS)] + ids[index]
+            [[hypothesis]] = decode_all(scorer, [joined], options, make_batch=translator.system.make_sources)
+            assert translation.text == translator.target.join(hypothesis.ids)
+            assert translation.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
+            weights = hypothesis.weights[:, len(joined) - len(ids[index]) :]
+            np.testing.assert_allclose(translation.attention, weights, atol=1e-3)
+            num_different += translation.text != translator.translate(document[index]).text
+    assert num_different > 0, "the context must have an effect"
+
+
+def test_document_of_one_sentence_equals_the_sentence(translator):
+    sentences = [sentence for document in DOCUMENTS for sentence in document]
+    by_sentence = translator.translate_documents([[sentence] for sentence in sentences])
+    for [one], other in zip(by_sentence, translator.translate(sentences), strict=True):
+        assert (one.text, one.log_prob, one.tokens) == (other.text, pytest.approx(other.log_prob), other.tokens)
+
+
+def test_order_of_documents_does_not_matter(translator):
+    results = texts(translator.translate_documents(DOCUMENTS))
+    assert texts(translator.translate_documents(DOCUMENTS[::-1]))[::-1] == results
+    assert [texts(translator.translate_documents([document]))[0] for document in DOCUMENTS] == results
+
+
+def test_documents_in_several_calls_equal_whole_documents(translator):
+    sentences = [sentence for document in DOCUMENTS for sentence in document]
+    numbers = [number for number, document in enumerate(DOCUMENTS) for _ in document]
+    whole = translator.with_context(sentences, numbers)
+    for size in (1, 2, 3):
+        order = translator.document_order()
+        parts = []
+        for start in range(0, len(sentences), size):
+            parts += order.with_context(sentences[start : start + size], numbers[start : start + size])
+        assert [part.spelled_ids for part in parts] == [source.spelled_ids for source in whole]
+
+
+def test_texts_of_several_sentences_are_documents(translator):
+    [document] = translator.translate_documents([DOCUMENTS[0]])
+    text = translator.translate_text(" ".join(DOCUMENTS[0]))
+    assert [sentence.text for sentence in text.sentences] == [translation.text for translation in document]
+
+
+def test_model_without_context_translates_sentences():
+    translator = Translator(untrained(BAHDANAU, "bpe"))
+    sentences = [sentence for document in DOCUMENTS for sentence in document]
+    results = [text for document in texts(translator.translate_documents(DOCUMENTS)) for text in document]
+    assert results == [translation.text for translation in translator.translate(sentences)]
+    with pytest.raises(ModelError, match="reads previous sentences"):
+        translator.require_context()
+
+
+def test_scores_depend_on_the_context(translator):
+    document, targets = DOCUMENTS[0], TEXT["de"]
+    in_order = translator.score(translator.with_context(document, [0, 0, 0]), targets)
+    alone = translator.score(document, targets)
+    assert in_order[0].log_prob == pytest.approx(alone[0].log_prob)
+    assert in_order[1].log_prob != pytest.approx(alone[1].log_prob)
+    assert in_order[1].attention.shape == alone[1].attention.shape
+
+
+def test_members_of_an_ensemble_read_their_contexts(translator, folder):
+    plain = untrained(BAHDANAU, "bpe")
+    one = load_system(folder, "cpu")
+    for members, index in (((one, plain), 0), ((plain, one), 1)):
+        ensemble = Translator(EnsembleSystem.combine(members))
+        source = ensemble.with_context(DOCUMENTS[0], [0, 0, 0])[1]
+        by_member = source.spelled_ids.per_member
+        assert by_member[index] == translator.with_context(DOCUMENTS[0], [0, 0, 0])[1].spelled_ids
+        assert by_member[1 - index] == plain.source.ids([DOCUMENTS[0][1]])[0]
+        assert ensemble.translate_documents(DOCUMENTS)[0][1].attention.shape[1] == len(source.ids) + 1
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_command_translates_documents_line_by_line(translator, folder, tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(translate_lines, "BATCHES_PER_CHUNK", chunk)
+    source = tmp_path / "source.txt"
+    lines = "\n\n".join("\n".join(document) for document in DOCUMENTS)
+    source.write_text(lines + "\n")
+    result = run("translate", folder, "--documents", "-i", source, "--split", "lines", "--batch", "1")
+    assert result.code == 0
+    wanted = "\n\n".join("\n".join(document) for document in texts(translator.translate_documents(DOCUMENTS)))
+    assert result.out == wanted + "\n"
+    assert run("translate", folder, "-i", source, "--split", "lines").out != result.out
+
+
+def test_command_rejects_models_and_options_without_documents(folder, tmp_path):
+    plain = write_model(tmp_path / "plain", BAHDANAU, "bpe")
+    source = tmp_path / "source.txt"
+    source.write_text("a cat\n")
+    result = run("translate", plain, "--documents", "-i", source)
+    assert result.code == 1 and "reads previous sentences (data.context)" in result.err
+    result = run("translate", folder, "--documents", "-i", source, "-o", tmp_path / "out", "--engine", "local")
+    assert result.code == 2 and "--documents cannot be combined with --engine" in result.err
+
+
+def test_context_is_rejected_where_it_would_have_no_effect(problems):
+    data = {"source": "en", "target": "de", "train": ["a|b"], "context": {"type": "concatenation"}}
+    model = {"model": BAHDANAU, "text": {"type": "words"}}
+    assert any("`context` needs `documents = true`" in problem for problem in problems({"data": data, **model}))
+    data = {**data, "documents": True}
+    assert problems({"data": data, **model}) == []
+    assert problems({"data": data, **model, "search": {"coverage_penalty": 0.1}}) == [
+        'data.context.type = "concatenation": cannot be combined with search.coverage_penalty, which would require '
+        "translations of the context; remove one"
+    ]

@@ -1,0 +1,50 @@
+"""Training runs on documents: resumed runs equal uninterrupted ones, and dev scores read the contexts."""
+
+from typing import Any
+
+import pytest
+
+import rnnsearch
+from rnnsearch.data.prepare import prepare
+from rnnsearch.errors import Interrupted
+from tests.training.test_resume import InterruptAt
+from tests.training.toys import random_sentences
+
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "concatenation": {"data": {"context": {"type": "concatenation", "sentences": 2}}}
+}
+
+
+@pytest.fixture(scope="module")
+def documents(configure: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the tables of a corpus of documents of four sentences, and its prepared data."""
+    folder = tmp_path_factory.mktemp("documents")
+    rows = random_sentences(2, 80, 2, 6)
+    for split, part in (("train", rows[:40]), ("dev", rows[40:52])):
+        for suffix, step in (("aa", 1), ("bb", -1)):
+            lines = [" ".join(row[::step]) + "\n" * (2 if n % 4 == 3 else 1) for n, row in enumerate(part)]
+            (folder / f"{split}.{suffix}").write_text("".join(lines))
+    files = {"train": [f"{folder}/train.aa|{folder}/train.bb"], "dev": f"{folder}/dev.aa|{folder}/dev.bb"}
+    data = {"data": {"documents": True, **files}}
+    return data, prepare(configure(data, max_updates=1), folder / "prepared")
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_resumed_run_equals_uninterrupted_run(learn, documents, assert_same, tmp_path, name):
+    tables, data = documents
+    tables = {**tables, **CONTEXTS[name], "data": {**tables["data"], **CONTEXTS[name]["data"]}}
+    settings = {"data": data, "max_updates": 6, "evaluate_every": 3, "dev_bleu": True}
+    recorder = learn("straight", tables, **settings)
+    with pytest.raises(Interrupted):
+        learn("broken", tables, after=InterruptAt(4), resume=True, **settings)
+    learn("broken", tables, resume=True, **settings)
+    assert_same("straight", "broken")
+    translator = rnnsearch.load(tmp_path / "straight")
+    # The dev score is that of the sentences in their documents.
+    rows = data.dev
+    sources = translator.with_context([row.source for row in rows], [row.document for row in rows])
+    log_probs = [pair.log_prob for pair in translator.score(sources, [row.target for row in rows])]
+    best = min(row["dev_nll"] for row in recorder.evaluations)
+    assert best == pytest.approx(-sum(log_probs) / len(rows), rel=1e-4)
+    alone = [pair.log_prob for pair in translator.score([row.source for row in rows], [row.target for row in rows])]
+    assert sum(alone) != pytest.approx(sum(log_probs), rel=1e-4)
