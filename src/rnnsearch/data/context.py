@@ -61,8 +61,9 @@ class ContextRows(RaggedArray):
         values = np.full(int(widths.sum()), CONTEXT_END, dtype=np.int64)
         values[starts[part_of_value] + positions] = part_values
         rows = np.repeat(owners, widths)
-        row_lengths = np.bincount(rows, minlength=len(indices))
-        row_starts = np.cumsum(row_lengths) - row_lengths
+        # The first part of a row is the first value of the row.
+        is_first = np.diff(owners, prepend=-1) > 0
+        row_starts = starts[is_first]
         return values, rows, np.arange(len(values)) - row_starts[rows]
 
     def _parts(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers]:
