@@ -70,9 +70,10 @@ class ContextRows(RaggedArray):
         """Return the rows that each row consists of, and for each, the index in `indices` of the row it belongs to."""
         num_parts = self._num_context[indices].astype(np.int64) + 1
         owners = np.repeat(np.arange(len(indices)), num_parts)
-        last = np.cumsum(num_parts)[owners] - 1
-        parts: Integers = np.asarray(indices, dtype=np.int64)[owners] - (last - np.arange(len(owners)))
-        return parts, owners
+        # Parts of a row that follow each part; the row itself is the last one.
+        num_following: Integers = np.cumsum(num_parts)[owners] - 1 - np.arange(len(owners))
+        last_parts: Integers = np.asarray(indices, dtype=np.int64)[owners]
+        return last_parts - num_following, owners
 
 
 def context_sizes(
