@@ -1,4 +1,4 @@
-"""`rnnsearch evaluate`, `report`, `inspect`, `plot` and `tune`.
+"""`rnnsearch evaluate`, `contrast`, `report`, `inspect`, `plot` and `tune`.
 
 The commands call `evaluation`, `inspect.py` and `metrics/plots`. Parameters and help texts are docs/commands.md, which
 a test compares. Tests: tests/commands/test_evaluate.py, tests/evaluation/test_tuning.py, tests/plots.
@@ -182,6 +182,45 @@ def _record_on_card(model: Path, assessment: Assessment, test_set: str) -> None:
         record(model, assessment, test_set)
     except RnnsearchError as error:
         print_message(f"the scores were not added to the model card: {error}")
+
+
+@expand_groups
+def contrast(
+    model: Model,
+    examples: Annotated[
+        Path,
+        Argument(
+            help="Examples: TSV (context, source, correct and incorrect translations) or JSON lines (.jsonl).",
+            show_default=False,
+        ),
+    ],
+    *,
+    no_context: Annotated[
+        bool, Option("--no-context", help="Score each sentence without its context, for comparison.")
+    ] = False,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Write accuracies and margins (JSON) to this file.")
+    ] = None,
+    hardware: HardwareGroup,
+) -> None:
+    """Measure how often the correct translation is more probable than wrong ones.
+
+    Prints the accuracy and its 95% interval, of all examples and of each group.
+    """
+    from rnnsearch.evaluation import contrastive
+    from rnnsearch.translator.loading import load
+    from rnnsearch.utils.files import require_writable_file, write_json
+
+    if output is not None:
+        require_writable_file(output)
+    hardware.set_threads()
+    translator = load(model, hardware.device)
+    if no_context:
+        translator.require_context()
+    result = contrastive.contrast(translator, examples, not no_context)
+    typer.echo(result.to_text())
+    if output is not None:
+        write_json(output, result.as_dict())
 
 
 def report(

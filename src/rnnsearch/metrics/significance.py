@@ -1,10 +1,12 @@
-"""Significance of a difference between two systems: paired bootstrap resampling by sacreBLEU.
+"""Significance of a difference between two systems (paired bootstrap resampling by sacreBLEU), intervals of fractions.
 
 Koehn, P. (2004), "Statistical Significance Tests for Machine Translation Evaluation", EMNLP.
 
-`evaluation/corpus_scores.py` calls it. The default seed is fixed, so p-values are reproducible.
+`evaluation/corpus_scores.py` and `evaluation/contrastive.py` call it. The default seed is fixed, so p-values are
+reproducible.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -123,6 +125,21 @@ def paired_bootstrap(
             )
         )
     return Comparison(tuple(differences), samples, seed)
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return the confidence interval of a fraction (Wilson 1927), by default of 95 %.
+
+    Args:
+        successes: Number of successes.
+        trials: Number of trials, at least 1.
+        z: Quantile of the normal distribution.
+    """
+    fraction = successes / trials
+    scale = 1 + z * z / trials
+    center = (fraction + z * z / (2 * trials)) / scale
+    half_width = z / scale * math.sqrt(fraction * (1 - fraction) / trials + z * z / (4 * trials * trials))
+    return max(0.0, center - half_width), min(1.0, center + half_width)
 
 
 @contextmanager

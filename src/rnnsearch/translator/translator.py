@@ -703,6 +703,16 @@ class Translator:
             source_rows, target_rows, hypotheses, use_aligner, aligns_previous_word=by == "read"
         )
 
+    def log_probs(self, sources: Sequence[str | Segmented], targets: Sequence[str]) -> list[float]:
+        """Return log p(target | source) of existing translations in nats, by forced decoding in fp32.
+
+        Args:
+            sources: Source sentences, possibly with contexts (see `with_context`).
+            targets: Their translations.
+        """
+        _, _, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
+        return [hypothesis.log_prob for hypothesis in hypotheses]
+
     def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return -log p(target | source) of existing translations per token, EOS included, in nats.
 
