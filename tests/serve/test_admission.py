@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi import Response
 
-from rnnsearch.serve import admission, server
+from rnnsearch.serve import admission, clients, server
 from rnnsearch.serve.admission import AdmissionControl
 from rnnsearch.serve.app import create_app, observe
 from rnnsearch.serve.limits import Settings
@@ -327,6 +327,49 @@ def test_body_must_arrive_in_time(monkeypatch):
     with pytest.raises(Exception, match=r"the body must arrive within 0\.05 seconds; it did not") as error:
         asyncio.run(AdmissionControl(app, Settings())(scope, receive, None))  # type: ignore[arg-type]
     assert error.value.status_code == 408
+
+
+def test_client_that_abandons_requests_is_served_only_while_it_waits(monkeypatch):
+    monkeypatch.setattr(admission, "ABANDONED_WAIT_SECONDS", 0.01)
+    num_served = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal num_served
+        num_served += 1
+        assert (await receive())["type"] == "http.request"
+        if scope["path"] == "/abandoned":
+            assert (await receive())["type"] == "http.disconnect"
+        await Response(b"")(scope, receive, send)
+
+    async def request(control: AdmissionControl, path: str, *types: str) -> None:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "headers": [(b"host", b"localhost")],
+            "client": ("a", 1),
+        }
+        messages = [{"type": type} for type in types]
+
+        async def receive() -> Any:
+            return messages.pop(0)
+
+        async def send(_: Any) -> None:
+            pass
+
+        await control(scope, receive, send)
+
+    async def scenario() -> None:
+        control = AdmissionControl(app, Settings())
+        for _ in range(clients.MAX_ABANDONED + 5):
+            await request(control, "/abandoned", "http.request", "http.disconnect")
+        before = num_served
+        await request(control, "/", "http.disconnect")
+        assert num_served == before
+        await request(control, "/", "http.request")
+        assert num_served == before + 1
+
+    asyncio.run(scenario())
 
 
 def test_health_responds_while_long_texts_are_split(url):

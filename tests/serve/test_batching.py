@@ -280,6 +280,13 @@ def test_sentences_do_not_become_long_on_a_busy_machine(monkeypatch):
     assert model.names == ["model"] * 3 + ["low-priority", "model"]
 
 
+def test_cost_includes_alignments():
+    without = [job("", length, beam=20).cost for length in (15, 418)]
+    aligned = [job("", length, beam=20)._replace(aligned=20).cost for length in (15, 418)]
+    assert without == [600, 8660]
+    assert [with_alignment - cost for with_alignment, cost in zip(aligned, without, strict=True)] == [751, 17988]
+
+
 def test_batches_take_at_most_max_batch_seconds(monkeypatch):
     # The batcher assumes 10,000 units of cost per second, so a batch may cost 100, and each sentence costs 16.
     monkeypatch.setattr(batching, "MAX_BATCH_SECONDS", 0.01)

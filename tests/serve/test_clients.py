@@ -15,7 +15,7 @@ import uvicorn
 
 from rnnsearch.serve import clients, observability
 from rnnsearch.serve.app import create_app
-from rnnsearch.serve.clients import ConnectionCounts, WrongKeys, client_of
+from rnnsearch.serve.clients import AbandonedRequests, ConnectionCounts, WrongKeys, client_of
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.observability import RateLimit
 from rnnsearch.serve.server import Connection, max_open_connections
@@ -171,6 +171,23 @@ def test_wrong_keys_are_forgotten(monkeypatch):
     assert (wrong_keys.retry_after("a"), wrong_keys.retry_after("b")) == (1, 0)
     now = 102.0
     assert wrong_keys.retry_after("a") == 0
+
+
+def test_abandoned_requests_are_compensated_and_forgotten(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: now))
+    abandoned = AbandonedRequests()
+    for _ in range(100):  # as of a page that translates while its user types
+        abandoned.count("a")
+        abandoned.compensate("a")
+    for _ in range(clients.MAX_ABANDONED):
+        abandoned.count("a")
+    assert not abandoned.has_too_many("a")
+    for _ in range(1000):
+        abandoned.count("a")
+    assert [abandoned.has_too_many(client) for client in "ab"] == [True, False]
+    now += clients.MAX_ABANDONED / clients.ABANDONED_PER_SECOND
+    assert not abandoned.has_too_many("a")
 
 
 def test_log_has_few_equal_warnings_per_interval(monkeypatch):

@@ -15,9 +15,12 @@ import pytest
 import torch
 
 from rnnsearch.errors import ModelError
+from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.serve import registry as registry_module
+from rnnsearch.serve.batching import TranslationJob
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
+from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
 
@@ -100,6 +103,21 @@ def test_concurrent_requests_load_a_model_once(folders, monkeypatch):
 
     run(folders, scenario)
     assert loader.calls == 1
+
+
+def test_alignment_ends_with_its_last_request(folders, monkeypatch):
+    alignments = []
+    monkeypatch.setattr(Translation, "alignment", property(alignments.append))
+
+    async def scenario(registry: Registry) -> None:
+        model = await use(registry)
+        [source] = await model.segment(["the dog sees the cat"])
+        jobs = [TranslationJob(source, 6, beam=5)] * 2
+        with pytest.raises(SearchCancelled):
+            model._translate_batch(BatchOptions(5, 5, align=True), jobs, lambda: len(alignments) == 3)
+
+    run(folders, scenario)
+    assert len(alignments) == 3
 
 
 def test_loading_is_tried_again_after_an_error(folders, monkeypatch):

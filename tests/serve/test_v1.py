@@ -16,6 +16,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config.data import InlineTermsConfig
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.serve.schemas import TranslateResponse
 from rnnsearch.systems.ensemble_folder import write_ensemble
 from rnnsearch.systems.folder import CONFIG, load_system, save_system
 from rnnsearch.text.terms import Glossary
@@ -41,6 +42,8 @@ def test_models_are_listed_with_their_state(http):
 
 def test_response_has_the_attributes_of_translations(http, folders):
     response = http.post("/v1/translate", json={"text": TEXT, "n_best": 2, "attention": True})
+    # It is written in parts.
+    assert TranslateResponse.model_validate_json(response.content).model_dump_json().encode() == response.content
     assert response.status_code == 200, response.text
     body = response.json()
     assert (body["model"], body["source"], body["target"]) == ("en-de", "en", "de")

@@ -13,11 +13,13 @@ import asyncio
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rnnsearch.serve.limits import Settings, error_response
+from rnnsearch.serve.clients import AbandonedRequests, client_of
+from rnnsearch.serve.limits import CLIENT_CLOSED_REQUEST, Settings, error_response
 from rnnsearch.utils.origin_check import RequestOrigin, rejection
 
 MAX_HEADERS = 100
 MAX_BODY_SECONDS = 60.0  # time until the whole body must have arrived
+ABANDONED_WAIT_SECONDS = 0.2  # wait of a request whose client has abandoned many
 WORKING_PATHS = frozenset({"/translate", "/MTRestService/TranslateJson"})
 """Paths on which GET requests cause work, so that pages of other sites must not send them."""
 
@@ -29,11 +31,15 @@ class AdmissionControl:
 
     Statuses: 400 for another host, several hosts or too many headers, 403 for pages of other sites, 408 for a body
     that does not arrive in time, 413 for a body that is too large.
+
+    The requests of a client that has abandoned many wait for a moment, and only those whose client is still there then
+    are read.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
+        self._abandoned = AbandonedRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The lifespan of the application; there are no WebSocket routes.
@@ -47,7 +53,26 @@ class AdmissionControl:
             response = error_response(error.status_code, error.detail, error.headers)
             await response(scope, receive, send)
             return
-        await self._app(scope, _BodyReader(receive, self._max_body(headers)).read, send)
+        client = client_of(scope["client"][0]) if scope.get("client") else "unknown"
+        first: Message | None = None
+        if self._abandoned.has_too_many(client):
+            await asyncio.sleep(ABANDONED_WAIT_SECONDS)
+            first = await receive()
+            if first["type"] == "http.disconnect":
+                self._abandoned.count(client)
+                await error_response(CLIENT_CLOSED_REQUEST, "the client has disconnected")(scope, receive, send)
+                return
+        reader = _BodyReader(receive, self._max_body(headers), first)
+
+        async def counted_send(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                if reader.has_disconnected:
+                    self._abandoned.count(client)
+                else:
+                    self._abandoned.compensate(client)
+            await send(message)
+
+        await self._app(scope, reader.read, counted_send)
 
     def _check_head(self, scope: Scope, headers: Headers) -> HTTPException | None:
         """Return the error to reject a request with, or None to accept it."""
@@ -81,8 +106,18 @@ class AdmissionControl:
 class _BodyReader:
     """Reads a body up to a size and a time limit."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, first: Message | None = None) -> None:
+        """Start the time limit.
+
+        Args:
+            receive: Returns the ASGI messages of the request.
+            max_bytes: Maximum size of the body.
+            first: The first message, if it has been received already.
+        """
+        self.has_disconnected = False
+        """True if the client has disconnected."""
         self._receive = receive
+        self._first = first
         self._max_bytes = max_bytes
         self._read_bytes = 0
         self._is_complete = False
@@ -96,14 +131,18 @@ class _BodyReader:
                 log shows.
         """
         if self._is_complete:  # the next message is the client's disconnect
-            return await self._receive()
+            message = await self._receive()
+            self.has_disconnected = message["type"] == "http.disconnect"
+            return message
         try:
             # One deadline for the whole body: a client that sends a byte now and then must not hold the connection.
             async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+                message = self._first or await self._receive()
         except TimeoutError:
             raise _rejected(408, f"the body must arrive within {MAX_BODY_SECONDS:g} seconds; it did not") from None
+        self._first = None
         if message["type"] == "http.disconnect":
+            self.has_disconnected = True
             raise _rejected(400, "the body must be complete; the client disconnected")
         # Counted as they arrive, because chunked bodies declare no length and others may declare a wrong one.
         self._read_bytes += len(message.get("body", b""))

@@ -1,7 +1,8 @@
-"""Limits per client, whom the address identifies: connections, and attempts to guess an API key.
+"""Limits per client, whom the address identifies: connections, abandoned requests, and attempts to guess an API key.
 
-`server.Connection` counts connections in `ConnectionCounts`, `service.Service` counts wrong keys in `WrongKeys`. Behind
-a proxy, all clients have its address. Tests: `tests/serve/test_clients.py`.
+`server.Connection` counts connections in `ConnectionCounts`, `admission.AdmissionControl` counts requests in
+`AbandonedRequests`, `service.Service` counts wrong keys in `WrongKeys`. Behind a proxy, all clients have its address.
+Tests: `tests/serve/test_clients.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from ipaddress import IPv6Address, ip_address
 
 WRONG_KEYS_PER_SECOND = 1.0
 MAX_WRONG_KEYS = 10  # at once
-MAX_ADDRESSES = 10_000  # addresses that have sent wrong keys, the latest ones
+MAX_ABANDONED = 20  # at once
+ABANDONED_PER_SECOND = 4.0
+MAX_ADDRESSES = 10_000  # addresses that have sent wrong keys or abandoned requests, the latest ones
 NETWORK_BITS = 64  # of an IPv6 address: one client has all addresses of such a network
 
 
@@ -48,6 +51,33 @@ class ConnectionCounts:
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]
+
+
+class AbandonedRequests:
+    """Finds clients that disconnect before most of their responses: their requests cause work for nothing."""
+
+    def __init__(self) -> None:
+        self._free_times: OrderedDict[str, float] = OrderedDict()  # when all abandoned requests are forgotten
+
+    def has_too_many(self, client: str) -> bool:
+        """Return True if a client has abandoned too many requests."""
+        return self._free_times.get(client, 0.0) - time.monotonic() > MAX_ABANDONED / ABANDONED_PER_SECOND
+
+    def count(self, client: str) -> None:
+        """Count an abandoned request."""
+        start = max(time.monotonic(), self._free_times.pop(client, 0.0))
+        # Limited, so that a client is soon like others when it has stopped.
+        max_seconds = 2 * MAX_ABANDONED / ABANDONED_PER_SECOND
+        self._free_times[client] = min(start + 1 / ABANDONED_PER_SECOND, time.monotonic() + max_seconds)
+        if len(self._free_times) > MAX_ADDRESSES:
+            self._free_times.popitem(last=False)
+
+    def compensate(self, client: str) -> None:
+        """Forget an abandoned request, because the client has waited for a response."""
+        if client in self._free_times:
+            self._free_times[client] -= 1 / ABANDONED_PER_SECOND
+            if self._free_times[client] <= time.monotonic():
+                del self._free_times[client]
 
 
 class WrongKeys:

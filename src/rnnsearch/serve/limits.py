@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 MAX_INLINE_CHARACTERS = 2000  # work on more text is done in another thread; this much takes less than a millisecond
 TEXT_OVERHEAD_CHARACTERS = 10  # cost of a text in addition to its characters, however short it is
 MAX_JSON_BYTES_PER_CHARACTER = 12  # two escapes of six bytes, for a character outside the basic plane
+CLIENT_CLOSED_REQUEST = 499  # status after the client has disconnected; only the log and the metrics show it
 OTHER_JSON_BYTES = 64 << 10  # names and other fields of a body
 
 

@@ -27,6 +27,7 @@ import torch
 from rnnsearch.align import aligner
 from rnnsearch.engine.file import read_header
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.search.workers import single_threaded_pool
 from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
@@ -148,13 +149,14 @@ class ServedModel:
             lengths = [len(source.spelled_ids) for source in sources]
             search = self.translator.options(options.beam, options.n_best)
             check_output(lengths, prefix_lengths, search, fields)
+        aligned = options.n_best if options.align and self.translator.aligner is not None else 0
         jobs = []
         for index, source in enumerate(sources):
             # An upper bound, because a token has at least one character.
             term_tokens = sum(max(map(len, match.entry)) for match in terms[index][:MAX_PLACED_TERMS])
             prefix = prefixes[index] if prefixes is not None else ""
             num_tokens = max(len(source.spelled_ids), prefix_lengths[index]) + term_tokens
-            jobs.append(TranslationJob(source, num_tokens, prefix, beam, tuple(terms[index])))
+            jobs.append(TranslationJob(source, num_tokens, prefix, beam, aligned, tuple(terms[index])))
         # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
@@ -262,6 +264,8 @@ class ServedModel:
             # The first access at each rank aligns all translations of that rank; those of later attempts are apart.
             for translations in n_best_lists:
                 for translation in translations:
+                    if is_cancelled():
+                        raise SearchCancelled
                     _ = translation.alignment
         return n_best_lists
 

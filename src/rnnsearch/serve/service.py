@@ -22,7 +22,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.clients import WrongKeys, client_of
 from rnnsearch.serve.files import Files
 from rnnsearch.serve.glossaries import Glossaries
-from rnnsearch.serve.limits import MAX_INLINE_CHARACTERS, ServeError, Settings
+from rnnsearch.serve.limits import CLIENT_CLOSED_REQUEST, MAX_INLINE_CHARACTERS, ServeError, Settings
 from rnnsearch.serve.observability import Metrics, log_failure
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
@@ -31,7 +31,6 @@ from rnnsearch.utils.files import append_line
 from rnnsearch.utils.origin_check import DEFAULT_PORTS, is_own_host
 
 AUTHORIZATION_SCHEMES = ("bearer", "deepl-auth-key")
-CLIENT_CLOSED_REQUEST = 499  # status after the client has disconnected; only the log and the metrics show it
 
 MAX_LARGE_RESPONSES = 2  # responses that are built at a time in threads; each may take much memory
 

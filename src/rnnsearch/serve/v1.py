@@ -20,6 +20,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request, UploadFile
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel
+from pydantic_core import to_json
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import FileJob
@@ -112,7 +114,7 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     # A request without texts gets an answer, too.
     info = directions[0].model if directions else await service.find_model("", body.model, body.source, body.target)
     content = await service.build_response(
-        request, lambda: _translate_response(info, body, results).model_dump_json(), size
+        request, lambda: b"".join(json_parts(_translate_response(info, body, results))), size
     )
     return Response(content, media_type="application/json")
 
@@ -227,6 +229,22 @@ def _translate_response(info: ModelInfo, body: TranslateRequest, results: Sequen
         text.language_confidence = None if result.detected is None else round(result.detected.confidence, 4)
         translations.append(text)
     return TranslateResponse(model=info.name, source=info.source, target=info.target, translations=translations)
+
+
+def json_parts(value: Any) -> Iterator[bytes]:
+    """Yield the JSON of a response in parts: while one is written, no other thread can run."""
+    if isinstance(value, TranslateResponse | TranslatedText | Sentence):
+        for position, name in enumerate(type(value).model_fields):
+            yield b'%s"%s":' % (b"," if position else b"{", name.encode())
+            yield from json_parts(getattr(value, name))
+        yield b"}"
+    elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        for position, item in enumerate(value):
+            yield b"," if position else b"["
+            yield from json_parts(item)
+        yield b"]"
+    else:
+        yield to_json(value)
 
 
 def translated_text(result: TextTranslation, attention: bool, alignment: bool = True) -> TranslatedText:
