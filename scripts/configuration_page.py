@@ -42,6 +42,7 @@ FAMILIES: Sequence[Family[Any]] = (
     config.outputs.INITS,
     config.outputs.OUTPUTS,
     language_model.FUSIONS,
+    config.sources.SOURCES,
     config.objective.CONTRASTS,
     config.objective.ALIGNMENT_LOSSES,
     config.objective.BASELINES,

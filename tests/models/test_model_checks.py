@@ -19,6 +19,7 @@ from rnnsearch.config import (
     registry,
     rules,
     search,
+    sources,
     training,
 )
 from rnnsearch.config.options import Family
@@ -37,6 +38,7 @@ from rnnsearch.models.fusion import FUSIONS
 from rnnsearch.models.language_model import NETWORKS
 from rnnsearch.models.layers import INITS
 from rnnsearch.models.memory import Hidden, HiddenAndCell
+from rnnsearch.models.sources import STATE_COMBINATIONS
 from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.search.ranking import LENGTH_NORMS
@@ -85,6 +87,7 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
         (objective.CONTRASTS, CONTRASTS),
         (outputs.INITS, INITS),
         (outputs.OUTPUTS, OUTPUTS),
+        (sources.SOURCES, STATE_COMBINATIONS),
         (training.OPTIMISERS, OPTIMISERS),
         (training.SCHEDULES, SCHEDULES),
     ],
@@ -103,7 +106,7 @@ def test_length_norms_of_the_config_have_functions():
 
 
 def test_every_implementation_belongs_to_a_component_of_a_family():
-    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, training]
+    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, sources, training]
     declared = {
         options
         for module in families

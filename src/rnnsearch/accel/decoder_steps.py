@@ -70,6 +70,7 @@ from rnnsearch.models.decoders.stack_decoders import (
     Sutskever,
 )
 from rnnsearch.models.memory import CellState, Memory
+from rnnsearch.models.sources import CombinedAttention
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.ops.linear import linear
 from rnnsearch.ops.step import AttentionSource, Reads, StepBuilder, StepFeature, Sums, Value, pad_to_vectors
@@ -515,6 +516,8 @@ def unsupported_reason(module: nn.Module) -> str | None:
             return f"its cell is {type(part).__name__}"
         if isinstance(part, LinearAttentional):
             return "its attentional layer is linear"
+        if isinstance(part, CombinedAttention):
+            return "it attends to several sources"
         for component, name in COMPONENTS.items():
             if is_derived(part, component):
                 return f"its {name} is of a derived class"

@@ -157,8 +157,8 @@ def stack_unsupported_reason(decoder: Luong | Sutskever) -> str | None:
 
 def luong_unsupported_reason(decoder: Luong) -> str | None:
     """Return why `unroll_luong` does not apply to a decoder, or None if it does."""
-    if is_derived(decoder.attention, Attention):
-        return "its attention is of a derived class"
+    if type(decoder.attention) is not Attention:
+        return f"its attention is {type(decoder.attention).__name__}"
     if (reason := stack_unsupported_reason(decoder)) is not None:
         return reason
     return None if decoder.attention.is_parallel else "attention remembers its weights"

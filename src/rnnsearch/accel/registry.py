@@ -174,7 +174,8 @@ def _problem(model: nn.Module, name: str, implementation: FastImplementation, co
         if not dot:
             return None  # built without a translation model, as in tests
         model = model.get_submodule(child)
-    return verification.component_problem(model, path, implementation.run, conditions)
+    # Each of several sources has an attention like that of a model with one source, which is compared.
+    return verification.component_problem(model, path.partition(".sources.")[0], implementation.run, conditions)
 
 
 def describe_training(model: nn.Module) -> str:

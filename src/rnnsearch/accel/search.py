@@ -36,6 +36,7 @@ from rnnsearch.engine.structs import CDecoder, CSourceBatch, DType, OpType, Pack
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Memory, Origin
+from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops.linear import PackedWeight, num_threads, pointer
@@ -150,6 +151,8 @@ def search_unsupported_reason(model: TranslationModel) -> str | None:
     """Return why a model has no native search, or None if it has."""
     decoder = type(model.decoder)
     output = type(model.output)
+    if isinstance(model, MultiSourceModel):
+        return "it has several sources"
     if model.language_model is not None:
         return "a language model is inside"
     if decoder not in DECODER_STEPS:

@@ -398,7 +398,7 @@ class TinyModel:
 def tiny_config(config: ModelConfig) -> ModelConfig:
     """Return a config with the same encoder, attention and decoder in tiny sizes.
 
-    Components around them (characters, other outputs, pointers, language models) are left out.
+    Components around them (characters, other outputs, pointers, language models, further sources) are left out.
     """
     attention = config.attention
     heads = 1 if attention is None else getattr(attention.score, "heads", 1)
@@ -413,7 +413,7 @@ def tiny_config(config: ModelConfig) -> ModelConfig:
                 "features": tuple(_resized(feature, size) for feature in attention.features),
             }
         )
-    absent = dict.fromkeys(("source_characters", "target_characters", "pointer", "language_model"))
+    absent = dict.fromkeys(("source_characters", "target_characters", "pointer", "language_model", "sources"))
     components = {"encoder": encoder, "attention": attention, "decoder": decoder}
     return config.model_copy(
         update={"embedding": size, "tie": "none", "output": SoftmaxOutputOptions(), **components, **absent}

@@ -25,6 +25,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
+from rnnsearch.errors import ConfigError
 
 # `[text.annotation]`: unknown target words that refer to source positions.
 
@@ -133,7 +134,8 @@ class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
     source: Languages = None
-    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly one."""
+    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly one, or
+    a list with `[model.sources]`."""
     target: Language
     """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
     `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
@@ -248,9 +250,15 @@ class DataConfig(Table):
 
     @property
     def single_source(self) -> str:
-        """The source language of a corpus with exactly one."""
-        (source,) = self.sources
-        return source
+        """The source language of a corpus with exactly one.
+
+        Raises:
+            ConfigError: There are several, or none.
+        """
+        if len(self.sources) != 1:
+            sources = " and ".join(self.sources) or "none"
+            raise ConfigError([f"data.source: must be one language for this; got {sources}"])
+        return self.sources[0]
 
 
 TextType = Literal["words", "bpe", "unigram", "characters"]

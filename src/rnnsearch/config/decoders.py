@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.cells import CELLS, BridgeName, CellName, LayerState
+from rnnsearch.config.cells import BRIDGES, CELLS, BridgeName, CellName, LayerState
 from rnnsearch.config.options import Family, Options, Size, SmallSize, problem, raise_problems
 
 
@@ -35,6 +35,8 @@ class DecoderConfig(Options):
     """True if a layer between state and output can also read a language model."""
     copies: ClassVar[bool] = False
     """True if the decoder can also copy source positions, in addition to generating words of the vocabulary."""
+    reads_several_sources: ClassVar[bool] = True
+    """True if the decoder reads annotations only by attention, which can then be that of several sources."""
 
     @property
     def readout_size(self) -> int:
@@ -46,6 +48,11 @@ class DecoderConfig(Options):
     def depth(self) -> int:
         """Number of recurrent layers."""
         return 1
+
+    @property
+    def reads_last_states(self) -> bool:
+        """True if the first states depend on the encoder's last states, through a bridge."""
+        return False
 
     def attended_size(self, annotation_size: int) -> int:
         """Return the size of `Memory.annotations` for an encoder's annotation size."""
@@ -93,6 +100,10 @@ class StackOptions(_LayeredDecoder):
 
     bridge: BridgeName
     """Bridge by which the first states are computed from the encoder's last states, see below."""
+
+    @property
+    def reads_last_states(self) -> bool:
+        return BRIDGES[self.bridge].passes_source
 
     @property
     def first_states(self) -> tuple[LayerState, ...]:
@@ -144,6 +155,7 @@ class CopyNetOptions(DecoderConfig):
     cell: CellName
     readout_option = "size"
     copies = True
+    reads_several_sources = False
 
 
 @DECODERS.register
@@ -276,6 +288,7 @@ class RNMTPlusOptions(StackOptions):
 
     type: Literal["rnmt-plus"] = "rnmt-plus"
     query_precedes_word = True
+    reads_several_sources = False
 
     def attended_size(self, annotation_size: int) -> int:
         return self.size

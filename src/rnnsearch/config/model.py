@@ -29,6 +29,7 @@ from rnnsearch.config.outputs import (
     OutputConfig,
     SoftmaxOutputOptions,
 )
+from rnnsearch.config.sources import SOURCES, SourcesConfig
 
 
 class PointerConfig(Table):
@@ -67,6 +68,15 @@ class ModelConfig(Table):
     target_characters: TargetCharactersConfig | None = None
     pointer: PointerConfig | None = None
     language_model: Annotated[FusionConfig, OneOf(FUSIONS)] | None = None
+    sources: Annotated[SourcesConfig, OneOf(SOURCES)] | None = None
+
+    @property
+    def encoders(self) -> dict[str, EncoderConfig]:
+        """The encoder of all sources, and those of single sources, by their paths."""
+        encoders: dict[str, EncoderConfig] = {"model.encoder": self.encoder}
+        if self.sources is not None:
+            encoders |= {f"model.sources.encoders.{name}": encoder for name, encoder in self.sources.encoders.items()}
+        return encoders
 
     @property
     def copies(self) -> bool:

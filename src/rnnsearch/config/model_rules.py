@@ -15,7 +15,7 @@ from rnnsearch.config.attention import NORMALISERS, SCORES, WINDOWS, AttentionCo
 from rnnsearch.config.cells import BRIDGES, CELLS
 from rnnsearch.config.data import TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
-from rnnsearch.config.encoders import ENCODERS, StackedOptions
+from rnnsearch.config.encoders import ENCODERS, EncoderConfig, StackedOptions
 from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentNetworkOptions
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.outputs import AdaptiveOptions, NormalOptions, OutputConfig
@@ -34,6 +34,7 @@ def check_translation_model(model: ModelConfig, text: TextConfig) -> list[str]:
         *_check_output(model.output, model.decoder.readout_size, text),
         *_check_tied_embeddings(model, text),
         *_check_fusion(model, text),
+        *_check_sources(model),
     ]
 
 
@@ -52,9 +53,12 @@ def _check_attention(model: ModelConfig, attention: AttentionConfig) -> list[str
     messages = _check_components(attention)
     if messages:
         return messages
-    annotation_size = model.decoder.attended_size(model.encoder.annotation_size)
-    problem = attention.score.size_problem(model.decoder.size, annotation_size)
-    return [f"model.attention.{problem}"] if problem else []
+    problems: dict[str, None] = {}
+    for encoder in model.encoders.values():
+        annotation_size = model.decoder.attended_size(encoder.annotation_size)
+        if problem := attention.score.size_problem(model.decoder.size, annotation_size):
+            problems[f"model.attention.{problem}"] = None
+    return list(problems)
 
 
 def _check_components(attention: AttentionConfig) -> list[str]:
@@ -99,16 +103,17 @@ def _check_alignment_scale(model: ModelConfig) -> list[str]:
 
 def _check_sentence_vector(model: ModelConfig) -> list[str]:
     """Return a message if the only context of a decoder is a sentence vector that the encoder does not have."""
-    encoder = model.encoder
     why = f"for the {model.decoder.type} decoder, whose context is the encoder's last state"
     if isinstance(model.decoder, StackOptions):  # reads the encoder's last states through its bridge
         return []
-    if not encoder.one_vector:
-        supported = ENCODERS.names(lambda cls: cls.one_vector)
-        return [f'model.encoder.type: must be {supported} {why}; got "{encoder.type}"']
-    if isinstance(encoder, StackedOptions) and encoder.direction == "both":
-        return [f'model.encoder.direction: must be forward or bottom {why}; got "both"']
-    return []
+    messages = []
+    for path, encoder in model.encoders.items():
+        if not encoder.one_vector:
+            supported = ENCODERS.names(lambda cls: cls.one_vector)
+            messages.append(f'{path}.type: must be {supported} {why}; got "{encoder.type}"')
+        elif isinstance(encoder, StackedOptions) and encoder.direction == "both":
+            messages.append(f'{path}.direction: must be forward or bottom {why}; got "both"')
+    return messages
 
 
 def _check_bridge(model: ModelConfig) -> list[str]:
@@ -169,6 +174,50 @@ def _check_fusion(model: ModelConfig, text: TextConfig) -> list[str]:
         inner = check_language_model(fusion.model, text)
         messages += [message.replace("model.", "model.language_model.model.", 1) for message in inner]
     return messages
+
+
+def _check_sources(model: ModelConfig) -> list[str]:
+    """Return every problem of the combination of several sources with decoder and encoders."""
+    options = model.sources
+    if options is None:
+        return []
+    decoder = model.decoder
+    path = "model.sources"
+    messages = []
+    if not decoder.reads_several_sources:
+        supported = DECODERS.names(lambda cls: cls.reads_several_sources)
+        messages.append(f'{path}: needs a decoder that can read several sources ({supported}); got "{decoder.type}"')
+    if not decoder.attends and getattr(options, "contexts", None) == "mean":
+        context = f"with the {decoder.type} decoder, which has no attention"
+        messages += no_effect([f"{path}.contexts"], context)
+    has_memory_cells = CELLS[model.encoder.cell].carries == ("h", "c")
+    if options.needs_memory_cells and not (decoder.reads_last_states and has_memory_cells):
+        cells = CELLS.names(lambda cls: cls.carries == ("h", "c"))
+        needs = f"needs encoders with memory cells ({cells}) and a decoder that a bridge starts from them"
+        messages.append(f'{path}.type: "{options.type}" {needs}; got "{model.encoder.cell}" and "{decoder.type}"')
+    for encoder_path, encoder in model.encoders.items():
+        if encoder.selects_words:
+            messages.append(f'{encoder_path}.type: "{encoder.type}" cannot be combined with {path}; remove one')
+        if encoder is not model.encoder:
+            messages += [f"{encoder_path}.{problem}" for problem in _size_problems(model, encoder)]
+    return messages
+
+
+def _size_problems(model: ModelConfig, encoder: EncoderConfig) -> list[str]:
+    """Return why the outputs of a source's encoder cannot be combined with those of `model.encoder`."""
+    options = model.sources
+    default = model.encoder
+    assert options is not None
+    if model.decoder.reads_last_states and encoder.last_states != default.last_states:
+        return ["size: last states must have the layers, sizes and types of model.encoder, because they are combined"]
+    averages_annotations = model.decoder.attends and options.averages_contexts
+    sizes = []
+    if options.needs_equal_sizes:
+        sizes.append((encoder.size, default.size))
+    if averages_annotations:
+        sizes.append((encoder.annotation_size, default.annotation_size))
+    different = [f"got {size} and {wanted}" for size, wanted in sizes if size != wanted]
+    return [f"size: must give vectors of the size of model.encoder, for a mean; {got}" for got in different[:1]]
 
 
 def _check_network(model: LanguageModelConfig) -> list[str]:

@@ -82,6 +82,28 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     "model.target_characters": (_SYMMETRY,),
     "model.pointer": ("model.encoder.selects_words", _SYMMETRY),
     "model.language_model": ("text.annotation, whose tokens a language model does not have", _SYMMETRY),
+    "model.sources": (
+        'model.tie = "all"',
+        "model.lexical",
+        "model.source_characters",
+        "model.target_characters",
+        "model.pointer",
+        "text.annotation",
+        "text.inline_terms",
+        "data.target_only",
+        "data.alignments",
+        "data.context",
+        "objective.doubly_stochastic",
+        "objective.coverage",
+        "objective.fertility",
+        "objective.supervision",
+        "objective.reinforce",
+        "objective.teacher",
+        "search.replace_unknown",
+        "search.coverage_penalty",
+        'training.metric = "aer"',
+        _SYMMETRY,
+    ),
     "objective.partition": (_SYMMETRY,),
     "objective.shortlist": (
         "model.pointer",
@@ -173,6 +195,12 @@ def _samples_positions(config: RunConfig) -> bool:
     return attention is not None and NORMALISERS[attention.normaliser].samples
 
 
+def _encoders_without_source(config: RunConfig) -> list[str]:
+    """Return the names in `[model.sources.encoders]` that are no sources."""
+    options = None if isinstance(config.model, LanguageModelConfig) else config.model.sources
+    return [] if options is None else [name for name in options.encoders if name not in config.data.sources]
+
+
 def _has_no_coverage_feature(config: RunConfig) -> bool:
     attention = config.translation.attention
     return attention is not None and not any(feature.tracks_untranslated for feature in attention.features)
@@ -185,13 +213,14 @@ def _trains_output_only(config: RunConfig) -> bool:
 
 def _is_single_layer(config: RunConfig) -> bool:
     model = config.translation
-    return len(model.encoder.layer_sizes) == 1 and model.decoder.depth == 1
+    layers = max(len(encoder.layer_sizes) for encoder in model.encoders.values())
+    return layers == 1 and model.decoder.depth == 1
 
 
 def _has_no_stack(config: RunConfig) -> bool:
     model = config.translation
-    return not isinstance(model.decoder, StackOptions) and not isinstance(
-        model.encoder, StackedOptions | PyramidOptions
+    return not isinstance(model.decoder, StackOptions) and not any(
+        isinstance(encoder, StackedOptions | PyramidOptions) for encoder in model.encoders.values()
     )
 
 
@@ -463,8 +492,18 @@ INVALID: tuple[Invalid, ...] = (
 TRANSLATION_INVALID: tuple[Invalid, ...] = (
     Invalid(
         "data.source",
-        lambda config: len(config.data.sources) != 1,
-        "must be one language for a translation model; got {sources}",
+        lambda config: len(config.data.sources) != 1 and config.translation.sources is None,
+        "must be one language for a translation model without [model.sources]; got {sources}",
+    ),
+    Invalid(
+        "data.source",
+        lambda config: not config.data.sources and config.translation.sources is not None,
+        "must be at least one language for a model with [model.sources]; got none",
+    ),
+    Invalid(
+        "model.sources.encoders",
+        lambda config: bool(_encoders_without_source(config)),
+        "must be those of languages in data.source ({sources}); got {encoders_without_source}",
     ),
     Invalid(
         "data.target_only",
@@ -619,6 +658,7 @@ def _table_problems(config: RunConfig, prefixes: Sequence[str] = ("",)) -> list[
         # Computed here, because extensions register further components.
         "sampling_normalisers": NORMALISERS.names(lambda cls: cls.samples),
         "coverage_features": FEATURES.names(lambda cls: cls.tracks_untranslated),
+        "encoders_without_source": ", ".join(_encoders_without_source(config)),
         "selecting_encoders": ENCODERS.names(lambda cls: cls.selects_words),
     }
     selected = tuple(prefixes)

@@ -146,7 +146,7 @@ class Batch:
 
 
 def make_batch(
-    rows: Sequence[tuple[Sequence[int], ...]],
+    rows: Sequence[tuple[Sequence[int] | None, ...]],
     indices: Sequence[int],
     direction: Direction = DEFAULT_DIRECTION,
     spellings: WordCharacters = NO_CHARACTERS,
@@ -154,7 +154,8 @@ def make_batch(
     """Return the batch of some rows of ids.
 
     Args:
-        rows: Ids of each stream without BOS and EOS: the direction's sources, then its target.
+        rows: Ids of each stream without BOS and EOS: the direction's sources, then its target. None if a row does not
+            have a source.
         indices: Corpus indices of the rows.
         direction: Names of the streams.
         spellings: Characters and copies to add for unknown words, of rows that are `SpelledIds`.
@@ -214,7 +215,8 @@ class Batches:
         rank: Number of this process.
         world: Number of processes.
         multiple: Widths are rounded up to a multiple of this, for few different shapes.
-        direction: Streams of the batches; rows must have all of them. By default all but the last are sources.
+        direction: Streams of the batches. By default all but the last are sources.
+        any_source: True if rows need only one of the sources, in addition to the target; otherwise they must have all.
         segments: Functions that sample a new segmentation of a stream in each epoch, from seed, epoch number and row.
             Budget and `max_length` count the corpus's own tokens; word alignments, which refer to these, are dropped.
         inlines: A function that adds translations of terms to the first source, before `segments`.
@@ -242,6 +244,7 @@ class Batches:
         world: int = 1,
         multiple: int = 1,
         direction: Direction | None = None,
+        any_source: bool = False,
         segments: Mapping[str, Resegment] | None = None,
         inlines: InlineTermsFunction | None = None,
         spellings: WordCharacters = NO_CHARACTERS,
@@ -265,7 +268,7 @@ class Batches:
         self._shortlist = shortlist
         self._proposal = proposal
         self._mixture = mixture
-        self._rows, longest, self.left_out = _select_rows(ids, max_length)
+        self._rows, longest, self.left_out = _select_rows(ids, max_length, any_source)
         self._widths = BatchWidths(multiple, longest)
         if self._rows is not None and len(self._rows) == 0:
             raise DataError(f"no training pair has at most {max_length} tokens per side (training.max_length)")
@@ -373,21 +376,24 @@ class Batches:
                 # Seeded by pair: the result depends neither on the batch nor on the process.
                 rng = Random(f"{self._seed} {epoch} {pair} terms")
                 rows[n] = (np.array(self._inlines(source.tolist(), others[-1].tolist(), rng)), *others)
-        streams: dict[str, list[list[int]]] = {}
-        for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
+        streams: dict[str, list[list[int] | None]] = {}
+        present = self._ids.lengths(pairs) > 0  # [streams, pairs]
+        for name, column, has_stream in zip(self._ids.names, zip(*rows, strict=True), present, strict=True):
             unknown = self._ids.unknown_words(name, pairs)
-            sentences: list[list[int]] = [
-                SpelledIds(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)
-            ]
-            if resegment := self._segments.get(name):
-                for n, pair in enumerate(pairs.tolist()):
-                    sentences[n] = resegment(sentences[n], Random(f"{self._seed} {epoch} {pair} {name}"))
+            sentences: list[list[int] | None] = []
+            for pair, ids, words, is_present in zip(pairs.tolist(), column, unknown, has_stream, strict=True):
+                sentence: list[int] = SpelledIds(ids.tolist(), words)
+                if resegment := self._segments.get(name):
+                    sentence = resegment(sentence, Random(f"{self._seed} {epoch} {pair} {name}"))
+                sentences.append(sentence if is_present else None)
             streams[name] = sentences
         return ParallelIds.from_rows(streams)
 
 
-def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
-    """Select the rows that have all streams and are short enough.
+def _select_rows(
+    ids: ParallelIds, max_length: int | None, any_source: bool
+) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
+    """Select the rows that have all streams, or the target and `any_source`, and are short enough.
 
     Returns:
         The row numbers (None for all rows), the length of the longest stream among them, and the number of rows that
@@ -399,7 +405,9 @@ def _select_rows(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[
     num_too_long = 0
     start = 0
     for lengths in length_blocks(ids):  # [streams, rows]
-        is_complete = lengths.min(0) > 0
+        # Without a source, as for a language model, only the target counts.
+        source_lengths = lengths[:-1].max(0) if any_source and len(lengths) > 1 else lengths.min(0)
+        is_complete = np.minimum(source_lengths, lengths[-1]) > 0
         max_lengths = lengths.max(0)
         # A length of 0 is a missing stream; an empty sentence has EOS.
         fitting = np.flatnonzero(is_complete & (max_lengths <= limit))

@@ -3,9 +3,9 @@
 `Unidirectional` and `Bidirectional` have one layer; `Stacked` has any number; `Pyramid` and `ConvolutionalEncoder` are
 for long or character-level sources; `Rationale` reads only some of the words.
 
-`TranslationModel` creates one per source stream. `Encoded` (`memory.py`) is what decoders get; `final_shapes` must
-agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py` write some classes for
-other engines.
+`TranslationModel` creates one, and `MultiSourceModel` one per source. `Encoded` (`memory.py`) is what decoders get;
+`final_shapes` must agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py`
+write some classes for other engines.
 
 Axes: B sentences, J source positions, E embedding, H annotation, F filters, J' annotations of an encoder that merges
 positions.
@@ -42,7 +42,18 @@ Embedded = Float[Tensor, "B J E"]
 Mask = Bool[Tensor, "B J"]
 
 
-class Encoder(nn.Module, ABC):
+class EncoderSizes(nn.Module):
+    """A module with the sizes that decoders are built from: an `Encoder`, or those of several sources."""
+
+    shapes: tuple[StateShape, ...]
+    """Shapes of `Encoded.finals`, for a bridge."""
+    annotation_size: int
+    """H, the size of an annotation."""
+    summary_size: int
+    """S, the size of `Encoded.summary`."""
+
+
+class Encoder(EncoderSizes, ABC):
     """An encoder over embedded words of size `embedding`, created from its options."""
 
     component: ClassVar[type[EncoderConfig]]
@@ -53,11 +64,8 @@ class Encoder(nn.Module, ABC):
     def __init__(self, options: Any, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__()
         self.shapes = final_shapes(options)
-        """Shapes of `Encoded.finals`, for a bridge."""
         self.annotation_size = self.shapes[-1].size
-        """H, the size of an annotation."""
         self.summary_size = options.size
-        """S, the size of `Encoded.summary`."""
         self.state_dropout = 0.0 if dropout is None else dropout.state
         self.reads_end: bool = options.reads_end
         """False to mask EOS."""

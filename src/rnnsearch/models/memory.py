@@ -5,14 +5,19 @@ A `Memory` is computed once per source sentence and has one row per sentence. St
 They are trees (`utils/tensors.py`), so every tensor in them must be batch-first. Tests: tests/test_tensors.py.
 
 Axes: B sentences, N = B * K hypotheses, J source positions, J' annotations (J unless an encoder merges positions), D
-state, H annotation, E embedding, I target positions, S summary.
+state, H annotation, E embedding, I target positions, S summary or, in `SourceMemories`, sources.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+from rnnsearch.utils.tensors import repeat_rows
 
 
 class Hidden(NamedTuple):
@@ -142,6 +147,9 @@ class Memory(NamedTuple):
     copy_memory: only for a copying decoder.
     target_ids: [B, J], only for a copying decoder: the id in the target vocabulary of the word at each source position,
         UNK if it is not in that vocabulary, `NO_WORD` if the position holds no word.
+    present: [B], only for one of several sources: True for sentences that have this source.
+    sources: the memories of several sources, if this one combines them: it has their combined summary and last states,
+        and everything else is that of the first source.
     """
 
     annotations: Tensor
@@ -156,6 +164,8 @@ class Memory(NamedTuple):
     values: Tensor | None = None
     copy_memory: CopyMemory | None = None
     target_ids: Tensor | None = None
+    present: Tensor | None = None
+    sources: SourceMemories | None = None
 
     @property
     def context_values(self) -> Tensor:
@@ -165,3 +175,52 @@ class Memory(NamedTuple):
     def to_source(self, alpha: Tensor) -> Tensor:
         """Return weights over source positions, given weights over annotations (see `Origin.to_source`)."""
         return alpha if self.origin is None else self.origin.to_source(alpha)
+
+
+class SourceMemories(NamedTuple):
+    """The memories of several sources, for a decoder that reads them all.
+
+    memories: that of each source.
+    present: [B, S], True for the sources that a sentence has.
+    averages: True if contexts are averaged, False if they are concatenated.
+    """
+
+    memories: tuple[Memory, ...]
+    present: Tensor
+    averages: bool
+
+    def combine(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Return the mean or the concatenation of one vector per source, [N, ..., H] each, of N = B * K rows.
+
+        Those of missing sources do not count.
+        """
+        present = repeat_rows(self.present, len(vectors[0]))
+        return weighted_mean(vectors, mean_weights(present)) if self.averages else concatenation(vectors, present)
+
+
+def mean_weights(present: Tensor) -> Tensor:
+    """Return the weights [N, S] of sources in a mean over those that are present; 0 for all if none is."""
+    # In fp64, which every type of vectors is rounded from.
+    return present.double() / present.sum(1, keepdim=True).clamp_min(1)
+
+
+def weighted_mean(vectors: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """Return the sum of one vector [N, ..., H] per source times its weight [N, S]."""
+    terms = [vector * _like_rows(weight, vector) for vector, weight in zip(vectors, weights.unbind(1), strict=True)]
+    return reduce(torch.add, terms)
+
+
+def concatenation(vectors: Sequence[Tensor], present: Tensor) -> Tensor:
+    """Return the concatenation of one vector [N, ..., H] per source, zeros where it is not present [N, S]."""
+    return torch.cat(without_missing(vectors, present), dim=-1)
+
+
+def without_missing(vectors: Sequence[Tensor], present: Tensor) -> list[Tensor]:
+    """Return one vector [N, ..., H] per source, zeros where the source is not present [N, S]."""
+    rows = zip(vectors, present.unbind(1), strict=True)
+    return [vector * _like_rows(is_present, vector) for vector, is_present in rows]
+
+
+def _like_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Return one value [N] per row in the shape and type of `rows` [N, ...], to multiply them with."""
+    return values.view(-1, *[1] * (rows.dim() - 1)).to(rows.dtype)

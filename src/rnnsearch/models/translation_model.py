@@ -30,7 +30,7 @@ from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, Switch,
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
-from rnnsearch.models.encoders import ENCODERS
+from rnnsearch.models.encoders import ENCODERS, Encoder
 from rnnsearch.models.fusion import FUSIONS, FusedState, Fusion
 from rnnsearch.models.layers import Embedding
 from rnnsearch.models.memory import Encoded, Memory
@@ -77,7 +77,7 @@ class TranslationModel(nn.Module):
     def __init__(
         self,
         config: ModelConfig,
-        source_vocabulary: int,
+        source_vocabulary: int | Mapping[str, int],
         target_vocabulary: int,
         objective: ObjectiveConfig | None = None,
         characters: CharacterCounts = NO_CHARACTERS,
@@ -89,11 +89,11 @@ class TranslationModel(nn.Module):
 
         # Embeddings; parameters are initialised in the order of creation
         target_embedding = Embedding(target_vocabulary, config.embedding, zero_bos=config.decoder.first == "zero")
-        self.source_embedding = _source_embedding(config, source_vocabulary, characters, target_embedding)
+        self.source_embedding = self.make_source_embedding(source_vocabulary, characters, target_embedding)
         self.target_embedding = target_embedding
 
         # Encoder and decoder
-        self.encoder = ENCODERS[config.encoder.type](config.encoder, config.embedding, config.dropout)
+        self.encoder = self.make_encoder(source_vocabulary)
         self.decoder = DECODERS[config.decoder.type](config.decoder, config, self.encoder)
         context_size = config.decoder.attended_size(self.encoder.annotation_size)
 
@@ -119,6 +119,7 @@ class TranslationModel(nn.Module):
         self.target_words: TargetWordTable | None = None
         """The target word of each source word, for a copying decoder."""
         if config.decoder.copies:
+            assert isinstance(source_vocabulary, int)
             self.target_words = TargetWordTable(source_vocabulary, target_vocabulary)
         self.speller: Speller | None = None
         """The character decoder of target words that are not in the vocabulary."""
@@ -132,6 +133,27 @@ class TranslationModel(nn.Module):
             readout_layer = self.decoder.readout_layer
             assert readout_layer is not None, "`check` requires it"
             readout_layer.add_fusion(self.language_model.size)
+
+    def make_source_embedding(
+        self, vocabulary: int | Mapping[str, int], characters: CharacterCounts, target: Embedding
+    ) -> Embedding:
+        """Create the embedding of source words, or return that of the target if both share one.
+
+        Args:
+            vocabulary: Number of source tokens; for `MultiSourceModel`, by source.
+            characters: Sizes of the character inventories.
+            target: The embedding of target words.
+        """
+        assert isinstance(vocabulary, int)
+        config = self.config
+        if config.source_characters is not None:
+            return ComposedEmbedding(config.source_characters, vocabulary, characters.source, config.embedding)
+        return target if config.tie == "all" else Embedding(vocabulary, config.embedding)
+
+    def make_encoder(self, vocabulary: int | Mapping[str, int]) -> Encoder:
+        """Create the encoder; `vocabulary` is that of `make_source_embedding`."""
+        config = self.config
+        return ENCODERS[config.encoder.type](config.encoder, config.embedding, config.dropout)
 
     @property
     def device(self) -> torch.device:
@@ -160,12 +182,21 @@ class TranslationModel(nn.Module):
             return memory
         return memory._replace(target_ids=self.target_words.lookup(source.ids, source.mask))
 
+    def combined(self, memories: Memories) -> Memory:
+        """Return the memory that the decoder reads: that of the only source."""
+        return only_memory(memories)
+
+    def attention_by_source(self, alpha: Float[Tensor, "*rows J"], memories: Memories) -> dict[str, Tensor]:
+        """Return attention weights over the positions of each source, given those of a reading."""
+        ((name, memory),) = memories.items()
+        return {name: memory.to_source(alpha)}
+
     def start(self, memories: Memories, rng: BatchRng | None = None, steps: int = 0) -> State:
         """Return the state before the first target word, one row per sentence (see `Decoder.start`).
 
         With a language model inside, it is a `FusedState`.
         """
-        memory = only_memory(memories)
+        memory = self.combined(memories)
         state = self.decoder.start(memory, rng, steps)
         if self.language_model is None:
             return state
@@ -176,7 +207,7 @@ class TranslationModel(nn.Module):
 
         The random numbers that are generated once per sentence are the same for its K rows.
         """
-        memory = only_memory(memories)
+        memory = self.combined(memories)
         B = memory.mask.shape[0]
         N, I = previous.shape
         by_sentence = previous.unflatten(0, (B, -1))  # [B, K, I], because random numbers are per sentence
@@ -203,7 +234,7 @@ class TranslationModel(nn.Module):
             The readout, the next state, and attention by the name of the source stream (empty without attention). The
             attention is over source positions; that of `unroll` is over annotations.
         """
-        memory = only_memory(memories)
+        memory = self.combined(memories)
         y_prev = self.target_embedding(EmbeddingInput(y))  # [N, E]
         decoder_state, language_state = state if isinstance(state, FusedState) else (state, None)
         state, reading = self.decoder.step(self._decoder_inputs(y, y_prev, memory), decoder_state, memory)
@@ -211,8 +242,7 @@ class TranslationModel(nn.Module):
             h, language_state = self.language_model.model.step(y, language_state)
             reading = reading._replace(fusion=self.language_model(h, reading.state))
             state = FusedState(state, language_state)
-        (name,) = memories
-        alpha = {} if reading.alpha is None else {name: memory.to_source(reading.alpha)}  # [N, J]
+        alpha = {} if reading.alpha is None else self.attention_by_source(reading.alpha, memories)  # [N, J]
         readout = self._readout(y_prev, reading, memory)
         return self._append_output_inputs(readout, y_prev, reading, memory), state, alpha
 
@@ -272,14 +302,6 @@ class TranslationModel(nn.Module):
         if self.switch is None:
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)
-
-
-def _source_embedding(
-    config: ModelConfig, vocabulary: int, characters: CharacterCounts, target: Embedding
-) -> Embedding:
-    if config.source_characters is not None:
-        return ComposedEmbedding(config.source_characters, vocabulary, characters.source, config.embedding)
-    return target if config.tie == "all" else Embedding(vocabulary, config.embedding)
 
 
 def _output_layer(

@@ -33,7 +33,7 @@ from rnnsearch.search.ranking import MEAN_LOG_PROB, Ranking
 from rnnsearch.search.sampling import Variant
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, map_hidden_states
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD, single_threaded_pool
-from rnnsearch.text.tokenizer import SpelledIds
+from rnnsearch.text.tokenizer import SourceIds, SpelledIds
 from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.utils.tensors import select
 
@@ -71,6 +71,31 @@ def make_sources(
     for ids in sentences:
         unknown.append(ids.unknown if isinstance(ids, SpelledIds) else [])
     return {name: Stream.from_ids(padded, characters.character_table(padded, unknown)).to(device)}
+
+
+def make_several_sources(sentences: Sequence[Ids], device: torch.device, names: Sequence[str]) -> Sources:
+    """Return a batch with several sources.
+
+    A sentence that has no source at all is read as an empty one in the first.
+
+    Args:
+        sentences: Sentences, `SourceIds` or ids of the first source.
+        device: Device of the batch.
+        names: Names of the sources.
+    """
+    rows: list[Mapping[str, Ids]] = []
+    for sentence in sentences:
+        rows.append(sentence.by_source if isinstance(sentence, SourceIds) else {names[0]: sentence})
+    sources = {}
+    for name in names:
+        column = []
+        for row in rows:
+            reads_end = row.get(name) or (name == names[0] and not any(row.values()))
+            column.append([*row.get(name, ()), EOS] if reads_end else [])
+        width = max(1, *map(len, column))
+        padded = torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids in column])
+        sources[name] = Stream.from_ids(padded).to(device)
+    return sources
 
 
 @dataclass(frozen=True)

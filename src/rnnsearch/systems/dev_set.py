@@ -41,7 +41,7 @@ from rnnsearch.text.alignments import (
     word_links,
     word_of_token,
 )
-from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.tokenizer import Segmented, SourceIds
 from rnnsearch.utils.distributed import Processes
 
 Result = TypeVar("Result")
@@ -65,7 +65,8 @@ class DevSet:
         self.system = system
         self.target = system.target
         self.processes = processes
-        sources = system.segment_sources([pair.source for pair in pairs])
+        has_one_source = len(system.direction.sources) == 1
+        sources = system.segment_sources([pair.source if has_one_source else pair.texts[:-1] for pair in pairs])
         self.targets = system.segment_targets([pair.target for pair in pairs], sources, aligner)
         self.sources = system.with_context(sources, [pair.document for pair in pairs])
         self.source_ids = [source.spelled_ids for source in self.sources]
@@ -79,11 +80,18 @@ class DevSet:
         batches = []
         starts = range(0, len(self.order), rows)
         for indices in self.processes.shard([self.order[start : start + rows] for start in starts]):
-            pairs = [(self.source_ids[n], self.target_ids[n]) for n in indices]
+            pairs = [(*self._source_streams(n), self.target_ids[n]) for n in indices]
             batches.append(make_batch(pairs, indices, self.system.direction, self.system.spellings))
         # With EOS.
         num_tokens = sum(len(ids) + 1 for ids in self.target_ids)
         return DevBatches(objective, batches, len(self.pairs), num_tokens, device, self.processes)
+
+    def _source_streams(self, pair: int) -> tuple[Sequence[int] | None, ...]:
+        """Return the ids of each source stream of a pair, None if it does not have the source."""
+        ids = self.source_ids[pair]
+        if not isinstance(ids, SourceIds):
+            return (ids,)
+        return tuple(ids.by_source.get(name) for name in self.system.direction.sources)
 
     def gather(self, own: list[Result]) -> list[Result]:
         """Return the results of all processes in the order of the dev set, given those for `own_indices`."""

@@ -22,6 +22,7 @@ from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import Ability, Matrix, SelectedWords, System
+from rnnsearch.text.several_sources import SourceText
 from rnnsearch.text.tokenizer import Segmented, SpelledIds
 
 
@@ -145,7 +146,7 @@ class EnsembleSystem(System[Any]):
             config = member.config
             keys.append(
                 (
-                    member.source.fingerprint(),
+                    tuple(member.tokenizers[source].fingerprint() for source in member.direction.sources),
                     config.translation.source_characters,
                     config.text.inline_terms,
                     config.data.context,
@@ -156,7 +157,7 @@ class EnsembleSystem(System[Any]):
         # Members with equal keys share one source stream in batches.
         return [keys.index(key) for key in keys]
 
-    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
+    def segment_sources(self, texts: Sequence[SourceText], restores_case: bool = False) -> list[Segmented]:
         return _combine_segmented([member.segment_sources(texts, restores_case) for member in self.members])
 
     @property
@@ -301,7 +302,7 @@ class FusedSystem(System[Any]):
     def _combine_scorers(self, translation: Scorer, language: Scorer) -> WeightedSumScorer:
         return WeightedSumScorer([WeightedScorer(translation), WeightedScorer(language, self.weight)])
 
-    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
+    def segment_sources(self, texts: Sequence[SourceText], restores_case: bool = False) -> list[Segmented]:
         return self.translation.segment_sources(texts, restores_case)
 
     @property

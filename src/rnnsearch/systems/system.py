@@ -38,6 +38,7 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import NllEvaluator
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.annotation import Annotation, build_annotation
+from rnnsearch.text.several_sources import SourceText, segment_several, single_texts
 from rnnsearch.text.terms import restore_offsets
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.utils.distributed import Processes
@@ -135,6 +136,8 @@ class System(ABC, Generic[Model]):
     @cached_property
     def annotation(self) -> Annotation | None:
         """Return the annotation of unknown words (`[text.annotation]`), or None if there is none."""
+        if self.config.text.annotation is None:
+            return None
         return build_annotation(self.config.text, self.source, self.target)
 
     @property
@@ -161,13 +164,23 @@ class System(ABC, Generic[Model]):
         if not self.can(ability):
             raise ModelError(self.unsupported[ability])
 
-    def segment_sources(self, texts: Sequence[str], restores_case: bool = False) -> list[Segmented]:
+    def segment_sources(self, texts: Sequence[SourceText], restores_case: bool = False) -> list[Segmented]:
         """Return source texts as tokens that the model reads; `text` does not contain inline terms.
 
         Args:
             texts: The texts.
             restores_case: True if the model should read text in capital letters in ordinary letter case.
+
+        Raises:
+            RnnsearchError: A text has other sources than the model.
         """
+        sources = self.direction.sources
+        if self.config.translation.sources is not None:
+            tokenizers = {source: self.tokenizers[source] for source in sources}
+            return segment_several(texts, tokenizers, restores_case)
+        return self._segment_one_source(single_texts(texts, sources), restores_case)
+
+    def _segment_one_source(self, texts: Sequence[str], restores_case: bool) -> list[Segmented]:
         segmented = self.source.segment_sources(texts) if restores_case else self.source.segment(texts)
         if self.config.text.inline_terms is not None:
             segmented = [restore_offsets(text) for text in segmented]

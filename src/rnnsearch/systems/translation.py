@@ -1,4 +1,4 @@
-"""The system of a translation model with one source and one target language.
+"""The system of a translation model with one target language and one source language, or several.
 
 `TranslationSystem` connects a `TranslationModel` with training, search and analysis; `build`
 builds and initialises the model by itself, which tests and benchmarks use.
@@ -31,6 +31,7 @@ from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.layers import INITS, generator, initialise
+from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import OutputLayer
 from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
 from rnnsearch.objectives import penalties
@@ -38,7 +39,7 @@ from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.char_decoding import spell_unknown_words
-from rnnsearch.search.decode import make_sources
+from rnnsearch.search.decode import make_several_sources, make_sources
 from rnnsearch.search.model_scorer import FastestScorer, ModelScorer, fastest_scorer
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
@@ -52,7 +53,7 @@ from rnnsearch.utils.distributed import Processes
 
 def build(
     model: ModelConfig,
-    source_vocabulary: int,
+    source_vocabulary: int | Mapping[str, int],
     target_vocabulary: int,
     seed: int | None,
     objective: ObjectiveConfig | None = None,
@@ -63,7 +64,7 @@ def build(
 
     Args:
         model: A `[model]` without problems (see `config.rules`).
-        source_vocabulary: Number of source tokens.
+        source_vocabulary: Number of source tokens; by source if the model has `[model.sources]`.
         target_vocabulary: Number of target tokens.
         seed: Seed of the initialisation; None leaves the parameters uninitialised.
         objective: Adds the parameters that the training objective needs, if given.
@@ -81,7 +82,11 @@ def build(
     require_valid_cutoffs(model.output, target_vocabulary)
     if model.language_model is not None:
         require_valid_cutoffs(model.language_model.trained.output, target_vocabulary)
-    network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
+    network: TranslationModel
+    if isinstance(source_vocabulary, Mapping):
+        network = MultiSourceModel(model, source_vocabulary, target_vocabulary, objective)
+    else:
+        network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(network, INITS[model.init.type](model.init, generator(seed)))
     # After the initialisation: fast implementations are compared with the definitions on separate tiny models.
@@ -115,9 +120,23 @@ class TranslationSystem(Trainable[TranslationModel]):
 
     @classmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
-        if len(config.data.languages) != 2:
-            raise ConfigError(["data.source: must be one language for a translation model"])
-        source, target = config.data.languages
+        target = config.data.target
+        if config.translation.sources is not None:
+            vocabularies = {source: len(tokenizers[source]) for source in config.data.sources}
+            precision = config.training.precision
+            return cls(
+                build(
+                    config.translation,
+                    vocabularies,
+                    len(tokenizers[target]),
+                    seed,
+                    config.objective,
+                    precision=precision,
+                ),
+                config,
+                tokenizers,
+            )
+        source = config.data.single_source
         characters = word_characters(config, tokenizers).characters
         model = build(
             config.translation,
@@ -137,6 +156,9 @@ class TranslationSystem(Trainable[TranslationModel]):
         options = self.config.translation
         decoder = options.decoder
         reasons: dict[Ability, str] = {}
+        if isinstance(self.model, MultiSourceModel):
+            reasons["posterior"] = "posterior attention needs a model with one source; this one has several"
+            reasons["states"] = "encoder states need a model with one source; this one has several"
         if self.model.language_model is not None:
             reasons["posterior"] = "posterior attention needs a readout without a language model; this model has one"
         if not options.encoder.selects_words:
@@ -221,7 +243,7 @@ class TranslationSystem(Trainable[TranslationModel]):
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         model = self.model
-        inventory = self.spellings.characters.get(self.config.data.single_source)
+        inventory = self.spellings.characters.get(self.config.data.sources[0])
         if inventory is not None and inventory.known is not None:
             # The embeddings of all words in the vocabulary are composed once, not once per batch.
             assert isinstance(model.source_embedding, ComposedEmbedding)
@@ -232,6 +254,8 @@ class TranslationSystem(Trainable[TranslationModel]):
         return ModelScorer(self.model)
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        if isinstance(self.model, MultiSourceModel):
+            return make_several_sources(sentences, device, self.model.source_names)
         name = self.config.data.single_source
         return make_sources(sentences, device, self.spellings.characters.get(name), name)
 
@@ -266,6 +290,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         return [row[: len(ids)] for row, ids in zip(rows, sentences, strict=True)]
 
     def encoder_states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+        self.require("states")
         if not sentences:
             return np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32)
         with torch.inference_mode():

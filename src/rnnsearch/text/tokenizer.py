@@ -94,6 +94,19 @@ class SpelledIds(list[int]):
         self.unknown = list(unknown)
 
 
+class SourceIds(SpelledIds):
+    """The token ids of a sentence in each source of a model with several sources.
+
+    As a sequence it is the longest source, so that its length is that of the sentence for batches and limits.
+    """
+
+    def __init__(self, by_source: Mapping[str, SpelledIds]) -> None:
+        """Collect the ids of the sources that the sentence has, by their names."""
+        longest = max(by_source.values(), key=len, default=SpelledIds(()))
+        super().__init__(longest, longest.unknown)
+        self.by_source = dict(by_source)
+
+
 @dataclass(frozen=True)
 class Segmented:
     """A raw text and its tokens, without BOS and EOS."""
@@ -119,6 +132,9 @@ class Segmented:
     """Letter case of a source text whose tokens are in ordinary letter case; None if the tokens have that of `text`."""
     context: tuple["Segmented", ...] = ()
     """Previous sentences of the document that a model reads before this one (`data.context`); `ids` exclude them."""
+    by_source: "Mapping[str, Segmented] | None" = None
+    """The text in each source that the sentence has, for a model with several sources; the other fields are those of
+    the first source, empty if the sentence does not have it."""
 
     @property
     def texts(self) -> list[str]:
@@ -134,6 +150,8 @@ class Segmented:
             own = self.without_context.spelled_ids
             unknown = [word for sentence in contexts for word in sentence.unknown]
             return SpelledIds([*ids, *own], [*unknown, *own.unknown])
+        if self.by_source is not None:
+            return SourceIds({name: text.spelled_ids for name, text in self.by_source.items()})
         if not self.has_unknown:
             return SpelledIds(self.ids)
         pieces = self.pieces or [self._text_with_space(start, end) for start, end in self.offsets]
@@ -169,6 +187,10 @@ class Segmented:
     @property
     def translatable(self) -> "Segmented":
         """The sentence to search for; without tokens if the text shows nothing, which a model would "translate"."""
+        if self.by_source is not None:
+            return replace(
+                self, by_source={n: text for n, text in self.by_source.items() if not is_invisible(text.text)}
+            )
         return self.without_tokens if is_invisible(self.text) else self
 
     @property
@@ -189,6 +211,8 @@ class Segmented:
     @property
     def has_unknown(self) -> bool:
         """True if a token is not in the vocabulary."""
+        if self.by_source is not None:
+            return any(text.has_unknown for text in self.by_source.values())
         return UNK in self.ids
 
 

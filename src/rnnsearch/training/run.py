@@ -256,6 +256,7 @@ def _make_batches(
         rank=processes.rank,
         world=processes.world_size,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
+        any_source=len(config.data.sources) > 1,
         segments=_resegmentation(config, prepared),
         inlines=_inline_terms(config, prepared),
         spellings=unknown_words,

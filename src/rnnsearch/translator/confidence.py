@@ -215,7 +215,10 @@ def warnings(translation: Translation) -> tuple[str, ...]:
     if translation.fallback == "source":
         # `cli/translate_documents.py` reads the count of this warning by its name.
         return ("untranslated", *missing_terms)
-    source_words = translation.source_words
+    source_words: Sequence[str] = translation.source_words
+    # Of several sources, the longest: the first may be missing.
+    for text in translation.source_texts.values():
+        source_words = max(source_words, words(text), key=len)
     target_words = translation.words
     found = []
     if not translation.finished:
@@ -226,8 +229,10 @@ def warnings(translation: Translation) -> tuple[str, ...]:
         found.append("long")
     if max_repetitions(target_words) > max_repetitions(source_words):
         found.append("repeated")
-    # A model with a rationale is meant to read only some words.
-    attention = translation.word_attention if translation.rationale is None else None
+    # A model with a rationale is meant to read only some words, one with several sources some of each.
+    attention = translation.word_attention
+    if translation.rationale is not None or translation.sources:
+        attention = None
     if attention is not None and target_words and len(source_words) > 2:
         is_read = attention.sum(0) >= MIN_WORD_ATTENTION
         if is_read.mean() < MIN_READ_FRACTION:

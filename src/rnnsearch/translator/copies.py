@@ -57,6 +57,7 @@ def copied_texts(
         text = source.text
         is_copy = (
             source.substituted is None
+            and _has_one_text(source)
             and not has_letters(text)
             and not is_invisible(text)
             and not has_inline_terms(source)
@@ -68,6 +69,11 @@ def copied_texts(
         if is_copy:
             indices.add(index)
     return frozenset(indices)
+
+
+def _has_one_text(source: Segmented) -> bool:
+    """Return True unless a sentence has different texts in several sources."""
+    return source.by_source is None or all(text.text == source.text for text in source.by_source.values())
 
 
 def without(items: Sequence[Item], indices: frozenset[int], empty: Item) -> list[Item]:

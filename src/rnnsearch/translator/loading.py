@@ -157,6 +157,8 @@ def _load_candidates(folder: Path, count: int, system: System[Any]) -> Candidate
     """
     if count == 0:
         return None
+    if system.config.translation.sources is not None:
+        raise ModelError("candidate lists need a model with one source; this one has several")
     if folder.is_file():
         return engine_file_candidates(folder, count, system.target)
     return load_candidates(

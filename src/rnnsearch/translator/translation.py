@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, overload, runtime_checkable
@@ -97,6 +98,9 @@ class Translation:
     """
     missing_terms: tuple[str, ...] = ()
     """Source terms of a glossary whose target terms could not be placed (see `placement`)."""
+    sources: Mapping[str, WordAttention] = field(default_factory=dict, repr=False, compare=False)
+    """Text of each source that the sentence has, and the attention to it, by language; empty for a model with one
+    source. All other fields about the source are those of the first."""
     sentences: tuple[Translation, ...] = field(default=(), repr=False)
     """Translations of the sentences of a text (see `texts.join_sentences`); empty for one sentence."""
 
@@ -147,6 +151,16 @@ class Translation:
         if self.aligner_links is None:
             return self.attended
         return self._with_copies(self.aligner_links.words, "words")
+
+    @property
+    def alignments(self) -> dict[str, tuple[Link, ...]]:
+        """Links (source word, target word) of each source that the sentence has; empty for a model with one source."""
+        return {name: attention.word_links for name, attention in self.sources.items()}
+
+    @property
+    def source_texts(self) -> dict[str, str]:
+        """The text of each source that the sentence has; empty for a model with one source."""
+        return {name: attention.source.text for name, attention in self.sources.items()}
 
     @property
     def token_alignment(self) -> tuple[Link, ...]:
@@ -308,6 +322,38 @@ def make_translation(
         aligner_links=aligner_links,
         replaced=target.replaced,
     )
+
+
+def with_sources(
+    translation: Translation,
+    source: Segmented,
+    target: Segmented,
+    hypothesis: Hypothesis,
+    names: Sequence[str],
+    aligns_previous_word: bool,
+) -> Translation:
+    """Return a translation with the text of each source and the attention to it.
+
+    Args:
+        translation: The translation.
+        source: The sentence in all sources.
+        target: The text of the translation.
+        hypothesis: The hypothesis.
+        names: Names of all sources, the first of which is that of the other fields.
+        aligns_previous_word: True if the attention of a word is that of the position after it.
+    """
+    texts = source.by_source or {}
+    sources = {}
+    for name in names:
+        if name in texts:
+            weights = hypothesis.attention.get(name)
+            sources[name] = WordAttention(texts[name], target, weights, aligns_previous_word)
+    if names[0] not in texts:
+        # A missing source has neither tokens nor EOS, and no weights.
+        first = WordAttention(source, target, None, aligns_previous_word)
+        return replace(translation, sources=sources, attention=None, by_attention=first, source_tokens=())
+    first = sources[names[0]]
+    return replace(translation, sources=sources, attention=first.attention, by_attention=first)
 
 
 def with_rationale(translation: Translation, source: Segmented, is_selected: npt.NDArray[np.bool_]) -> Translation:

@@ -13,13 +13,13 @@ Axes: S size of the encoder states of a sentence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.text.several_sources import SourceText, single_texts
 from rnnsearch.text.terms import Forms, Glossary, TermMatch, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
@@ -58,7 +59,7 @@ from rnnsearch.translator.postprocess import Postprocessor, regroup, without_con
 from rnnsearch.translator.protection import Protection, restored_target
 from rnnsearch.translator.requests import ConstraintReader
 from rnnsearch.translator.texts import assign_sentences, sentences_of
-from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale
+from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale, with_sources
 
 NO_ALIGNER = "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
 
@@ -85,12 +86,16 @@ class Translator:
         """The PyTorch module; of an ensemble, the modules of its members."""
         self.config: RunConfig = system.config
         """The model's run file."""
-        self.source: Tokenizer = system.source
-        """Tokenizer of the source language."""
+        self.sources: tuple[str, ...] = system.direction.sources
+        """Codes of all source languages."""
+        self.has_several_sources = self.config.translation.sources is not None
+        """True if sentences have a text in each of the source languages (`[model.sources]`)."""
+        self.source: Tokenizer = system.tokenizers[self.sources[0]]
+        """Tokenizer of the first source language."""
         self.target: Tokenizer = system.target
         """Tokenizer of the target language."""
-        self.languages = self.config.data.single_source, self.config.data.target
-        """Codes of the source and target language."""
+        self.languages = self.sources[0], self.config.data.target
+        """Codes of the first source language and of the target language."""
         self.parameters = system.num_parameters
         """Number of parameters."""
         self.attends = system.can("attend")
@@ -151,6 +156,11 @@ class Translator:
         """Make everything now that would be made at the first translation."""
         _ = self.search
         _ = self.protection
+
+    def require_one_source(self, task: str) -> None:
+        """Raise ModelError if the model has several sources, which a task does not support."""
+        if self.has_several_sources:
+            raise ModelError(f"{task} needs a model with one source; this one has {' and '.join(self.sources)}")
 
     def require_confidence(self) -> None:
         """Raise ModelError if the model is not calibrated."""
@@ -238,15 +248,24 @@ class Translator:
     # Translation.
 
     @overload
-    def translate(self, text: str, options: SearchOptions | None = None) -> Translation: ...
+    def translate(  # type: ignore[overload-overlap] # a str is a sequence of str, too
+        self, text: str | Mapping[str, str | None], options: SearchOptions | None = None
+    ) -> Translation: ...
     @overload
-    def translate(self, text: list[str], options: SearchOptions | None = None) -> list[Translation]: ...
+    def translate(self, text: Sequence[SourceText], options: SearchOptions | None = None) -> list[Translation]: ...
 
-    def translate(self, text: str | list[str], options: SearchOptions | None = None) -> Translation | list[Translation]:
-        """Return the best translation of a sentence, or of each sentence of a list."""
-        if isinstance(text, str):
+    def translate(
+        self, text: SourceText | Sequence[SourceText], options: SearchOptions | None = None
+    ) -> Translation | list[Translation]:
+        """Return the best translation of a sentence, or of each sentence of a list.
+
+        For a model with several sources, a sentence is its texts by source language, or in a list also a tuple of them.
+        A sentence may have no text (None or "") in some of the languages.
+        """
+        if isinstance(text, str | Mapping):
             return self.n_best([text], options)[0][0]
-        return [translations[0] for translations in self.n_best(text, options)]
+        sentences = cast(Sequence[SourceText], text)
+        return [translations[0] for translations in self.n_best(sentences, options)]
 
     @overload
     def translate_text(self, text: str, options: SearchOptions | None = None) -> Translation: ...
@@ -262,6 +281,7 @@ class Translator:
         other white space between them are kept. The translations of the sentences are `Translation.sentences`, if there
         are several.
         """
+        self.require_one_source("translating texts of several sentences")
         texts = [text] if isinstance(text, str) else text
         source, target = self.languages
         spans = [sentence_spans(text, source) for text in texts]
@@ -316,6 +336,7 @@ class Translator:
             ModelError: The model has no alignments, which tags need.
             RnnsearchError: A name in `protect` is unknown.
         """
+        self.require_one_source("translating markup")
         if tags:
             # Called for its check; the links are needed only after the search.
             self.require_alignments()
@@ -335,7 +356,7 @@ class Translator:
 
     def segment(
         self,
-        texts: Sequence[str | Segmented],
+        texts: Sequence[SourceText | Segmented],
         protect: Collection[ProtectedType] | None = None,
         grammars: Sequence[str | None] | None = None,
     ) -> list[Segmented]:
@@ -351,21 +372,24 @@ class Translator:
 
         Raises:
             DataError: A text is not valid Unicode.
+            RnnsearchError: A sentence has texts in other languages than the model's sources.
+            ModelError: The model has several sources, and text is to be protected.
         """
         types = self.protect if protect is None else tuple(protect)
-        new_texts = [text for text in texts if isinstance(text, str)]
+        new_texts = [text for text in texts if not isinstance(text, Segmented)]
         if types:
-            new = iter(self.protection.segment(new_texts, types, grammars))
+            self.require_one_source("protecting text")
+            new = iter(self.protection.segment(single_texts(new_texts, self.sources), types, grammars))
         else:
             new = iter(self.system.segment_sources(new_texts, restores_case=True))
         segmented = []
         for text in texts:
-            segmented.append(next(new) if isinstance(text, str) else text)
+            segmented.append(text if isinstance(text, Segmented) else next(new))
         return segmented
 
     def n_best(
         self,
-        texts: Sequence[str | Segmented],
+        texts: Sequence[SourceText | Segmented],
         options: SearchOptions | None = None,
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
@@ -402,6 +426,7 @@ class Translator:
         matches = [[term for term in sentence_terms if not isinstance(term, str)] for sentence_terms in terms]
         if not any(matches):
             return self._protected_n_best(segmented, options, batch_sentences, progress, prefixes, phrases)
+        self.require_one_source("placing terms of a glossary")
         if any(phrases):
             raise RnnsearchError("terms must be either texts or matches of a glossary; got both")
         self.constraints.require_allowed(set(chain.from_iterable(match.entry for match in chain(*matches))), options)
@@ -581,14 +606,14 @@ class Translator:
             ordered += [translation for translation in translations if not translation.finished]
         return ordered
 
-    def stream(self, text: str | Segmented) -> Generator[str, None, Translation]:
+    def stream(self, text: SourceText | Segmented) -> Generator[str, None, Translation]:
         """Yield the greedy translation of a sentence so far after every token; return the whole translation."""
         [source] = self.segment([text])
         if copied_texts([source], self.source):
             return self._copy(source)
         source = source.translatable
         # A model would translate EOS to something; an empty sentence has an empty translation.
-        if not source.ids:
+        if not source.spelled_ids:
             return self.n_best([source])[0][0]
         scorer = self.search.scorer
         options = self.options(beam=1)
@@ -611,7 +636,9 @@ class Translator:
                 partial = source.substituted.partly_restored(partial)
             yield Segmented(partial, [], [], []).in_case_of(source, self.target.normalization.language).text
 
-    def likeliest_tokens(self, text: str | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
+    def likeliest_tokens(
+        self, text: SourceText | Segmented, prefix: str, tokens: Sequence[int], count: int
+    ) -> list[int]:
         """Return the most probable tokens after a prefix of the translation, best first.
 
         Args:
@@ -644,7 +671,7 @@ class Translator:
     # Existing translations.
 
     def align(
-        self, sources: Sequence[str], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
+        self, sources: Sequence[SourceText], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
     ) -> list[tuple[Link, ...]]:
         """Return the alignment links of existing translations.
 
@@ -662,7 +689,8 @@ class Translator:
         if len(sources) != len(targets):
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
-            pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
+            texts = single_texts(sources, self.sources)
+            pairs = zip(self.source.segment(texts), self.target.segment(targets), strict=True)
             links = BatchLinks(self.aligner, list(pairs))
             return links.words if unit == "words" else links.tokens
         translations = self.score(sources, targets, by)
@@ -671,7 +699,7 @@ class Translator:
         return [translation.token_alignment for translation in translations]
 
     def score(
-        self, sources: Sequence[str | Segmented], targets: Sequence[str], by: AlignedBy | None = None
+        self, sources: Sequence[SourceText | Segmented], targets: Sequence[str], by: AlignedBy | None = None
     ) -> list[Translation]:
         """Score existing translations by forced decoding in fp32.
 
@@ -703,7 +731,7 @@ class Translator:
             source_rows, target_rows, hypotheses, use_aligner, aligns_previous_word=by == "read"
         )
 
-    def log_probs(self, sources: Sequence[str | Segmented], targets: Sequence[str]) -> list[float]:
+    def log_probs(self, sources: Sequence[SourceText | Segmented], targets: Sequence[str]) -> list[float]:
         """Return log p(target | source) of existing translations in nats, by forced decoding in fp32.
 
         Args:
@@ -713,7 +741,7 @@ class Translator:
         _, _, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
         return [hypothesis.log_prob for hypothesis in hypotheses]
 
-    def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+    def cross_entropies(self, sources: Sequence[SourceText], targets: Sequence[str]) -> list[float]:
         """Return -log p(target | source) of existing translations per token, EOS included, in nats.
 
         This uses the fast scorer of the search, in its precision, and is several times as fast as `score`.
@@ -729,17 +757,17 @@ class Translator:
         starts = range(0, max(1, len(ids)), size)
         return np.concatenate([self.system.encoder_states(ids[start : start + size]) for start in starts])
 
-    def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
+    def has_unknown(self, sources: Sequence[SourceText], targets: Sequence[str]) -> list[bool]:
         """Return, for each sentence pair, True if either side has an unknown word."""
-        pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
+        pairs = zip(self.system.segment_sources(sources), self.target.segment(targets), strict=True)
         return [source.has_unknown or target.has_unknown for source, target in pairs]
 
     def _force_decode(
-        self, scorer: Scorer, sources: Sequence[str | Segmented], targets: Sequence[str]
+        self, scorer: Scorer, sources: Sequence[SourceText | Segmented], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
-        new = iter(self.system.segment_sources([source for source in sources if isinstance(source, str)]))
-        source_rows = [next(new) if isinstance(source, str) else source for source in sources]
+        new = iter(self.system.segment_sources([source for source in sources if not isinstance(source, Segmented)]))
+        source_rows = [source if isinstance(source, Segmented) else next(new) for source in sources]
         target_rows = self.system.segment_targets(targets, source_rows, self.aligner)
         return source_rows, target_rows, self._force_decode_rows(scorer, source_rows, target_rows)
 
@@ -785,6 +813,9 @@ class Translator:
         translations = []
         for source, target, hypothesis, pair_links in zip(sources, targets, hypotheses, links, strict=True):
             translations.append(make_translation(source, target, hypothesis, aligns_previous_word, pair_links))
+        if self.has_several_sources:
+            inputs = zip(translations, sources, targets, hypotheses, strict=True)
+            translations = [with_sources(*row, self.sources, aligns_previous_word) for row in inputs]
         if self.system.can("choose"):
             selected = self.system.selected_words([source.spelled_ids for source in sources])
             rows = zip(translations, sources, selected, strict=True)

@@ -31,7 +31,7 @@ from rnnsearch.models.batch_rng import BatchRng, dropout_mask
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
 from rnnsearch.models.decoders.readouts import DeepOutput, Readout, StateOutput, StateReadout, TanhOutput
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.utils.tensors import at_least_fp32
@@ -49,7 +49,7 @@ class SingleCellDecoder(Decoder):
         self,
         options: BahdanauOptions | BahdanauTanhOptions | CohnOptions | CopyNetOptions | RNNencdecOptions,
         model: ModelConfig,
-        encoder: Encoder,
+        encoder: EncoderSizes,
     ) -> None:
         super().__init__(options, model, encoder)
         context_size = encoder.annotation_size if self.attends else encoder.summary_size

@@ -23,7 +23,7 @@ from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
 from rnnsearch.models.cells import apply_mask
 from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import TanhOutput
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Memory
 
@@ -59,7 +59,7 @@ class BiScale(Decoder):
 
     readout_attribute = "deep_output"
 
-    def __init__(self, options: BiScaleOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: BiScaleOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         D, H = options.size, encoder.annotation_size
         self.size = D

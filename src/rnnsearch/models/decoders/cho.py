@@ -19,7 +19,7 @@ from rnnsearch.models.cells import apply_mask
 from rnnsearch.models.decoders.bahdanau import ContextState
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Hidden, Memory
 
@@ -34,7 +34,7 @@ class Cho(Decoder):
 
     readout_attribute = "deep_output"
 
-    def __init__(self, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: ChoOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         self.size = size = options.size
         self.summary = Linear(encoder.summary_size, size)  # V

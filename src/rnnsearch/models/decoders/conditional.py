@@ -26,7 +26,7 @@ from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import TanhOutput
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
@@ -64,7 +64,7 @@ class ConditionalRecurrence(nn.Module):
     It has 2 + transitions cells, and as many dropout masks.
     """
 
-    def __init__(self, options: ConditionalOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: ConditionalOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__()
         cell_type = CELLS[options.cell]
         self.attention = make_attention(model, encoder, cell_type.blocks * options.size)
@@ -108,7 +108,8 @@ class ConditionalDecoder(Decoder):
         """The recurrence that reads words and attends."""
 
     def remember(self, encoded: Encoded) -> Memory:
-        return self.recurrence.attention.on(encoded)
+        memory: Memory = self.recurrence.attention.on(encoded)
+        return memory
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.recurrence.word.inputs(y_prev)
@@ -137,7 +138,7 @@ class ConditionalGRU(ConditionalDecoder):
     """
 
     def __init__(
-        self, options: ConditionalGRUOptions | DeepTransitionOptions, model: ModelConfig, encoder: Encoder
+        self, options: ConditionalGRUOptions | DeepTransitionOptions, model: ModelConfig, encoder: EncoderSizes
     ) -> None:
         super().__init__(options, model, encoder)
         self.cell = ConditionalRecurrence(options, model, encoder)
@@ -212,7 +213,7 @@ class BiDeep(ConditionalDecoder):
     mean_j h_j.
     """
 
-    def __init__(self, options: BiDeepOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: BiDeepOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         self.layers = options.layers
         self.first = ConditionalRecurrence(options, model, encoder)

@@ -24,7 +24,7 @@ from rnnsearch.models.copying import NEVER
 from rnnsearch.models.decoders.bahdanau import SingleCellDecoder
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.readouts import StateReadout
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import NO_WORD, CellState, CopyMemory, Encoded, Memory
 from rnnsearch.utils.tensors import at_least_fp32, repeat_rows
@@ -56,7 +56,7 @@ class CopyNet(SingleCellDecoder):
     readout_attribute = None
     readout_type = StateReadout
 
-    def __init__(self, options: CopyNetOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: CopyNetOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         self.selective = Linear(encoder.annotation_size, self.cell.blocks * options.size, bias=False)  # of zeta
         self.copy = Linear(encoder.annotation_size, options.size, bias=False)  # W_c

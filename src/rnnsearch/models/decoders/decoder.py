@@ -27,8 +27,9 @@ from rnnsearch.models.attention.attention import Attention, AttentionOutput, Att
 from rnnsearch.models.attention.features import WordSizes
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.decoders.readouts import Readout, ReadoutLayer, StateReadout
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.memory import CellOnly, Encoded, Hidden, HiddenAndCell, Memory
+from rnnsearch.models.sources import CombinedAttention, CombinedEncoder
 from rnnsearch.utils.tensors import at_least_fp32, stack
 
 State = Any
@@ -82,7 +83,7 @@ class Decoder(nn.Module, ABC):
     fast_forward: Callable[[Any, Tensor, State, Memory], Reading] | None = None
     """Fast implementation of `unroll`, set by `accel/registry.py`."""
 
-    def __init__(self, options: Any, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: Any, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__()
         self.readout_size: int = options.readout_size
         """R, the size of the output layer's input."""
@@ -189,16 +190,34 @@ def map_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
     return type(state)(*fields) if hasattr(state, "_fields") else tuple(fields)
 
 
-def make_attention(model: ModelConfig, encoder: Encoder, word_size: int) -> Attention:
-    """Create the attention of a decoder; `word_size` is G, the size of the decoder's gate inputs."""
-    assert model.attention is not None, "`check` requires it"
-    attended_size = model.decoder.attended_size(encoder.annotation_size)
+def make_attention(model: ModelConfig, encoder: EncoderSizes, word_size: int) -> Any:
+    """Create the attention of a decoder: an `Attention` or, over a `CombinedEncoder`, a `CombinedAttention`.
+
+    Args:
+        model: `[model]`.
+        encoder: The encoder, or those of several sources.
+        word_size: G, the size of the decoder's gate inputs.
+    """
+    options = model.attention
+    assert options is not None, "`check` requires it"
     words = WordSizes(model.embedding, word_size)
-    return Attention(model.attention, model.decoder.size, attended_size, model.dropout.attention, words)
+
+    def attention(annotation_size: int) -> Attention:
+        attended_size = model.decoder.attended_size(annotation_size)
+        return Attention(options, model.decoder.size, attended_size, model.dropout.attention, words)
+
+    if isinstance(encoder, CombinedEncoder):
+        return CombinedAttention([attention(source.annotation_size) for source in encoder.encoders])
+    return attention(encoder.annotation_size)
 
 
 def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:
-    """Return (1 / Tx) sum_j h_j over the real source positions (Nematus: Sennrich et al. 2017, section 3)."""
+    """Return (1 / Tx) sum_j h_j over the real source positions (Nematus: Sennrich et al. 2017, section 3).
+
+    The means of several sources are combined like their contexts.
+    """
+    if memory.sources is not None:
+        return memory.sources.combine([mean_annotation(source) for source in memory.sources.memories])
     real = memory.mask.unsqueeze(-1)
     # On padding, cells repeat their last state instead of returning zeros.
     total = memory.annotations.masked_fill(~real, 0.0).sum(1)

@@ -29,7 +29,7 @@ from rnnsearch.models.batch_rng import BatchRng, dropout_mask, masks_per_cell
 from rnnsearch.models.cells import CELLS, apply_mask
 from rnnsearch.models.decoders.decoder import Decoder, Reading, initial_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear, parameter
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.utils.tensors import at_least_fp32
@@ -111,7 +111,9 @@ class ExternalMemoryDecoder(Decoder):
     reader: BufferHead
     first_buffer: Linear
 
-    def __init__(self, options: MemDecOptions | SeparateHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(
+        self, options: MemDecOptions | SeparateHeadsOptions, model: ModelConfig, encoder: EncoderSizes
+    ) -> None:
         super().__init__(options, model, encoder)
         size, annotation = options.size, encoder.annotation_size
         self.slots, self.slot_size = options.slots, options.slot_size

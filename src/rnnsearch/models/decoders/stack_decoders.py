@@ -38,7 +38,7 @@ from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeat_steps
 from rnnsearch.models.decoders.readouts import ATTENTIONALS
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoders import EncoderSizes
 from rnnsearch.models.layers import Linear
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
@@ -63,7 +63,7 @@ class StackDecoder(Decoder):
     fed_size: int = 0
     """F, the size of the vector that is fed back; 0 if nothing is."""
 
-    def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder, context_size: int = 0) -> None:
+    def __init__(self, options: StackOptions, model: ModelConfig, encoder: EncoderSizes, context_size: int = 0) -> None:
         """Create the stack; `context_size` is the size of a context that layers above the bottom read (see `Stack`)."""
         super().__init__(options, model, encoder)
         cell_type = CELLS[options.cell]
@@ -133,7 +133,9 @@ class Luong(StackDecoder):
 
     readout_attribute: ClassVar[str | None] = "attentional"
 
-    def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(
+        self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: EncoderSizes
+    ) -> None:
         super().__init__(options, model, encoder)
         self.attentional = ATTENTIONALS[options.attentional](encoder.annotation_size, options.size, options.readout)
 
@@ -156,7 +158,7 @@ class LuongInputFeeding(Luong):
 
     readout_attribute = None
 
-    def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         self.fed_size = options.readout
         self.feeding = self.extra_input_layer(options.readout)
@@ -199,7 +201,7 @@ class Neubig(StackDecoder):
     stack of `layers` cells. The readout is [h_t; c_t].
     """
 
-    def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: StackOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder)
         self.fed_size = encoder.annotation_size
         self.context = self.extra_input_layer(encoder.annotation_size)
@@ -221,7 +223,7 @@ class RNMTPlus(StackDecoder):
     [x^L_t; c_t].
     """
 
-    def __init__(self, options: RNMTPlusOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: RNMTPlusOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
         super().__init__(options, model, encoder, context_size=options.size)
         self.projection = Linear(encoder.annotation_size, options.size)  # of the annotations
         self.context = self.extra_input_layer(options.size)

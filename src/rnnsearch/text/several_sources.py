@@ -1,0 +1,77 @@
+"""Sentences in several source languages: the forms in which callers give them, and their segmentation.
+
+`SourceText` is public API (docs/python.md). Tests: tests/training/test_several_sources.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+
+SourceText = str | Sequence[str | None] | Mapping[str, str | None]
+"""A source sentence: a text or, for a model with several sources, the text in each, in their order or by name.
+
+None and text without a visible character mean that the sentence does not have the source; names may be left out.
+"""
+
+
+def texts_by_source(text: SourceText, sources: Sequence[str]) -> dict[str, str]:
+    """Return the text in each source, "" for a source that the sentence does not have.
+
+    Args:
+        text: The sentence; a single text is that of the first source.
+        sources: Names of the sources.
+
+    Raises:
+        RnnsearchError: A name is no source, or the number of texts differs from that of the sources.
+    """
+    if isinstance(text, str):
+        text = {sources[0]: text}
+    if isinstance(text, Mapping):
+        for name in text:
+            if name not in sources:
+                raise RnnsearchError(f"a sentence must have texts in {' and '.join(sources)}; got one in {name}")
+        return {name: text.get(name) or "" for name in sources}
+    if len(text) != len(sources):
+        raise RnnsearchError(f"a sentence must have one text per source ({', '.join(sources)}); got {len(text)}")
+    return {name: one or "" for name, one in zip(sources, text, strict=True)}
+
+
+def single_texts(texts: Sequence[SourceText], sources: Sequence[str]) -> list[str]:
+    """Return the texts of sentences in the only source of a model.
+
+    Raises:
+        RnnsearchError: A sentence has several texts.
+    """
+    return [text if isinstance(text, str) else texts_by_source(text, sources)[sources[0]] for text in texts]
+
+
+def segment_several(
+    texts: Sequence[SourceText], tokenizers: Mapping[str, Tokenizer], restores_case: bool
+) -> list[Segmented]:
+    """Return sentences as the tokens of all sources that they have (see `Segmented.by_source`).
+
+    Args:
+        texts: The sentences.
+        tokenizers: The tokenizer of each source, in their order.
+        restores_case: True if the model should read text in capital letters in ordinary letter case.
+
+    Raises:
+        RnnsearchError: As in `texts_by_source`.
+    """
+    sources = tuple(tokenizers)
+    rows = [texts_by_source(text, sources) for text in texts]
+    columns = []
+    for name, tokenizer in tokenizers.items():
+        column = [row[name] for row in rows]
+        columns.append(tokenizer.segment_sources(column) if restores_case else tokenizer.segment(column))
+    results = []
+    for row in zip(*columns, strict=True):
+        by_source = {name: segmented for name, segmented in zip(sources, row, strict=True) if segmented.text}
+        first = row[0]
+        results.append(
+            Segmented(first.text, first.ids, first.tokens, first.offsets, case=first.case, by_source=by_source)
+        )
+    return results
