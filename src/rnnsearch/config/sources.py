@@ -54,7 +54,7 @@ class _ConcatenatedContexts(SourcesConfig):
 
 
 @SOURCES.register
-class ConcatenationOptions(_ConcatenatedContexts):
+class ConcatenatedSourcesOptions(_ConcatenatedContexts):
     """h = tanh(W [h_1; h_2]) and c = c_1 + c_2 (Zoph & Knight 2016, section 3.1). A decoder without a
     bridge reads [h_1; h_2] in the layer of its first state.
     """
@@ -63,7 +63,7 @@ class ConcatenationOptions(_ConcatenatedContexts):
 
 
 @SOURCES.register
-class ChildSumOptions(_ConcatenatedContexts):
+class ChildSumSourcesOptions(_ConcatenatedContexts):
     """An LSTM step with one forget gate per source, as in a Child-Sum Tree-LSTM (Zoph & Knight 2016,
     section 3.2). For encoders with memory cells and decoders with a bridge.
     """
@@ -73,7 +73,7 @@ class ChildSumOptions(_ConcatenatedContexts):
 
 
 @SOURCES.register
-class MeanOptions(SourcesConfig):
+class MeanSourcesOptions(SourcesConfig):
     """The mean of the last states, and of the contexts (early averaging: Firat et al. 2016, "Zero-resource
     translation with multi-lingual neural machine translation"). A missing source is left out of it.
     """

@@ -24,7 +24,12 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, sources
 from rnnsearch.config.registry import Implementations, implements
-from rnnsearch.config.sources import ChildSumOptions, ConcatenationOptions, MeanOptions, SourcesConfig
+from rnnsearch.config.sources import (
+    ChildSumSourcesOptions,
+    ConcatenatedSourcesOptions,
+    MeanSourcesOptions,
+    SourcesConfig,
+)
 from rnnsearch.models.attention.attention import Attention, AttentionOutput, AttentionState
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.encoders import ENCODERS, Encoder, EncoderSizes, final_shapes
@@ -69,7 +74,7 @@ class StateCombination(nn.Module, ABC):
         """Return h [B, D] and, if the cells have a memory, c."""
 
 
-@implements(ConcatenationOptions)
+@implements(ConcatenatedSourcesOptions)
 class Concatenation(StateCombination):
     """h = tanh(W_c [h_1; h_2]),  c = c_1 + c_2 (Zoph & Knight 2016, eq. 1-2)."""
 
@@ -82,7 +87,7 @@ class Concatenation(StateCombination):
         return (h, sum(states.c[1:], states.c[0])) if states.c else (h,)
 
 
-@implements(ChildSumOptions)
+@implements(ChildSumSourcesOptions)
 class ChildSum(StateCombination):
     """An LSTM over the sources (Zoph & Knight 2016, eq. 3-8, after Tai et al. 2015).
 
@@ -103,7 +108,7 @@ class ChildSum(StateCombination):
         return torch.sigmoid(o) * torch.tanh(c), c
 
 
-@implements(MeanOptions)
+@implements(MeanSourcesOptions)
 class Mean(StateCombination):
     """The mean of the sources that a sentence has (Firat et al. 2016)."""
 
