@@ -270,20 +270,6 @@ def test_damaged_folders_raise_model_error(learned, tmp_path, damage):
     assert str(tmp_path / "a") in str(error.value) and "\n" not in str(error.value)
 
 
-def test_overlaps_equal_products_of_matrices():
-    units = [(0, 3), (4, 6), (6, 9), (12, 14)]
-    tokens = [(0, 2), (2, 5), (5, 5), (5, 9), (9, 10), (4, 9)]
-    fractions = np.zeros((len(units), len(tokens)))
-    for unit, (start, end) in enumerate(units):
-        for token, (first, last) in enumerate(tokens):
-            fractions[unit, token] = max(min(end, last) - max(start, first), 0) / max(last - first, 1)
-    matrix = np.random.default_rng(1).random((len(tokens), 3)).astype(np.float32)
-    overlaps = module._Overlaps.between(units, tokens)
-    np.testing.assert_allclose(overlaps.sum_rows(matrix), fractions @ matrix, rtol=1e-6)
-    means = fractions @ matrix / np.maximum(fractions.sum(1, keepdims=True), 1e-9)
-    np.testing.assert_allclose(overlaps.mean_rows(matrix), means, rtol=1e-6)
-
-
 def test_too_long_pairs_have_no_links(learned, monkeypatch):
     monkeypatch.setattr("rnnsearch.align.aligner.MAX_LENGTH", 50)
     monkeypatch.setattr("rnnsearch.align.hmm.MAX_LENGTH", 60)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text import alignments
 from rnnsearch.text.alignments import (
     Link,
     Links,
@@ -16,7 +17,7 @@ from rnnsearch.text.alignments import (
     links_from_attention,
     parse_pharaoh,
     read_pharaoh,
-    sum_rows,
+    sparse_product,
     symmetrise,
     token_attention,
     word_links,
@@ -80,17 +81,13 @@ def test_attention_over_words_equals_a_loop():
     np.testing.assert_allclose(attention_over_words(attention, source, target), expected, rtol=1e-12)
 
 
-def test_sum_rows_equals_a_loop():
+def test_sparse_product_equals_the_product(monkeypatch):
+    monkeypatch.setattr(alignments, "MAX_PRODUCT", 0)
     rng = np.random.default_rng(5)
-    for num_groups in (None, 6):
-        matrix = rng.integers(0, 9, (12, 3)).astype(np.float64)
-        groups = rng.integers(-1, 4, 12)
-        expected = np.zeros((num_groups or groups.max() + 1, 3))
-        for row, group in zip(matrix, groups, strict=True):
-            if group >= 0:
-                expected[group] += row
-        np.testing.assert_array_equal(sum_rows(matrix, groups, num_groups), expected)
-    assert sum_rows(np.ones((2, 3)), np.array([-1, -1])).shape == (0, 3)
+    for rows in (0, 1, 7):
+        left = rng.random((rows, 5)) * (rng.random((rows, 5)) < 0.3)
+        right = rng.random((5, 3))
+        np.testing.assert_allclose(sparse_product(left, right), left @ right, rtol=1e-12)
 
 
 def test_word_links_equal_a_loop():

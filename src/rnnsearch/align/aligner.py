@@ -40,7 +40,7 @@ from rnnsearch.align.hmm import (
 from rnnsearch.align.sentences import ChunkedText
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.alignment_error import alignment_error
-from rnnsearch.text.alignments import Link, Links, bare_word_spans, sum_rows
+from rnnsearch.text.alignments import Link, Links, bare_word_spans, ignore_blas_warnings, sparse_product
 from rnnsearch.text.normalization import NONE, Normalization
 from rnnsearch.text.subwords import bpe_of_sizes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -179,6 +179,7 @@ class Aligner:
         for batch in _batches(pairs):
             yield from self._batch_probabilities(batch)
 
+    @ignore_blas_warnings
     def _batch_probabilities(self, pairs: Sequence[Pair]) -> list[_Probabilities | None]:
         forward_sums = []
         backward_sums = []
@@ -198,14 +199,14 @@ class Aligner:
             for n, forward, backward in lexicon.posteriors(source_ids, target_ids):
                 if pairs[n].is_too_long:
                     continue
-                source_overlaps = _Overlaps.between(pairs[n].source_units, source[n].offsets)
-                target_overlaps = _Overlaps.between(pairs[n].target_units, target[n].offsets)
+                source_overlaps = _overlaps(pairs[n].source_units, source[n].offsets)
+                target_overlaps = _overlaps(pairs[n].target_units, target[n].offsets)
                 # Average over the tokens of the generated unit, sum over those of the generating unit.
-                # [I, J] -> [target units, J] -> [target units, source units].
-                forward_rows = target_overlaps.mean_rows(forward)
-                forward_sums[n] += source_overlaps.sum_rows(forward_rows.T).T
-                backward_rows = target_overlaps.sum_rows(backward)
-                backward_sums[n] += source_overlaps.mean_rows(backward_rows.T).T
+                # [target units, target tokens] x [I, J] x [source tokens, source units].
+                forward_rows = sparse_product(_normalise_rows(target_overlaps), forward)
+                forward_sums[n] += sparse_product(source_overlaps, forward_rows.T).T
+                backward_rows = sparse_product(target_overlaps, backward)
+                backward_sums[n] += sparse_product(_normalise_rows(source_overlaps), backward_rows.T).T
                 num_results[n] += 1
         results: list[_Probabilities | None] = []
         for pair, forward, backward, count in zip(
@@ -448,34 +449,20 @@ def relative_weights(weights: LinkWeights) -> LinkWeights:
     return relative
 
 
-class _Overlaps(NamedTuple):
-    """Overlaps of units and tokens, in the order of the units."""
+def _overlaps(units: Sequence[Span], tokens: Sequence[Span]) -> Float[np.ndarray, "units tokens"]:
+    """Return the fraction of each token's characters that lies in each unit."""
+    unit_starts, unit_ends = np.array(units, dtype=np.int64).reshape(-1, 2).T
+    starts, ends = np.array(tokens, dtype=np.int64).reshape(-1, 2).T
+    common = np.minimum(unit_ends[:, None], ends) - np.maximum(unit_starts[:, None], starts)  # [units, tokens]
+    overlaps: Float[np.ndarray, "units tokens"] = (common.clip(0) / np.maximum(ends - starts, 1)).astype(np.float32)
+    return overlaps
 
-    units: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    fractions: NDArray[np.float32]
-    """Fraction of the token's characters that lies in the unit."""
-    num_units: int
 
-    @staticmethod
-    def between(units: Sequence[Span], tokens: Sequence[Span]) -> _Overlaps:
-        """Return the overlaps of all units and tokens."""
-        unit_starts, unit_ends = np.array(units, dtype=np.int64).reshape(-1, 2).T
-        starts, ends = np.array(tokens, dtype=np.int64).reshape(-1, 2).T
-        unit, token = np.nonzero((unit_starts[:, None] < ends) & (starts < unit_ends[:, None]))
-        common = np.minimum(unit_ends[unit], ends[token]) - np.maximum(unit_starts[unit], starts[token])
-        fractions = common / np.maximum(ends - starts, 1)[token]
-        return _Overlaps(unit, token, fractions.astype(np.float32), len(units))
-
-    def sum_rows(self, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the weighted sum of the rows of each unit's tokens, [units, columns]."""
-        return sum_rows(matrix[self.tokens] * self.fractions[:, None], self.units, self.num_units)
-
-    def mean_rows(self, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the weighted mean of the rows of each unit's tokens, [units, columns]; 0 for a unit without tokens."""
-        totals = sum_rows(self.fractions[:, None], self.units, self.num_units)
-        means = self.sum_rows(matrix) / np.maximum(totals, np.float32(1e-9))
-        return means.astype(np.float32, copy=False)
+def _normalise_rows(overlaps: Float[np.ndarray, "units tokens"]) -> Float[np.ndarray, "units tokens"]:
+    """Scale the weights of each unit's tokens to sum to 1."""
+    totals = np.maximum(overlaps.sum(axis=1, keepdims=True), np.float32(1e-9))
+    normalised: Float[np.ndarray, "units tokens"] = overlaps / totals
+    return normalised
 
 
 class _TableReader:
